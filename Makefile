@@ -1,0 +1,51 @@
+# Each target sets up what it needs in .venv by itself: Python 3.11 or later, pip and make are all that must be there.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# Numba's and BLAS's own threads would fight with ranks and with pytest's workers for the same cores.
+ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
+WORKERS ?= 2
+
+.PHONY: demo test lint types bench clean
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+
+$(VENV)/.demo: $(BIN)/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --editable ".[plot]"
+	touch $@
+
+$(VENV)/.test: $(BIN)/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --editable ".[plot]" --group test
+	touch $@
+
+$(VENV)/.lint: $(BIN)/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --editable . --group lint
+	touch $@
+
+$(VENV)/.bench: $(BIN)/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --editable ".[plot]" --group bench
+	touch $@
+
+demo: $(VENV)/.demo
+	$(BIN)/python examples/demo.py
+
+test: $(VENV)/.test
+	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+
+lint: $(VENV)/.lint
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.lint
+	$(BIN)/mypy
+
+bench: $(VENV)/.bench
+	$(ONE_THREAD) $(BIN)/python -m benchmarks.nu_margin
+	$(ONE_THREAD) $(BIN)/python -m benchmarks.hard_margin
+	$(ONE_THREAD) $(BIN)/python -m benchmarks.saddle_communication
+	$(ONE_THREAD) $(BIN)/python -m benchmarks.saddle_paper
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build dist demo-output

@@ -1,0 +1,52 @@
+"""Support vector machines that scale from a laptop to a cluster, each answer with a proof of how good it is."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from widemargin import data
+    from widemargin.estimators.hard_margin import HardMarginSVC
+    from widemargin.estimators.nu_margin import NuMarginSVC, max_nu
+    from widemargin.exceptions import InterruptedFitWarning, OverlapWarning, PeerLost
+    from widemargin.ledger import Ledger
+    from widemargin.problems._protocol import Certificate
+
+__version__ = "0.1.0"
+
+# Where each public name lives; it is imported when first asked for, so that importing the package costs nothing.
+_HOMES = {
+    "Certificate": "widemargin.problems._protocol",
+    "HardMarginSVC": "widemargin.estimators.hard_margin",
+    "InterruptedFitWarning": "widemargin.exceptions",
+    "Ledger": "widemargin.ledger",
+    "NuMarginSVC": "widemargin.estimators.nu_margin",
+    "OverlapWarning": "widemargin.exceptions",
+    "PeerLost": "widemargin.exceptions",
+    "max_nu": "widemargin.estimators.nu_margin",
+}
+
+__all__ = [
+    "Certificate",
+    "HardMarginSVC",
+    "InterruptedFitWarning",
+    "Ledger",
+    "NuMarginSVC",
+    "OverlapWarning",
+    "PeerLost",
+    "data",
+    "max_nu",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "data":
+        return import_module("widemargin.data")
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

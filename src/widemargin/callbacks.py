@@ -1,0 +1,81 @@
+"""What happens around a fit while it runs: progress, scikit-learn's callbacks, Ctrl-C."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TextIO
+
+from widemargin.problems._protocol import Certificate
+
+
+class Interruption:
+    """Whether Ctrl-C was pressed; true after the first one."""
+
+    def __init__(self) -> None:
+        self._is_requested = False
+
+    def __bool__(self) -> bool:
+        return self._is_requested
+
+    def request(self) -> None:
+        self._is_requested = True
+
+
+@contextmanager
+def first_interrupt_kept(is_wanted: bool) -> Iterator[Interruption]:
+    """Turn the first Ctrl-C inside into a flag; a second one raises ``KeyboardInterrupt`` as usual.
+
+    Signals reach the main thread only, so elsewhere, or where it is not wanted, nothing changes.
+    """
+    interruption = Interruption()
+    if not is_wanted or threading.current_thread() is not threading.main_thread():
+        yield interruption
+        return
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.default_int_handler:
+        # Somebody else handles Ctrl-C, or it is ignored: theirs to decide.
+        yield interruption
+        return
+
+    def note(signum: int, frame: object) -> None:
+        interruption.request()
+        signal.signal(signal.SIGINT, before)
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield interruption
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+class ProgressLine:
+    """One line on a terminal that shows how far the gap has closed; elsewhere a new line about once a second."""
+
+    def __init__(self, name: str, tol: float, stream: TextIO | None = None) -> None:
+        self._name, self._tol = name, tol
+        self._stream = stream or sys.stderr
+        self._is_terminal = self._stream.isatty()
+        self._shown_at = 0.0
+        self._width = 0
+
+    def show(self, sweep: int, certificate: Certificate, seconds: float, *, is_last: bool = False) -> None:
+        """Show one certified sweep; not every one is worth a line."""
+        now = time.monotonic()
+        if not is_last and now - self._shown_at < (0.1 if self._is_terminal else 1.0):
+            return
+        self._shown_at = now
+        text = (
+            f"{self._name}  sweep {sweep:>4}  gap {certificate.relative:.2e} (tol {self._tol:.0e})  "
+            f"optimum in [{certificate.dual:.6g}, {certificate.primal:.6g}]  {seconds:.1f} s"
+        )
+        if self._is_terminal:
+            self._stream.write("\r" + text.ljust(self._width) + ("\n" if is_last else ""))
+            self._width = len(text)
+        else:
+            self._stream.write(text + "\n")
+        self._stream.flush()

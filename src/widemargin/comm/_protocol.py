@@ -1,0 +1,33 @@
+"""What a rank can say to the others; it knows nothing of SVMs."""
+
+from __future__ import annotations
+
+from typing import Literal, Protocol
+
+import numpy as np
+
+from widemargin.ledger import Ledger
+
+Reduction = Literal["sum", "min", "max"]
+
+
+class Communicator(Protocol):
+    """One rank's view of all ranks.
+
+    Collectives are called by every rank in the same order. Sums are taken in the order of ranks, so that every rank
+    holds the same bits and so does every run. Arrays are float64 and of one dimension; what comes back may be shared
+    with other ranks and is not to be written to.
+    """
+
+    rank: int
+    size: int
+    ledger: Ledger
+
+    def allreduce(self, values: np.ndarray, op: Reduction = "sum") -> np.ndarray:
+        """Elementwise sum, minimum or maximum over ranks; every rank gets the result."""
+
+    def gather(self, values: np.ndarray, root: int = 0) -> list[np.ndarray] | None:
+        """The arrays of all ranks, which may differ in length, at ``root``; None elsewhere."""
+
+    def broadcast(self, values: np.ndarray | None, root: int = 0) -> np.ndarray:
+        """The array of ``root``, on every rank."""

@@ -1,0 +1,99 @@
+"""Ranks as threads of this process, meeting in shared memory.
+
+Compiled loops release the interpreter lock, so ranks really run side by side. The ledger counts what the same exchange
+would put on the wire between machines: a star with rank 0 at its centre, who receives one message from each other
+rank and answers each.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from widemargin.comm._protocol import Reduction
+from widemargin.ledger import Ledger
+
+_COMBINE = {"sum": np.add, "min": np.minimum, "max": np.maximum}
+
+
+class RankAborted(RuntimeError):
+    """Another rank failed; this one only stops with it."""
+
+
+class Meeting:
+    """Where the ranks of one job hand in their arrays; the last to arrive lets all go on."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._condition = threading.Condition()
+        self._arrived: list[Any] = [None] * size
+        self._n_arrived = 0
+        self._round = 0
+        self._outcome: Any = None
+        self._is_aborted = False
+
+    def exchange(self, rank: int, values: np.ndarray | None, combine: Callable[[list[Any]], Any]) -> Any:
+        """Hand in ``values``; the last rank to arrive combines what all brought, and every rank gets the outcome."""
+        with self._condition:
+            if self._is_aborted:
+                raise RankAborted("another rank failed")
+            self._arrived[rank] = None if values is None else values.copy()  # the caller may write to its own at once
+            self._n_arrived += 1
+            this_round = self._round
+            if self._n_arrived == self.size:
+                self._outcome = combine(self._arrived)
+                self._arrived = [None] * self.size
+                self._n_arrived = 0
+                self._round += 1
+                self._condition.notify_all()
+            else:
+                while self._round == this_round and not self._is_aborted:
+                    self._condition.wait()
+                if self._round == this_round:
+                    raise RankAborted("another rank failed")
+            # The next round is complete only when this rank has come to it, so `_outcome` is still this round's.
+            return self._outcome
+
+    def abort(self) -> None:
+        """Wake every rank that waits, and refuse all that come later."""
+        with self._condition:
+            self._is_aborted = True
+            self._condition.notify_all()
+
+
+class Threads:
+    """The communicator of one rank among ``size`` threads."""
+
+    def __init__(self, rank: int, meeting: Meeting) -> None:
+        self.rank = rank
+        self.size = meeting.size
+        self.ledger = Ledger()
+        self._meeting = meeting
+
+    def allreduce(self, values: np.ndarray, op: Reduction = "sum") -> np.ndarray:
+        outcome = self._meeting.exchange(self.rank, values, lambda everyone: reduce(_COMBINE[op], everyone))
+        self._count(up=values.size, down=values.size)
+        return outcome
+
+    def gather(self, values: np.ndarray, root: int = 0) -> list[np.ndarray] | None:
+        everyone = self._meeting.exchange(self.rank, values, list)
+        self._count(up=values.size, down=0, centre=root)
+        return everyone if self.rank == root else None
+
+    def broadcast(self, values: np.ndarray | None, root: int = 0) -> np.ndarray:
+        outcome = self._meeting.exchange(self.rank, values, lambda everyone: everyone[root])
+        self._count(up=0, down=outcome.size, centre=root)
+        return outcome
+
+    def _count(self, up: int, down: int, centre: int = 0) -> None:
+        """Count ``up`` scalars from each rank to the centre and ``down`` from the centre to each."""
+        self.ledger.rounds += 1
+        if self.rank != centre and up:
+            self.ledger.sent(up, 8 * up)
+        elif self.rank == centre and down:
+            others = self.size - 1
+            self.ledger.sent(down * others, 8 * down * others, messages=others)

@@ -1,0 +1,80 @@
+"""Passes over compressed sparse rows; the twins of :mod:`widemargin.compiled.dense`.
+
+Indices may be of 32 or 64 bits.
+"""
+
+from __future__ import annotations
+
+from numba import njit
+
+from widemargin.compiled.dense import FAST
+
+
+@njit(cache=True, nogil=True, fastmath=FAST)
+def scores_csr(data, indices, indptr, w, out):
+    """``out = X w``."""
+    for i in range(out.shape[0]):
+        total = 0.0
+        for k in range(indptr[i], indptr[i + 1]):
+            total += data[k] * w[indices[k]]
+        out[i] = total
+
+
+@njit(cache=True, nogil=True, fastmath=FAST)
+def combine_csr(data, indices, indptr, mass, out):
+    """``out = X' mass``; rows of no mass are not read."""
+    out[:] = 0.0
+    for i in range(mass.shape[0]):
+        m = mass[i]
+        if m != 0.0:
+            for k in range(indptr[i], indptr[i + 1]):
+                out[indices[k]] += m * data[k]
+
+
+@njit(cache=True, nogil=True, fastmath=FAST)
+def combine_rows_csr(data, indices, indptr, rows, mass, out):
+    """``out = sum_i mass_i x_i`` over the given rows."""
+    out[:] = 0.0
+    for r in range(rows.shape[0]):
+        i = rows[r]
+        m = mass[r]
+        for k in range(indptr[i], indptr[i + 1]):
+            out[indices[k]] += m * data[k]
+
+
+@njit(cache=True, nogil=True, fastmath=FAST)
+def curvature_csr(data, indices, indptr, rows, mass, v, out):
+    """``out = sum_i mass_i x_i (x_i . v)`` over the given rows."""
+    out[:] = 0.0
+    for r in range(rows.shape[0]):
+        i = rows[r]
+        total = 0.0
+        for k in range(indptr[i], indptr[i + 1]):
+            total += data[k] * v[indices[k]]
+        total *= mass[r]
+        for k in range(indptr[i], indptr[i + 1]):
+            out[indices[k]] += total * data[k]
+
+
+@njit(cache=True, nogil=True, fastmath=FAST)
+def second_moment_csr(data, indices, indptr, rows, mass, out):
+    """``out = sum_i mass_i x_i x_i'`` over the given rows, both triangles."""
+    out[:, :] = 0.0
+    for r in range(rows.shape[0]):
+        i = rows[r]
+        for k in range(indptr[i], indptr[i + 1]):
+            scaled = mass[r] * data[k]
+            row = indices[k]
+            for m in range(indptr[i], indptr[i + 1]):
+                out[row, indices[m]] += scaled * data[m]
+
+
+@njit(cache=True, nogil=True, fastmath=FAST)
+def squared_norms_csr(data, indices, indptr, out):
+    """``out_i = ||x_i||^2``."""
+    for i in range(out.shape[0]):
+        total = 0.0
+        for k in range(indptr[i], indptr[i + 1]):
+            value = float(data[k])
+            total += value * value
+        out[i] = total

@@ -1,0 +1,74 @@
+"""Passes over dense rows: float32 or float64 in, float64 out, one pass over memory each.
+
+Every function has a twin of the same name and arguments in :mod:`widemargin.compiled.csr`, where the single argument
+``X`` becomes ``data, indices, indptr``.
+"""
+
+from __future__ import annotations
+
+from numba import njit
+
+# Sums may be reordered, which is what lets them run in vector registers; NaN and infinity keep their meaning.
+FAST = {"reassoc", "contract", "nsz", "arcp"}
+
+
+@njit(cache=True, nogil=True, fastmath=FAST)
+def scores_dense(X, w, out):
+    """``out = X w``."""
+    n, d = X.shape
+    for i in range(n):
+        total = 0.0
+        for j in range(d):
+            total += X[i, j] * w[j]
+        out[i] = total
+
+
+@njit(cache=True, nogil=True, fastmath=FAST)
+def combine_dense(X, mass, out):
+    """``out = X' mass``; rows of no mass are not read."""
+    n, d = X.shape
+    out[:] = 0.0
+    for i in range(n):
+        m = mass[i]
+        if m != 0.0:
+            for j in range(d):
+                out[j] += m * X[i, j]
+
+
+@njit(cache=True, nogil=True, fastmath=FAST)
+def combine_rows_dense(X, rows, mass, out):
+    """``out = sum_i mass_i x_i`` over the given rows."""
+    d = X.shape[1]
+    out[:] = 0.0
+    for k in range(rows.shape[0]):
+        i = rows[k]
+        m = mass[k]
+        for j in range(d):
+            out[j] += m * X[i, j]
+
+
+@njit(cache=True, nogil=True, fastmath=FAST)
+def curvature_dense(X, rows, mass, v, out):
+    """``out = sum_i mass_i x_i (x_i . v)`` over the given rows, each read once."""
+    d = X.shape[1]
+    out[:] = 0.0
+    for k in range(rows.shape[0]):
+        i = rows[k]
+        total = 0.0
+        for j in range(d):
+            total += X[i, j] * v[j]
+        total *= mass[k]
+        for j in range(d):
+            out[j] += total * X[i, j]
+
+
+@njit(cache=True, nogil=True, fastmath=FAST)
+def squared_norms_dense(X, out):
+    """``out_i = ||x_i||^2``."""
+    n, d = X.shape
+    for i in range(n):
+        total = 0.0
+        for j in range(d):
+            value = float(X[i, j])
+            total += value * value
+        out[i] = total

@@ -1,0 +1,158 @@
+"""Named public data sets of the SVM literature: found in a folder, or downloaded once and checked.
+
+A set is looked for in the folder that ``WIDEMARGIN_DATA`` names, then in the cache (``WIDEMARGIN_CACHE``, by default
+``~/.cache/widemargin``), then downloaded into the cache: from the mirror that ``WIDEMARGIN_DATA_URL`` names, which
+holds the same files as the folder, or else from the public source of that set, where it has one. Files are ``NAME.xz`` (LIBSVM text) or ``NAME.npz`` (arrays ``X`` and ``y``). Whatever the way, content whose SHA-256 is not the
+known one is refused; nothing is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import bz2
+import hashlib
+import io
+import json
+import lzma
+import os
+import tempfile
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+_TIMEOUT = 30.0  # seconds without a byte
+
+
+class DataSet(NamedTuple):
+    """Rows and labels as the source has them; nothing is scaled or relabelled."""
+
+    X: np.ndarray | sp.csr_matrix
+    y: np.ndarray
+    name: str
+
+
+class DataNotAvailable(OSError):
+    """A data set is neither at hand nor to be had, or is not what it should be."""
+
+
+@cache
+def _registry() -> dict[str, dict[str, Any]]:
+    return json.loads(files("widemargin.data").joinpath("sets.json").read_text(encoding="utf8"))
+
+
+def names() -> list[str]:
+    """Names that :func:`fetch` knows; ``NAME.t`` is the test split of ``NAME``."""
+    return sorted(_registry())
+
+
+def fetch(name: str) -> DataSet:
+    """Load a public data set by name.
+
+    Parameters
+    ----------
+    name : str
+        One of :func:`names`, as ``"a9a"`` or ``"a9a.t"``.
+
+    Returns
+    -------
+    data : DataSet
+        ``X`` is a CSR matrix or a dense array, ``y`` the labels.
+    """
+    if name not in _registry():
+        raise ValueError(f"No data set is called {name!r}; known are {', '.join(names())}.")
+    entry = _registry()[name]
+    path = _locate(entry) or _download(name, entry)
+    return _read(name, entry, path)
+
+
+def _locate(entry: dict[str, Any]) -> Path | None:
+    filled = os.environ.get("WIDEMARGIN_DATA")
+    folders = [Path(filled)] if filled else []
+    return next((path for folder in [*folders, _cache_folder()] if (path := folder / entry["file"]).exists()), None)
+
+
+def _cache_folder() -> Path:
+    chosen = os.environ.get("WIDEMARGIN_CACHE")
+    return Path(chosen) if chosen else Path.home() / ".cache" / "widemargin"
+
+
+def _content(entry: dict[str, Any], raw: bytes) -> bytes:
+    """What the known SHA-256 is of: the text of a LIBSVM file, the bytes of an array file."""
+    return lzma.decompress(raw) if entry["file"].endswith(".xz") else raw
+
+
+def _is_genuine(entry: dict[str, Any], content: bytes) -> bool:
+    return hashlib.sha256(content).hexdigest() == entry["sha256"]
+
+
+def _read(name: str, entry: dict[str, Any], path: Path) -> DataSet:
+    try:
+        content = _content(entry, path.read_bytes())
+    except lzma.LZMAError as error:
+        raise DataNotAvailable(f"{path} is damaged ({error}); delete it to have it fetched again.") from error
+    if not _is_genuine(entry, content):
+        raise DataNotAvailable(f"{path} is not the data set {name!r}: its SHA-256 differs. Delete it to fetch anew.")
+    if path.suffix == ".npz":
+        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+            return DataSet(arrays["X"], arrays["y"], name)
+    from sklearn.datasets import load_svmlight_file  # heavy, and needed only here
+
+    X, y = load_svmlight_file(io.BytesIO(content), n_features=entry["n_features"], zero_based=False)
+    # 32-bit indices are half the memory, and some libraries take no others.
+    X.indices, X.indptr = X.indices.astype(np.int32), X.indptr.astype(np.int32)
+    return DataSet(sp.csr_matrix(X), y, name)
+
+
+def _download(name: str, entry: dict[str, Any]) -> Path:
+    mirror = os.environ.get("WIDEMARGIN_DATA_URL")
+    url = f"{mirror.rstrip('/')}/{entry['file']}" if mirror else entry.get("url")
+    if url is None:
+        raise DataNotAvailable(
+            f"The data set {name!r} has no public source in its present form. Set WIDEMARGIN_DATA to a folder that "
+            f"holds {entry['file']}, or WIDEMARGIN_DATA_URL to a mirror of such a folder."
+        )
+    raw = _get(url, name)
+    try:
+        content = _content(entry, raw) if mirror else _as_plain_text(url, raw)
+    except (OSError, lzma.LZMAError, EOFError) as error:
+        raise DataNotAvailable(f"{url} could not be unpacked: {error}") from error
+    if not _is_genuine(entry, content):
+        raise DataNotAvailable(f"{url} is not the data set {name!r}: its SHA-256 differs. Nothing was kept.")
+    path = _cache_folder() / entry["file"]
+    _write(path, lzma.compress(content) if path.suffix == ".xz" else content)
+    return path
+
+
+def _get(url: str, name: str) -> bytes:
+    if not url.startswith(("https://", "http://")):
+        raise DataNotAvailable(
+            f"{url!r} is no address to download {name!r} from: it must begin with https:// or http://."
+        )
+    try:
+        with urllib.request.urlopen(url, timeout=_TIMEOUT) as response:
+            return response.read()
+    except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
+        raise DataNotAvailable(
+            f"The data set {name!r} could not be downloaded from {url}: {error}. Without a network, set "
+            "WIDEMARGIN_DATA to a folder that holds it."
+        ) from error
+
+
+def _as_plain_text(url: str, raw: bytes) -> bytes:
+    """A source's file as the text whose SHA-256 is known: unpacked, one line ending, nothing behind the values."""
+    unpack: Callable[[bytes], bytes] = bz2.decompress if url.endswith(".bz2") else bytes
+    return b"".join(line.rstrip() + b"\n" for line in unpack(raw).splitlines())
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Write so that the file is whole or absent, whoever else is writing it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.name, delete=False) as file:
+        file.write(content)
+    os.replace(file.name, path)

@@ -1,0 +1,210 @@
+"""NuMarginSVC: the widest margin that leaves a share of the rows on its wrong side."""
+
+from __future__ import annotations
+
+import warnings
+from itertools import combinations
+from numbers import Integral, Real
+from typing import ClassVar
+
+import numpy as np
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import _check_sample_weight, check_consistent_length, column_or_1d
+
+from widemargin.data.shard import Shard
+from widemargin.estimators._base import MarginClassifier
+from widemargin.exceptions import OverlapWarning
+from widemargin.problems.polytope import NuMargin, largest_nu
+from widemargin.solvers._protocol import Solver
+from widemargin.solvers._run import Result
+from widemargin.solvers.newton import EntropicNewton
+from widemargin.solvers.saddle import SaddlePoint
+from widemargin.solvers.switching import Switching
+
+
+class NuMarginSVC(MarginClassifier):
+    """Linear nu-SVM, certified: scikit-learn's ``NuSVC(kernel="linear")`` in near-linear time.
+
+    Solves, for each pair of classes,
+
+    .. math:: \\min_{w,b,\\rho,\\delta} \\tfrac12 \\|w\\|^2 - \\nu \\rho + \\tfrac1n \\sum_i \\delta_i
+       \\quad\\text{subject to}\\quad y_i (w \\cdot x_i + b) \\ge \\rho - \\delta_i,\\;
+       \\delta_i \\ge 0,\\; \\rho \\ge 0
+
+    as its dual, the distance between the two reduced convex hulls, in which no row has more mass than
+    ``cap_ = 2 / (nu * n)``. The certificate brackets that distance: ``certificate_.primal`` is the distance of two
+    points of the hulls, ``certificate_.dual`` the margin of the model.
+
+    Parameters
+    ----------
+    nu : float in (0, 1] or "auto", default="auto"
+        Upper bound on the share of rows on the wrong side of the margin, lower bound on that of support vectors; at
+        most :func:`max_nu`. ``"auto"`` is 0.85 of the largest feasible value, for each pair of classes.
+    solver : {"auto", "newton", "saddle"}, default="auto"
+        ``"newton"`` is Newton's method on the entropic saddle point; ``"saddle"`` is Saddle-SVC of the paper;
+        ``"auto"`` begins with the first and goes on with the second where the first stalls.
+    block_size : int or "auto", default="auto"
+        Coordinates per step of ``solver="saddle"``, and sent per round on ranks; 1 is the paper's method.
+    tol : float, default=1e-3
+        Stop when the relative gap, 1 - margin / distance, is at most this.
+    max_iter : int, default=1000
+        Largest number of sweeps for each pair of classes.
+    max_time : float, default=None
+        Largest number of seconds for each pair of classes.
+    class_weight : dict, "balanced" or None, default=None
+        Multiplies the weight of the rows of each class.
+    warm_start : bool, default=False
+        Begin at the solution of the last fit.
+    random_state : int, RandomState instance or None, default=None
+        Seed of the random rotation and blocks of ``solver="saddle"``.
+    cluster : int or None, default=None
+        Ranks: None is this process, an integer that many threads of it. Equal seed and ranks give equal bits.
+    verbose : int, default=0
+        1 shows a line with the gap against ``tol``.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+    coef_ : ndarray of shape (n_pairs, n_features)
+        In LIBSVM's scale: rows on the margin score +1 and -1. Two classes make one pair; more make one for each two,
+        in the order of LIBSVM.
+    intercept_ : ndarray of shape (n_pairs,)
+        Equal to LIBSVM's.
+    nu_ : float or ndarray of shape (n_pairs,)
+        The nu that was used.
+    cap_ : float or ndarray of shape (n_pairs,)
+        The largest mass of a row of weight 1, which the paper calls nu.
+    certificate_ : Certificate
+        ``primal``, ``dual``, ``gap``, ``relative`` of the worst pair.
+    stop_reason_ : str
+        ``"gap"``, ``"max_iter"``, ``"max_time"``, ``"callback"``, ``"interrupted"``, or ``"overlap"``: the reduced
+        hulls meet, the margin is zero, and the model is the separator of the best margin found.
+    history_ : list of dict
+        Per certified sweep: seconds, primal, dual and the counts of the ledger; ``pandas.DataFrame(history_)``.
+    cost_ : Ledger
+        Rounds, messages, scalars, bytes and seconds per phase, of all pairs and ranks.
+    n_iter_ : int
+        Sweeps of the worst pair.
+    parts_ : list of Result
+        The results of all pairs.
+    n_features_in_ : int
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+
+    See Also
+    --------
+    max_nu : The largest feasible nu of some labels.
+    HardMarginSVC : For classes that a hyperplane separates.
+
+    Notes
+    -----
+    Not for kernels, and not for a nu so small that the reduced hulls overlap: then the margin is zero and the direction
+    not unique, in every library. A warning says so; raise nu.
+
+    References
+    ----------
+    Y. Jin, L. Huang, J. Li: SVM via Saddle Point Optimization: New Bounds and Distributed Algorithms, 2017.
+
+    D. Crisp, C. Burges: A Geometric Interpretation of nu-SVM Classifiers, NIPS 2000.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from sklearn.preprocessing import scale
+    >>> from widemargin import NuMarginSVC
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> model = NuMarginSVC(nu=0.2).fit(scale(X), y)
+    >>> model.stop_reason_, model.certificate_.relative <= 1e-3
+    ('gap', True)
+    """
+
+    _parameter_constraints: ClassVar[dict] = {
+        **MarginClassifier._parameter_constraints,
+        "nu": [Interval(Real, 0, 1, closed="right"), StrOptions({"auto"})],
+        "solver": [StrOptions({"auto", "newton", "saddle"})],
+        "block_size": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
+        "class_weight": [StrOptions({"balanced"}), dict, None],
+    }
+
+    def __init__(
+        self,
+        *,
+        nu="auto",
+        solver="auto",
+        block_size="auto",
+        tol=1e-3,
+        max_iter=1000,
+        max_time=None,
+        class_weight=None,
+        warm_start=False,
+        random_state=None,
+        cluster=None,
+        verbose=0,
+    ):
+        self.nu = nu
+        self.solver = solver
+        self.block_size = block_size
+        self.tol = tol
+        self.max_iter = max_iter
+        self.max_time = max_time
+        self.class_weight = class_weight
+        self.warm_start = warm_start
+        self.random_state = random_state
+        self.cluster = cluster
+        self.verbose = verbose
+
+    def _problem(self) -> NuMargin:
+        return NuMargin(self.nu if self.nu == "auto" else float(self.nu))
+
+    def _solver(self) -> Solver:
+        newton, saddle = EntropicNewton(), SaddlePoint(block_size=self.block_size)
+        solvers: dict[str, Solver] = {"newton": newton, "saddle": saddle, "auto": Switching((newton, saddle))}
+        return solvers[self.solver]
+
+    def _advice(self, result: Result) -> str:
+        if result.certificate.dual <= 0:
+            return "No margin was found yet: the reduced hulls may overlap, which a larger nu mends."
+        if self.solver == "saddle":
+            return "solver='auto' closes the gap in fewer sweeps."
+        return f"Raise {result.stop_reason}, or scale the features (StandardScaler) if their units differ much."
+
+    def _warn(self, shard: Shard) -> None:
+        super()._warn(shard)
+        if self.stop_reason_ == "overlap":
+            warnings.warn(
+                f"The reduced convex hulls of the classes overlap at nu={np.min(self.nu_):.4g}: the margin is zero and "
+                "the direction of the hyperplane is not unique. The model is the separator of the best margin found. "
+                "Raise nu (at most max_nu(y)), which shrinks the hulls.",
+                OverlapWarning,
+                stacklevel=2,
+            )
+
+
+def max_nu(y, sample_weight=None) -> float:
+    """Return the largest nu that is feasible for these labels, and for each pair of classes among them.
+
+    Parameters
+    ----------
+    y : array-like of shape (n_samples,)
+        Labels of two or more classes.
+    sample_weight : array-like of shape (n_samples,), default=None
+        Multiplicity of each row.
+
+    Returns
+    -------
+    nu : float
+        ``2 * min(W1, W2) / (W1 + W2)`` for the pair of classes with the most unequal weights W1 and W2.
+
+    Examples
+    --------
+    >>> from widemargin import max_nu
+    >>> max_nu([0, 0, 0, 1])
+    0.5
+    """
+    y = column_or_1d(y)
+    check_consistent_length(y, sample_weight)
+    weight = _check_sample_weight(sample_weight, y[:, None], dtype=np.float64, ensure_non_negative=True)
+    classes, codes = np.unique(y[weight > 0], return_inverse=True)
+    if len(classes) < 2:
+        raise ValueError(f"max_nu needs at least 2 classes with positive weight, and got {classes.tolist()}.")
+    totals = np.bincount(codes, weight[weight > 0])
+    return float(min(largest_nu(first, second) for first, second in combinations(totals, 2)))

@@ -1,0 +1,74 @@
+"""What a fit costs, counted where it is spent."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Ledger:
+    """Counts of everything a fit pays for, of one rank or, summed, of all.
+
+    ``rounds`` are collective exchanges, the same on every rank; ``messages``, ``scalars`` and ``bytes`` are what ranks
+    put on the wire; ``seconds`` is wall-clock time per phase, as rank 0 saw it.
+    """
+
+    rounds: int = 0
+    messages: int = 0
+    scalars: int = 0
+    bytes: int = 0
+    kernel_evaluations: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def sent(self, scalars: int, n_bytes: int, messages: int = 1) -> None:
+        """Count what this rank put on the wire."""
+        self.messages += messages
+        self.scalars += scalars
+        self.bytes += n_bytes
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Add the time spent inside to the phase of that name."""
+        begin = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - begin
+
+    def counts(self) -> dict[str, int]:
+        """The counters alone, as they go into a history."""
+        return {
+            "rounds": self.rounds,
+            "messages": self.messages,
+            "scalars": self.scalars,
+            "bytes": self.bytes,
+            "kernel_evaluations": self.kernel_evaluations,
+        }
+
+    def in_units(self, n_ranks: int, n_features: int) -> float:
+        """Scalars sent in the unit of the distributed SVM literature: every rank sends one row, ``k * d``."""
+        return self.scalars / (n_ranks * n_features)
+
+    def __add__(self, other: Ledger) -> Ledger:
+        """The cost of one job after another."""
+        phases = [*self.seconds, *(name for name in other.seconds if name not in self.seconds)]
+        return Ledger(
+            **{name: count + other.counts()[name] for name, count in self.counts().items()},
+            seconds={name: self.seconds.get(name, 0.0) + other.seconds.get(name, 0.0) for name in phases},
+        )
+
+    @staticmethod
+    def over_ranks(ledgers: list[Ledger]) -> Ledger:
+        """One job's ledger: traffic summed over ranks; rounds and seconds are rank 0's."""
+        first = ledgers[0]
+        return Ledger(
+            rounds=first.rounds,
+            messages=sum(each.messages for each in ledgers),
+            scalars=sum(each.scalars for each in ledgers),
+            bytes=sum(each.bytes for each in ledgers),
+            kernel_evaluations=sum(each.kernel_evaluations for each in ledgers),
+            seconds=dict(first.seconds),
+        )

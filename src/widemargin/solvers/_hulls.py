@@ -1,0 +1,236 @@
+"""What the solvers of the hull problems share: masses on capped simplices, levels, margins, the final separator.
+
+Both classes are treated alike once scores are signed: with s_i = y_i w.x_i each class asks for the smallest sum of
+mass_i s_i, and z = sum y_i mass_i x_i = A' eta - B' xi. Arrays of two hold the positive class first. Hulls may be moved
+together without changing anything, so scores are taken relative to the mean of all rows, which keeps them small where
+the data lie far from the origin.
+
+Every quantity that crosses ranks is a sum, a minimum or a few order statistics; rows never move.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from widemargin.comm._protocol import Communicator
+from widemargin.compiled.projections import capped_sums
+from widemargin.data.shard import Shard
+from widemargin.problems._protocol import Certificate
+from widemargin.problems.polytope import HardMargin, NuMargin
+from widemargin.solvers._protocol import Separator
+
+_LARGEST_EXPONENT = 300.0  # exp of it times all rows and any scale is still finite
+_SMALLEST_SCALE = 1e-40  # factors beyond this, either way, mean that the search began too far away
+_MASS_ROUNDING = 1e-9  # masses this close to 1 are 1: a cap is rarely the exact reciprocal of a whole number
+_OVERLAP = 1e-6  # hulls this close, measured in the radius of the data, and with no margin, are taken to meet
+
+
+class Softened(NamedTuple):
+    """The masses that an entropy of strength gamma gives for some scores."""
+
+    mass: np.ndarray  # one per row
+    is_capped: np.ndarray  # where the bound holds the mass down
+    level: np.ndarray  # per class: the score up to which mass is drawn
+    value: float  # the smallest sum of scores and entropies, over both classes
+
+
+@dataclass(frozen=True, eq=False)
+class Hulls:
+    """One rank's rows as vertices of the two hulls, with the collective operations on them."""
+
+    shard: Shard
+    comm: Communicator
+    side: np.ndarray  # 0 for the positive class, 1 for the negative
+    upper: np.ndarray  # largest mass of each row
+    cap: float
+    totals: np.ndarray  # weight of each class over all ranks
+    entropy_range: float
+    mean: np.ndarray  # of all rows by weight
+    radius: float  # largest distance of a row to the mean of all
+
+    @classmethod
+    def of(cls, problem: HardMargin | NuMargin, shard: Shard, comm: Communicator) -> Hulls:
+        """Agree with all ranks on the totals and the cap; fails on every rank alike if there is no feasible mass."""
+        side = (shard.y < 0).astype(np.intp)
+        sums = comm.allreduce(np.concatenate([np.bincount(side, shard.weight, 2), shard.combine(shard.weight)]))
+        totals, mean = sums[:2], sums[2:] / sums[:2].sum()
+        cap = problem.cap(*totals)
+        offsets = shard.squared_norms() - 2 * shard.scores(mean) + mean @ mean
+        radius = float(np.sqrt(max(0.0, comm.allreduce(np.array([offsets.max(initial=0.0)]), "max")[0])))
+        return cls(shard, comm, side, cap * shard.weight, cap, totals, problem.entropy_range(*totals), mean, radius)
+
+    @property
+    def is_capped(self) -> bool:
+        """Whether any bound can hold: false for the hard margin."""
+        return self.cap < np.inf
+
+    def uniform_log_mass(self) -> np.ndarray:
+        """The logarithm of the mass that every row has by its weight."""
+        return np.log(self.shard.weight / self.totals[self.side])
+
+    def scores(self, w: np.ndarray) -> np.ndarray:
+        """``y_i w.(x_i - mean)``."""
+        scores = self.shard.scores(w)
+        scores -= self.mean @ w
+        scores *= self.shard.y
+        return scores
+
+    def combine(self, mass: np.ndarray) -> np.ndarray:
+        """``z = sum y_i mass_i x_i`` over all ranks."""
+        return self.comm.allreduce(self.shard.combine(self.shard.y * mass))
+
+    def per_class(self, values: np.ndarray) -> np.ndarray:
+        """Local sums of ``values`` over each class."""
+        return np.bincount(self.side, values, 2)
+
+    def level(self, values: np.ndarray) -> np.ndarray:
+        """Per class: the smallest value up to which the bounds add up to one.
+
+        Without bounds that is the minimum. With them, histograms narrow the place down: each pass keeps one bin of each
+        class, so after the first pass few rows are left, and all ends where a bin holds a single distinct value.
+        """
+        low, high = self._extremes(values, self.side)
+        if not self.is_capped:
+            return low
+        n_bins = 1024 if self.comm.size == 1 else 32  # bins are cheap at home and cost scalars on the wire
+        upper, side, below = self.upper, self.side, np.zeros(2)
+        while (low < high).any():
+            width = np.where(low < high, (high - low) / n_bins, 1.0)
+            bins = np.minimum(((values - low[side]) / width[side]).astype(np.intp), n_bins - 1)
+            histogram = np.bincount(bins + n_bins * side, upper, 2 * n_bins)
+            histogram = self.comm.allreduce(histogram).reshape(2, n_bins)
+            through = below[:, None] + np.cumsum(histogram, axis=1)
+            chosen = np.minimum((through < 1 - _MASS_ROUNDING).sum(axis=1), n_bins - 1)
+            below = through[[0, 1], chosen] - histogram[[0, 1], chosen]
+            kept = bins == chosen[side]
+            values, upper, side = values[kept], upper[kept], side[kept]
+            low, high = self._extremes(values, side)
+        return low
+
+    def _extremes(self, values: np.ndarray, side: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Smallest and largest value of each class over all ranks."""
+        local = np.full(4, np.inf)
+        for c in (0, 1):
+            mine = values[side == c]
+            if mine.size:
+                local[c], local[2 + c] = mine.min(), -mine.max()
+        everywhere = self.comm.allreduce(local, "min")
+        return everywhere[:2], -everywhere[2:]
+
+    def margin(self, scores: np.ndarray, norm: float) -> float:
+        """The margin of a direction of length ``norm``: a true lower bound of the distance, in float64."""
+        level = self.level(scores)
+        value = level.sum()
+        if self.is_capped:
+            # min over the capped simplex = max over t of t + sum upper min(s - t, 0); any t gives a true bound.
+            shortfall = self.upper @ np.minimum(scores - level[self.side], 0.0)
+            value += self.comm.allreduce(np.array([shortfall]))[0]
+        return float(value / norm) if norm > 0 else -np.inf
+
+    def soften(self, scores: np.ndarray, log_centre: np.ndarray, gamma: float, level: np.ndarray) -> Softened:
+        """The masses that minimise scores plus ``gamma`` times the entropy relative to ``exp(log_centre)``.
+
+        mass_i = min(upper_i, centre_i exp((level - s_i) / gamma)), where the level of each class makes its masses add
+        up to one; ``level`` is where the search begins.
+        """
+        scaled = log_centre - scores / gamma
+        for attempt in range(8):
+            weights = np.exp(np.minimum(scaled + (level / gamma)[self.side], _LARGEST_EXPONENT))
+            scale = self.scale_to_one(weights)
+            if scale is not None and np.abs(np.log(scale)).max() < 0.9 * -np.log(_SMALLEST_SCALE):
+                break
+            if scale is not None and attempt < 4:
+                level = level + gamma * np.log(scale)
+            else:
+                # Far from the level everything is clamped or vanishes; the caps themselves say where it must lie.
+                log_upper = np.log(self.upper) if self.is_capped else 0.0
+                level = gamma * self.level(log_upper - scaled)
+        assert scale is not None
+        level = level + gamma * np.log(scale)
+        mass = weights * scale[self.side]
+        is_capped = mass >= self.upper
+        np.minimum(mass, self.upper, out=mass)
+        capped_value, free_mass = 0.0, np.ones(2)
+        if self.is_capped:
+            capped = np.flatnonzero(is_capped)
+            bound = self.upper[capped]
+            local = bound @ (scores[capped] + gamma * (np.log(bound) - log_centre[capped]))
+            capped_mass = np.bincount(self.side[capped], bound, 2)
+            capped_value, *rest = self.comm.allreduce(np.concatenate([[local], capped_mass]))
+            free_mass = 1.0 - np.array(rest)
+        return Softened(mass, is_capped, level, float(free_mass @ level + capped_value))
+
+    def scale_to_one(self, weights: np.ndarray) -> np.ndarray | None:
+        """Per class the factor c with ``sum min(c weights, upper) = 1``; None if 100 passes do not find it.
+
+        The sum is concave and piecewise linear in c, so Newton's method climbs to the root from the left without
+        passing it and ends exactly; a step that leaves the bracket is replaced by the bracket's geometric mean.
+        """
+        scale, low, high = np.ones(2), np.zeros(2), np.full(2, np.inf)
+        for _ in range(100):
+            sums = self.comm.allreduce(capped_sums(weights, self.upper, self.shard.y, scale[0], scale[1])).reshape(2, 3)
+            total, free, capped = sums.T
+            if not self.is_capped:
+                return 1.0 / total
+            reached = scale * free + capped
+            low = np.where(reached <= 1, np.maximum(low, scale), low)
+            high = np.where(reached >= 1, np.minimum(high, scale), high)
+            newton = np.where(free > 0, (1 - capped) / np.maximum(free, _SMALLEST_SCALE), -1.0)
+            middle = np.where(low == 0, np.maximum(1 / total, high * 1e-4), np.sqrt(low) * np.sqrt(high))
+            middle = np.where(high == np.inf, low * 1e4, middle)
+            following = np.where((newton >= low) & (newton <= high) & (newton > 0), newton, middle)
+            following = np.clip(following, _SMALLEST_SCALE, 1 / _SMALLEST_SCALE)
+            if np.all(np.abs(following - scale) <= 1e-14 * scale):
+                return following
+            scale = following
+        return None
+
+    def verdict(self, certificate: Certificate) -> str | None:
+        """ "overlap" when the hulls meet, as far as rounding lets one see."""
+        return "overlap" if certificate.dual <= 0 and certificate.primal <= _OVERLAP * self.radius else None
+
+    def separator(self, w: np.ndarray) -> Separator:
+        """The decision function along ``w`` in LIBSVM's scale: margin rows of the two classes score +1 and -1.
+
+        The hyperplane lies midway between the two levels up to which mass is drawn, not midway between the nearest
+        points of the hulls. Where the bounds add up to exactly one, anything between two neighbouring scores is
+        optimal, and the middle is taken. Where the hulls meet none of this means anything: then ``w`` has length 1 and
+        the hyperplane lies where the least weight of rows is on its wrong side.
+        """
+        scores = self.scores(w)
+        level = self.level(scores)
+        if self.is_capped:
+            local = self.per_class(np.where(scores <= level[self.side], self.upper, 0.0))
+            drawn = self.comm.allreduce(local)
+            beyond, _ = self._extremes(np.where(scores > level[self.side], scores, np.inf), self.side)
+            is_between = (drawn <= 1 + _MASS_ROUNDING) & np.isfinite(beyond)
+            level = np.where(is_between, (level + np.where(is_between, beyond, 0.0)) / 2, level)
+        width, length = level.sum(), float(np.linalg.norm(w))
+        report = {"cap": self.cap, "nu": 2 / (self.cap * self.totals.sum())} if self.is_capped else {}
+        if width > 0:
+            scale, threshold = 2 / width, (level[0] - level[1]) / 2
+        else:
+            scale = 1 / length if length > 0 else 0.0
+            threshold = self._threshold_of_least_error(self.shard.y * scores)
+        return Separator(w * scale, float(-(threshold + self.mean @ w) * scale), report)
+
+    def _threshold_of_least_error(self, values: np.ndarray) -> float:
+        """The middle of the longest stretch of thresholds that misplace the least weight, to a millionth of all."""
+        n_bins = 1024
+        lows, highs = self._extremes(values, self.side)
+        low, high = lows.min(), highs.max()
+        if low == high:
+            return float(low)
+        width = (high - low) / n_bins
+        bins = np.minimum(((values - low) / width).astype(np.intp), n_bins - 1)
+        weights = np.bincount(bins + n_bins * self.side, self.shard.weight, 2 * n_bins)
+        positive, negative = self.comm.allreduce(weights).reshape(2, n_bins)
+        misplaced = negative.sum() + np.concatenate([[0.0], np.cumsum(positive - negative)])
+        is_least = misplaced <= misplaced.min() + 1e-6 * self.totals.sum()
+        turns = np.flatnonzero(np.diff(np.concatenate([[0], is_least.astype(np.int8), [0]])))
+        begins, ends = turns[::2], turns[1::2] - 1
+        longest = int((ends - begins).argmax())
+        return float(low + width * (begins[longest] + ends[longest]) / 2)

@@ -1,0 +1,107 @@
+"""The only loop that knows about tolerance, limits, callbacks, history and interrupts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from widemargin.comm._protocol import Communicator
+from widemargin.data.shard import Shard
+from widemargin.ledger import Ledger
+from widemargin.problems._protocol import Certificate
+from widemargin.solvers._protocol import Separator, Solver
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When to stop: relative gap, sweeps, seconds."""
+
+    tol: float
+    max_iter: int
+    max_time: float = float("inf")
+
+
+class Progress(NamedTuple):
+    """What those who watch a fit are told after a certified sweep."""
+
+    sweep: int
+    certificate: Certificate
+    seconds: float
+    counts: dict[str, int]
+    model: Separator | None
+
+
+# Returns a stop reason, or None to go on. Called on rank 0 only.
+Watch = Callable[[Progress], str | None]
+
+
+@dataclass
+class Result:
+    """What came out of a run: the model, its proof, why it ended, the way there, and the cost."""
+
+    model: Separator
+    certificate: Certificate
+    stop_reason: str
+    n_iter: int
+    history: list[dict[str, float]] = field(default_factory=list)
+    ledger: Ledger = field(default_factory=Ledger)
+
+
+_GO_ON, _BY_WATCH, _BY_TIME = 0.0, 1.0, 2.0
+
+
+def run(
+    solver: Solver,
+    problem: Any,
+    shard: Shard,
+    comm: Communicator,
+    limits: Limits,
+    rng: np.random.Generator,
+    *,
+    warm: np.ndarray | None = None,
+    watch: Watch | None = None,
+    watch_model: bool = False,
+) -> Result:
+    """Sweep until the relative gap is at most ``tol``, or say which limit ended it.
+
+    ``watch_model``, equal on all ranks, hands the model so far to ``watch``, who is asked on rank 0 only; what it
+    answers reaches every rank, so that all stop together.
+    """
+    begin, ledger = time.perf_counter(), comm.ledger
+    history: list[dict[str, float]] = []
+    with ledger.phase("start"):
+        state = solver.start(problem, shard, comm, rng, warm)
+        certificate = solver.certify(state)
+    sweep, watched = 0, ""
+    reason = "gap" if certificate is not None and certificate.relative <= limits.tol else None
+    while reason is None:
+        with ledger.phase("sweep"):
+            state = solver.sweep(state)
+        sweep += 1
+        with ledger.phase("certify"):
+            latest = solver.certify(state)
+        certificate = latest or certificate
+        seconds = time.perf_counter() - begin
+        if latest is not None:
+            bounds = {"primal": latest.primal, "dual": latest.dual}
+            history.append({"sweep": sweep, "seconds": seconds, **bounds, **ledger.counts()})
+            reason = "gap" if latest.relative <= limits.tol else solver.verdict(state)
+        model = solver.extract(state) if watch_model and latest is not None else None
+        signal = _GO_ON
+        if comm.rank == 0:
+            if watch is not None and certificate is not None:
+                watched = watch(Progress(sweep, certificate, seconds, ledger.counts(), model)) or ""
+            signal = _BY_WATCH if watched else _BY_TIME if seconds > limits.max_time else _GO_ON
+        signal = comm.broadcast(np.array([signal]))[0]
+        if reason is None and signal != _GO_ON:
+            reason = "max_time" if signal == _BY_TIME else watched
+        if reason is None and sweep >= limits.max_iter:
+            reason = "max_iter"
+    with ledger.phase("extract"):
+        model = solver.extract(state)
+    assert certificate is not None
+    return Result(model, certificate, reason, sweep, history, ledger)

@@ -1,0 +1,197 @@
+"""Newton's method on the entropic saddle point, problem (8) of the paper, another algorithm than the paper's.
+
+    maximise over w   min over masses   sum_i mass_i s_i + gamma * KL(mass || centre) - 0.5 ||w||^2,   s_i = y_i w.x_i
+
+The inner minimum has a closed form, so what is left is smooth and strongly concave in w alone:
+
+    gradient   z - w,   z = sum_i y_i mass_i x_i
+    Hessian   -(I + (1/gamma) sum over classes of the covariance of their free rows)
+
+where a row is free if its mass is neither negligible nor at its cap; few rows are, and only they are touched by
+conjugate gradients. When a step has done its work the centre moves to the current masses and gamma shrinks
+(continuation): with a moving centre the bias of the entropy fades even while gamma stays.
+
+Reference: Jin, Huang, Li: SVM via Saddle Point Optimization, 2017, sections 2 and 3.
+
+    here         paper        |  here      paper
+    mass         eta and xi   |  gamma     gamma
+    z            A eta - B xi |  scores    y_i <w, x_i>
+
+On ranks: each Newton step costs one exchange of d numbers for the gradient, one for each step of conjugate gradients,
+and a handful of single numbers for levels and the line search.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from widemargin.problems._protocol import Certificate
+from widemargin.solvers._hulls import Hulls, Softened
+from widemargin.solvers._protocol import Separator
+
+
+class State(NamedTuple):
+    hulls: Hulls
+    w: np.ndarray
+    scores: np.ndarray  # y_i w.x_i, kept beside w
+    log_centre: np.ndarray
+    gamma: float
+    soft: Softened
+    z: np.ndarray
+    best_w: np.ndarray
+    certificate: Certificate
+    worked_hard: bool  # whether the last step took many conjugate gradients
+    n_inner: int  # Newton steps since gamma was last changed
+
+
+@dataclass(frozen=True)
+class EntropicNewton:
+    """Newton-CG with entropy continuation for hard margin and nu."""
+
+    gamma_cut: float = 0.25  # smallest factor by which gamma shrinks at once
+    gamma_per_gap: float = 2.0  # gamma aims at this multiple of (gap * distance^2 / entropy range)
+    cg_residual: float = 0.1
+    max_inner: int = 6  # Newton steps at one gamma before it is raised again
+    direct_features: int = 512  # up to here the Hessian may be formed, once conjugate gradients work hard
+
+    def start(self, problem, shard, comm, rng, warm=None) -> State:
+        hulls = Hulls.of(problem, shard, comm)
+        log_centre = hulls.uniform_log_mass()
+        z = hulls.combine(np.exp(log_centre))
+        w = z if warm is None else warm
+        scores = hulls.scores(w)
+        mean = comm.allreduce(hulls.per_class(np.exp(log_centre) * scores))
+        deviation = np.exp(log_centre) * (scores - mean[hulls.side]) ** 2
+        spread = np.sqrt(comm.allreduce(hulls.per_class(deviation)).max())
+        # Tilts of order one: strong enough to matter, weak enough that every row still counts.
+        gamma = float(max(spread, 1e-12 * hulls.radius**2, np.finfo(float).tiny))
+        soft = hulls.soften(scores, log_centre, gamma, mean)
+        z = hulls.combine(soft.mass)
+        while warm is not None:
+            # A good direction deserves the gamma whose masses agree with it best: w = z at the saddle point.
+            sharper = hulls.soften(scores, log_centre, gamma * self.gamma_cut, soft.level)
+            its_z = hulls.combine(sharper.mass)
+            if np.linalg.norm(its_z - w) >= np.linalg.norm(z - w):
+                break
+            gamma, soft, z = gamma * self.gamma_cut, sharper, its_z
+        nothing = Certificate(np.inf, -np.inf)
+        return _bound(State(hulls, w, scores, log_centre, gamma, soft, z, w, nothing, False, 0))
+
+    def sweep(self, state: State) -> State:
+        hulls, gamma = state.hulls, state.gamma
+        gradient = state.w - state.z
+        direction, n_products = self._direction(state, gradient)
+        slope = gradient @ direction
+        tilt = hulls.scores(direction)
+        value = 0.5 * state.w @ state.w - state.soft.value
+        step = 1.0
+        while True:
+            w, scores = state.w + step * direction, state.scores + step * tilt
+            soft = hulls.soften(scores, state.log_centre, gamma, state.soft.level)
+            fell = 0.5 * w @ w - soft.value <= value + 1e-4 * step * slope + 1e-14 * abs(value)
+            if fell or step < 1e-6:
+                break
+            step /= 2
+        state = _bound(
+            state._replace(
+                w=w,
+                scores=scores,
+                soft=soft,
+                z=hulls.combine(soft.mass),
+                worked_hard=n_products > 8 + len(w) // 8,
+                n_inner=state.n_inner + 1,
+            )
+        )
+        # Far from the solution a rough minimum will do; close to it the masses must settle before they become a centre.
+        patience = 1.0 if state.certificate.relative > 1e-3 else 1e-3
+        agrees = np.linalg.norm(state.z - state.w) <= 0.5 * np.linalg.norm(state.w)
+        if agrees and -slope <= patience * gamma:
+            return self._continue(state)
+        if state.n_inner >= self.max_inner:
+            return self._recentre(state, gamma / self.gamma_cut)
+        return state
+
+    def certify(self, state: State) -> Certificate:
+        return state.certificate
+
+    def verdict(self, state: State) -> str | None:
+        return state.hulls.verdict(state.certificate)
+
+    def extract(self, state: State) -> Separator:
+        return state.hulls.separator(state.best_w)
+
+    def _continue(self, state: State) -> State:
+        """The masses have settled: make them the centre, and shrink gamma as the gap allows."""
+        certificate = state.certificate
+        aim = self.gamma_per_gap * min(certificate.relative, 1.0) * certificate.primal**2 / state.hulls.entropy_range
+        # How much is affordable shows in how many steps the last gamma took.
+        cut = {1: self.gamma_cut, 2: np.sqrt(self.gamma_cut)}.get(state.n_inner, 1.0)
+        return self._recentre(state, max(state.gamma * cut, min(state.gamma, aim)))
+
+    def _recentre(self, state: State, gamma: float) -> State:
+        """Move the centre to the current masses and go on with another gamma."""
+        hulls = state.hulls
+        log_mass = state.log_centre + (state.soft.level[hulls.side] - state.scores) / state.gamma
+        if hulls.is_capped:
+            np.minimum(log_mass, np.log(hulls.upper), out=log_mass)
+        soft = hulls.soften(state.scores, log_mass, gamma, state.soft.level)
+        return _bound(
+            state._replace(log_centre=log_mass, gamma=gamma, soft=soft, z=hulls.combine(soft.mass), n_inner=0)
+        )
+
+    def _direction(self, state: State, gradient: np.ndarray) -> tuple[np.ndarray, int]:
+        """Solve Hessian times direction = -gradient; also how many products with the Hessian that took."""
+        hulls, comm, shard = state.hulls, state.hulls.comm, state.hulls.shard
+        mass, side = state.soft.mass, hulls.side
+        n_features = len(gradient)
+        free = np.flatnonzero(~state.soft.is_capped & (mass > 1e-12 * shard.weight / hulls.totals[side]))
+        free_mass, free_side = mass[free], side[free]
+        # Per class the mass of its free rows and their weighted sum, for the means of the covariances.
+        sums = [np.bincount(free_side, free_mass, 2)]
+        sums += [shard.combine_rows(free[free_side == c], free_mass[free_side == c]) for c in (0, 1)]
+        everywhere = comm.allreduce(np.concatenate(sums))
+        total = np.maximum(everywhere[:2], np.finfo(float).tiny)
+        means = everywhere[2:].reshape(2, n_features) / total[:, None]
+
+        if state.worked_hard and n_features <= self.direct_features:
+            moment = comm.allreduce(shard.second_moment(free, free_mass).ravel()).reshape(n_features, n_features)
+            hessian = (moment - (means.T * total) @ means) / state.gamma
+            hessian[np.diag_indices(n_features)] += 1.0
+            return -np.linalg.solve(hessian, gradient), n_features
+
+        def product(v: np.ndarray) -> np.ndarray:
+            spread = comm.allreduce(shard.curvature(free, free_mass, v))
+            return v + (spread - means.T @ (total * (means @ v))) / state.gamma
+
+        return conjugate_gradients(product, -gradient, self.cg_residual, 250)
+
+
+def _bound(state: State) -> State:
+    """Bring both sides of the certificate up to date with the current masses and direction."""
+    margin = state.hulls.margin(state.scores, float(np.linalg.norm(state.w)))
+    distance, best = float(np.linalg.norm(state.z)), state.certificate
+    certificate = Certificate(min(best.primal, distance), max(best.dual, margin))
+    return state._replace(certificate=certificate, best_w=state.w if margin > best.dual else state.best_w)
+
+
+def conjugate_gradients(product, target: np.ndarray, residual: float, max_steps: int) -> tuple[np.ndarray, int]:
+    """Solve ``product(x) = target`` to a relative residual; also the number of products."""
+    x = np.zeros_like(target)
+    left, search = target.copy(), target.copy()
+    norm = goal = left @ left
+    n_products = 0
+    while n_products < max_steps:
+        n_products += 1
+        image = product(search)
+        length = norm / (search @ image) if norm > 0 else 0.0
+        x += length * search
+        left -= length * image
+        following = left @ left
+        if following <= residual**2 * goal:
+            break
+        search = left + (following / norm) * search
+        norm = following
+    return x, n_products

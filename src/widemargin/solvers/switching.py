@@ -1,0 +1,62 @@
+"""``solver="auto"``: one solver after another on the same problem, each beginning where the last one stalled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from widemargin.problems._protocol import Certificate
+from widemargin.solvers._protocol import Separator, Solver
+
+
+class State(NamedTuple):
+    stage: int
+    inner: Any
+    task: tuple[Any, ...]  # problem, shard, comm and generator, for those who start later
+    reference: float  # the gap at the beginning of the current stretch
+    n_sweeps: int  # of that stretch
+
+
+@dataclass(frozen=True)
+class Switching:
+    """Solvers in order of preference; the next takes over when ``patience`` sweeps do not halve the gap.
+
+    The states of all solvers carry the best ``certificate`` and ``best_w`` so far. Both bounds hold for the problem,
+    whoever found them, so they are handed on.
+    """
+
+    stages: tuple[Solver, ...]
+    patience: int = 10
+
+    def start(self, problem, shard, comm, rng, warm=None) -> State:
+        task = (problem, shard, comm, rng)
+        return State(0, self.stages[0].start(problem, shard, comm, rng, warm), task, float("inf"), 0)
+
+    def sweep(self, state: State) -> State:
+        solver = self.stages[state.stage]
+        state = state._replace(inner=solver.sweep(state.inner), n_sweeps=state.n_sweeps + 1)
+        gap = state.inner.certificate.gap
+        if gap <= state.reference / 2:
+            return state._replace(reference=gap, n_sweeps=0)
+        is_stalled = state.n_sweeps >= self.patience and solver.verdict(state.inner) is None
+        return self._hand_over(state) if is_stalled and state.stage + 1 < len(self.stages) else state
+
+    def certify(self, state: State) -> Certificate | None:
+        return self.stages[state.stage].certify(state.inner)
+
+    def verdict(self, state: State) -> str | None:
+        return self.stages[state.stage].verdict(state.inner)
+
+    def extract(self, state: State) -> Separator:
+        return self.stages[state.stage].extract(state.inner)
+
+    def _hand_over(self, state: State) -> State:
+        done, stage = state.inner, state.stage + 1
+        problem, shard, comm, rng = state.task
+        inner = self.stages[stage].start(problem, shard, comm, rng, done.best_w)
+        certificate = Certificate(
+            min(done.certificate.primal, inner.certificate.primal), max(done.certificate.dual, inner.certificate.dual)
+        )
+        best_w = inner.best_w if inner.certificate.dual > done.certificate.dual else done.best_w
+        inner = inner._replace(certificate=certificate, best_w=best_w)
+        return State(stage, inner, state.task, certificate.gap, 0)
