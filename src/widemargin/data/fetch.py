@@ -2,8 +2,9 @@
 
 A set is looked for in the folder that ``WIDEMARGIN_DATA`` names, then in the cache (``WIDEMARGIN_CACHE``, by default
 ``~/.cache/widemargin``), then downloaded into the cache: from the mirror that ``WIDEMARGIN_DATA_URL`` names, which
-holds the same files as the folder, or else from the public source of that set, where it has one. Files are ``NAME.xz`` (LIBSVM text) or ``NAME.npz`` (arrays ``X`` and ``y``). Whatever the way, content whose SHA-256 is not the
-known one is refused; nothing is ever unpickled.
+holds the same files as the folder, or else from the public source of that set, where it has one. Files are ``NAME.xz``
+(LIBSVM text) or ``NAME.npz`` (arrays ``X`` and ``y``). Whatever the way, content whose SHA-256 is not the known one is
+refused; nothing is ever unpickled.
 """
 
 from __future__ import annotations

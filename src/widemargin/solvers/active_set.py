@@ -29,6 +29,7 @@ from widemargin.solvers._protocol import Separator
 
 _FINISH_SOLVES = 8  # exact solves on the support in a row, each dropping rows, before pairwise steps go on
 _STEPS_PER_ROW = 20
+_ROWS_OF_A_RANK = 2.0**40
 _SMALL = 128  # rows: up to here a working set is always solved exactly
 
 
@@ -36,7 +37,7 @@ _SMALL = 128  # rows: up to here a working set is always solved exactly
 class WorkingSet:
     """The rows that rank 0 has collected, signed by their class, with their inner products and masses."""
 
-    keys: np.ndarray  # (m, 2): rank and row of each
+    keys: np.ndarray  # (m,): rank and row of each, in one number
     points: np.ndarray  # (m, d): y_i (x_i - mean)
     side: np.ndarray  # (m,)
     gram: np.ndarray  # (m, m)
@@ -44,7 +45,7 @@ class WorkingSet:
 
     @classmethod
     def empty(cls, n_features: int) -> WorkingSet:
-        return cls(np.empty((0, 2)), np.empty((0, n_features)), np.empty(0, np.intp), np.empty((0, 0)), np.empty(0))
+        return cls(np.empty(0), np.empty((0, n_features)), np.empty(0, np.intp), np.empty((0, 0)), np.empty(0))
 
     def __len__(self) -> int:
         return len(self.mass)
@@ -58,8 +59,7 @@ class WorkingSet:
 
     def add(self, keys: np.ndarray, side: np.ndarray, points: np.ndarray) -> None:
         """Take in rows that are not there yet, with no mass but in a class that had none."""
-        known = set(map(tuple, self.keys))
-        fresh = np.array([i for i, key in enumerate(keys) if tuple(key) not in known], dtype=np.intp)
+        fresh = np.flatnonzero(~np.isin(keys, self.keys))
         keys, side, points, old = keys[fresh], side[fresh], points[fresh], len(self)
         gram = np.empty((old + len(fresh), old + len(fresh)))
         gram[:old, :old] = self.gram
@@ -89,7 +89,7 @@ class State(NamedTuple):
 class ActiveSet:
     """Column generation with an exact solve of the working set."""
 
-    rows_per_class: int = 32  # offered in one sweep by all ranks together
+    rows_per_class: int = 48  # offered in one sweep by all ranks together
     inner_share: float = 0.1  # of the gap: what the working set is solved to
 
     def start(self, problem, shard, comm, rng, warm=None) -> State:
@@ -146,10 +146,10 @@ class ActiveSet:
         rows = [offer[2:].reshape(-1, 2 + len(state.w)) for offer in offers]
         ranks = np.repeat(np.arange(len(rows)), [len(each) for each in rows])
         everything = np.concatenate(rows)
-        keys, side = np.column_stack([ranks, everything[:, 1]]), everything[:, 0].astype(np.intp)
-        working.add(keys, side, everything[:, 2:])
-        gap = best.relative if best.dual > 0 and len(working) > _SMALL else 0.0
-        z, level = solve_working_set(working, min(0.1, max(self.inner_share * gap, 1e-13)))
+        keys = ranks * _ROWS_OF_A_RANK + everything[:, 1]
+        working.add(keys, everything[:, 0].astype(np.intp), everything[:, 2:])
+        gap = 0.0 if len(working) <= _SMALL else min(best.relative, 1.0)
+        z, level = solve_working_set(working, max(self.inner_share * gap, 1e-13))
         return np.concatenate([z, level, lowest])
 
 
