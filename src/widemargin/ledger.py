@@ -6,6 +6,9 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
 
 
 @dataclass
@@ -16,6 +19,8 @@ class Ledger:
     put on the wire; ``seconds`` is wall-clock time per phase, as rank 0 saw it.
     """
 
+    TRAFFIC: ClassVar[tuple[str, ...]] = ("messages", "scalars", "bytes", "kernel_evaluations")
+
     rounds: int = 0
     messages: int = 0
     scalars: int = 0
@@ -23,11 +28,11 @@ class Ledger:
     kernel_evaluations: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
 
-    def sent(self, scalars: int, n_bytes: int, messages: int = 1) -> None:
-        """Count what this rank put on the wire."""
-        self.messages += messages
-        self.scalars += scalars
-        self.bytes += n_bytes
+    def sent(self, values: np.ndarray, copies: int = 1) -> None:
+        """Count an array that this rank put on the wire, as often as it did."""
+        self.messages += copies
+        self.scalars += copies * values.size
+        self.bytes += copies * values.nbytes
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -40,13 +45,7 @@ class Ledger:
 
     def counts(self) -> dict[str, int]:
         """The counters alone, as they go into a history."""
-        return {
-            "rounds": self.rounds,
-            "messages": self.messages,
-            "scalars": self.scalars,
-            "bytes": self.bytes,
-            "kernel_evaluations": self.kernel_evaluations,
-        }
+        return {name: getattr(self, name) for name in ("rounds", *self.TRAFFIC)}
 
     def in_units(self, n_ranks: int, n_features: int) -> float:
         """Scalars sent in the unit of the distributed SVM literature: every rank sends one row, ``k * d``."""
@@ -58,17 +57,4 @@ class Ledger:
         return Ledger(
             **{name: count + other.counts()[name] for name, count in self.counts().items()},
             seconds={name: self.seconds.get(name, 0.0) + other.seconds.get(name, 0.0) for name in phases},
-        )
-
-    @staticmethod
-    def over_ranks(ledgers: list[Ledger]) -> Ledger:
-        """One job's ledger: traffic summed over ranks; rounds and seconds are rank 0's."""
-        first = ledgers[0]
-        return Ledger(
-            rounds=first.rounds,
-            messages=sum(each.messages for each in ledgers),
-            scalars=sum(each.scalars for each in ledgers),
-            bytes=sum(each.bytes for each in ledgers),
-            kernel_evaluations=sum(each.kernel_evaluations for each in ledgers),
-            seconds=dict(first.seconds),
         )

@@ -15,7 +15,7 @@ class Communicator(Protocol):
     """One rank's view of all ranks.
 
     Collectives are called by every rank in the same order. Sums are taken in the order of ranks, so that every rank
-    holds the same bits and so does every run. Arrays are float64 and of one dimension; what comes back may be shared
+    holds the same bits and so does every run. Arrays are numeric and of one dimension; what comes back may be shared
     with other ranks and is not to be written to.
     """
 

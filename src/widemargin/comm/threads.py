@@ -76,24 +76,23 @@ class Threads:
 
     def allreduce(self, values: np.ndarray, op: Reduction = "sum") -> np.ndarray:
         outcome = self._meeting.exchange(self.rank, values, lambda everyone: reduce(_COMBINE[op], everyone))
-        self._count(up=values.size, down=values.size)
+        self._count(up=values, down=outcome)
         return outcome
 
     def gather(self, values: np.ndarray, root: int = 0) -> list[np.ndarray] | None:
         everyone = self._meeting.exchange(self.rank, values, list)
-        self._count(up=values.size, down=0, centre=root)
+        self._count(up=values, down=None, centre=root)
         return everyone if self.rank == root else None
 
     def broadcast(self, values: np.ndarray | None, root: int = 0) -> np.ndarray:
         outcome = self._meeting.exchange(self.rank, values, lambda everyone: everyone[root])
-        self._count(up=0, down=outcome.size, centre=root)
+        self._count(up=None, down=outcome, centre=root)
         return outcome
 
-    def _count(self, up: int, down: int, centre: int = 0) -> None:
-        """Count ``up`` scalars from each rank to the centre and ``down`` from the centre to each."""
+    def _count(self, up: np.ndarray | None, down: np.ndarray | None, centre: int = 0) -> None:
+        """Count what each rank sends up to the centre and what the centre sends down to each."""
         self.ledger.rounds += 1
-        if self.rank != centre and up:
-            self.ledger.sent(up, 8 * up)
-        elif self.rank == centre and down:
-            others = self.size - 1
-            self.ledger.sent(down * others, 8 * down * others, messages=others)
+        if self.rank != centre and up is not None:
+            self.ledger.sent(up)
+        elif self.rank == centre and down is not None:
+            self.ledger.sent(down, copies=self.size - 1)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,102 +20,138 @@ _BLOCK_BYTES = 1 << 19
 class Shard:
     """Rows with their labels and weights.
 
-    ``X`` is a C-ordered dense array or a CSR matrix, of float32 or float64, and is never copied here. ``y`` holds
-    -1.0 and +1.0 for a problem of two classes, or class numbers before such a problem is picked out. ``weight`` is the
-    multiplicity of each row.
+    ``X`` is a C-ordered dense array or a CSR matrix, of float32 or float64, or a list of such for rows that came in
+    pieces; it is never copied or joined here. ``y`` holds -1.0 and +1.0 for a problem of two classes, or class numbers
+    before such a problem is picked out. ``weight`` is the multiplicity of each row.
     """
 
-    X: Any  # ndarray or csr_matrix
+    X: Any
     y: np.ndarray
     weight: np.ndarray
 
+    @cached_property
+    def _blocks(self) -> list[Any]:
+        return self.X if isinstance(self.X, list) else [self.X]
+
+    @cached_property
+    def _edges(self) -> np.ndarray:
+        """Where each block begins, and where the last one ends."""
+        return np.concatenate([[0], np.cumsum([block.shape[0] for block in self._blocks])]).astype(np.intp)
+
     @property
     def n_rows(self) -> int:
-        return int(self.X.shape[0])
+        return int(self._edges[-1])
 
     @property
     def n_features(self) -> int:
-        return int(self.X.shape[1])
+        return int(self._blocks[0].shape[1])
 
     @property
     def is_sparse(self) -> bool:
-        return sp.issparse(self.X)
+        return sp.issparse(self._blocks[0])
 
-    def _pass(self, name: str, *arguments: np.ndarray) -> None:
-        """One compiled pass over the rows; the last argument receives the result."""
-        if self.is_sparse:
-            getattr(csr, f"{name}_csr")(self.X.data, self.X.indices, self.X.indptr, *arguments)
-        else:
-            getattr(dense, f"{name}_dense")(self.X, *arguments)
+    @property
+    def dtype(self) -> np.dtype:
+        return np.result_type(*(block.dtype for block in self._blocks))
+
+    def _within_blocks(self, rows: np.ndarray) -> Iterator[tuple[Any, np.ndarray, slice]]:
+        """Blocks with ascending ``rows``: their numbers within the block, and where these stand among ``rows``."""
+        cuts = np.searchsorted(rows, self._edges)
+        for k, block in enumerate(self._blocks):
+            if cuts[k] < cuts[k + 1]:
+                inside = slice(cuts[k], cuts[k + 1])
+                yield block, rows[inside] - self._edges[k], inside
 
     def scores(self, w: np.ndarray) -> np.ndarray:
         """``X w`` in float64."""
         out = np.empty(self.n_rows)
-        self._pass("scores", w, out)
+        for k, block in enumerate(self._blocks):
+            _pass("scores", block, w, out[self._edges[k] : self._edges[k + 1]])
         return out
 
     def combine(self, mass: np.ndarray) -> np.ndarray:
         """``X' mass``, summed in float64."""
-        out = np.empty(self.n_features)
-        self._pass("combine", mass, out)
-        return out
+        total, part = np.zeros((2, self.n_features))
+        for k, block in enumerate(self._blocks):
+            _pass("combine", block, mass[self._edges[k] : self._edges[k + 1]], part)
+            total += part
+        return total
 
     def combine_rows(self, rows: np.ndarray, mass: np.ndarray) -> np.ndarray:
-        """``sum_i mass_i x_i`` over ``rows``; reads no others."""
-        out = np.empty(self.n_features)
-        self._pass("combine_rows", rows, mass, out)
-        return out
+        """``sum_i mass_i x_i`` over ascending ``rows``; reads no others."""
+        total, part = np.zeros((2, self.n_features))
+        for block, inside, where in self._within_blocks(rows):
+            _pass("combine_rows", block, inside, mass[where], part)
+            total += part
+        return total
 
     def curvature(self, rows: np.ndarray, mass: np.ndarray, v: np.ndarray) -> np.ndarray:
-        """``sum_i mass_i x_i (x_i . v)`` over ``rows``."""
-        out = np.empty(self.n_features)
-        self._pass("curvature", rows, mass, v, out)
-        return out
+        """``sum_i mass_i x_i (x_i . v)`` over ascending ``rows``."""
+        total, part = np.zeros((2, self.n_features))
+        for block, inside, where in self._within_blocks(rows):
+            _pass("curvature", block, inside, mass[where], v, part)
+            total += part
+        return total
 
     def second_moment(self, rows: np.ndarray, mass: np.ndarray) -> np.ndarray:
-        """``sum_i mass_i x_i x_i'`` over ``rows``, in blocks so that no second copy of the rows is ever held."""
+        """``sum_i mass_i x_i x_i'`` over ascending ``rows``; no second copy of the rows is ever held."""
         d = self.n_features
-        out = np.zeros((d, d))
-        if self.is_sparse:
-            self._pass("second_moment", rows, mass, out)
-            return out
+        total, part = np.zeros((2, d, d))
         step = max(1, _BLOCK_BYTES // (8 * d))
-        for begin in range(0, len(rows), step):
-            part = slice(begin, begin + step)
-            block = self.X[rows[part]].astype(np.float64, copy=False)
-            out += (block * mass[part, None]).T @ block
-        return out
+        for block, inside, where in self._within_blocks(rows):
+            if sp.issparse(block):
+                _pass("second_moment", block, inside, mass[where], part)
+                total += part
+                continue
+            weights = mass[where]
+            for begin in range(0, len(inside), step):
+                few = slice(begin, begin + step)
+                taken = block[inside[few]].astype(np.float64, copy=False)
+                total += (taken * weights[few, None]).T @ taken
+        return total
 
     def squared_norms(self) -> np.ndarray:
         """``||x_i||^2`` of every row."""
         out = np.empty(self.n_rows)
-        self._pass("squared_norms", out)
+        for k, block in enumerate(self._blocks):
+            _pass("squared_norms", block, out[self._edges[k] : self._edges[k + 1]])
         return out
 
     def dense_rows(self, rows: np.ndarray) -> np.ndarray:
-        """The given rows as a dense float64 array."""
-        block = self.X[rows]
-        return np.asarray(block.toarray() if self.is_sparse else block, dtype=np.float64)
-
-    def part(self, begin: int, end: int) -> Shard:
-        """Rows ``begin`` to ``end`` as a view."""
-        if self.is_sparse:
-            indptr = self.X.indptr
-            inside = slice(indptr[begin], indptr[end])
-            arrays = (self.X.data[inside], self.X.indices[inside], indptr[begin : end + 1] - indptr[begin])
-            X = sp.csr_matrix(arrays, shape=(end - begin, self.n_features), copy=False)
-        else:
-            X = self.X[begin:end]
-        return Shard(X, self.y[begin:end], self.weight[begin:end])
+        """The given ascending rows as a dense float64 array."""
+        out = np.empty((len(rows), self.n_features))
+        for block, inside, where in self._within_blocks(rows):
+            taken = block[inside]
+            out[where] = taken.toarray() if sp.issparse(taken) else taken
+        return out
 
     def take(self, rows: np.ndarray) -> Shard:
-        """A copy of the given rows."""
-        return Shard(self.X[rows], self.y[rows], self.weight[rows])
+        """A copy of the given ascending rows."""
+        pieces = [block[inside] for block, inside, _ in self._within_blocks(rows)] or [self._blocks[0][:0]]
+        X = pieces[0] if len(pieces) == 1 else pieces
+        return Shard(X, self.y[rows], self.weight[rows])
 
     def between(self, positive: int, negative: int) -> Shard:
-        """The rows of two classes, labelled +1 and -1; a view when there are no others."""
+        """The rows of two classes, labelled +1 and -1; the same rows, uncopied, when there are no others."""
         inside = (self.y == positive) | (self.y == negative)
         y = np.where(self.y == positive, 1.0, -1.0)
         if inside.all():
             return replace(self, y=y)
         return replace(self, y=y).take(np.flatnonzero(inside))
+
+
+def _pass(name: str, block: Any, *arguments: np.ndarray) -> None:
+    """One compiled pass over a block; the last argument receives the result."""
+    if sp.issparse(block):
+        getattr(csr, f"{name}_csr")(block.data, block.indices, block.indptr, *arguments)
+    else:
+        getattr(dense, f"{name}_dense")(block, *arguments)
+
+
+def view_rows(block: Any, begin: int, end: int) -> Any:
+    """Rows ``begin`` to ``end`` without copying them; slicing a CSR matrix would."""
+    if not sp.issparse(block):
+        return block[begin:end]
+    inside = slice(block.indptr[begin], block.indptr[end])
+    arrays = (block.data[inside], block.indices[inside], block.indptr[begin : end + 1] - block.indptr[begin])
+    return sp.csr_matrix(arrays, shape=(end - begin, block.shape[1]), copy=False)

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
-from widemargin.data.shard import Shard
+from widemargin.data.shard import view_rows
 
 
-def split_rows(shard: Shard, n_ranks: int) -> list[Shard]:
-    """Equal parts of consecutive rows, as views: nothing is copied."""
-    if n_ranks > shard.n_rows:
+def split_rows(rows: Any, n_ranks: int) -> list[Any]:
+    """Equal parts of consecutive rows, as views: nothing is copied.
+
+    ``rows`` is a named tuple of an array or CSR matrix and of sequences as long, or None.
+    """
+    n_rows = rows[0].shape[0]
+    if n_ranks > n_rows:
         raise ValueError(
-            f"cluster={n_ranks} asks for more ranks than there are rows: with {shard.n_rows} row(s) of positive weight "
-            f"it must lie in [1, {shard.n_rows}]."
+            f"cluster={n_ranks} asks for more ranks than there are rows: with n_samples={n_rows} it must lie in "
+            f"[1, {n_rows}]."
         )
-    edges = [shard.n_rows * rank // n_ranks for rank in range(n_ranks + 1)]
-    return [shard.part(begin, end) for begin, end in pairwise(edges)]
+    edges = [n_rows * rank // n_ranks for rank in range(n_ranks + 1)]
+    return [
+        type(rows)(*(None if each is None else view_rows(each, begin, end) for each in rows))
+        for begin, end in pairwise(edges)
+    ]

@@ -3,37 +3,34 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any
 
-from widemargin.comm._protocol import Communicator
 from widemargin.comm.solo import Solo
 from widemargin.comm.threads import Meeting, RankAborted, Threads
-from widemargin.data.shard import Shard
-
-Outcome = TypeVar("Outcome")
+from widemargin.engines._plan import split_rows
 
 
-def launch(shards: Sequence[Shard], task: Callable[[Shard, Communicator], Outcome]) -> list[Outcome]:
-    """Run ``task`` once for each shard, with a communicator between them; the outcomes by rank.
+def launch(rows: Any, n_ranks: int, task: Any, watch: Any) -> Any:
+    """Run ``task`` on ``n_ranks`` ranks with equal parts of the rows; the outcome of rank 0.
 
     Rank 0 is the calling thread, so that callbacks, progress and Ctrl-C act where the user is. If a rank raises, all
     stop and that error is raised here.
     """
-    if len(shards) == 1:
-        return [task(shards[0], Solo())]
-    meeting = Meeting(len(shards))
-    outcomes: dict[int, Outcome] = {}
+    parts = split_rows(rows, n_ranks)
+    if n_ranks == 1:
+        return task.run_on_rank(parts[0], Solo(), watch)
+    meeting = Meeting(n_ranks)
+    outcomes: dict[int, Any] = {}
     errors: dict[int, BaseException] = {}
 
     def rank(number: int) -> None:
         try:
-            outcomes[number] = task(shards[number], Threads(number, meeting))
+            outcomes[number] = task.run_on_rank(parts[number], Threads(number, meeting), watch)
         except BaseException as error:
             errors[number] = error
             meeting.abort()
 
-    others = [threading.Thread(target=rank, args=(k,), name=f"widemargin-rank-{k}") for k in range(1, len(shards))]
+    others = [threading.Thread(target=rank, args=(k,), name=f"widemargin-rank-{k}") for k in range(1, n_ranks)]
     for thread in others:
         thread.start()
     rank(0)
@@ -43,4 +40,4 @@ def launch(shards: Sequence[Shard], task: Callable[[Shard, Communicator], Outcom
         # A rank that was only told to stop says nothing of the cause.
         cause = [error for _, error in sorted(errors.items()) if not isinstance(error, RankAborted)]
         raise cause[0] if cause else errors[min(errors)]
-    return [outcomes[k] for k in range(len(shards))]
+    return outcomes[0]

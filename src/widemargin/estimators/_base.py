@@ -1,71 +1,32 @@
-"""The one way of a fit: validate -> encode -> plan -> launch -> unpack -> warn."""
+"""The one way of a fit: validate -> plan -> launch -> unpack -> warn."""
 
 from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
-from dataclasses import dataclass, replace
 from itertools import combinations
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
-import scipy.sparse as sp
 from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
 from sklearn.callback import CallbackSupportMixin, with_callbacks
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval
-from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.extmath import safe_sparse_dot
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
-from widemargin.callbacks import ProgressLine, first_interrupt_kept
-from widemargin.comm._protocol import Communicator
-from widemargin.data.shard import Shard
+from widemargin.callbacks import Interruption, ProgressLine, first_interrupt_kept
 from widemargin.engines import inline
-from widemargin.engines._plan import split_rows
+from widemargin.estimators._task import FLOATS, Outcome, PartWatch, Rows, Task, checked_labels, pairs_of
 from widemargin.exceptions import InterruptedFitWarning
-from widemargin.ledger import Ledger
 from widemargin.problems._protocol import Certificate
 from widemargin.solvers._protocol import Separator, Solver
-from widemargin.solvers._run import Limits, Progress, Result, Watch, run
+from widemargin.solvers._run import Limits, Progress, Result
 
 # The reasons to stop that leave the gap open; the others are proofs.
 _LIMITS = ("max_iter", "max_time")
-
-
-@dataclass(frozen=True)
-class Task:
-    """What every rank is told: the same problems in the same order, solved the same way."""
-
-    pairs: list[tuple[int, int]]  # positive and negative class of each problem
-    problem: Any
-    solver: Solver
-    limits: Limits
-    seed: int
-    warm: list[np.ndarray] | None
-    watch_model: bool
-
-    def solve(self, shard: Shard, comm: Communicator, watch: list[Watch]) -> list[Result]:
-        """One run for each pair of classes; ledgers are parted between them."""
-        results = []
-        for k, (positive, negative) in enumerate(self.pairs):
-            comm.ledger = Ledger()
-            result = run(
-                self.solver,
-                self.problem,
-                shard.between(positive, negative),
-                comm,
-                self.limits,
-                np.random.default_rng([self.seed, k]),
-                warm=None if self.warm is None else self.warm[k],
-                watch=watch[k],
-                watch_model=self.watch_model,
-            )
-            results.append(result)
-        return results
 
 
 class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
@@ -81,6 +42,8 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         "verbose": ["verbose"],
     }
 
+    _counts_weight: ClassVar[bool] = True  # False: a row counts once, whatever its weight
+
     @abstractmethod
     def _problem(self) -> Any:
         """What is optimised."""
@@ -92,17 +55,6 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     @abstractmethod
     def _advice(self, result: Result) -> str:
         """The change most likely to close the gap of this result."""
-
-    def _weigh(self, codes: np.ndarray, weight: np.ndarray) -> np.ndarray:
-        """The multiplicity of each row from its sample weight and class."""
-        class_weight = getattr(self, "class_weight", None)
-        if class_weight is None:
-            return weight
-        labels = self.classes_[codes]
-        each = compute_class_weight(class_weight, classes=self.classes_, y=labels, sample_weight=weight)
-        if not (np.isfinite(each).all() and (each > 0).all()):
-            raise ValueError(f"class_weight={class_weight!r} must give every class a positive, finite weight.")
-        return weight * each[codes]
 
     @with_callbacks
     @_fit_context(prefer_skip_nested_validation=True)
@@ -123,121 +75,93 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         self : object
             The fitted estimator.
         """
-        shard = self._validate(X, y, sample_weight)
-        task = self._plan(shard)
-        results = self._launch(task, shard, X, y, sample_weight)
-        self._unpack(task, results)
-        self._warn(shard)
+        rows = self._validate(X, y, sample_weight)
+        task = self._plan()
+        outcome = self._launch(task, rows, X, y, sample_weight)
+        self._unpack(outcome)
+        self._warn()
         return self
 
-    def _validate(self, X, y, sample_weight) -> Shard:
-        """Check everything that can be wrong before any work is done; set ``classes_``."""
-        X, y = validate_data(
-            self, X, y, accept_sparse="csr", dtype=[np.float64, np.float32], order="C", accept_large_sparse=True
-        )
-        check_classification_targets(y)
-        weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        if sp.issparse(X) and not X.has_canonical_format:
-            X = X.copy()
-            X.sum_duplicates()
-        if (weight == 0).any():
-            present = np.flatnonzero(weight)
-            X, y, weight = X[present], y[present], weight[present]
-        self.classes_, codes = np.unique(y, return_inverse=True)
-        if len(self.classes_) < 2:
-            seen = self.classes_.tolist()
-            raise ValueError(
-                f"{type(self).__name__} needs at least 2 classes with rows of positive weight, and got "
-                f"{len(seen)} class(es): {seen}."
-            )
-        return Shard(X, codes.astype(np.float64), self._weigh(codes, weight))
+    def _validate(self, X, y, sample_weight) -> Rows:
+        """Check everything that can be wrong with the input before any work is done."""
+        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=FLOATS, order="C", accept_large_sparse=True)
+        return checked_labels(Rows(X, y, sample_weight), X.shape[0])
 
-    def _plan(self, shard: Shard) -> Task:
-        n_classes = len(self.classes_)
-        # With two classes a positive score means the second one; pairs of more read as in LIBSVM, first against second.
-        pairs = [(1, 0)] if n_classes == 2 else list(combinations(range(n_classes), 2))
-        max_time = np.inf if self.max_time is None else self.max_time
+    def _plan(self) -> Task:
         return Task(
-            pairs=pairs,
+            name=type(self).__name__,
             problem=self._problem(),
             solver=self._solver(),
-            limits=Limits(self.tol, self.max_iter, max_time),
+            limits=Limits(self.tol, self.max_iter, np.inf if self.max_time is None else self.max_time),
             seed=int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max)),
-            warm=self._warm_directions(len(pairs), shard.n_features),
+            class_weight=getattr(self, "class_weight", None),
+            counts_weight=self._counts_weight,
+            warm=self._warm_directions(),
             watch_model=bool(getattr(self, "_skl_callbacks", [])),
         )
 
-    def _warm_directions(self, n_pairs: int, n_features: int) -> list[np.ndarray] | None:
-        """Directions of the last fit in the length of the hull distance, if they fit this one."""
+    def _warm_directions(self) -> np.ndarray | None:
+        """Directions of the last fit, as long as the distance between the hulls."""
         coef = getattr(self, "coef_", None)
-        if not self.warm_start or coef is None or coef.shape != (n_pairs, n_features) or not coef.any(axis=1).all():
+        if not self.warm_start or coef is None or not coef.any(axis=1).all():
             return None
-        return [2 * row / (row @ row) for row in coef.astype(np.float64)]
+        return 2 * coef / (coef**2).sum(axis=1, keepdims=True)
 
-    def _launch(self, task: Task, shard: Shard, X, y, sample_weight) -> list[Result]:
-        """Run on all ranks; the results of rank 0 with the traffic of all."""
-        shards = split_rows(shard, self.cluster or 1)
-        root = self._init_callback_context(max_subtasks=len(task.pairs))
-        root.call_on_fit_task_begin(estimator=self, X=X, y=y)
+    def _launch(self, task: Task, rows: Rows, X, y, sample_weight) -> Outcome:
+        root = self._init_callback_context(max_subtasks=None)
+        metadata = None if sample_weight is None else {"sample_weight": sample_weight}
+        data = {"X": X, "y": y, "metadata": metadata}
+        root.call_on_fit_task_begin(estimator=self, **data)
         # Inside a search or a pipeline Ctrl-C must end the whole, not this fit alone.
         with first_interrupt_kept(not hasattr(self, "_parent_callback_ctx")) as interruption:
-            metadata = None if sample_weight is None else {"sample_weight": sample_weight}
-            watches = [
-                self._watch(k, task, root, interruption, {"X": X, "y": y, "metadata": metadata})
-                for k in range(len(task.pairs))
-            ]
-            by_rank = inline.launch(shards, lambda shard, comm: task.solve(shard, comm, watches))
-        results = [_over_ranks(list(parts)) for parts in zip(*by_rank, strict=True)]
-        attributes = self._model_attributes(task, [result.model for result in results])
-        root.call_on_fit_task_end(estimator=self, X=X, y=y, metadata=metadata, reconstruction_attributes=attributes)
-        return results
+            watch = self._watch(root, interruption, data)
+            outcome = inline.launch(rows, self.cluster or 1, task, watch)
+        attributes = self._model_attributes(outcome.classes, [result.model for result in outcome.results])
+        root.call_on_fit_task_end(estimator=self, **data, reconstruction_attributes=attributes)
+        return outcome
 
-    def _watch(self, part: int, task: Task, root, interruption, data: dict[str, Any]) -> Watch:
-        """What rank 0 does after each certified sweep of one part: progress, callbacks, Ctrl-C."""
+    def _watch(self, root, interruption: Interruption, data: dict[str, Any]) -> PartWatch:
+        """What happens where the user is after each certified sweep: progress, callbacks, Ctrl-C."""
         line = ProgressLine(type(self).__name__, self.tol) if self.verbose else None
-        context = None
+        contexts: dict[int, Any] = {}
+        models: dict[int, Separator] = {}
 
-        def watch(progress: Progress) -> str | None:
-            nonlocal context
+        def watch(part: int, classes: np.ndarray, progress: Progress) -> str | None:
             if line is not None:
                 is_last = progress.certificate.relative <= self.tol or progress.sweep >= self.max_iter
                 line.show(progress.sweep, progress.certificate, progress.seconds, is_last=is_last)
             if progress.model is not None:
-                if context is None:
-                    context = root.subcontext(task_name="classes", max_subtasks=None)
-                    context.call_on_fit_task_begin(estimator=self, **data)
-                sweep = context.subcontext(task_name="sweep")
+                if part not in contexts:
+                    contexts[part] = root.subcontext(task_name="classes", max_subtasks=None)
+                    contexts[part].call_on_fit_task_begin(estimator=self, **data)
+                sweep = contexts[part].subcontext(task_name="sweep")
                 sweep.call_on_fit_task_begin(estimator=self, **data)
-                models = self._models_so_far(task, part, progress.model)
-                attributes = self._model_attributes(task, models)
+                models[part] = progress.model
+                # Parts not reached yet abstain.
+                silent = progress.model._replace(coef=np.zeros_like(progress.model.coef), intercept=0.0)
+                so_far = [models.get(k, silent) for k in range(len(pairs_of(len(classes))))]
+                attributes = self._model_attributes(classes, so_far)
                 if sweep.call_on_fit_task_end(estimator=self, **data, reconstruction_attributes=attributes):
                     return "callback"
             return "interrupted" if interruption else None
 
         return watch
 
-    def _models_so_far(self, task: Task, part: int, model: Separator) -> list[Separator]:
-        """Models of all parts while one is being solved; those not reached yet abstain."""
-        abstains = model._replace(coef=np.zeros_like(model.coef), intercept=0.0)
-        if part == 0:
-            self._models_while_fitting = [abstains] * len(task.pairs)
-        self._models_while_fitting[part] = model
-        return list(self._models_while_fitting)
-
-    def _model_attributes(self, task: Task, models: list[Separator]) -> dict[str, Any]:
+    @staticmethod
+    def _model_attributes(classes: np.ndarray, models: list[Separator]) -> dict[str, Any]:
         """Fitted attributes that ``decision_function`` needs, and what the problem reports."""
         reports = {f"{name}_": [model.report[name] for model in models] for name in models[0].report}
-        single = len(models) == 1
         return {
+            "classes_": classes,
             "coef_": np.array([model.coef for model in models]),
             "intercept_": np.array([model.intercept for model in models]),
-            **{name: values[0] if single else np.array(values) for name, values in reports.items()},
+            **{name: values[0] if len(models) == 1 else np.array(values) for name, values in reports.items()},
         }
 
-    def _unpack(self, task: Task, results: list[Result]) -> None:
-        for name, value in self._model_attributes(task, [result.model for result in results]).items():
+    def _unpack(self, outcome: Outcome) -> None:
+        results = outcome.results
+        for name, value in self._model_attributes(outcome.classes, [result.model for result in results]).items():
             setattr(self, name, value)
-        self.__dict__.pop("_models_while_fitting", None)
         worst = max(results, key=lambda result: (result.stop_reason != "gap", result.certificate.relative))
         self.certificate_: Certificate = worst.certificate
         self.stop_reason_: str = worst.stop_reason
@@ -248,7 +172,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         ]
         self.cost_ = sum((result.ledger for result in results[1:]), start=results[0].ledger)
 
-    def _warn(self, shard: Shard) -> None:
+    def _warn(self) -> None:
         name, gap = type(self).__name__, self.certificate_.relative
         if self.stop_reason_ in _LIMITS:
             worst = max(self.parts_, key=lambda part: part.certificate.relative)
@@ -281,7 +205,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             ties broken by the sum of scores.
         """
         check_is_fitted(self)
-        X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
+        X = validate_data(self, X, accept_sparse="csr", dtype=FLOATS, reset=False)
         coef, intercept = self.coef_.astype(X.dtype, copy=False), self.intercept_.astype(X.dtype, copy=False)
         scores = safe_sparse_dot(X, coef.T, dense_output=True) + intercept
         return scores[:, 0] if len(self.classes_) == 2 else votes_of_pairs(scores, len(self.classes_))
@@ -319,14 +243,3 @@ def votes_of_pairs(scores: np.ndarray, n_classes: int) -> np.ndarray:
         sums[:, first] += scores[:, k]
         sums[:, second] -= scores[:, k]
     return votes + sums / (3 * (np.abs(sums) + 1))
-
-
-def _over_ranks(parts: list[Result]) -> Result:
-    """Rank 0's result with the traffic of all ranks in its ledger and history."""
-    first = parts[0]
-    traffic = ("messages", "scalars", "bytes", "kernel_evaluations")
-    history = [
-        {**row, **{name: sum(part.history[i][name] for part in parts) for name in traffic}}
-        for i, row in enumerate(first.history)
-    ]
-    return replace(first, history=history, ledger=Ledger.over_ranks([part.ledger for part in parts]))

@@ -6,10 +6,8 @@ import warnings
 from numbers import Integral
 from typing import ClassVar
 
-import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from widemargin.data.shard import Shard
 from widemargin.estimators._base import MarginClassifier
 from widemargin.exceptions import OverlapWarning
 from widemargin.problems.polytope import HardMargin
@@ -108,6 +106,8 @@ class HardMarginSVC(MarginClassifier):
         "block_size": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
     }
 
+    _counts_weight: ClassVar[bool] = False
+
     def __init__(
         self,
         *,
@@ -142,9 +142,6 @@ class HardMarginSVC(MarginClassifier):
         }
         return Switching((solvers["active-set"], solvers["newton"])) if self.solver == "auto" else solvers[self.solver]
 
-    def _weigh(self, codes: np.ndarray, weight: np.ndarray) -> np.ndarray:
-        return np.ones_like(weight)
-
     def _advice(self, result: Result) -> str:
         if result.certificate.dual <= 0:
             return "No separating hyperplane was found yet: the classes may overlap, which NuMarginSVC can handle."
@@ -152,8 +149,8 @@ class HardMarginSVC(MarginClassifier):
             return "solver='auto' closes the gap in fewer sweeps."
         return f"Raise {result.stop_reason}, or scale the features (StandardScaler) if their units differ much."
 
-    def _warn(self, shard: Shard) -> None:
-        super()._warn(shard)
+    def _warn(self) -> None:
+        super()._warn()
         if self.stop_reason_ == "overlap":
             warnings.warn(
                 "The classes are not linearly separable: their convex hulls meet, so no hard margin exists. The model "

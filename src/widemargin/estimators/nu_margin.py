@@ -11,7 +11,6 @@ import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _check_sample_weight, check_consistent_length, column_or_1d
 
-from widemargin.data.shard import Shard
 from widemargin.estimators._base import MarginClassifier
 from widemargin.exceptions import OverlapWarning
 from widemargin.problems.polytope import NuMargin, largest_nu
@@ -167,8 +166,8 @@ class NuMarginSVC(MarginClassifier):
             return "solver='auto' closes the gap in fewer sweeps."
         return f"Raise {result.stop_reason}, or scale the features (StandardScaler) if their units differ much."
 
-    def _warn(self, shard: Shard) -> None:
-        super()._warn(shard)
+    def _warn(self) -> None:
+        super()._warn()
         if self.stop_reason_ == "overlap":
             warnings.warn(
                 f"The reduced convex hulls of the classes overlap at nu={np.min(self.nu_):.4g}: the margin is zero and "

@@ -55,9 +55,9 @@ class Hulls:
     def of(cls, problem: HardMargin | NuMargin, shard: Shard, comm: Communicator) -> Hulls:
         """Agree with all ranks on the totals and the cap; fails on every rank alike if there is no feasible mass."""
         side = (shard.y < 0).astype(np.intp)
-        sums = comm.allreduce(np.concatenate([np.bincount(side, shard.weight, 2), shard.combine(shard.weight)]))
-        totals, mean = sums[:2], sums[2:] / sums[:2].sum()
+        totals = comm.allreduce(np.bincount(side, shard.weight, 2))
         cap = problem.cap(*totals)
+        mean = comm.allreduce(shard.combine(shard.weight)) / totals.sum()
         offsets = shard.squared_norms() - 2 * shard.scores(mean) + mean @ mean
         radius = float(np.sqrt(max(0.0, comm.allreduce(np.array([offsets.max(initial=0.0)]), "max")[0])))
         return cls(shard, comm, side, cap * shard.weight, cap, totals, problem.entropy_range(*totals), mean, radius)

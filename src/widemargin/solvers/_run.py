@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -104,4 +104,14 @@ def run(
     with ledger.phase("extract"):
         model = solver.extract(state)
     assert certificate is not None
-    return Result(model, certificate, reason, sweep, history, ledger)
+    return _with_traffic_of_all(Result(model, certificate, reason, sweep, history, ledger), comm)
+
+
+def _with_traffic_of_all(result: Result, comm: Communicator) -> Result:
+    """What ranks put on the wire, summed over all, in the ledger and the history; times stay this rank's own."""
+    rows: list[Mapping[str, float]] = [*result.history, result.ledger.counts()]
+    local = np.array([[row[name] for name in Ledger.TRAFFIC] for row in rows], dtype=np.float64)
+    everywhere = comm.allreduce(local.ravel()).reshape(local.shape)
+    totals: list[dict[str, Any]] = [dict(zip(Ledger.TRAFFIC, map(int, row), strict=True)) for row in everywhere]
+    history = [{**row, **total} for row, total in zip(result.history, totals, strict=False)]
+    return replace(result, history=history, ledger=replace(result.ledger, **totals[-1]))

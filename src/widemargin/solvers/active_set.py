@@ -132,9 +132,9 @@ class ActiveSet:
             lowest[c] = mine.min(initial=np.inf)
             beyond = np.flatnonzero(mine < state.level[c])
             if len(beyond) > at_most:
-                beyond = np.sort(beyond[np.argpartition(scores[beyond], at_most - 1)[:at_most]])
+                beyond = beyond[np.argpartition(scores[beyond], at_most - 1)[:at_most]]
             offered.append(beyond)
-        chosen = np.concatenate(offered)
+        chosen = np.sort(np.concatenate(offered))
         points = (shard.dense_rows(chosen) - hulls.mean) * shard.y[chosen, None]
         return np.concatenate([lowest, np.column_stack([hulls.side[chosen], chosen, points]).ravel()])
 

@@ -98,7 +98,7 @@ class Rotated:
         self._size, self._signs, self._n_features = block_size, signs, shard.n_features
         self.n_blocks = -(-self.n_coordinates // block_size)
         # One more copy of the rows, in their own precision.
-        self._columns = np.empty((self.n_coordinates, shard.n_rows), dtype=shard.X.dtype)
+        self._columns = np.empty((self.n_coordinates, shard.n_rows), dtype=shard.dtype)
         step = 1024
         for begin in range(0, shard.n_rows, step):
             rows = np.arange(begin, min(begin + step, shard.n_rows))

@@ -1,0 +1,187 @@
+"""What every rank does in a fit: check its rows, agree on the classes, solve one problem for each pair of them."""
+
+from __future__ import annotations
+
+import json
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from itertools import combinations
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.utils import check_array, column_or_1d
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import _check_sample_weight, check_consistent_length
+
+from widemargin.comm._protocol import Communicator
+from widemargin.data.shard import Shard
+from widemargin.ledger import Ledger
+from widemargin.solvers._protocol import Solver
+from widemargin.solvers._run import Limits, Progress, Result, run
+
+FLOATS = [np.float64, np.float32]
+
+
+class Rows(NamedTuple):
+    """Rows as they came: ``X`` may be a list of pieces; labels of any kind; ``weight`` may be None."""
+
+    X: Any
+    y: Any
+    weight: Any
+
+
+class Outcome(NamedTuple):
+    classes: np.ndarray
+    results: list[Result]
+
+
+# Told which part of the fit a sweep belongs to, and all classes; returns a stop reason or None. On rank 0 only.
+PartWatch = Callable[[int, np.ndarray, Progress], str | None]
+
+
+@dataclass(frozen=True)
+class Task:
+    """What all ranks are told alike; plain data, so that it can travel."""
+
+    name: str
+    problem: Any
+    solver: Solver
+    limits: Limits
+    seed: int
+    class_weight: Any = None
+    counts_weight: bool = True  # False: weights matter as present or absent only
+    warm: np.ndarray | None = None  # a direction for each pair
+    watch_model: bool = False
+    are_rows_checked: bool = True  # False: they come from elsewhere, and each rank checks its own
+
+    def run_on_rank(self, rows: Rows, comm: Communicator, watch: PartWatch | None) -> Outcome:
+        """The whole fit, as one rank lives it."""
+        with comm.ledger.phase("encode"):
+            shard, classes = self._join(rows, comm)
+        encode = comm.ledger
+        pairs = pairs_of(len(classes))
+        warm = self.warm if self.warm is not None and self.warm.shape == (len(pairs), shard.n_features) else None
+        results = []
+        for k, (positive, negative) in enumerate(pairs):
+            comm.ledger = encode if k == 0 else Ledger()
+            watch_part = None if watch is None else partial(watch, k, classes)
+            result = run(
+                self.solver,
+                self.problem,
+                shard.between(positive, negative),
+                comm,
+                self.limits,
+                np.random.default_rng([self.seed, k]),
+                warm=None if warm is None else warm[k],
+                watch=watch_part,
+                watch_model=self.watch_model,
+            )
+            results.append(result)
+        return Outcome(classes, results)
+
+    def _join(self, rows: Rows, comm: Communicator) -> tuple[Shard, np.ndarray]:
+        """Check this rank's rows and agree with the others on classes and weights; fails on all ranks or on none."""
+        note: dict[str, Any] = {}
+        try:
+            X, y, weight = rows if self.are_rows_checked else checked(rows)
+            shard = Shard(X, y, weight)
+            labels = np.unique(y if weight.all() else y[weight > 0])
+            note = {"labels": labels.tolist(), "dtype": labels.dtype.str, "n_features": shard.n_features}
+        except Exception as error:
+            note = {"error": str(error), "kind": type(error).__name__, "traceback": traceback.format_exc()}
+        notes = _exchange(note, comm)
+        _raise_first(notes)
+        classes = _union(notes)
+        if len(classes) < 2:
+            raise ValueError(
+                f"{self.name} needs at least 2 classes with rows of positive weight, and got {len(classes)} class(es): "
+                f"{classes.tolist()}."
+            )
+        present = np.flatnonzero(weight)
+        if len(present) < shard.n_rows:
+            shard = shard.take(present)
+        codes = np.searchsorted(classes, shard.y)
+        weight = shard.weight if self.counts_weight else np.ones(len(present))
+        totals = comm.allreduce(np.bincount(codes, weight, len(classes)))
+        if self.class_weight is not None:
+            weight = weight * weights_of_classes(self.class_weight, classes, totals)[codes]
+        return Shard(shard.X, codes.astype(np.float64), weight), classes
+
+
+def pairs_of(n_classes: int) -> list[tuple[int, int]]:
+    """Positive and negative class of each problem.
+
+    With two classes a positive score means the second one; pairs of more read as in LIBSVM, first against second.
+    """
+    return [(1, 0)] if n_classes == 2 else list(combinations(range(n_classes), 2))
+
+
+def weights_of_classes(class_weight: Any, classes: np.ndarray, totals: np.ndarray) -> np.ndarray:
+    """The factor of each class: given by label, or ``"balanced"``, which gives all classes the same total."""
+    if isinstance(class_weight, str):
+        return totals.sum() / (len(classes) * totals)
+    known = classes.tolist()
+    factors = np.array([class_weight.get(label, 1.0) for label in known], dtype=np.float64)
+    unknown = [label for label in class_weight if label not in known]
+    if unknown:
+        raise ValueError(f"class_weight names {unknown}, which are not among the classes {known}.")
+    if not (np.isfinite(factors).all() and (factors > 0).all()):
+        raise ValueError(f"class_weight={class_weight!r} must give every class a positive, finite weight.")
+    return factors
+
+
+def checked(rows: Rows) -> Rows:
+    """Pieces of rows fit for the compiled passes, labels, and a weight for each row."""
+    pieces = rows.X if isinstance(rows.X, list) else [rows.X]
+    X = [_canonical(check_array(piece, accept_sparse="csr", dtype=FLOATS, order="C")) for piece in pieces]
+    y = column_or_1d(np.concatenate(rows.y) if isinstance(rows.y, list) else rows.y)
+    weight = np.concatenate(rows.weight) if isinstance(rows.weight, list) else rows.weight
+    n_rows = sum(piece.shape[0] for piece in X)
+    check_consistent_length(y, np.empty(n_rows))
+    return checked_labels(Rows(X, y, weight), n_rows)
+
+
+def checked_labels(rows: Rows, n_rows: int) -> Rows:
+    """The same rows with labels fit for classification and a weight each, none negative."""
+    check_classification_targets(rows.y)
+    weight = _check_sample_weight(rows.weight, np.empty((n_rows, 1)), dtype=np.float64, ensure_non_negative=True)
+    return Rows(_canonical(rows.X), rows.y, weight)
+
+
+def _canonical(X: Any) -> Any:
+    """Sparse rows with no entry given twice; others as they are."""
+    if not sp.issparse(X) or X.has_canonical_format:
+        return X
+    X = X.copy()
+    X.sum_duplicates()
+    return X
+
+
+def _exchange(note: dict[str, Any], comm: Communicator) -> list[dict[str, Any]]:
+    """The notes of all ranks, on every rank, as JSON."""
+    payload = np.frombuffer(json.dumps(note).encode(), dtype=np.uint8)
+    gathered = comm.gather(payload)
+    joined = None
+    if gathered is not None:
+        joined = np.frombuffer(json.dumps([json.loads(each.tobytes()) for each in gathered]).encode(), dtype=np.uint8)
+    return json.loads(comm.broadcast(joined).tobytes())
+
+
+def _raise_first(notes: list[dict[str, Any]]) -> None:
+    for rank, note in enumerate(notes):
+        if "error" in note:
+            kind = {"ValueError": ValueError, "TypeError": TypeError}.get(note["kind"], RuntimeError)
+            where = f"On rank {rank}: " if len(notes) > 1 else ""
+            raise kind(where + note["error"] + (f"\n\n{note['traceback']}" if len(notes) > 1 else ""))
+    widths = {note["n_features"] for note in notes}
+    if len(widths) > 1:
+        raise ValueError(f"Ranks disagree on the number of features: {sorted(widths)}.")
+
+
+def _union(notes: list[dict[str, Any]]) -> np.ndarray:
+    """All labels in order, in the type that the ranks have them in."""
+    parts = [np.array(note["labels"], dtype=np.dtype(note["dtype"])) for note in notes if note["labels"]]
+    return np.unique(np.concatenate(parts)) if parts else np.empty(0)
