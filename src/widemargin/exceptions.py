@@ -11,5 +11,16 @@ class InterruptedFitWarning(UserWarning):
     """Ctrl-C ended a fit early; the model is the best one found until then."""
 
 
+class PeerLostWarning(UserWarning):
+    """A rank was lost during a fit, its rows were recomputed and the fit was done by the others."""
+
+
 class PeerLost(RuntimeError):
-    """A rank went silent or died, and its rows cannot be recomputed."""
+    """A rank went silent or died, and its rows cannot be recomputed; ``address`` says where it ran."""
+
+    def __init__(self, message: str, address: str = "") -> None:
+        super().__init__(message, address)
+        self.address = address
+
+    def __str__(self) -> str:
+        return str(self.args[0])

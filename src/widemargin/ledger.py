@@ -6,9 +6,16 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 import numpy as np
+
+
+class Ranked(Protocol):
+    """Anything that knows its place among ranks."""
+
+    rank: int
+    size: int
 
 
 @dataclass
@@ -16,7 +23,8 @@ class Ledger:
     """Counts of everything a fit pays for, of one rank or, summed, of all.
 
     ``rounds`` are collective exchanges, the same on every rank; ``messages``, ``scalars`` and ``bytes`` are what ranks
-    put on the wire; ``seconds`` is wall-clock time per phase, as rank 0 saw it.
+    put on the wire; ``lost_peers`` counts ranks that were lost and whose rows others took over; ``seconds`` is
+    wall-clock time per phase, as rank 0 saw it.
     """
 
     TRAFFIC: ClassVar[tuple[str, ...]] = ("messages", "scalars", "bytes", "kernel_evaluations")
@@ -26,6 +34,7 @@ class Ledger:
     scalars: int = 0
     bytes: int = 0
     kernel_evaluations: int = 0
+    lost_peers: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
 
     def sent(self, values: np.ndarray, copies: int = 1) -> None:
@@ -33,6 +42,14 @@ class Ledger:
         self.messages += copies
         self.scalars += copies * values.size
         self.bytes += copies * values.nbytes
+
+    def exchanged(self, comm: Ranked, up: np.ndarray | None, down: np.ndarray | None, centre: int = 0) -> None:
+        """Count this rank's share of a round: every rank sends ``up`` to the centre, which sends ``down`` to each."""
+        self.rounds += 1
+        if comm.rank != centre and up is not None:
+            self.sent(up)
+        elif comm.rank == centre and down is not None:
+            self.sent(down, copies=comm.size - 1)
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -56,5 +73,6 @@ class Ledger:
         phases = [*self.seconds, *(name for name in other.seconds if name not in self.seconds)]
         return Ledger(
             **{name: count + other.counts()[name] for name, count in self.counts().items()},
+            lost_peers=max(self.lost_peers, other.lost_peers),
             seconds={name: self.seconds.get(name, 0.0) + other.seconds.get(name, 0.0) for name in phases},
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Literal, Protocol
 
 import numpy as np
@@ -9,6 +10,14 @@ import numpy as np
 from widemargin.ledger import Ledger
 
 Reduction = Literal["sum", "min", "max"]
+
+
+_OPERATIONS = {"sum": np.add, "min": np.minimum, "max": np.maximum}
+
+
+def reduce_in_order(everyone: list[np.ndarray], op: Reduction) -> np.ndarray:
+    """Combine the arrays of all ranks one after the other, which fixes the bits of a sum."""
+    return reduce(_OPERATIONS[op], everyone)
 
 
 class Communicator(Protocol):

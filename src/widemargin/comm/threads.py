@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from functools import reduce
 from typing import Any
 
 import numpy as np
 
-from widemargin.comm._protocol import Reduction
+from widemargin.comm._protocol import Reduction, reduce_in_order
 from widemargin.ledger import Ledger
-
-_COMBINE = {"sum": np.add, "min": np.minimum, "max": np.maximum}
 
 
 class RankAborted(RuntimeError):
@@ -75,24 +72,16 @@ class Threads:
         self._meeting = meeting
 
     def allreduce(self, values: np.ndarray, op: Reduction = "sum") -> np.ndarray:
-        outcome = self._meeting.exchange(self.rank, values, lambda everyone: reduce(_COMBINE[op], everyone))
-        self._count(up=values, down=outcome)
+        outcome = self._meeting.exchange(self.rank, values, lambda everyone: reduce_in_order(everyone, op))
+        self.ledger.exchanged(self, up=values, down=outcome)
         return outcome
 
     def gather(self, values: np.ndarray, root: int = 0) -> list[np.ndarray] | None:
         everyone = self._meeting.exchange(self.rank, values, list)
-        self._count(up=values, down=None, centre=root)
+        self.ledger.exchanged(self, up=values, down=None, centre=root)
         return everyone if self.rank == root else None
 
     def broadcast(self, values: np.ndarray | None, root: int = 0) -> np.ndarray:
         outcome = self._meeting.exchange(self.rank, values, lambda everyone: everyone[root])
-        self._count(up=None, down=outcome, centre=root)
+        self.ledger.exchanged(self, up=None, down=outcome, centre=root)
         return outcome
-
-    def _count(self, up: np.ndarray | None, down: np.ndarray | None, centre: int = 0) -> None:
-        """Count what each rank sends up to the centre and what the centre sends down to each."""
-        self.ledger.rounds += 1
-        if self.rank != centre and up is not None:
-            self.ledger.sent(up)
-        elif self.rank == centre and down is not None:
-            self.ledger.sent(down, copies=self.size - 1)

@@ -10,12 +10,13 @@ from widemargin.comm.threads import Meeting, RankAborted, Threads
 from widemargin.engines._plan import split_rows
 
 
-def launch(rows: Any, n_ranks: int, task: Any, watch: Any) -> Any:
-    """Run ``task`` on ``n_ranks`` ranks with equal parts of the rows; the outcome of rank 0.
+def launch(rows: Any, n_ranks: int | None, task: Any, watch: Any) -> Any:
+    """Run ``task`` on ``n_ranks`` ranks, by default one, with equal parts of the rows; the outcome of rank 0.
 
     Rank 0 is the calling thread, so that callbacks, progress and Ctrl-C act where the user is. If a rank raises, all
     stop and that error is raised here.
     """
+    n_ranks = n_ranks or 1
     parts = split_rows(rows, n_ranks)
     if n_ranks == 1:
         return task.run_on_rank(parts[0], Solo(), watch)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from abc import abstractmethod
 from itertools import combinations
@@ -9,16 +10,16 @@ from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
+from sklearn.base import BaseEstimator, ClassifierMixin, _clone_parametrized, _fit_context
 from sklearn.callback import CallbackSupportMixin, with_callbacks
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval
+from sklearn.utils._param_validation import HasMethods, Interval
 from sklearn.utils.extmath import safe_sparse_dot
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import _check_feature_names, check_is_fitted, validate_data
 
 from widemargin.callbacks import Interruption, ProgressLine, first_interrupt_kept
-from widemargin.engines import inline
+from widemargin.engines._select import is_dask, is_mpi, launcher
 from widemargin.estimators._task import FLOATS, Outcome, PartWatch, Rows, Task, checked_labels, pairs_of
 from widemargin.exceptions import InterruptedFitWarning
 from widemargin.problems._protocol import Certificate
@@ -38,7 +39,12 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         "max_time": [Interval(Real, 0, None, closed="neither"), None],
         "warm_start": ["boolean"],
         "random_state": ["random_state"],
-        "cluster": [Interval(Integral, 1, None, closed="left"), None],
+        "cluster": [
+            Interval(Integral, 1, None, closed="left"),
+            None,
+            HasMethods("scheduler_info"),
+            HasMethods("Get_rank"),
+        ],
         "verbose": ["verbose"],
     }
 
@@ -75,10 +81,18 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         self : object
             The fitted estimator.
         """
-        rows = self._validate(X, y, sample_weight)
-        task = self._plan()
-        outcome = self._launch(task, rows, X, y, sample_weight)
+        launch = launcher(self.cluster, X)
+        is_remote = is_mpi(self.cluster) or is_dask(X)
+        if is_mpi(self.cluster):
+            self._refuse_search()
+        rows = Rows(X, y, sample_weight) if is_remote else self._validate(X, y, sample_weight)
+        task = self._plan(are_rows_checked=not (is_remote or is_dask(self.cluster)))
+        outcome = self._launch(launch, task, rows, X, y, sample_weight)
         self._unpack(outcome)
+        if is_remote:
+            # A Dask dataframe names its columns as the empty frame does that it carries.
+            _check_feature_names(self, getattr(X, "_meta", X), reset=True)
+            self.n_features_in_ = self.coef_.shape[1]
         self._warn()
         return self
 
@@ -87,7 +101,18 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=FLOATS, order="C", accept_large_sparse=True)
         return checked_labels(Rows(X, y, sample_weight), X.shape[0])
 
-    def _plan(self) -> Task:
+    def _refuse_search(self) -> None:
+        """A search compares scores, and under MPI each rank would see only those of its own rows."""
+        context = getattr(self, "_parent_callback_ctx", None)
+        while context is not None:
+            if context.estimator_name.endswith("SearchCV"):
+                raise ValueError(
+                    f"{context.estimator_name} is not supported with an MPI communicator: each rank would choose by "
+                    "the scores of its own rows. Search with threads (cluster=k) or a Dask client."
+                )
+            context = context.parent
+
+    def _plan(self, *, are_rows_checked: bool) -> Task:
         return Task(
             name=type(self).__name__,
             problem=self._problem(),
@@ -98,6 +123,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             counts_weight=self._counts_weight,
             warm=self._warm_directions(),
             watch_model=bool(getattr(self, "_skl_callbacks", [])),
+            are_rows_checked=are_rows_checked,
         )
 
     def _warm_directions(self) -> np.ndarray | None:
@@ -107,7 +133,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             return None
         return 2 * coef / (coef**2).sum(axis=1, keepdims=True)
 
-    def _launch(self, task: Task, rows: Rows, X, y, sample_weight) -> Outcome:
+    def _launch(self, launch, task: Task, rows: Rows, X, y, sample_weight) -> Outcome:
         root = self._init_callback_context(max_subtasks=None)
         metadata = None if sample_weight is None else {"sample_weight": sample_weight}
         data = {"X": X, "y": y, "metadata": metadata}
@@ -115,7 +141,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         # Inside a search or a pipeline Ctrl-C must end the whole, not this fit alone.
         with first_interrupt_kept(not hasattr(self, "_parent_callback_ctx")) as interruption:
             watch = self._watch(root, interruption, data)
-            outcome = inline.launch(rows, self.cluster or 1, task, watch)
+            outcome = launch(rows, self.cluster, task, watch)
         attributes = self._model_attributes(outcome.classes, [result.model for result in outcome.results])
         root.call_on_fit_task_end(estimator=self, **data, reconstruction_attributes=attributes)
         return outcome
@@ -205,6 +231,8 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             ties broken by the sum of scores.
         """
         check_is_fitted(self)
+        if is_dask(X):
+            return self._lazily("decision_function", X)
         X = validate_data(self, X, accept_sparse="csr", dtype=FLOATS, reset=False)
         coef, intercept = self.coef_.astype(X.dtype, copy=False), self.intercept_.astype(X.dtype, copy=False)
         scores = safe_sparse_dot(X, coef.T, dense_output=True) + intercept
@@ -221,8 +249,35 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         -------
         labels : ndarray of shape (n_samples,)
         """
+        if is_dask(X):
+            return self._lazily("predict", X)
         scores = self.decision_function(X)
         return self.classes_[(scores > 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)]
+
+    def _lazily(self, method: str, X: Any) -> Any:
+        """The same method on every part of a Dask collection, when its result is asked for."""
+        from widemargin.engines.dask import map_rows
+
+        model = copy.copy(self)
+        model.cluster = None  # a client cannot travel to its own workers
+        if hasattr(model, "feature_names_in_") and hasattr(X, "columns"):
+            X = X[list(model.feature_names_in_)]
+            del model.feature_names_in_  # its parts are plain arrays
+        few = getattr(model, method)(np.zeros((1, self.n_features_in_)))
+        return map_rows(getattr(model, method), X, few.shape[1] if few.ndim == 2 else None, few.dtype)
+
+    def __sklearn_clone__(self):
+        """As any estimator, but the cluster is shared: a client or a communicator cannot be copied."""
+        twin = copy.copy(self)
+        twin.cluster = None
+        twin = _clone_parametrized(twin)
+        twin.cluster = self.cluster
+        return twin
+
+    def __getstate__(self):
+        state = super().__getstate__()
+        # The pickle of a model is for use elsewhere; the cluster it was trained on does not go with it.
+        return {**state, "cluster": self.cluster if isinstance(self.cluster, Integral) else None}
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

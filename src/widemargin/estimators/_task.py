@@ -19,7 +19,8 @@ from sklearn.utils.validation import _check_sample_weight, check_consistent_leng
 from widemargin.comm._protocol import Communicator
 from widemargin.data.shard import Shard
 from widemargin.ledger import Ledger
-from widemargin.solvers._protocol import Solver
+from widemargin.problems._protocol import Certificate
+from widemargin.solvers._protocol import Separator, Solver
 from widemargin.solvers._run import Limits, Progress, Result, run
 
 FLOATS = [np.float64, np.float32]
@@ -81,6 +82,38 @@ class Task:
             )
             results.append(result)
         return Outcome(classes, results)
+
+    @staticmethod
+    def rows_of_parts(parts: list[tuple[Any, Any, Any]]) -> Rows:
+        """Rows that came in several parts, which are not joined."""
+        X, y, weight = zip(*parts, strict=True)
+        return Rows(list(X), list(y), None if weight[0] is None else list(weight))
+
+    @staticmethod
+    def encode_progress(part: int, classes: np.ndarray, progress: Progress) -> dict[str, Any]:
+        """A report as plain data, to be sent to where the user is."""
+        model = progress.model
+        return {
+            "part": part,
+            "labels": classes.tolist(),
+            "dtype": classes.dtype.str,
+            "sweep": progress.sweep,
+            "certificate": [float(bound) for bound in progress.certificate],
+            "seconds": progress.seconds,
+            "counts": progress.counts,
+            "model": None if model is None else [model.coef.tolist(), model.intercept, model.report],
+        }
+
+    @staticmethod
+    def decode_progress(report: dict[str, Any]) -> tuple[int, np.ndarray, Progress]:
+        """The twin of :meth:`encode_progress`."""
+        model = None
+        if report["model"] is not None:
+            coef, intercept, more = report["model"]
+            model = Separator(np.array(coef), intercept, more)
+        certificate = Certificate(*report["certificate"])
+        progress = Progress(report["sweep"], certificate, report["seconds"], report["counts"], model)
+        return report["part"], np.array(report["labels"], dtype=report["dtype"]), progress
 
     def _join(self, rows: Rows, comm: Communicator) -> tuple[Shard, np.ndarray]:
         """Check this rank's rows and agree with the others on classes and weights; fails on all ranks or on none."""

@@ -209,7 +209,7 @@ class Hulls:
             is_between = (drawn <= 1 + _MASS_ROUNDING) & np.isfinite(beyond)
             level = np.where(is_between, (level + np.where(is_between, beyond, 0.0)) / 2, level)
         width, length = level.sum(), float(np.linalg.norm(w))
-        report = {"cap": self.cap, "nu": 2 / (self.cap * self.totals.sum())} if self.is_capped else {}
+        report = {"cap": float(self.cap), "nu": float(2 / (self.cap * self.totals.sum()))} if self.is_capped else {}
         if width > 0:
             scale, threshold = 2 / width, (level[0] - level[1]) / 2
         else:

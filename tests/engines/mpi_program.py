@@ -1,0 +1,84 @@
+"""What each MPI process of test_mpi.py runs: ``python mpi_program.py CASE``."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import numpy as np
+from mpi4py import MPI
+
+from widemargin import HardMarginSVC, NuMarginSVC
+from widemargin.comm.mpi import Mpi
+from widemargin.data import make_nonseparable, make_separable
+from widemargin.solvers.newton import EntropicNewton
+
+WORLD = MPI.COMM_WORLD
+
+
+def mine(X, y):
+    edges = [len(y) * k // WORLD.size for k in range(WORLD.size + 1)]
+    part = slice(edges[WORLD.rank], edges[WORLD.rank + 1])
+    return X[part], y[part]
+
+
+def say(**facts) -> None:
+    print(json.dumps({"rank": WORLD.rank, **facts}), flush=True)
+
+
+def collectives() -> None:
+    comm = Mpi(WORLD)
+    total = comm.allreduce(np.array([1.0, 10.0]) * (comm.rank + 1))
+    lowest = comm.allreduce(np.array([float(-comm.rank)]), "min")
+    gathered = comm.gather(np.arange(comm.rank + 1.0))
+    text = comm.broadcast(np.frombuffer(b"peers", np.uint8) if comm.rank == 0 else None).tobytes().decode()
+    lengths = None if gathered is None else [len(each) for each in gathered]
+    say(total=total.tolist(), lowest=lowest.tolist(), lengths=lengths, text=text, scalars=comm.ledger.scalars)
+
+
+def same_bits() -> None:
+    X, y = make_nonseparable(1201, 12, random_state=0)
+    for kind, data, settings in (
+        (NuMarginSVC, (X, y), {"tol": 1e-5}),
+        (HardMarginSVC, make_separable(900, 8, random_state=0)[:2], {"tol": 1e-6}),
+    ):
+        ours = kind(cluster=WORLD, random_state=0, **settings).fit(*mine(*data))
+        threads = kind(cluster=WORLD.size, random_state=0, **settings).fit(*data)
+        same = bool((ours.coef_ == threads.coef_).all() and (ours.intercept_ == threads.intercept_).all())
+        counted_alike = ours.cost_.scalars == threads.cost_.scalars
+        say(kind=kind.__name__, same=same, reason=ours.stop_reason_, scalars=counted_alike)
+
+
+def bad_rows_on_one_rank() -> None:
+    X, y = mine(*make_nonseparable(300, 4, random_state=0))
+    if WORLD.rank == 1:
+        X[0, 0] = np.nan
+    try:
+        NuMarginSVC(cluster=WORLD).fit(X, y)
+    except ValueError as error:
+        say(error=str(error))
+
+
+def failure_on_one_rank() -> None:
+    if WORLD.rank == 1:
+
+        def fail(self, state):
+            raise RuntimeError("this rank has had enough")
+
+        EntropicNewton.sweep = fail
+    NuMarginSVC(cluster=WORLD, tol=1e-9).fit(*mine(*make_nonseparable(300, 4, random_state=0)))
+
+
+def search() -> None:
+    from sklearn.model_selection import GridSearchCV
+
+    try:
+        GridSearchCV(NuMarginSVC(cluster=WORLD), {"nu": [0.3, 0.5]}, cv=2, error_score="raise").fit(
+            *mine(*make_nonseparable(300, 4, random_state=0))
+        )
+    except ValueError as error:
+        say(error=str(error))
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]]()

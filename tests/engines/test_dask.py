@@ -1,0 +1,347 @@
+"""Fits on real Dask workers: processes on this machine, some of which are killed or stopped by pid."""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import signal
+import threading
+import time
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV
+from sklearn.svm import LinearSVC
+
+from widemargin import HardMarginSVC, NuMarginSVC, PeerLost
+from widemargin.data import make_nonseparable
+from widemargin.exceptions import InterruptedFitWarning, PeerLostWarning
+
+distributed = pytest.importorskip("distributed", reason="needs the dask extra")
+da = pytest.importorskip("dask.array")
+dd = pytest.importorskip("dask.dataframe")
+
+pytestmark = [
+    pytest.mark.xdist_group("dask"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+
+N_WORKERS = 3
+# Long enough to be interrupted, and the same work on any number of ranks.
+LONG = {"solver": "saddle", "block_size": 1, "tol": 1e-12, "random_state": 0}
+
+
+def start_cluster(n_workers: int = N_WORKERS):
+    return distributed.LocalCluster(
+        n_workers=n_workers, threads_per_worker=1, dashboard_address=None, silence_logs=logging.CRITICAL
+    )
+
+
+@pytest.fixture(scope="module")
+def client():
+    with start_cluster() as cluster, distributed.Client(cluster) as client:
+        yield client
+
+
+@pytest.fixture
+def doomed():
+    """A cluster of its own for a test that does harm to it."""
+    cluster = start_cluster()
+    client = distributed.Client(cluster)
+    try:
+        yield client
+    finally:
+        client.close()
+        cluster.close(timeout=10)
+
+
+@pytest.fixture(scope="module")
+def data():
+    return make_nonseparable(3001, 20, random_state=0)
+
+
+def as_collections(X, y, n_chunks=4):
+    size = -(-len(y) // n_chunks)
+    return da.from_array(X, chunks=(size, X.shape[1])), da.from_array(y, chunks=size)
+
+
+@pytest.mark.parametrize("solver", ["newton", "saddle"])
+def test_same_seed_and_ranks_give_the_bits_of_threads(client, data, solver):
+    X, y = data
+    settings = {"solver": solver, "block_size": 8, "max_iter": 6, "tol": 0.0, "random_state": 3}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        on_dask = NuMarginSVC(cluster=client, **settings).fit(X, y)
+        on_threads = NuMarginSVC(cluster=N_WORKERS, **settings).fit(X, y)
+    np.testing.assert_array_equal(on_dask.coef_, on_threads.coef_)
+    np.testing.assert_array_equal(on_dask.intercept_, on_threads.intercept_)
+    assert [row["primal"] for row in on_dask.history_] == [row["primal"] for row in on_threads.history_]
+    assert on_dask.cost_.scalars == on_threads.cost_.scalars
+    assert on_dask.cost_.rounds == on_threads.cost_.rounds
+
+
+def test_collections_run_where_their_chunks_lie(client, data):
+    X, y = data
+    dX, dy = client.persist(as_collections(X, y, n_chunks=6))
+    distributed.wait([dX, dy])
+    model = NuMarginSVC(cluster=client, tol=1e-6).fit(dX, dy)
+    plain = NuMarginSVC(tol=1e-6).fit(X, y)
+    assert model.certificate_.primal == pytest.approx(plain.certificate_.primal, rel=1e-5)
+    assert model.n_features_in_ == X.shape[1]
+    np.testing.assert_array_equal(model.classes_, plain.classes_)
+
+
+def test_weights_and_string_labels_in_collections(client, data):
+    X, y = data
+    weight = np.random.default_rng(0).integers(0, 4, len(y)).astype(float)
+    names = np.where(y > 0, "yes", "no")
+    dX, _ = as_collections(X, y)
+    model = NuMarginSVC(tol=1e-7, cluster=client).fit(
+        dX, da.from_array(names, chunks=dX.chunks[0]), sample_weight=da.from_array(weight, chunks=dX.chunks[0])
+    )
+    plain = NuMarginSVC(tol=1e-7).fit(X, names, sample_weight=weight)
+    assert model.classes_.tolist() == ["no", "yes"]
+    np.testing.assert_allclose(model.coef_, plain.coef_, rtol=1e-2, atol=1e-3)
+    assert model.certificate_.primal == pytest.approx(plain.certificate_.primal, rel=1e-6)
+
+
+def test_dataframes_keep_their_names_and_parquet_works(client, data, tmp_path):
+    import pandas as pd
+
+    X, y = data
+    names = [f"f{k}" for k in range(X.shape[1])]
+    pd.DataFrame(X, columns=names).assign(label=y).to_parquet(tmp_path / "rows.parquet", row_group_size=800)
+    frame = dd.read_parquet(tmp_path / "rows.parquet", split_row_groups=True)
+    model = NuMarginSVC(cluster=client).fit(frame[names], frame["label"])
+    assert model.feature_names_in_.tolist() == names
+    predicted = model.predict(frame[names])
+    assert predicted.compute().shape == (len(y),)
+
+
+def test_predictions_of_collections_are_lazy_and_equal(client, data):
+    X, y = data
+    model = NuMarginSVC(cluster=client).fit(X, y)
+    dX, _ = as_collections(X, y)
+    scores, labels = model.decision_function(dX), model.predict(dX)
+    assert isinstance(scores, da.Array)
+    assert isinstance(labels, da.Array)
+    np.testing.assert_allclose(scores.compute(), model.decision_function(X))
+    np.testing.assert_array_equal(labels.compute(), model.predict(X))
+    three = NuMarginSVC().fit(X, np.digitize(X[:, 0], [-0.2, 0.2]))
+    assert three.decision_function(dX).compute().shape == (len(y), 3)
+
+
+def test_hard_margin_by_column_generation_on_workers(client):
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(600, 5))
+    y = X[:, 0] > 0
+    X[:, 0] += np.where(y, 0.5, -0.5)
+    on_dask = HardMarginSVC(cluster=client, tol=1e-8).fit(*as_collections(X, y))
+    assert on_dask.certificate_.primal == pytest.approx(HardMarginSVC(tol=1e-8).fit(X, y).certificate_.primal, rel=1e-7)
+
+
+def test_clone_search_and_pickle_keep_or_drop_the_client(client, data):
+    X, y = data
+    model = NuMarginSVC(cluster=client)
+    assert clone(model).cluster is client
+    search = GridSearchCV(model, {"nu": [0.4, 0.6]}, cv=2).fit(X[:600], y[:600])
+    assert search.best_estimator_.cluster is client
+    copy = pickle.loads(pickle.dumps(search.best_estimator_))
+    assert copy.cluster is None
+    np.testing.assert_array_equal(copy.predict(X), search.predict(X))
+
+
+def test_an_error_on_one_rank_is_raised_with_its_traceback(client, data):
+    X, y = data
+    X = X.copy()
+    X[-1, 0] = np.nan
+    with pytest.raises(ValueError, match=r"(?s)On rank \d: Input X? ?contains NaN.*Traceback"):
+        NuMarginSVC(cluster=client).fit(*as_collections(X, y))
+
+
+def test_infeasible_nu_is_refused_with_its_interval(client, data):
+    X, y = data
+    with pytest.raises(ValueError, match=r"nu=1 is infeasible.*must lie in \(0, "):
+        NuMarginSVC(cluster=client, nu=1.0).fit(X, np.arange(len(y)) < 100)
+
+
+def test_lengths_that_differ_are_refused(client, data):
+    X, y = data
+    dX, _ = as_collections(X, y)
+    with pytest.raises(ValueError, match="rows"):
+        NuMarginSVC(cluster=client).fit(dX, y[:-1])
+
+
+def test_two_fits_at_once_both_finish(client, data):
+    X, y = data
+    models = [NuMarginSVC(cluster=client, tol=1e-6), NuMarginSVC(cluster=client, tol=1e-6)]
+    threads = [threading.Thread(target=model.fit, args=(X, y)) for model in models]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+    assert not any(thread.is_alive() for thread in threads)
+    np.testing.assert_array_equal(models[0].coef_, models[1].coef_)
+
+
+def test_progress_reaches_the_driver_and_a_callback_stops_the_fit(client, data):
+    class StopAfterThree:
+        def __init__(self):
+            self.seen = 0
+
+        def setup(self, estimator, context):
+            pass
+
+        def teardown(self, estimator, context):
+            pass
+
+        def on_fit_task_begin(self, estimator, context):
+            pass
+
+        def on_fit_task_end(self, estimator, context, *, fitted_estimator=None):
+            if context.task_name == "sweep":
+                assert fitted_estimator.coef_.shape == (1, 20)
+                self.seen += 1
+            return self.seen >= 3
+
+    X, y = data
+    watcher = StopAfterThree()
+    model = NuMarginSVC(cluster=client, max_iter=100_000, **LONG).set_callbacks(watcher).fit(X, y)
+    assert watcher.seen >= 3
+    assert model.stop_reason_ == "callback"
+
+
+def collection_with_a_recipe():
+    rows = da.random.default_rng(0).normal(size=(12_000, 32), chunks=(2_000, 32))
+    return rows, rows[:, 0] + 0.3 * rows[:, 1] > 0
+
+
+def harm_during(client, fit, harm: signal.Signals, after: float = 2.0):
+    """Run ``fit`` and send a signal to the process of one worker meanwhile; its address, and what was warned."""
+    pids = client.run(os.getpid)
+    address = sorted(pids)[1]
+    timer = threading.Timer(after, os.kill, (pids[address], harm))
+    timer.start()
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            begin = time.monotonic()
+            try:
+                outcome = fit()
+            except PeerLost as error:
+                outcome = error
+    finally:
+        timer.cancel()
+        if harm is signal.SIGSTOP:
+            os.kill(pids[address], signal.SIGCONT)
+    return address, outcome, [each.message for each in caught], time.monotonic() - begin - after
+
+
+def assert_done_by_survivors(model, address, messages):
+    lost = [message for message in messages if isinstance(message, PeerLostWarning)]
+    assert len(lost) == 1
+    assert address in str(lost[0])
+    assert model.cost_.lost_peers == 1
+    assert np.isfinite(model.coef_).all()
+
+
+@pytest.mark.parametrize("kind", ["collection", "array"])
+def test_a_killed_worker_costs_its_rows_to_be_recomputed(doomed, kind):
+    X, y = collection_with_a_recipe()
+    if kind == "array":
+        X, y = doomed.gather(doomed.compute([X, y]))
+    model = NuMarginSVC(cluster=doomed, max_iter=14, **LONG)
+    address, fitted, messages, _ = harm_during(doomed, lambda: model.fit(X, y), signal.SIGKILL)
+    assert fitted is model, fitted
+    assert_done_by_survivors(model, address, messages)
+
+
+def test_a_stopped_worker_counts_as_lost_after_its_silence(doomed):
+    import dask
+
+    X, y = collection_with_a_recipe()
+    model = NuMarginSVC(cluster=doomed, max_iter=14, **LONG)
+    with dask.config.set({"widemargin.silence": 3.0}):
+        address, fitted, messages, _ = harm_during(doomed, lambda: model.fit(X, y), signal.SIGSTOP)
+    assert fitted is model, fitted
+    assert_done_by_survivors(model, address, messages)
+
+
+def test_rows_without_a_recipe_are_lost_for_good_and_said_so_soon(doomed):
+    import dask
+
+    X, y = collection_with_a_recipe()
+    rows, labels = doomed.gather(doomed.compute([X, y]))
+    parts = [
+        dask.delayed(doomed.scatter(rows[k::3], workers=[address], hash=False))
+        for k, address in enumerate(sorted(doomed.run(os.getpid)))
+    ]
+    X = da.concatenate([da.from_delayed(part, (4_000, 32), rows.dtype) for part in parts])
+    y = da.from_array(np.concatenate([labels[k::3] for k in range(3)]), chunks=4_000)
+    model = NuMarginSVC(cluster=doomed, max_iter=10_000, **LONG)
+    address, error, _, seconds = harm_during(doomed, lambda: model.fit(X, y), signal.SIGKILL)
+    assert isinstance(error, PeerLost)
+    assert error.address == address
+    assert seconds < 10
+
+
+def running(client) -> int:
+    return sum(len(tasks) for tasks in client.processing().values())
+
+
+def test_tasks_end_when_the_client_of_the_driver_is_closed(client, data):
+    X, y = data
+    driver = distributed.Client(client.scheduler.address)
+    failed = []
+
+    def fit():
+        try:
+            NuMarginSVC(cluster=driver, max_iter=1_000_000, **LONG).fit(X, y)
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=fit)
+    thread.start()
+    deadline = time.monotonic() + 20
+    while running(client) < N_WORKERS and time.monotonic() < deadline:
+        time.sleep(0.05)
+    driver.close()
+    while running(client) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    thread.join(timeout=20)
+    assert not thread.is_alive()
+    assert failed
+    # The workers are free for others again.
+    assert NuMarginSVC(cluster=client).fit(X, y).stop_reason_ == "gap"
+
+
+def test_ctrl_c_on_the_driver_keeps_the_best_model(client, data):
+    X, y = data
+    model = NuMarginSVC(cluster=client, max_iter=1_000_000, **LONG)
+    timer = threading.Timer(2.0, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.warns(InterruptedFitWarning):
+        model.fit(X, y)
+    assert model.stop_reason_ == "interrupted"
+    assert model.score(X, y) > 0.5
+    assert NuMarginSVC(cluster=client).fit(X, y).stop_reason_ == "gap"
+
+
+def test_tls_clusters_work():
+    pytest.importorskip("cryptography", reason="temporary certificates need cryptography")
+    security = distributed.Security.temporary()
+    X, y = make_nonseparable(400, 6, random_state=0)
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, dashboard_address=None, security=security, silence_logs=logging.CRITICAL
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        assert client.scheduler.address.startswith("tls://")
+        model = NuMarginSVC(cluster=client).fit(X, y)
+    assert model.stop_reason_ == "gap"
+    assert abs(model.score(X, y) - LinearSVC().fit(X, y).score(X, y)) < 0.1

