@@ -268,8 +268,8 @@ class _Job:
         """Hand reports to the watch here; its wish to stop goes back to rank 0 as an event of the cluster."""
         while not events.empty():
             report = events.get()
-            part, classes, progress = self._task.decode_progress(report)
-            reason = self._watch(part, classes, progress)
+            part, *details = self._task.decode_progress(report)
+            reason = self._watch(part, *details)
             if reason and part not in self._reasons:
                 self._reasons[part] = reason
                 Event(_stop_name(self._name, part), client=self._client).set()
@@ -327,13 +327,13 @@ def _rank_main(
     return outcome if rank == 0 else None
 
 
-def _remote_watch(worker: Any, job: str, key: str, task: Any, lock: str) -> Callable[[int, Any, Any], str | None]:
+def _remote_watch(worker: Any, job: str, key: str, task: Any, lock: str) -> Callable[..., str | None]:
     """Report sweeps to the driver; stop when it asks for it, or when it has gone and the task is wanted no more."""
     asked_at, is_abandoned = 0.0, False
 
-    def watch(part: int, classes: Any, progress: Any) -> str | None:
+    def watch(part: int, *details: Any) -> str | None:
         nonlocal asked_at, is_abandoned
-        worker.log_event(job, task.encode_progress(part, classes, progress))
+        worker.log_event(job, task.encode_progress(part, *details))
         state = worker.state.tasks.get(key)
         if state is None or state.state == "cancelled":
             if not is_abandoned:

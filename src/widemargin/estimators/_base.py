@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import warnings
 from abc import abstractmethod
 from itertools import combinations
@@ -18,7 +19,9 @@ from sklearn.utils._param_validation import HasMethods, Interval
 from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import _check_feature_names, check_is_fitted, validate_data
 
+from widemargin import checkpoint
 from widemargin.callbacks import Interruption, ProgressLine, first_interrupt_kept
+from widemargin.checkpoint import FitState
 from widemargin.engines._select import is_dask, is_mpi, launcher
 from widemargin.estimators._task import FLOATS, Outcome, PartWatch, Rows, Task, checked_labels, pairs_of
 from widemargin.exceptions import InterruptedFitWarning
@@ -26,8 +29,24 @@ from widemargin.problems._protocol import Certificate
 from widemargin.solvers._protocol import Separator, Solver
 from widemargin.solvers._run import Limits, Progress, Result
 
+_SWEEPS_PER_CHECKPOINT = 5
 # The reasons to stop that leave the gap open; the others are proofs.
 _LIMITS = ("max_iter", "max_time")
+
+
+class StateKeeper:
+    """Writes the state of a fit into its folder, every few sweeps of each part."""
+
+    def __init__(self, folder: str | os.PathLike[str], resume: FitState | None) -> None:
+        self._folder, self._state = folder, resume
+
+    def note(self, part: int, fresh: FitState, progress: Progress) -> None:
+        state = self._state or fresh
+        directions, sweeps = state.directions.copy(), state.sweeps.copy()
+        directions[part], sweeps[part] = progress.direction, progress.sweep
+        self._state = state._replace(directions=directions, sweeps=sweeps)
+        if progress.sweep % _SWEEPS_PER_CHECKPOINT == 0:
+            checkpoint.save(self._folder, self._state)
 
 
 class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
@@ -39,6 +58,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         "max_time": [Interval(Real, 0, None, closed="neither"), None],
         "warm_start": ["boolean"],
         "random_state": ["random_state"],
+        "checkpoint": [str, os.PathLike, None],
         "cluster": [
             Interval(Integral, 1, None, closed="left"),
             None,
@@ -124,6 +144,8 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             warm=self._warm_directions(),
             watch_model=bool(getattr(self, "_skl_callbacks", [])),
             are_rows_checked=are_rows_checked,
+            keeps_state=self.checkpoint is not None,
+            resume=None if self.checkpoint is None else checkpoint.load(self.checkpoint),
         )
 
     def _warm_directions(self) -> np.ndarray | None:
@@ -140,19 +162,22 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         root.call_on_fit_task_begin(estimator=self, **data)
         # Inside a search or a pipeline Ctrl-C must end the whole, not this fit alone.
         with first_interrupt_kept(not hasattr(self, "_parent_callback_ctx")) as interruption:
-            watch = self._watch(root, interruption, data)
+            watch = self._watch(root, interruption, data, task.resume)
             outcome = launch(rows, self.cluster, task, watch)
         attributes = self._model_attributes(outcome.classes, [result.model for result in outcome.results])
         root.call_on_fit_task_end(estimator=self, **data, reconstruction_attributes=attributes)
         return outcome
 
-    def _watch(self, root, interruption: Interruption, data: dict[str, Any]) -> PartWatch:
+    def _watch(self, root, interruption: Interruption, data: dict[str, Any], resume: FitState | None) -> PartWatch:
         """What happens where the user is after each certified sweep: progress, callbacks, Ctrl-C."""
         line = ProgressLine(type(self).__name__, self.tol) if self.verbose else None
         contexts: dict[int, Any] = {}
         models: dict[int, Separator] = {}
+        keeper = None if self.checkpoint is None else StateKeeper(self.checkpoint, resume)
 
-        def watch(part: int, classes: np.ndarray, progress: Progress) -> str | None:
+        def watch(part: int, classes: np.ndarray, fresh: FitState | None, progress: Progress) -> str | None:
+            if keeper is not None and fresh is not None:
+                keeper.note(part, fresh, progress)
             if line is not None:
                 is_last = progress.certificate.relative <= self.tol or progress.sweep >= self.max_iter
                 line.show(progress.sweep, progress.certificate, progress.seconds, is_last=is_last)

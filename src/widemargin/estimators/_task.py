@@ -16,6 +16,7 @@ from sklearn.utils import check_array, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_consistent_length
 
+from widemargin.checkpoint import FitState
 from widemargin.comm._protocol import Communicator
 from widemargin.data.shard import Shard
 from widemargin.ledger import Ledger
@@ -39,8 +40,8 @@ class Outcome(NamedTuple):
     results: list[Result]
 
 
-# Told which part of the fit a sweep belongs to, and all classes; returns a stop reason or None. On rank 0 only.
-PartWatch = Callable[[int, np.ndarray, Progress], str | None]
+# Told which part of the fit a sweep belongs to, all classes, and how the fit began; returns a stop reason or None.
+PartWatch = Callable[[int, np.ndarray, FitState | None, Progress], str | None]
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,8 @@ class Task:
     warm: np.ndarray | None = None  # a direction for each pair
     watch_model: bool = False
     are_rows_checked: bool = True  # False: they come from elsewhere, and each rank checks its own
+    keeps_state: bool = False  # whether the data are marked, for a checkpoint
+    resume: FitState | None = None
 
     def run_on_rank(self, rows: Rows, comm: Communicator, watch: PartWatch | None) -> Outcome:
         """The whole fit, as one rank lives it."""
@@ -64,11 +67,12 @@ class Task:
             shard, classes = self._join(rows, comm)
         encode = comm.ledger
         pairs = pairs_of(len(classes))
-        warm = self.warm if self.warm is not None and self.warm.shape == (len(pairs), shard.n_features) else None
+        fresh = self._fresh_state(shard, classes, comm) if self.keeps_state else None
+        warm, sweeps = self._start(fresh, (len(pairs), shard.n_features))
         results = []
         for k, (positive, negative) in enumerate(pairs):
             comm.ledger = encode if k == 0 else Ledger()
-            watch_part = None if watch is None else partial(watch, k, classes)
+            watch_part = None if watch is None else partial(watch, k, classes, fresh)
             result = run(
                 self.solver,
                 self.problem,
@@ -76,12 +80,33 @@ class Task:
                 comm,
                 self.limits,
                 np.random.default_rng([self.seed, k]),
-                warm=None if warm is None else warm[k],
+                warm=None if warm is None or not warm[k].any() else warm[k],
+                sweeps_before=int(sweeps[k]),
                 watch=watch_part,
                 watch_model=self.watch_model,
             )
             results.append(result)
         return Outcome(classes, results)
+
+    def _fresh_state(self, shard: Shard, classes: np.ndarray, comm: Communicator) -> FitState:
+        """The state of a fit that has not begun, with marks of the data."""
+        weights = np.bincount(shard.y.astype(np.intp), shard.weight, len(classes))
+        marks = comm.allreduce(np.concatenate([weights, shard.combine(shard.weight)]))
+        n_pairs = len(pairs_of(len(classes)))
+        name = f"{self.name} {self.problem!r} {classes.tolist()!r}"
+        return FitState(name, marks, np.zeros((n_pairs, shard.n_features)), np.zeros(n_pairs, np.int64))
+
+    def _start(self, fresh: FitState | None, shape: tuple[int, int]) -> tuple[np.ndarray | None, np.ndarray]:
+        """Directions to start from, if any, and the sweeps that led to them."""
+        none = np.zeros(shape[0], np.int64)
+        if fresh is not None and self.resume is not None:
+            if not self.resume.belongs_to(fresh.task, fresh.marks):
+                raise ValueError(
+                    f"The checkpoint belongs to another fit ({self.resume.task}), or to other data, than this one "
+                    f"({fresh.task}). Delete it, or choose another folder."
+                )
+            return self.resume.directions, self.resume.sweeps
+        return (self.warm, none) if self.warm is not None and self.warm.shape == shape else (None, none)
 
     @staticmethod
     def rows_of_parts(parts: list[tuple[Any, Any, Any]]) -> Rows:
@@ -90,9 +115,10 @@ class Task:
         return Rows(list(X), list(y), None if weight[0] is None else list(weight))
 
     @staticmethod
-    def encode_progress(part: int, classes: np.ndarray, progress: Progress) -> dict[str, Any]:
+    def encode_progress(part: int, classes: np.ndarray, fresh: FitState | None, progress: Progress) -> dict[str, Any]:
         """A report as plain data, to be sent to where the user is."""
         model = progress.model
+        state = None if fresh is None else [fresh.task, fresh.marks.tolist(), list(fresh.directions.shape)]
         return {
             "part": part,
             "labels": classes.tolist(),
@@ -101,19 +127,25 @@ class Task:
             "certificate": [float(bound) for bound in progress.certificate],
             "seconds": progress.seconds,
             "counts": progress.counts,
+            "direction": None if state is None else progress.direction.tolist(),
+            "state": state,
             "model": None if model is None else [model.coef.tolist(), model.intercept, model.report],
         }
 
     @staticmethod
-    def decode_progress(report: dict[str, Any]) -> tuple[int, np.ndarray, Progress]:
+    def decode_progress(report: dict[str, Any]) -> tuple[int, np.ndarray, FitState | None, Progress]:
         """The twin of :meth:`encode_progress`."""
-        model = None
+        model = fresh = None
+        if report["state"] is not None:
+            name, marks, shape = report["state"]
+            fresh = FitState(name, np.array(marks), np.zeros(shape), np.zeros(shape[0], np.int64))
         if report["model"] is not None:
             coef, intercept, more = report["model"]
             model = Separator(np.array(coef), intercept, more)
         certificate = Certificate(*report["certificate"])
-        progress = Progress(report["sweep"], certificate, report["seconds"], report["counts"], model)
-        return report["part"], np.array(report["labels"], dtype=report["dtype"]), progress
+        direction = np.array(report["direction"] or [])
+        progress = Progress(report["sweep"], certificate, report["seconds"], report["counts"], direction, model)
+        return report["part"], np.array(report["labels"], dtype=report["dtype"]), fresh, progress
 
     def _join(self, rows: Rows, comm: Communicator) -> tuple[Shard, np.ndarray]:
         """Check this rank's rows and agree with the others on classes and weights; fails on all ranks or on none."""

@@ -56,8 +56,12 @@ class NuMarginSVC(MarginClassifier):
         Begin at the solution of the last fit.
     random_state : int, RandomState instance or None, default=None
         Seed of the random rotation and blocks of ``solver="saddle"``.
-    cluster : int or None, default=None
-        Ranks: None is this process, an integer that many threads of it. Equal seed and ranks give equal bits.
+    cluster : int, dask.distributed.Client, mpi4py communicator or None, default=None
+        Where it runs: None is this process, an integer that many ranks on threads of it, a client the workers of a Dask
+        cluster; with a communicator every MPI rank calls ``fit`` with its own rows. ``X`` and ``y`` may be Dask
+        collections. Equal seed and ranks give equal bits.
+    checkpoint : str, path or None, default=None
+        Folder in which the state is kept every few sweeps. ``fit`` with the same folder and data goes on from there.
     verbose : int, default=0
         1 shows a line with the gap against ``tol``.
 
@@ -137,6 +141,7 @@ class NuMarginSVC(MarginClassifier):
         warm_start=False,
         random_state=None,
         cluster=None,
+        checkpoint=None,
         verbose=0,
     ):
         self.nu = nu
@@ -149,6 +154,7 @@ class NuMarginSVC(MarginClassifier):
         self.warm_start = warm_start
         self.random_state = random_state
         self.cluster = cluster
+        self.checkpoint = checkpoint
         self.verbose = verbose
 
     def _problem(self) -> NuMargin:

@@ -41,5 +41,8 @@ class Solver(Protocol):
     def verdict(self, state: Any) -> str | None:
         """Why to stop before the gap is closed, where the problem itself says so."""
 
+    def direction(self, state: Any) -> np.ndarray:
+        """The best direction so far, from which a later run may start."""
+
     def extract(self, state: Any) -> Separator:
         """The model of the best state so far."""

@@ -32,6 +32,7 @@ class Progress(NamedTuple):
     certificate: Certificate
     seconds: float
     counts: dict[str, int]
+    direction: np.ndarray
     model: Separator | None
 
 
@@ -63,12 +64,14 @@ def run(
     rng: np.random.Generator,
     *,
     warm: np.ndarray | None = None,
+    sweeps_before: int = 0,
     watch: Watch | None = None,
     watch_model: bool = False,
 ) -> Result:
     """Sweep until the relative gap is at most ``tol``, or say which limit ended it.
 
-    ``watch_model``, equal on all ranks, hands the model so far to ``watch``, who is asked on rank 0 only; what it
+    ``warm`` is a direction to start from, ``sweeps_before`` how many sweeps it took earlier, which count. ``watch_model``,
+    equal on all ranks, hands the model so far to ``watch``, who is asked on rank 0 only; what it
     answers reaches every rank, so that all stop together.
     """
     begin, ledger = time.perf_counter(), comm.ledger
@@ -76,7 +79,7 @@ def run(
     with ledger.phase("start"):
         state = solver.start(problem, shard, comm, rng, warm)
         certificate = solver.certify(state)
-    sweep, watched = 0, ""
+    sweep, watched = sweeps_before, ""
     reason = "gap" if certificate is not None and certificate.relative <= limits.tol else None
     while reason is None:
         with ledger.phase("sweep"):
@@ -94,7 +97,8 @@ def run(
         signal = _GO_ON
         if comm.rank == 0:
             if watch is not None and certificate is not None:
-                watched = watch(Progress(sweep, certificate, seconds, ledger.counts(), model)) or ""
+                direction = solver.direction(state)
+                watched = watch(Progress(sweep, certificate, seconds, ledger.counts(), direction, model)) or ""
             signal = _BY_WATCH if watched else _BY_TIME if seconds > limits.max_time else _GO_ON
         signal = comm.broadcast(np.array([signal]))[0]
         if reason is None and signal != _GO_ON:

@@ -119,6 +119,9 @@ class ActiveSet:
     def verdict(self, state: State) -> str | None:
         return state.hulls.verdict(state.certificate)
 
+    def direction(self, state: State) -> np.ndarray:
+        return state.best_w
+
     def extract(self, state: State) -> Separator:
         return state.hulls.separator(state.best_w)
 

@@ -120,6 +120,9 @@ class EntropicNewton:
     def verdict(self, state: State) -> str | None:
         return state.hulls.verdict(state.certificate)
 
+    def direction(self, state: State) -> np.ndarray:
+        return state.best_w
+
     def extract(self, state: State) -> Separator:
         return state.hulls.separator(state.best_w)
 

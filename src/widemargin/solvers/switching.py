@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from widemargin.problems._protocol import Certificate
 from widemargin.solvers._protocol import Separator, Solver
 
@@ -46,6 +48,9 @@ class Switching:
 
     def verdict(self, state: State) -> str | None:
         return self.stages[state.stage].verdict(state.inner)
+
+    def direction(self, state: State) -> np.ndarray:
+        return self.stages[state.stage].direction(state.inner)
 
     def extract(self, state: State) -> Separator:
         return self.stages[state.stage].extract(state.inner)
