@@ -77,7 +77,7 @@ def test_a_truncated_file_is_refused(tmp_path, cut):
     checkpoint.save(tmp_path, STATE)
     (file,) = tmp_path.iterdir()
     file.write_bytes(file.read_bytes()[:cut])
-    with pytest.raises(ValueError, match="not a checkpoint|damaged"):
+    with pytest.raises(ValueError, match=r"not a checkpoint|damaged"):
         checkpoint.load(tmp_path)
 
 
@@ -89,7 +89,7 @@ def test_every_flipped_byte_is_noticed(tmp_path):
         damaged = bytearray(whole)
         damaged[position] ^= 0x40
         file.write_bytes(bytes(damaged))
-        with pytest.raises(ValueError, match="not a checkpoint|damaged"):
+        with pytest.raises(ValueError, match=r"not a checkpoint|damaged"):
             checkpoint.load(tmp_path)
 
 
@@ -103,6 +103,7 @@ def test_a_failed_write_leaves_the_last_good_state(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="full"):
         checkpoint.save(tmp_path, STATE._replace(task="another"))
     assert checkpoint.load(tmp_path).task == STATE.task
+    assert len(list(tmp_path.iterdir())) == 1
 
 
 PROGRAM = """
@@ -110,7 +111,7 @@ import sys
 from widemargin import NuMarginSVC
 from widemargin.data import make_nonseparable
 X, y = make_nonseparable(3000, 40, random_state=0)
-model = NuMarginSVC(solver="saddle", block_size=1, tol=1e-12, max_iter=1_000_000, random_state=0, checkpoint=sys.argv[1])
+model = NuMarginSVC(solver="saddle", block_size=1, tol=1e-12, max_iter=1_000_000, checkpoint=sys.argv[1])
 model.fit(X, y)
 """
 

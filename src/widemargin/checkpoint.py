@@ -10,11 +10,12 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+
+from widemargin.data.files import write_whole
 
 _MAGIC = b"widemargin checkpoint 1\n"
 _FILE = "fit.checkpoint"
@@ -57,10 +58,4 @@ def save(folder: str | os.PathLike[str], state: FitState) -> None:
     buffer = io.BytesIO()
     np.savez(buffer, task=np.array(state.task), **{name: getattr(state, name) for name in state._fields[1:]})
     payload = buffer.getvalue()
-    path = Path(folder) / _FILE
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=_FILE, delete=False) as file:
-        file.write(_MAGIC + hashlib.sha256(payload).digest() + payload)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(file.name, path)
+    write_whole(Path(folder) / _FILE, _MAGIC + hashlib.sha256(payload).digest() + payload)

@@ -15,7 +15,6 @@ import io
 import json
 import lzma
 import os
-import tempfile
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -26,6 +25,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
+
+from widemargin.data.files import write_whole
 
 _TIMEOUT = 30.0  # seconds without a byte
 
@@ -126,7 +127,7 @@ def _download(name: str, entry: dict[str, Any]) -> Path:
     if not _is_genuine(entry, content):
         raise DataNotAvailable(f"{url} is not the data set {name!r}: its SHA-256 differs. Nothing was kept.")
     path = _cache_folder() / entry["file"]
-    _write(path, lzma.compress(content) if path.suffix == ".xz" else content)
+    write_whole(path, lzma.compress(content) if path.suffix == ".xz" else content)
     return path
 
 
@@ -149,11 +150,3 @@ def _as_plain_text(url: str, raw: bytes) -> bytes:
     """A source's file as the text whose SHA-256 is known: unpacked, one line ending, nothing behind the values."""
     unpack: Callable[[bytes], bytes] = bz2.decompress if url.endswith(".bz2") else bytes
     return b"".join(line.rstrip() + b"\n" for line in unpack(raw).splitlines())
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Write so that the file is whole or absent, whoever else is writing it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=path.name, delete=False) as file:
-        file.write(content)
-    os.replace(file.name, path)

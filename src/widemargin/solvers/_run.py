@@ -70,8 +70,8 @@ def run(
 ) -> Result:
     """Sweep until the relative gap is at most ``tol``, or say which limit ended it.
 
-    ``warm`` is a direction to start from, ``sweeps_before`` how many sweeps it took earlier, which count. ``watch_model``,
-    equal on all ranks, hands the model so far to ``watch``, who is asked on rank 0 only; what it
+    ``warm`` is a direction to start from, ``sweeps_before`` how many sweeps it took earlier, which count.
+    ``watch_model``, equal on all ranks, hands the model so far to ``watch``, who is asked on rank 0 only; what it
     answers reaches every rank, so that all stop together.
     """
     begin, ledger = time.perf_counter(), comm.ledger
