@@ -1,80 +1,81 @@
 """Passes over compressed sparse rows; the twins of :mod:`widemargin.compiled.dense`.
 
-Indices may be of 32 or 64 bits.
+Indices may be of 32 or 64 bits. They are read as unsigned, since Numba would otherwise test each for counting from the
+end. Sums keep their order: where they may be reordered the compiler gathers values into vector registers, which is
+slower than reading them one by one.
 """
 
 from __future__ import annotations
 
+import numpy as np
 from numba import njit
 
-from widemargin.compiled.dense import FAST
 
-
-@njit(cache=True, nogil=True, fastmath=FAST)
+@njit(cache=True, nogil=True)
 def scores_csr(data, indices, indptr, w, out):
     """``out = X w``."""
     for i in range(out.shape[0]):
         total = 0.0
-        for k in range(indptr[i], indptr[i + 1]):
-            total += data[k] * w[indices[k]]
+        for k in range(np.uint64(indptr[i]), np.uint64(indptr[i + 1])):
+            total += data[k] * w[np.uint64(indices[k])]
         out[i] = total
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@njit(cache=True, nogil=True)
 def combine_csr(data, indices, indptr, mass, out):
     """``out = X' mass``; rows of no mass are not read."""
     out[:] = 0.0
     for i in range(mass.shape[0]):
         m = mass[i]
         if m != 0.0:
-            for k in range(indptr[i], indptr[i + 1]):
-                out[indices[k]] += m * data[k]
+            for k in range(np.uint64(indptr[i]), np.uint64(indptr[i + 1])):
+                out[np.uint64(indices[k])] += m * data[k]
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@njit(cache=True, nogil=True)
 def combine_rows_csr(data, indices, indptr, rows, mass, out):
     """``out = sum_i mass_i x_i`` over the given rows."""
     out[:] = 0.0
     for r in range(rows.shape[0]):
         i = rows[r]
         m = mass[r]
-        for k in range(indptr[i], indptr[i + 1]):
-            out[indices[k]] += m * data[k]
+        for k in range(np.uint64(indptr[i]), np.uint64(indptr[i + 1])):
+            out[np.uint64(indices[k])] += m * data[k]
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@njit(cache=True, nogil=True)
 def curvature_csr(data, indices, indptr, rows, mass, v, out):
     """``out = sum_i mass_i x_i (x_i . v)`` over the given rows."""
     out[:] = 0.0
     for r in range(rows.shape[0]):
         i = rows[r]
         total = 0.0
-        for k in range(indptr[i], indptr[i + 1]):
-            total += data[k] * v[indices[k]]
+        for k in range(np.uint64(indptr[i]), np.uint64(indptr[i + 1])):
+            total += data[k] * v[np.uint64(indices[k])]
         total *= mass[r]
-        for k in range(indptr[i], indptr[i + 1]):
-            out[indices[k]] += total * data[k]
+        for k in range(np.uint64(indptr[i]), np.uint64(indptr[i + 1])):
+            out[np.uint64(indices[k])] += total * data[k]
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@njit(cache=True, nogil=True)
 def second_moment_csr(data, indices, indptr, rows, mass, out):
     """``out = sum_i mass_i x_i x_i'`` over the given rows, both triangles."""
     out[:, :] = 0.0
     for r in range(rows.shape[0]):
         i = rows[r]
-        for k in range(indptr[i], indptr[i + 1]):
+        for k in range(np.uint64(indptr[i]), np.uint64(indptr[i + 1])):
             scaled = mass[r] * data[k]
-            row = indices[k]
-            for m in range(indptr[i], indptr[i + 1]):
-                out[row, indices[m]] += scaled * data[m]
+            row = np.uint64(indices[k])
+            for m in range(np.uint64(indptr[i]), np.uint64(indptr[i + 1])):
+                out[row, np.uint64(indices[m])] += scaled * data[m]
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@njit(cache=True, nogil=True)
 def squared_norms_csr(data, indices, indptr, out):
     """``out_i = ||x_i||^2``."""
     for i in range(out.shape[0]):
         total = 0.0
-        for k in range(indptr[i], indptr[i + 1]):
-            value = float(data[k])
+        for k in range(np.uint64(indptr[i]), np.uint64(indptr[i + 1])):
+            value = np.float64(data[k])
             total += value * value
         out[i] = total

@@ -6,6 +6,7 @@ Every function has a twin of the same name and arguments in :mod:`widemargin.com
 
 from __future__ import annotations
 
+import numpy as np
 from numba import njit
 
 # Sums may be reordered, which is what lets them run in vector registers; NaN and infinity keep their meaning.
@@ -69,6 +70,6 @@ def squared_norms_dense(X, out):
     for i in range(n):
         total = 0.0
         for j in range(d):
-            value = float(X[i, j])
+            value = np.float64(X[i, j])  # squares of float32 lose digits and overflow
             total += value * value
         out[i] = total

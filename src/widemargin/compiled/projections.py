@@ -31,3 +31,27 @@ def capped_sums(weights, upper, y, scale_positive, scale_negative):
         free_negative += 0.0 if is_positive else free
         capped_negative += 0.0 if is_positive else capped
     return np.array([all_positive, free_positive, capped_positive, all_negative, free_negative, capped_negative])
+
+
+@njit(cache=True, nogil=True)
+def class_extremes(values, side):
+    """Smallest value of class 0 and 1, then their largest with the sign turned; infinite for a class of no rows."""
+    out = np.full(4, np.inf)
+    for i in range(values.shape[0]):
+        c = side[i]
+        out[c] = min(out[c], values[i])
+        out[2 + c] = min(out[2 + c], -values[i])
+    return out
+
+
+@njit(cache=True, nogil=True)
+def class_histogram(values, amounts, side, low, width, n_bins):
+    """Amounts summed over equal bins of each class, from ``low[c]`` on; also the bin of each value."""
+    out = np.zeros((2, n_bins))
+    bins = np.empty(values.shape[0], dtype=np.int64)
+    for i in range(values.shape[0]):
+        c = side[i]
+        k = min(int((values[i] - low[c]) / width[c]), n_bins - 1)
+        bins[i] = k
+        out[c, k] += amounts[i]
+    return out, bins

@@ -15,10 +15,10 @@ import io
 import json
 import lzma
 import os
-import urllib.error
 import urllib.request
 from collections.abc import Callable
 from functools import cache
+from http.client import HTTPException
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -122,7 +122,7 @@ def _download(name: str, entry: dict[str, Any]) -> Path:
     raw = _get(url, name)
     try:
         content = _content(entry, raw) if mirror else _as_plain_text(url, raw)
-    except (OSError, lzma.LZMAError, EOFError) as error:
+    except (OSError, ValueError, lzma.LZMAError, EOFError) as error:
         raise DataNotAvailable(f"{url} could not be unpacked: {error}") from error
     if not _is_genuine(entry, content):
         raise DataNotAvailable(f"{url} is not the data set {name!r}: its SHA-256 differs. Nothing was kept.")
@@ -139,7 +139,7 @@ def _get(url: str, name: str) -> bytes:
     try:
         with urllib.request.urlopen(url, timeout=_TIMEOUT) as response:
             return response.read()
-    except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
+    except (OSError, HTTPException) as error:
         raise DataNotAvailable(
             f"The data set {name!r} could not be downloaded from {url}: {error}. Without a network, set "
             "WIDEMARGIN_DATA to a folder that holds it."

@@ -153,5 +153,8 @@ def view_rows(block: Any, begin: int, end: int) -> Any:
     if not sp.issparse(block):
         return block[begin:end]
     inside = slice(block.indptr[begin], block.indptr[end])
-    arrays = (block.data[inside], block.indices[inside], block.indptr[begin : end + 1] - block.indptr[begin])
-    return sp.csr_matrix(arrays, shape=(end - begin, block.shape[1]), copy=False)
+    view = sp.csr_matrix((end - begin, block.shape[1]), dtype=block.dtype)
+    # Set one by one: the constructor copies arrays that are small parts of others.
+    view.data, view.indices = block.data[inside], block.indices[inside]
+    view.indptr = block.indptr[begin : end + 1] - block.indptr[begin]
+    return view

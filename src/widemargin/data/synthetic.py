@@ -42,7 +42,7 @@ def make_separable(
     normal = _unit_rows(rng, 1, n_features)[0]
     y = np.where(rng.permutation(n_samples) < n_samples // 2, 1.0, -1.0)
     heights = rng.uniform(ratio, 1.0, n_samples)
-    planted = [np.flatnonzero(y == sign)[:n_planted] for sign in (1.0, -1.0)]
+    planted = [rng.choice(np.flatnonzero(y == sign), n_planted, replace=False) for sign in (1.0, -1.0)]
     for rows in planted:
         heights[rows] = ratio
     along = _within_plane(rng, normal, heights)
@@ -69,7 +69,9 @@ def make_sparse_nonseparable(
     if not 0 < density <= 1:
         raise ValueError(f"density={density!r} must lie in (0, 1].")
     rng = np.random.default_rng(random_state)
-    X, _ = _ball(rng, n_samples, n_features, ratio)
+    if not 0 < ratio < 1:
+        raise ValueError(f"ratio={ratio!r} must lie in (0, 1): nearer to H than this, labels are noise.")
+    X = _unit_rows(rng, n_samples, n_features) * rng.random((n_samples, 1)) ** (1 / n_features)
     n_kept = max(1, round(density * n_features))
     columns = np.argpartition(rng.random((n_samples, n_features)), n_kept - 1, axis=1)[:, :n_kept]
     columns.sort(axis=1)

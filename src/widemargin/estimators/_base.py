@@ -162,16 +162,20 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         root.call_on_fit_task_begin(estimator=self, **data)
         # Inside a search or a pipeline Ctrl-C must end the whole, not this fit alone.
         with first_interrupt_kept(not hasattr(self, "_parent_callback_ctx")) as interruption:
-            watch = self._watch(root, interruption, data, task.resume)
+            contexts: dict[int, Any] = {}
+            watch = self._watch(root, contexts, interruption, data, task.resume)
             outcome = launch(rows, self.cluster, task, watch)
+        for context in contexts.values():
+            context.call_on_fit_task_end(estimator=self, **data)
         attributes = self._model_attributes(outcome.classes, [result.model for result in outcome.results])
         root.call_on_fit_task_end(estimator=self, **data, reconstruction_attributes=attributes)
         return outcome
 
-    def _watch(self, root, interruption: Interruption, data: dict[str, Any], resume: FitState | None) -> PartWatch:
+    def _watch(
+        self, root, contexts: dict[int, Any], interruption: Interruption, data: dict[str, Any], resume: FitState | None
+    ) -> PartWatch:
         """What happens where the user is after each certified sweep: progress, callbacks, Ctrl-C."""
         line = ProgressLine(type(self).__name__, self.tol) if self.verbose else None
-        contexts: dict[int, Any] = {}
         models: dict[int, Separator] = {}
         keeper = None if self.checkpoint is None else StateKeeper(self.checkpoint, resume)
 

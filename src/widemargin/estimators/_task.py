@@ -64,9 +64,11 @@ class Task:
     def run_on_rank(self, rows: Rows, comm: Communicator, watch: PartWatch | None) -> Outcome:
         """The whole fit, as one rank lives it."""
         with comm.ledger.phase("encode"):
-            shard, classes = self._join(rows, comm)
+            shard, classes, totals = self._join(rows, comm)
         encode = comm.ledger
         pairs = pairs_of(len(classes))
+        for positive, negative in pairs:
+            self.problem.cap(totals[positive], totals[negative])  # an infeasible pair is found before any is solved
         fresh = self._fresh_state(shard, classes, comm) if self.keeps_state else None
         warm, sweeps = self._start(fresh, (len(pairs), shard.n_features))
         results = []
@@ -147,8 +149,8 @@ class Task:
         progress = Progress(report["sweep"], certificate, report["seconds"], report["counts"], direction, model)
         return report["part"], np.array(report["labels"], dtype=report["dtype"]), fresh, progress
 
-    def _join(self, rows: Rows, comm: Communicator) -> tuple[Shard, np.ndarray]:
-        """Check this rank's rows and agree with the others on classes and weights; fails on all ranks or on none."""
+    def _join(self, rows: Rows, comm: Communicator) -> tuple[Shard, np.ndarray, np.ndarray]:
+        """Check this rank's rows and agree with the others on classes and their weights; fails on all ranks or none."""
         note: dict[str, Any] = {}
         try:
             X, y, weight = rows if self.are_rows_checked else checked(rows)
@@ -172,8 +174,9 @@ class Task:
         weight = shard.weight if self.counts_weight else np.ones(len(present))
         totals = comm.allreduce(np.bincount(codes, weight, len(classes)))
         if self.class_weight is not None:
-            weight = weight * weights_of_classes(self.class_weight, classes, totals)[codes]
-        return Shard(shard.X, codes.astype(np.float64), weight), classes
+            factors = weights_of_classes(self.class_weight, classes, totals)
+            weight, totals = weight * factors[codes], totals * factors
+        return Shard(shard.X, codes.astype(np.float64), weight), classes, totals
 
 
 def pairs_of(n_classes: int) -> list[tuple[int, int]]:

@@ -22,6 +22,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+_SMALLEST_RANGE = 1e-3  # where a hull is a point there is no entropy to lose; solvers divide by it
 AUTO_NU_SHARE = 0.85  # the paper's alpha: this share of the largest feasible nu usually keeps the hulls apart
 
 
@@ -35,7 +36,7 @@ class HardMargin:
 
     def entropy_range(self, total_positive: float, total_negative: float) -> float:
         """How far the entropies of eta and xi together can be from their values at the start."""
-        return math.log(total_positive) + math.log(total_negative)
+        return max(math.log(total_positive) + math.log(total_negative), _SMALLEST_RANGE)
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class NuMargin:
         """How far the entropies of eta and xi together can be from their values at the start."""
         cap = self.cap(total_positive, total_negative)
         # A cap over 1 binds nobody; at the largest nu a hull is a point and its entropy cannot move.
-        return max(sum(math.log(min(1.0, cap) * total) for total in (total_positive, total_negative)), 1e-3)
+        return max(sum(math.log(min(1.0, cap) * total) for total in (total_positive, total_negative)), _SMALLEST_RANGE)
 
 
 def largest_nu(total_positive: float, total_negative: float) -> float:

@@ -16,15 +16,17 @@ from typing import NamedTuple
 import numpy as np
 
 from widemargin.comm._protocol import Communicator
-from widemargin.compiled.projections import capped_sums
+from widemargin.compiled.projections import capped_sums, class_extremes, class_histogram
 from widemargin.data.shard import Shard
 from widemargin.problems._protocol import Certificate
 from widemargin.problems.polytope import HardMargin, NuMargin
 from widemargin.solvers._protocol import Separator
 
-_LARGEST_EXPONENT = 300.0  # exp of it times all rows and any scale is still finite
+_LARGEST_EXPONENT = 200.0  # clamped here, sums and products with any scale are finite
 _SMALLEST_SCALE = 1e-40  # factors beyond this, either way, mean that the search began too far away
 _MASS_ROUNDING = 1e-9  # masses this close to 1 are 1: a cap is rarely the exact reciprocal of a whole number
+_ROUNDING = 1e-13  # of the size of rows: what cannot be told from zero
+_SMALLEST_GAMMA = 1e-100
 _OVERLAP = 1e-6  # hulls this close, measured in the radius of the data, and with no margin, are taken to meet
 
 
@@ -35,6 +37,17 @@ class Softened(NamedTuple):
     is_capped: np.ndarray  # where the bound holds the mass down
     level: np.ndarray  # per class: the score up to which mass is drawn
     value: float  # the smallest sum of scores and entropies, over both classes
+
+
+class Start(NamedTuple):
+    """Where a solver may begin."""
+
+    w: np.ndarray
+    scores: np.ndarray
+    gamma: float
+    soft: Softened
+    z: np.ndarray
+    is_warm: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,9 +112,8 @@ class Hulls:
         upper, side, below = self.upper, self.side, np.zeros(2)
         while (low < high).any():
             width = np.where(low < high, (high - low) / n_bins, 1.0)
-            bins = np.minimum(((values - low[side]) / width[side]).astype(np.intp), n_bins - 1)
-            histogram = np.bincount(bins + n_bins * side, upper, 2 * n_bins)
-            histogram = self.comm.allreduce(histogram).reshape(2, n_bins)
+            histogram, bins = class_histogram(values, upper, side, low, width, n_bins)
+            histogram = self.comm.allreduce(histogram.ravel()).reshape(2, n_bins)
             through = below[:, None] + np.cumsum(histogram, axis=1)
             chosen = np.minimum((through < 1 - _MASS_ROUNDING).sum(axis=1), n_bins - 1)
             below = through[[0, 1], chosen] - histogram[[0, 1], chosen]
@@ -112,12 +124,7 @@ class Hulls:
 
     def _extremes(self, values: np.ndarray, side: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Smallest and largest value of each class over all ranks."""
-        local = np.full(4, np.inf)
-        for c in (0, 1):
-            mine = values[side == c]
-            if mine.size:
-                local[c], local[2 + c] = mine.min(), -mine.max()
-        everywhere = self.comm.allreduce(local, "min")
+        everywhere = self.comm.allreduce(class_extremes(values, side), "min")
         return everywhere[:2], -everywhere[2:]
 
     def margin(self, scores: np.ndarray, norm: float) -> float:
@@ -137,17 +144,13 @@ class Hulls:
         up to one; ``level`` is where the search begins.
         """
         scaled = log_centre - scores / gamma
-        for attempt in range(8):
+        weights = np.exp(np.minimum(scaled + (level / gamma)[self.side], _LARGEST_EXPONENT))
+        scale = self.scale_to_one(weights)
+        if scale is None:
+            # Far from the level everything is clamped; the bounds themselves say where it must lie.
+            level = gamma * self.level((np.log(self.upper) if self.is_capped else 0.0) - scaled)
             weights = np.exp(np.minimum(scaled + (level / gamma)[self.side], _LARGEST_EXPONENT))
             scale = self.scale_to_one(weights)
-            if scale is not None and np.abs(np.log(scale)).max() < 0.9 * -np.log(_SMALLEST_SCALE):
-                break
-            if scale is not None and attempt < 4:
-                level = level + gamma * np.log(scale)
-            else:
-                # Far from the level everything is clamped or vanishes; the caps themselves say where it must lie.
-                log_upper = np.log(self.upper) if self.is_capped else 0.0
-                level = gamma * self.level(log_upper - scaled)
         assert scale is not None
         level = level + gamma * np.log(scale)
         mass = weights * scale[self.side]
@@ -163,8 +166,46 @@ class Hulls:
             free_mass = 1.0 - np.array(rest)
         return Softened(mass, is_capped, level, float(free_mass @ level + capped_value))
 
+    def start_from(self, warm: np.ndarray | None, log_centre: np.ndarray) -> Start:
+        """A direction with masses that agree with it.
+
+        Without an earlier direction it is the difference of the means. An earlier one is taken if it separates; its
+        length becomes its margin, which the distance is not below, and gamma is made as small as masses and direction
+        agree the better: w = z at the saddle point.
+        """
+        uniform = np.exp(log_centre)
+        w = self.combine(uniform)
+        is_warm = False
+        if warm is not None:
+            length = float(np.linalg.norm(warm))
+            margin = self.margin(self.scores(warm), length)
+            is_warm = margin > 0
+            w = warm * (margin / length) if is_warm else w
+        scores = self.scores(w)
+        mean = self.comm.allreduce(self.per_class(uniform * scores))
+        deviation = uniform * (scores - mean[self.side]) ** 2
+        spread = np.sqrt(self.comm.allreduce(self.per_class(deviation)).max())
+        # Tilts of order one: strong enough to matter, weak enough that every row still counts.
+        gamma = float(max(spread, _ROUNDING * self.size**2, _SMALLEST_GAMMA))
+        soft = self.soften(scores, log_centre, gamma, mean)
+        z = self.combine(soft.mass)
+        while is_warm:
+            sharper = self.soften(scores, log_centre, gamma / 4, soft.level)
+            its_z = self.combine(sharper.mass)
+            if np.linalg.norm(its_z - w) >= np.linalg.norm(z - w):
+                break
+            gamma, soft, z = gamma / 4, sharper, its_z
+        return Start(w, scores, gamma, soft, z, is_warm)
+
+    def log_mass(self, soft: Softened, scores: np.ndarray, log_centre: np.ndarray, gamma: float) -> np.ndarray:
+        """The logarithm of softened masses, also where they are too small for a number."""
+        log_mass = log_centre + (soft.level[self.side] - scores) / gamma
+        if self.is_capped:
+            np.minimum(log_mass, np.log(self.upper), out=log_mass)
+        return log_mass
+
     def scale_to_one(self, weights: np.ndarray) -> np.ndarray | None:
-        """Per class the factor c with ``sum min(c weights, upper) = 1``; None if 100 passes do not find it.
+        """Per class the factor c with ``sum min(c weights, upper) = 1``; None where it is too far from 1 to be trusted.
 
         The sum is concave and piecewise linear in c, so Newton's method climbs to the root from the left without
         passing it and ends exactly; a step that leaves the bracket is replaced by the bracket's geometric mean.
@@ -173,8 +214,10 @@ class Hulls:
         for _ in range(100):
             sums = self.comm.allreduce(capped_sums(weights, self.upper, self.shard.y, scale[0], scale[1])).reshape(2, 3)
             total, free, capped = sums.T
+            if not np.all(total > _SMALLEST_SCALE):
+                return None
             if not self.is_capped:
-                return 1.0 / total
+                return _if_in_range(1.0 / total)
             reached = scale * free + capped
             low = np.where(reached <= 1, np.maximum(low, scale), low)
             high = np.where(reached >= 1, np.minimum(high, scale), high)
@@ -183,23 +226,32 @@ class Hulls:
             middle = np.where(high == np.inf, low * 1e4, middle)
             following = np.where((newton >= low) & (newton <= high) & (newton > 0), newton, middle)
             following = np.clip(following, _SMALLEST_SCALE, 1 / _SMALLEST_SCALE)
+            is_there = np.abs(reached - 1) <= 1e-14
+            following = np.where(is_there, scale, following)
             if np.all(np.abs(following - scale) <= 1e-14 * scale):
-                return following
+                return _if_in_range(following) if np.all(np.abs(reached - 1) <= _MASS_ROUNDING) else None
             scale = following
         return None
 
     def verdict(self, certificate: Certificate) -> str | None:
         """ "overlap" when the hulls meet, as far as rounding lets one see."""
-        return "overlap" if certificate.dual <= 0 and certificate.primal <= _OVERLAP * self.radius else None
+        is_open = certificate.dual > _ROUNDING * self.size
+        return None if is_open or certificate.primal > _OVERLAP * self.radius + _ROUNDING * self.size else "overlap"
+
+    @property
+    def size(self) -> float:
+        """About the largest length of a row: what rounding errors are relative to."""
+        return self.radius + float(np.linalg.norm(self.mean))
 
     def separator(self, w: np.ndarray) -> Separator:
         """The decision function along ``w`` in LIBSVM's scale: margin rows of the two classes score +1 and -1.
 
         The hyperplane lies midway between the two levels up to which mass is drawn, not midway between the nearest
         points of the hulls. Where the bounds add up to exactly one, anything between two neighbouring scores is
-        optimal, and the middle is taken. Where the hulls meet none of this means anything: then ``w`` has length 1 and
-        the hyperplane lies where the least weight of rows is on its wrong side.
+        optimal, and the middle is taken. Where the hulls meet none of this means anything: then ``coef`` has length 1
+        and the hyperplane lies where the least weight of rows is on its wrong side.
         """
+        report = {"cap": float(self.cap), "nu": float(2 / (self.cap * self.totals.sum()))} if self.is_capped else {}
         scores = self.scores(w)
         level = self.level(scores)
         if self.is_capped:
@@ -208,29 +260,42 @@ class Hulls:
             beyond, _ = self._extremes(np.where(scores > level[self.side], scores, np.inf), self.side)
             is_between = (drawn <= 1 + _MASS_ROUNDING) & np.isfinite(beyond)
             level = np.where(is_between, (level + np.where(is_between, beyond, 0.0)) / 2, level)
-        width, length = level.sum(), float(np.linalg.norm(w))
-        report = {"cap": float(self.cap), "nu": float(2 / (self.cap * self.totals.sum()))} if self.is_capped else {}
-        if width > 0:
-            scale, threshold = 2 / width, (level[0] - level[1]) / 2
+        if level.sum() > 0:
+            scale, threshold = 2 / level.sum(), (level[0] - level[1]) / 2
         else:
-            scale = 1 / length if length > 0 else 0.0
-            threshold = self._threshold_of_least_error(self.shard.y * scores)
+            w, scale, threshold = self._least_error(w, scores)
         return Separator(w * scale, float(-(threshold + self.mean @ w) * scale), report)
 
-    def _threshold_of_least_error(self, values: np.ndarray) -> float:
-        """The middle of the longest stretch of thresholds that misplace the least weight, to a millionth of all."""
+    def _least_error(self, w: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, float, float]:
+        """Along ``w`` or the difference of the means, whichever misplaces less: direction, scale and threshold."""
+        means = self.combine(np.exp(self.uniform_log_mass()))
+        best = (w, *self._threshold_of_least_error(self.shard.y * scores))
+        other = (means, *self._threshold_of_least_error(self.shard.y * self.scores(means)))
+        w, threshold, _ = min(best, other, key=lambda candidate: candidate[2])
+        length = float(np.linalg.norm(w))
+        return w, 1 / length if length > 0 else 0.0, threshold
+
+    def _threshold_of_least_error(self, values: np.ndarray) -> tuple[float, float]:
+        """The middle of the longest stretch of thresholds that misplace the least weight, and that weight.
+
+        Weights within a millionth of the weight of all rows are equal.
+        """
         n_bins = 1024
         lows, highs = self._extremes(values, self.side)
         low, high = lows.min(), highs.max()
         if low == high:
-            return float(low)
+            return float(low), float(self.totals.min())
         width = (high - low) / n_bins
-        bins = np.minimum(((values - low) / width).astype(np.intp), n_bins - 1)
-        weights = np.bincount(bins + n_bins * self.side, self.shard.weight, 2 * n_bins)
-        positive, negative = self.comm.allreduce(weights).reshape(2, n_bins)
+        weights, _ = class_histogram(values, self.shard.weight, self.side, np.full(2, low), np.full(2, width), n_bins)
+        positive, negative = self.comm.allreduce(weights.ravel()).reshape(2, n_bins)
         misplaced = negative.sum() + np.concatenate([[0.0], np.cumsum(positive - negative)])
         is_least = misplaced <= misplaced.min() + 1e-6 * self.totals.sum()
         turns = np.flatnonzero(np.diff(np.concatenate([[0], is_least.astype(np.int8), [0]])))
         begins, ends = turns[::2], turns[1::2] - 1
         longest = int((ends - begins).argmax())
-        return float(low + width * (begins[longest] + ends[longest]) / 2)
+        return float(low + width * (begins[longest] + ends[longest]) / 2), float(misplaced.min())
+
+
+def _if_in_range(scale: np.ndarray) -> np.ndarray | None:
+    """A factor so large or small that weights were clamped on the way is none."""
+    return scale if np.all((scale > 10 * _SMALLEST_SCALE) & (scale < 0.1 / _SMALLEST_SCALE)) else None

@@ -80,7 +80,7 @@ def run(
         state = solver.start(problem, shard, comm, rng, warm)
         certificate = solver.certify(state)
     sweep, watched = sweeps_before, ""
-    reason = "gap" if certificate is not None and certificate.relative <= limits.tol else None
+    reason = _reached(solver, state, certificate, limits)
     while reason is None:
         with ledger.phase("sweep"):
             state = solver.sweep(state)
@@ -92,7 +92,7 @@ def run(
         if latest is not None:
             bounds = {"primal": latest.primal, "dual": latest.dual}
             history.append({"sweep": sweep, "seconds": seconds, **bounds, **ledger.counts()})
-            reason = "gap" if latest.relative <= limits.tol else solver.verdict(state)
+            reason = _reached(solver, state, latest, limits)
         model = solver.extract(state) if watch_model and latest is not None else None
         signal = _GO_ON
         if comm.rank == 0:
@@ -109,6 +109,13 @@ def run(
         model = solver.extract(state)
     assert certificate is not None
     return _with_traffic_of_all(Result(model, certificate, reason, sweep, history, ledger), comm)
+
+
+def _reached(solver: Solver, state: Any, certificate: Certificate | None, limits: Limits) -> str | None:
+    """Whether the problem itself says that this is the end, or the gap does."""
+    if certificate is None:
+        return None
+    return solver.verdict(state) or ("gap" if certificate.relative <= limits.tol else None)
 
 
 def _with_traffic_of_all(result: Result, comm: Communicator) -> Result:

@@ -17,7 +17,7 @@ Reference: [1] Jin, Huang, Li: SVM via Saddle Point Optimization, 2017, problem 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -89,14 +89,14 @@ class State(NamedTuple):
 class ActiveSet:
     """Column generation with an exact solve of the working set."""
 
-    rows_per_class: int = 48  # offered in one sweep by all ranks together
+    rows_per_class: int | Literal["auto"] = "auto"  # offered in one sweep by all ranks together
     inner_share: float = 0.1  # of the gap: what the working set is solved to
 
     def start(self, problem, shard, comm, rng, warm=None) -> State:
         hulls = Hulls.of(problem, shard, comm)
         if hulls.is_capped:
             raise ValueError("solver='active-set' solves the hard margin only; a cap on the masses is not supported.")
-        w = hulls.combine(np.exp(hulls.uniform_log_mass())) if warm is None else warm
+        w = hulls.start_from(warm, hulls.uniform_log_mass()).w
         working = WorkingSet.empty(shard.n_features) if comm.rank == 0 else None
         return State(hulls, w, np.full(2, np.inf), working, w, Certificate(np.inf, -np.inf))
 
@@ -128,7 +128,9 @@ class ActiveSet:
     def _offer(self, state: State, scores: np.ndarray) -> np.ndarray:
         """This rank's lowest score of each class, then the rows it offers as (class, number, y_i (x_i - mean))."""
         hulls, shard = state.hulls, state.hulls.shard
-        at_most = max(1, self.rows_per_class // hulls.comm.size)
+        # A hull in many dimensions has many rows next to the other; more than that only travel in vain.
+        wanted = 24 + shard.n_features // 16 if self.rows_per_class == "auto" else self.rows_per_class
+        at_most = max(1, wanted // hulls.comm.size)
         lowest, offered = np.full(2, np.inf), [np.empty(0, np.intp)]
         for c in (0, 1):
             mine = np.where(hulls.side == c, scores, np.inf)

@@ -60,25 +60,10 @@ class EntropicNewton:
     def start(self, problem, shard, comm, rng, warm=None) -> State:
         hulls = Hulls.of(problem, shard, comm)
         log_centre = hulls.uniform_log_mass()
-        z = hulls.combine(np.exp(log_centre))
-        w = z if warm is None else warm
-        scores = hulls.scores(w)
-        mean = comm.allreduce(hulls.per_class(np.exp(log_centre) * scores))
-        deviation = np.exp(log_centre) * (scores - mean[hulls.side]) ** 2
-        spread = np.sqrt(comm.allreduce(hulls.per_class(deviation)).max())
-        # Tilts of order one: strong enough to matter, weak enough that every row still counts.
-        gamma = float(max(spread, 1e-12 * hulls.radius**2, np.finfo(float).tiny))
-        soft = hulls.soften(scores, log_centre, gamma, mean)
-        z = hulls.combine(soft.mass)
-        while warm is not None:
-            # A good direction deserves the gamma whose masses agree with it best: w = z at the saddle point.
-            sharper = hulls.soften(scores, log_centre, gamma * self.gamma_cut, soft.level)
-            its_z = hulls.combine(sharper.mass)
-            if np.linalg.norm(its_z - w) >= np.linalg.norm(z - w):
-                break
-            gamma, soft, z = gamma * self.gamma_cut, sharper, its_z
+        w, scores, gamma, soft, z, is_warm = hulls.start_from(warm, log_centre)
         nothing = Certificate(np.inf, -np.inf)
-        return _bound(State(hulls, w, scores, log_centre, gamma, soft, z, w, nothing, False, 0))
+        state = _bound(State(hulls, w, scores, log_centre, gamma, soft, z, w, nothing, False, 0))
+        return self._recentre(state, gamma) if is_warm else state
 
     def sweep(self, state: State) -> State:
         hulls, gamma = state.hulls, state.gamma
@@ -137,13 +122,12 @@ class EntropicNewton:
     def _recentre(self, state: State, gamma: float) -> State:
         """Move the centre to the current masses and go on with another gamma."""
         hulls = state.hulls
-        log_mass = state.log_centre + (state.soft.level[hulls.side] - state.scores) / state.gamma
-        if hulls.is_capped:
-            np.minimum(log_mass, np.log(hulls.upper), out=log_mass)
+        log_mass = hulls.log_mass(state.soft, state.scores, state.log_centre, state.gamma)
         soft = hulls.soften(state.scores, log_mass, gamma, state.soft.level)
-        return _bound(
-            state._replace(log_centre=log_mass, gamma=gamma, soft=soft, z=hulls.combine(soft.mass), n_inner=0)
-        )
+        z = hulls.combine(soft.mass)
+        # The direction is the same and so is its margin.
+        certificate = state.certificate._replace(primal=min(state.certificate.primal, float(np.linalg.norm(z))))
+        return state._replace(log_centre=log_mass, gamma=gamma, soft=soft, z=z, certificate=certificate, n_inner=0)
 
     def _direction(self, state: State, gradient: np.ndarray) -> tuple[np.ndarray, int]:
         """Solve Hessian times direction = -gradient; also how many products with the Hessian that took."""

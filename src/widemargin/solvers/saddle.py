@@ -167,16 +167,19 @@ class SaddlePoint:
         size = self._resolve_block_size(shard, comm, len(signs))
         coordinates = Rotated(hulls, size, signs) if size else AllAtOnce(hulls)
         radius = max(float(comm.allreduce(np.array([coordinates.radius]), "max")[0]) / 4, np.finfo(float).tiny)
-        log_density = -np.log(hulls.totals)[hulls.side]
-        mass = shard.weight * np.exp(log_density)
-        z = hulls.combine(mass)
-        w = np.zeros(len(z)) if warm is None else warm
+        log_centre = hulls.uniform_log_mass()
+        begin = hulls.start_from(warm, log_centre)
+        if begin.is_warm:
+            w, mass = begin.w, begin.soft.mass
+            log_mass = hulls.log_mass(begin.soft, begin.scores, log_centre, begin.gamma)
+        else:
+            w, log_mass, mass = np.zeros(shard.n_features), log_centre, np.exp(log_centre)  # Algorithm 1, line 5
+        log_density = log_mass - np.log(shard.weight)
         nothing = Certificate(np.inf, -np.inf)
-        scores = hulls.scores(w)
-        state = State(hulls, coordinates, rng, 0.0, coordinates.from_rows(w), scores, log_density, mass, mass,
-                      radius, radius, z, nothing, 0)  # fmt: skip
-        gamma = self.gamma_per_gap * float(z @ z) / hulls.entropy_range
-        return self._bound(state._replace(gamma=max(gamma, 1e-12 * radius**2, np.finfo(float).tiny)))
+        state = State(hulls, coordinates, rng, 0.0, coordinates.from_rows(w), hulls.scores(w), log_density, mass, mass,
+                      radius, radius, begin.w, nothing, 0)  # fmt: skip
+        state = self._bound(state)
+        return state._replace(gamma=max(self._aim(state), begin.gamma * 1e-12))
 
     def sweep(self, state: State) -> State:
         n_blocks = state.coordinates.n_blocks
@@ -189,7 +192,7 @@ class SaddlePoint:
         # The gap says how much entropy is affordable. If it stays while the saddle point of this gamma had the rounds
         # it needs, n_blocks (1 + R / sqrt(gamma)) to shrink the error by e, it is the entropy that holds it up.
         n_stalled = 0 if after.gap < 0.9 * before.gap else state.n_stalled + 1
-        aim = self.gamma_per_gap * min(after.relative, 1.0) * after.primal**2 / state.hulls.entropy_range
+        aim = self._aim(state)
         # Or the steps are too long: theory allows them for an R four times as large, which is rarely needed.
         radius = state.radius
         if n_stalled * n_rounds >= _PATIENCE * n_blocks * (1 + radius / np.sqrt(gamma)):
@@ -207,6 +210,11 @@ class SaddlePoint:
 
     def extract(self, state: State) -> Separator:
         return state.hulls.separator(state.best_w)
+
+    def _aim(self, state: State) -> float:
+        """The gamma whose entropy the gap can afford."""
+        certificate = state.certificate
+        return self.gamma_per_gap * min(certificate.relative, 1.0) * certificate.primal**2 / state.hulls.entropy_range
 
     def _resolve_block_size(self, shard: Shard, comm, n_coordinates: int) -> int:
         """Coordinates of a block, or 0 for all at once."""
@@ -253,6 +261,8 @@ def _round(state: State, block: int) -> State:
     totals = hulls.per_class(state.weights)
     everywhere = comm.allreduce(np.concatenate([totals, products.ravel()]))
     totals, products = everywhere[:2], everywhere[2:].reshape(-1, 3)
+    if not _are_numbers(totals):
+        return _round(_brought_into_range(state), block)
     now = products[:, 0] / totals[0] - products[:, 1] / totals[1]
     delta = now + theta * (now - products[:, 2])
     mass = state.weights / totals[side]
@@ -270,17 +280,28 @@ def _round(state: State, block: int) -> State:
     return _project(state._replace(w=w, scores=state.scores + change, log_density=log_density, previous=mass))
 
 
+def _are_numbers(totals: np.ndarray) -> bool:
+    """Whether sums of weights are such that none that matters was clamped or vanished."""
+    return bool(np.all((totals > 1e-60) & (totals < 1e60)))
+
+
+def _brought_into_range(state: State) -> State:
+    """The same masses with the largest weight of each class 1; for a gamma so small that one step moves them far."""
+    log_density = state.log_density + state.hulls.level(-state.log_density)[state.hulls.side]
+    return state._replace(log_density=log_density, weights=state.hulls.shard.weight * np.exp(log_density))
+
+
 def _project(state: State) -> State:
     """Weights from log-densities; nu needs its cap enforced at once, the hard margin only a factor, later."""
     hulls = state.hulls
     weight, log_density = hulls.shard.weight, state.log_density
-    weights = weight * np.exp(np.minimum(log_density, 300.0))
+    weights = weight * np.exp(np.minimum(log_density, 200.0))
     if hulls.is_capped:
         scale = hulls.scale_to_one(weights)
         if scale is None:
             # Steps this long come only from a far start: begin again at the levels that the caps themselves give.
             log_density = log_density + hulls.level(np.log(hulls.cap) - log_density)[hulls.side]
-            weights = weight * np.exp(np.minimum(log_density, 300.0))
+            weights = weight * np.exp(np.minimum(log_density, 200.0))
             scale = hulls.scale_to_one(weights)
             assert scale is not None
         log_density = np.minimum(log_density + np.log(scale)[hulls.side], np.log(hulls.cap))
@@ -292,4 +313,6 @@ def _normalise(state: State) -> tuple[np.ndarray, np.ndarray]:
     """Masses that add up to one in each class, and their log-densities."""
     hulls = state.hulls
     totals = hulls.comm.allreduce(hulls.per_class(state.weights))
+    if not _are_numbers(totals):
+        return _normalise(_brought_into_range(state))
     return state.weights / totals[hulls.side], state.log_density - np.log(totals)[hulls.side]

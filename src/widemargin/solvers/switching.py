@@ -10,18 +10,20 @@ import numpy as np
 from widemargin.problems._protocol import Certificate
 from widemargin.solvers._protocol import Separator, Solver
 
+_NOTHING = Certificate(float("inf"), float("-inf"))
+
 
 class State(NamedTuple):
     stage: int
     inner: Any
     task: tuple[Any, ...]  # problem, shard, comm and generator, for those who start later
-    reference: float  # the gap at the beginning of the current stretch
+    reference: Certificate  # at the beginning of the current stretch
     n_sweeps: int  # of that stretch
 
 
 @dataclass(frozen=True)
 class Switching:
-    """Solvers in order of preference; the next takes over when ``patience`` sweeps do not halve the gap.
+    """Solvers in order of preference; the next takes over when ``patience`` sweeps halve neither gap nor primal.
 
     The states of all solvers carry the best ``certificate`` and ``best_w`` so far. Both bounds hold for the problem,
     whoever found them, so they are handed on.
@@ -32,14 +34,15 @@ class Switching:
 
     def start(self, problem, shard, comm, rng, warm=None) -> State:
         task = (problem, shard, comm, rng)
-        return State(0, self.stages[0].start(problem, shard, comm, rng, warm), task, float("inf"), 0)
+        return State(0, self.stages[0].start(problem, shard, comm, rng, warm), task, _NOTHING, 0)
 
     def sweep(self, state: State) -> State:
         solver = self.stages[state.stage]
         state = state._replace(inner=solver.sweep(state.inner), n_sweeps=state.n_sweeps + 1)
-        gap = state.inner.certificate.gap
-        if gap <= state.reference / 2:
-            return state._replace(reference=gap, n_sweeps=0)
+        certificate, reference = state.inner.certificate, state.reference
+        # Where hulls overlap the primal alone falls, to zero.
+        if certificate.gap <= reference.gap / 2 or certificate.primal <= reference.primal / 2:
+            return state._replace(reference=certificate, n_sweeps=0)
         is_stalled = state.n_sweeps >= self.patience and solver.verdict(state.inner) is None
         return self._hand_over(state) if is_stalled and state.stage + 1 < len(self.stages) else state
 
@@ -64,4 +67,4 @@ class Switching:
         )
         best_w = inner.best_w if inner.certificate.dual > done.certificate.dual else done.best_w
         inner = inner._replace(certificate=certificate, best_w=best_w)
-        return State(stage, inner, state.task, certificate.gap, 0)
+        return State(stage, inner, state.task, certificate, 0)

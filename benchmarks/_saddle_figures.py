@@ -1,0 +1,194 @@
+"""Do the curves of the saddle point paper look as it says? Figures 1, 2, 3, 4 and 6 from our own runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.svm import NuSVC
+
+from benchmarks import _harness as harness
+from benchmarks._harness import Report
+from benchmarks._ranks import Recording, accuracies, solve_alone, solve_on_ranks, units
+from benchmarks._sets import Rows, load, nu_of, shuffled, split
+from benchmarks.baselines.gilbert import Gilbert
+from benchmarks.baselines.hogwild import Hinge, Hogwild
+from widemargin.problems.polytope import HardMargin, NuMargin
+from widemargin.solvers._run import Limits, Result
+from widemargin.solvers.newton import EntropicNewton
+from widemargin.solvers.saddle import SaddlePoint
+
+ALPHA = 0.85
+RANKS = 20
+GAP = 1e-3
+HOGWILD_C = 32.0
+LADDER = (1, 4_000, -1)  # NuSVC's max_iter, to see it on its way; -1 is to the end
+
+
+def seconds_curves(name: str, peer_limit: float) -> dict[str, Any]:
+    """Objective and test accuracy against seconds: Saddle-SVC, Newton and NuSVC at alpha .85 (Figures 1 and 2)."""
+    train, test = split(name)
+    problem, limits = NuMargin(), Limits(GAP, 10_000, 20.0)
+    few = np.sort(np.concatenate([np.flatnonzero(train.y == sign)[:100] for sign in (1.0, -1.0)]))
+    found: dict[str, Any] = {"n": train.X.shape[0], "d": train.X.shape[1], "curves": {}}
+    for who, solver in (("Saddle-SVC", SaddlePoint()), ("Newton", EntropicNewton())):
+        solve_alone(solver, problem, Rows(train.X[few], train.y[few]), Limits(GAP, 2))  # compiles
+        recording = Recording(solver)
+        result = solve_alone(recording, problem, train, limits)
+        found["curves"][who] = {
+            "seconds": [row["seconds"] for row in result.history],
+            "distance": [row["primal"] for row in result.history],
+            "accuracy": accuracies(recording.directions, problem, train, test),
+            "gap": result.certificate.relative,
+            "stop": result.stop_reason,
+        }
+    found["curves"]["NuSVC"] = nu_svc_curve(name, peer_limit)
+    return found
+
+
+def nu_svc_curve(name: str, limit: float) -> dict[str, Any]:
+    """NuSVC stopped after more and more steps, as long as a run ends within its time limit."""
+    curve: dict[str, Any] = {"seconds": [], "distance": [], "accuracy": [], "stop": f"limit of {limit:g} s"}
+    for max_iter in LADDER:
+        point = harness.in_child(nu_svc_point, name, max_iter, limit=limit)
+        if point is None:
+            break
+        for key in ("seconds", "distance", "accuracy"):
+            curve[key].append(point[key])
+        if point["converged"]:
+            curve["stop"] = "converged"
+            break
+    return curve
+
+
+def nu_svc_point(name: str, max_iter: int) -> dict[str, Any]:
+    """In a process of its own: NuSVC on the training rows."""
+    train, test = split(name)
+    with harness.quietly() as said:
+        peer = NuSVC(kernel="linear", nu=nu_of(train.y, ALPHA), max_iter=max_iter)
+        timing, model = harness.measure_peer(lambda: peer.fit(*train), repeats=1)
+    converged = max_iter == -1 or harness.has_converged(said)
+    return {
+        "seconds": timing.seconds,
+        "distance": hull_distance(model, train),
+        "accuracy": float(model.score(*test)),
+        "converged": converged,
+    }
+
+
+def hull_distance(model: Any, train: Rows) -> float:
+    """The distance of the two points of the reduced hulls that LIBSVM's masses stand for."""
+    masses = np.asarray(model.dual_coef_.todense() if sp.issparse(model.dual_coef_) else model.dual_coef_).ravel()
+    total = masses[masses > 0].sum()
+    return float(np.linalg.norm(masses @ train.X[model.support_] / total)) if total > 0 else float("nan")
+
+
+def draw_seconds(report: Report, name: str, results: dict[str, Any], title: str) -> None:
+    """Distance above, accuracy below, a column for each set."""
+    figure, panels = harness.axes(len(results), 2, width=4.1, height=3.1)
+    for column, (data, result) in enumerate(results.items()):
+        for k, (who, curve) in enumerate(result["curves"].items()):
+            if who == "NuSVC" and curve["stop"] != "converged":
+                note = f"NuSVC: {'not finished' if curve['seconds'] else 'nothing'} within its {curve['stop']}"
+                panels[0, column].text(0.98, 0.96, note, ha="right", va="top", transform=panels[0, column].transAxes,
+                                       fontsize=8)  # fmt: skip
+            if not curve["seconds"]:
+                continue
+            for row, key in enumerate(("distance", "accuracy")):
+                look = harness.style(k, len(curve["seconds"]))
+                panels[row, column].plot(curve["seconds"], curve[key], label=who, **look)
+        panels[0, column].set(xscale="log", ylabel="hull distance")
+        panels[0, column].set_title(f"{data}  ({result['n']} x {result['d']})")
+        panels[0, column].margins(y=0.2)
+        panels[0, column].set_ylim(bottom=max(0.0, panels[0, column].get_ylim()[0]))
+        panels[1, column].set(xscale="log", xlabel="seconds", ylabel="test accuracy")
+    figure.suptitle(title, wrap=True)
+    harness.legend_below(figure, panels)
+    report.picture(figure, name)
+
+
+def margin_curves(name: str, limit: float) -> dict[str, Any]:
+    """Margin against communication: Saddle-DSVC with one and with eight coordinates a round, and Gilbert (Figure 3)."""
+    rows = shuffled(load(name))
+    limits = Limits(GAP, 10**6, limit)
+    solvers = {"Saddle-DSVC b=1": SaddlePoint(1), "Saddle-DSVC b=8": SaddlePoint(8), "Gilbert": Gilbert()}
+    return {
+        who: curve_of(solve_alone(solver, HardMargin(), rows, limits, counted_as=RANKS), rows)
+        for who, solver in solvers.items()
+    }
+
+
+def objective_curves(name: str, limit: float) -> dict[str, Any]:
+    """Hull distance against communication for nu: Saddle-DSVC, and Newton on real ranks (Figure 4)."""
+    rows = shuffled(load(name))
+    limits = Limits(GAP, 10**6, limit)
+    found = {
+        f"Saddle-DSVC b={b}": curve_of(solve_alone(SaddlePoint(b), NuMargin(), rows, limits, counted_as=RANKS), rows)
+        for b in (1, 8)
+    }
+    return {**found, "Newton": curve_of(solve_on_ranks(EntropicNewton(), NuMargin(), rows, RANKS, limits), rows)}
+
+
+def curve_of(result: Result, rows: Rows) -> dict[str, Any]:
+    """Units of k d, distance and margin of each certified sweep."""
+    return {
+        "units": units(result, RANKS, rows.X.shape[1]),
+        "distance": [row["primal"] for row in result.history],
+        "margin": [row["dual"] for row in result.history],
+        "gap": result.certificate.relative,
+        "stop": result.stop_reason,
+    }
+
+
+def accuracy_curves(name: str, limit: float) -> dict[str, Any]:
+    """Test accuracy against communication: Saddle-DSVC and Newton (nu), HOGWILD! (C-SVM) and Gilbert (Figure 6)."""
+    train, test = split(name)
+    train = shuffled(train)
+    limits = Limits(GAP, 10**6, limit)
+    found: dict[str, Any] = {}
+    for who, solver, problem in (
+        ("Saddle-DSVC b=1", SaddlePoint(1), NuMargin()),
+        ("Saddle-DSVC b=8", SaddlePoint(8), NuMargin()),
+        ("Newton", EntropicNewton(), NuMargin()),
+        ("Gilbert", Gilbert(), HardMargin()),
+    ):
+        recording = Recording(solver)
+        result = solve_alone(recording, problem, train, limits, counted_as=RANKS)
+        keep = np.unique(np.geomspace(1, len(result.history), 60).astype(int)) - 1
+        directions = [recording.directions[i] for i in keep]
+        cost = np.array(units(result, RANKS, train.X.shape[1]))[keep]
+        found[who] = {"units": cost.tolist(), "accuracy": accuracies(directions, problem, train, test)}
+    found["HOGWILD!"] = hogwild_curve(train, test, n_sweeps=120)
+    return found
+
+
+def hogwild_curve(train: Rows, test: Rows, n_sweeps: int) -> dict[str, Any]:
+    """HOGWILD!'s accuracy after every fiftieth of a pass over the rows."""
+    models: list[Any] = []
+
+    def watch(progress: Any) -> None:
+        models.append(progress.model)
+
+    result = solve_alone(Hogwild(share=0.02), Hinge(HOGWILD_C), train, Limits(0.0, n_sweeps), watch=watch)
+    accuracy = [float(np.mean(np.sign(test.X @ model.coef + model.intercept) == test.y)) for model in models]
+    return {"units": units(result, RANKS, train.X.shape[1]), "accuracy": accuracy}
+
+
+def draw_units(report: Report, name: str, results: dict[str, Any], keys: tuple[str, ...], title: str) -> None:
+    """Quantities against units of k d, a panel for each set; the first is drawn full, a second one dashed."""
+    figure, panels = harness.axes(len(results), width=4.3, height=3.7)
+    order = ("Saddle-DSVC b=1", "Saddle-DSVC b=8", "Gilbert", "Newton", "HOGWILD!")
+    for panel, (data, curves) in zip(panels.flat, results.items(), strict=True):
+        for who, curve in curves.items():
+            for key, dashes in zip(keys, ("-", "--"), strict=False):
+                values = np.array(curve[key])
+                seen = values > 0
+                look = harness.style(order.index(who), len(values))
+                label = who if key == keys[0] else None
+                panel.plot(np.array(curve["units"])[seen], values[seen], ls=dashes, label=label, **look)
+        ylabel = keys[0] if len(keys) == 1 else f"{keys[0]} (full), {keys[1]} (dashed)"
+        panel.set(xscale="log", xlabel=f"scalars sent / (k d), k = {RANKS}", ylabel=ylabel, title=data)
+    figure.suptitle(title, wrap=True)
+    harness.legend_below(figure, panels, 5)
+    report.picture(figure, name)

@@ -1,0 +1,147 @@
+"""Arrows between folders: `estimators -> engines, solvers -> problems, comm -> compiled, data, ledger`, none back."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import widemargin
+
+ROOT = Path(widemargin.__file__).parent
+
+# Who may import whom within the package; a part may always import itself.
+FOUNDATION = {"compiled", "data", "ledger", "exceptions"}
+ALLOWED = {
+    "exceptions": set(),
+    "ledger": set(),
+    "compiled": set(),
+    "data": {"compiled", "exceptions"},
+    "problems": FOUNDATION,
+    "comm": FOUNDATION,
+    "solvers": FOUNDATION | {"problems", "comm"},
+    "engines": FOUNDATION | {"problems", "comm"},
+    "callbacks": {"problems"},  # shows a certificate
+    "checkpoint": FOUNDATION | {"problems"},
+    "estimators": FOUNDATION | {"problems", "comm", "solvers", "engines", "callbacks", "checkpoint"},
+    "report": FOUNDATION | {"problems", "estimators"},
+    "io": FOUNDATION | {"problems", "estimators"},
+    "cli": FOUNDATION | {"problems", "estimators", "report", "io"},
+}
+# Packages that only certain files may import, as a test of the path within the package.
+RESERVED = {
+    "sklearn": lambda path: path.parts[0] in {"estimators", "data", "report", "io", "cli.py"},
+    "dask": lambda path: path.name == "dask.py" and path.parts[0] in {"comm", "engines"},
+    "distributed": lambda path: path.name == "dask.py" and path.parts[0] in {"comm", "engines"},
+    "mpi4py": lambda path: path.name == "mpi.py" and path.parts[0] in {"comm", "engines"},
+    "matplotlib": lambda path: path.parts[0] == "report",
+}
+
+
+def imported(source: str, package: str) -> Iterator[str]:
+    """Full names of all that a module imports, wherever it does; ``package`` is what a leading dot means."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                above = package.split(".")[: len(package.split(".")) - node.level + 1]
+                base = ".".join([*above, base] if base else above)
+            yield from (f"{base}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+            name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+            if name in {"import_module", "__import__"} and isinstance(node.args[0].value, str):
+                yield node.args[0].value
+
+
+def wrong_arrows(path: Path, source: str) -> list[str]:
+    """What a file at ``path`` within the package imports and must not."""
+    part = path.parts[0].removesuffix(".py")
+    package = ".".join(["widemargin", *path.parts[:-1]])
+    wrong = []
+    for name in imported(source, package):
+        top, *rest = name.split(".")
+        if top in RESERVED and not RESERVED[top](path):
+            wrong.append(f"{path} imports {name}")
+        if top == "widemargin" and part != "__init__":
+            target = rest[0] if rest else ""
+            if target != part and target not in ALLOWED.get(part, set()):
+                wrong.append(f"{path} imports {name}")
+    return wrong
+
+
+FILES = sorted(path.relative_to(ROOT) for path in ROOT.rglob("*.py"))
+
+
+def test_all_files_are_looked_at():
+    assert len(FILES) > 25
+    assert Path("solvers/saddle.py") in FILES
+    assert {path.parts[0].removesuffix(".py") for path in FILES} - {"__init__"} <= set(ALLOWED)
+
+
+@pytest.mark.parametrize("path", FILES, ids=str)
+def test_no_arrow_points_back(path):
+    assert wrong_arrows(path, (ROOT / path).read_text(encoding="utf8")) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("problems/new.py", "from widemargin.comm.solo import Solo"),
+        ("problems/new.py", "from widemargin.solvers import saddle"),
+        ("solvers/new.py", "import sklearn"),
+        ("solvers/new.py", "def late():\n    from sklearn.base import clone"),
+        ("solvers/new.py", "import widemargin.estimators._base"),
+        ("solvers/new.py", "from widemargin import NuMarginSVC"),
+        ("solvers/new.py", "from ..engines import inline"),
+        ("solvers/new.py", "from .. import engines"),
+        ("comm/new.py", "from widemargin.solvers.saddle import SaddlePoint"),
+        ("engines/new.py", "from widemargin import estimators"),
+        ("engines/new.py", "from widemargin.solvers._run import run"),
+        ("compiled/new.py", "from widemargin.data.shard import Shard"),
+        ("data/new.py", "from widemargin.comm.solo import Solo"),
+        ("ledger.py", "import widemargin.data"),
+        ("exceptions.py", "from widemargin.ledger import Ledger"),
+        ("callbacks.py", "from widemargin.estimators import nu_margin"),
+        ("estimators/new.py", "import dask.array"),
+        ("estimators/new.py", "from distributed import Client"),
+        ("engines/inline.py", "from mpi4py import MPI"),
+        ("engines/mpi.py", "import dask"),
+        ("engines/new.py", "import importlib\nimportlib.import_module('dask')"),
+        ("estimators/dask.py", "import dask"),
+        ("estimators/new.py", "import matplotlib.pyplot as plt"),
+        ("__init__.py", "import dask"),
+        ("unheard_of/new.py", "from widemargin.data import fetch"),
+    ],
+)
+def test_the_walker_finds_a_wrong_arrow(path, source):
+    assert wrong_arrows(Path(path), source)
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("solvers/new.py", "from widemargin.problems.polytope import NuMargin\nimport numpy"),
+        ("solvers/new.py", "from . import _hulls\nfrom ._run import run"),
+        ("estimators/new.py", "from sklearn.base import clone\nfrom widemargin.engines import inline"),
+        ("engines/dask.py", "import dask\nfrom distributed import Client"),
+        ("comm/mpi.py", "from mpi4py import MPI"),
+        ("report/plots.py", "import matplotlib.pyplot as plt"),
+        ("data/fetch.py", "from widemargin.compiled import csr"),
+        ("__init__.py", "from widemargin.estimators.nu_margin import NuMarginSVC"),
+    ],
+)
+def test_the_walker_lets_a_right_arrow_pass(path, source):
+    assert wrong_arrows(Path(path), source) == []
+
+
+def test_no_rank_takes_its_randomness_from_a_global_seed():
+    """Randomness is passed: no legacy numpy.random functions anywhere in the package."""
+    legacy = {"seed", "rand", "randn", "random", "normal", "uniform", "randint", "choice", "permutation", "shuffle"}
+    for path in FILES:
+        for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf8"))):
+            if isinstance(node, ast.Attribute) and ast.unparse(node.value) in {"np.random", "numpy.random"}:
+                assert node.attr not in legacy, f"{path}:{node.lineno} uses np.random.{node.attr}"

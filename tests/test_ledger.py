@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+from tests.problems_at_hand import separable
+from widemargin import HardMarginSVC, Ledger
+
+
+def test_counts_of_one_job_after_another_add_up():
+    first = Ledger(rounds=1, messages=2, scalars=3, bytes=4, kernel_evaluations=5, seconds={"start": 1.0, "sweep": 2.0})
+    second = Ledger(
+        rounds=10, messages=20, scalars=30, bytes=40, kernel_evaluations=50, seconds={"sweep": 3.0, "end": 4.0}
+    )
+    total = first + second
+    assert total.counts() == {"rounds": 11, "messages": 22, "scalars": 33, "bytes": 44, "kernel_evaluations": 55}
+    assert total.seconds == {"start": 1.0, "sweep": 5.0, "end": 4.0}
+    assert first.rounds == 1  # neither is changed
+    assert first.seconds == {"start": 1.0, "sweep": 2.0}
+
+
+def test_the_unit_of_the_literature_is_one_row_from_every_rank():
+    assert Ledger(scalars=600).in_units(n_ranks=20, n_features=10) == 3.0
+
+
+def wait_and_fail(ledger):
+    with ledger.phase("work"):
+        time.sleep(0.002)
+        raise ZeroDivisionError
+
+
+def test_a_phase_adds_its_time_even_if_it_fails():
+    ledger = Ledger()
+    with ledger.phase("work"):
+        time.sleep(0.002)
+    once = ledger.seconds["work"]
+    assert once >= 0.002
+    with pytest.raises(ZeroDivisionError):
+        wait_and_fail(ledger)
+    assert ledger.seconds["work"] >= once + 0.002
+
+
+@pytest.mark.parametrize("cluster", [2, 5])
+def test_the_cost_of_a_fit_is_that_of_all_ranks(cluster):
+    """What rank 0 sends down and what the others send up; every message up has one down in a sum."""
+    X, y = separable(0)
+    model = HardMarginSVC(solver="saddle", block_size=1, random_state=0, cluster=cluster, tol=1e-2).fit(X, y)
+    assert model.cost_.scalars > 0
+    assert model.cost_.messages % (cluster - 1) == 0
+    assert model.cost_.in_units(cluster, 4) == model.cost_.scalars / (cluster * 4)
+    scalars = [row["scalars"] for row in model.history_]
+    assert all(np.diff(scalars) > 0)
+    assert model.cost_.scalars >= scalars[-1]
+
+
+def test_alone_nothing_is_sent():
+    model = HardMarginSVC().fit(*separable(0))
+    assert (model.cost_.messages, model.cost_.scalars, model.cost_.bytes) == (0, 0, 0)
