@@ -40,7 +40,7 @@ class Ledger:
     def sent(self, values: np.ndarray, copies: int = 1) -> None:
         """Count an array that this rank put on the wire, as often as it did."""
         self.messages += copies
-        self.scalars += copies * values.size
+        self.scalars += copies * -(-values.nbytes // 8)  # text counts by the numbers that would fill its place
         self.bytes += copies * values.nbytes
 
     def exchanged(self, comm: Ranked, up: np.ndarray | None, down: np.ndarray | None, centre: int = 0) -> None:

@@ -322,10 +322,15 @@ def test_tasks_end_when_the_client_of_the_driver_is_closed(client, data):
 def test_ctrl_c_on_the_driver_keeps_the_best_model(client, data):
     X, y = data
     model = NuMarginSVC(cluster=client, max_iter=1_000_000, **LONG)
+    # A process that runs tests for another may ignore Ctrl-C.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     timer = threading.Timer(2.0, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
-    with pytest.warns(InterruptedFitWarning):
-        model.fit(X, y)
+    try:
+        with pytest.warns(InterruptedFitWarning):
+            model.fit(X, y)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert model.stop_reason_ == "interrupted"
     assert model.score(X, y) > 0.5
     assert NuMarginSVC(cluster=client).fit(X, y).stop_reason_ == "gap"

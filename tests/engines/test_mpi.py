@@ -43,8 +43,9 @@ def test_collectives_move_what_they_should():
     assert len(said) == N_RANKS
     assert all(each["total"] == [6.0, 60.0] and each["lowest"] == [-2.0] and each["text"] == "peers" for each in said)
     assert [each["lengths"] for each in said] == [[1, 2, 3], None, None]
-    # Rank 0 answers two all-reduces of 2 and 1 numbers and sends 5 letters, twice each; others send 2, 1 and their own.
-    assert [each["scalars"] for each in said] == [2 * (2 + 1 + 5), 2 + 1 + 2, 2 + 1 + 3]
+    # Rank 0 answers two all-reduces of 2 and 1 numbers and sends 5 letters, which fill one number's place, twice each;
+    # the others send 2, 1 and their own.
+    assert [each["scalars"] for each in said] == [2 * (2 + 1 + 1), 2 + 1 + 2, 2 + 1 + 3]
 
 
 def test_same_seed_and_ranks_give_the_bits_of_threads():

@@ -169,8 +169,8 @@ def test_where_the_hulls_meet_the_threshold_misplaces_the_least_rows(ranks):
 
 
 def test_overlap_with_no_direction_at_all_is_still_a_finite_model():
-    X, y = separable(0)
-    model = hulls_of(HardMargin(), X, y, use=lambda hulls, rows: hulls.separator(np.zeros(4)))[0]
+    X, y = np.array([[1.0, 1.0], [-1.0, -1.0], [1.0, -1.0], [-1.0, 1.0]]), np.array([1.0, 1.0, -1.0, -1.0])
+    model = hulls_of(HardMargin(), X, y, use=lambda hulls, rows: hulls.separator(np.zeros(2)))[0]
     assert not model.coef.any()
     assert np.isfinite(model.intercept)
 

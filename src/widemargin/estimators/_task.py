@@ -159,9 +159,7 @@ class Task:
             note = {"labels": labels.tolist(), "dtype": labels.dtype.str, "n_features": shard.n_features}
         except Exception as error:
             note = {"error": str(error), "kind": type(error).__name__, "traceback": traceback.format_exc()}
-        notes = _exchange(note, comm)
-        _raise_first(notes)
-        classes = _union(notes)
+        classes = _agree(note, comm)
         if len(classes) < 2:
             raise ValueError(
                 f"{self.name} needs at least 2 classes with rows of positive weight, and got {len(classes)} class(es): "
@@ -228,28 +226,34 @@ def _canonical(X: Any) -> Any:
     return X
 
 
-def _exchange(note: dict[str, Any], comm: Communicator) -> list[dict[str, Any]]:
-    """The notes of all ranks, on every rank, as JSON."""
-    payload = np.frombuffer(json.dumps(note).encode(), dtype=np.uint8)
-    gathered = comm.gather(payload)
-    joined = None
-    if gathered is not None:
-        joined = np.frombuffer(json.dumps([json.loads(each.tobytes()) for each in gathered]).encode(), dtype=np.uint8)
-    return json.loads(comm.broadcast(joined).tobytes())
+def _agree(note: dict[str, Any], comm: Communicator) -> np.ndarray:
+    """Put the notes of all ranks together at rank 0; the classes of all, or an error that is raised on all."""
+    gathered = comm.gather(_packed(note))
+    joined = None if gathered is None else _packed(_merge([_unpacked(each) for each in gathered]))
+    outcome = _unpacked(comm.broadcast(joined))
+    if "error" in outcome:
+        raise {"ValueError": ValueError, "TypeError": TypeError}.get(outcome["kind"], RuntimeError)(outcome["error"])
+    return np.array(outcome["labels"], dtype=np.dtype(outcome["dtype"]))
 
 
-def _raise_first(notes: list[dict[str, Any]]) -> None:
+def _merge(notes: list[dict[str, Any]]) -> dict[str, Any]:
+    """All labels in order, in the type that the ranks have them in; or the first error."""
     for rank, note in enumerate(notes):
+        if "error" in note and len(notes) > 1:
+            return {"error": f"On rank {rank}: {note['error']}\n\n{note['traceback']}", "kind": note["kind"]}
         if "error" in note:
-            kind = {"ValueError": ValueError, "TypeError": TypeError}.get(note["kind"], RuntimeError)
-            where = f"On rank {rank}: " if len(notes) > 1 else ""
-            raise kind(where + note["error"] + (f"\n\n{note['traceback']}" if len(notes) > 1 else ""))
-    widths = {note["n_features"] for note in notes}
+            return note
+    widths = sorted({note["n_features"] for note in notes})
     if len(widths) > 1:
-        raise ValueError(f"Ranks disagree on the number of features: {sorted(widths)}.")
-
-
-def _union(notes: list[dict[str, Any]]) -> np.ndarray:
-    """All labels in order, in the type that the ranks have them in."""
+        return {"error": f"Ranks disagree on the number of features: {widths}.", "kind": "ValueError"}
     parts = [np.array(note["labels"], dtype=np.dtype(note["dtype"])) for note in notes if note["labels"]]
-    return np.unique(np.concatenate(parts)) if parts else np.empty(0)
+    labels = np.unique(np.concatenate(parts)) if parts else np.empty(0)
+    return {"labels": labels.tolist(), "dtype": labels.dtype.str}
+
+
+def _packed(value: dict[str, Any]) -> np.ndarray:
+    return np.frombuffer(json.dumps(value).encode(), dtype=np.uint8)
+
+
+def _unpacked(text: np.ndarray) -> dict[str, Any]:
+    return json.loads(text.tobytes())
