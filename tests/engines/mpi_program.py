@@ -49,6 +49,13 @@ def same_bits() -> None:
         say(kind=kind.__name__, same=same, reason=ours.stop_reason_, scalars=counted_alike)
 
 
+def no_seed() -> None:
+    X, y = make_nonseparable(600, 40, random_state=0)
+    settings = {"solver": "saddle", "block_size": 4, "tol": 1e-3}
+    model = NuMarginSVC(cluster=WORLD, random_state=None, **settings).fit(*mine(X, y))
+    say(reason=model.stop_reason_, coef=model.coef_.ravel().tolist())
+
+
 def bad_rows_on_one_rank() -> None:
     X, y = mine(*make_nonseparable(300, 4, random_state=0))
     if WORLD.rank == 1:

@@ -54,6 +54,13 @@ def test_same_seed_and_ranks_give_the_bits_of_threads():
     assert all(each["same"] and each["scalars"] and each["reason"] == "gap" for each in said), said
 
 
+def test_without_a_seed_all_ranks_still_draw_the_same():
+    said = facts("no_seed")
+    assert len(said) == N_RANKS
+    assert all(each["reason"] == "gap" for each in said)
+    assert all(each["coef"] == said[0]["coef"] for each in said)
+
+
 def test_bad_rows_on_one_rank_are_an_error_on_all():
     said = facts("bad_rows_on_one_rank")
     assert len(said) == N_RANKS

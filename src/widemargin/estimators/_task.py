@@ -64,7 +64,7 @@ class Task:
     def run_on_rank(self, rows: Rows, comm: Communicator, watch: PartWatch | None) -> Outcome:
         """The whole fit, as one rank lives it."""
         with comm.ledger.phase("encode"):
-            shard, classes, totals = self._join(rows, comm)
+            shard, classes, totals, seed = self._join(rows, comm)
         encode = comm.ledger
         pairs = pairs_of(len(classes))
         for positive, negative in pairs:
@@ -81,7 +81,7 @@ class Task:
                 shard.between(positive, negative),
                 comm,
                 self.limits,
-                np.random.default_rng([self.seed, k]),
+                np.random.default_rng([seed, k]),
                 warm=None if warm is None or not warm[k].any() else warm[k],
                 sweeps_before=int(sweeps[k]),
                 watch=watch_part,
@@ -149,7 +149,7 @@ class Task:
         progress = Progress(report["sweep"], certificate, report["seconds"], report["counts"], direction, model)
         return report["part"], np.array(report["labels"], dtype=report["dtype"]), fresh, progress
 
-    def _join(self, rows: Rows, comm: Communicator) -> tuple[Shard, np.ndarray, np.ndarray]:
+    def _join(self, rows: Rows, comm: Communicator) -> tuple[Shard, np.ndarray, np.ndarray, int]:
         """Check this rank's rows and agree with the others on classes and their weights; fails on all ranks or none."""
         note: dict[str, Any] = {}
         try:
@@ -159,7 +159,8 @@ class Task:
             note = {"labels": labels.tolist(), "dtype": labels.dtype.str, "n_features": shard.n_features}
         except Exception as error:
             note = {"error": str(error), "kind": type(error).__name__, "traceback": traceback.format_exc()}
-        classes = _agree(note, comm)
+        # Under MPI each rank drew a seed of its own; what is random must be the same on all.
+        classes, seed = _agree({**note, "seed": self.seed}, comm)
         if len(classes) < 2:
             raise ValueError(
                 f"{self.name} needs at least 2 classes with rows of positive weight, and got {len(classes)} class(es): "
@@ -174,7 +175,7 @@ class Task:
         if self.class_weight is not None:
             factors = weights_of_classes(self.class_weight, classes, totals)
             weight, totals = weight * factors[codes], totals * factors
-        return Shard(shard.X, codes.astype(np.float64), weight), classes, totals
+        return Shard(shard.X, codes.astype(np.float64), weight), classes, totals, seed
 
 
 def pairs_of(n_classes: int) -> list[tuple[int, int]]:
@@ -226,14 +227,14 @@ def _canonical(X: Any) -> Any:
     return X
 
 
-def _agree(note: dict[str, Any], comm: Communicator) -> np.ndarray:
-    """Put the notes of all ranks together at rank 0; the classes of all, or an error that is raised on all."""
+def _agree(note: dict[str, Any], comm: Communicator) -> tuple[np.ndarray, int]:
+    """Put the notes of all ranks together at rank 0; all classes and one seed, or an error that is raised on all."""
     gathered = comm.gather(_packed(note))
     joined = None if gathered is None else _packed(_merge([_unpacked(each) for each in gathered]))
     outcome = _unpacked(comm.broadcast(joined))
     if "error" in outcome:
         raise {"ValueError": ValueError, "TypeError": TypeError}.get(outcome["kind"], RuntimeError)(outcome["error"])
-    return np.array(outcome["labels"], dtype=np.dtype(outcome["dtype"]))
+    return np.array(outcome["labels"], dtype=np.dtype(outcome["dtype"])), outcome["seed"]
 
 
 def _merge(notes: list[dict[str, Any]]) -> dict[str, Any]:
@@ -248,7 +249,7 @@ def _merge(notes: list[dict[str, Any]]) -> dict[str, Any]:
         return {"error": f"Ranks disagree on the number of features: {widths}.", "kind": "ValueError"}
     parts = [np.array(note["labels"], dtype=np.dtype(note["dtype"])) for note in notes if note["labels"]]
     labels = np.unique(np.concatenate(parts)) if parts else np.empty(0)
-    return {"labels": labels.tolist(), "dtype": labels.dtype.str}
+    return {"labels": labels.tolist(), "dtype": labels.dtype.str, "seed": notes[0]["seed"]}
 
 
 def _packed(value: dict[str, Any]) -> np.ndarray:
