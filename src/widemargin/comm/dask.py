@@ -218,4 +218,5 @@ class DaskRanks:
 
     def _wait(self, coroutine: Any) -> Any:
         """Run a coroutine on the worker's event loop from this thread."""
-        return asyncio.run_coroutine_threadsafe(coroutine, self._worker.loop.asyncio_loop).result()  # type: ignore[attr-defined]
+        loop: Any = self._worker.loop
+        return asyncio.run_coroutine_threadsafe(coroutine, loop.asyncio_loop).result()
