@@ -193,8 +193,8 @@ ASSUMPTIONS = (
     "(ranks - 1) messages a round",
     "hop and copy, seconds of software per hop and per byte: fitted to the undisturbed rounds (lowest tenth) on 2 and "
     "4 ranks of one machine",
-    "wait, seconds a round until the slowest rank has come: what the best fits on 2 and 4 ranks of one machine took "
-    f"beyond that, median; bandwidth {BANDWIDTH / 1e9:g} GB/s",
+    "wait, seconds a round until the slowest rank has come: what the best fits took beyond that on no more ranks than "
+    f"cores, median; bandwidth {BANDWIDTH / 1e9:g} GB/s",
 )
 
 
@@ -257,11 +257,12 @@ def predictions(measured: dict[str, Any], who: str) -> dict[str, Prediction]:
     for method, fit in measured[who][RANKS[-1]]["fits"].items():
         compute = measured["threads"][1]["fits"][method]["solving_best"]
         found[method] = Prediction(who, compute, fit["rounds"], fit["bytes"] / fit["messages"], costs)
+    cores = os.cpu_count() or 1
     beyond = [
         (measured[who][k]["fits"][method]["solving_best"] - each.here(k)) / each.rounds
         for method, each in found.items()
         for k in RANKS
-        if k > 1
+        if 1 < k <= max(cores, 2)  # ranks that share a core wait for it, not for each other
     ]
     costs["wait"] = max(0.0, median(beyond))
     return found

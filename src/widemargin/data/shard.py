@@ -141,11 +141,15 @@ class Shard:
 
 
 def _pass(name: str, block: Any, *arguments: np.ndarray) -> None:
-    """One compiled pass over a block; the last argument receives the result."""
+    """One compiled pass over a block; the last argument receives the result.
+
+    Numba takes plain arrays only, so files mapped into memory are seen as such.
+    """
     if sp.issparse(block):
-        getattr(csr, f"{name}_csr")(block.data, block.indices, block.indptr, *arguments)
+        parts = (np.asarray(block.data), np.asarray(block.indices), np.asarray(block.indptr))
+        getattr(csr, f"{name}_csr")(*parts, *arguments)
     else:
-        getattr(dense, f"{name}_dense")(block, *arguments)
+        getattr(dense, f"{name}_dense")(np.asarray(block), *arguments)
 
 
 def view_rows(block: Any, begin: int, end: int) -> Any:

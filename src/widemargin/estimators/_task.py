@@ -215,7 +215,7 @@ def checked_labels(rows: Rows, n_rows: int) -> Rows:
     """The same rows with labels fit for classification and a weight each, none negative."""
     check_classification_targets(rows.y)
     weight = _check_sample_weight(rows.weight, np.empty((n_rows, 1)), dtype=np.float64, ensure_non_negative=True)
-    return Rows(_canonical(rows.X), rows.y, weight)
+    return Rows(_canonical(rows.X), np.asarray(rows.y), np.asarray(weight))
 
 
 def _canonical(X: Any) -> Any:
