@@ -8,10 +8,11 @@ slower than reading them one by one.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from widemargin.compiled._jit import compiled
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def scores_csr(data, indices, indptr, w, out):
     """``out = X w``."""
     for i in range(out.shape[0]):
@@ -21,7 +22,7 @@ def scores_csr(data, indices, indptr, w, out):
         out[i] = total
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def combine_csr(data, indices, indptr, mass, out):
     """``out = X' mass``; rows of no mass are not read."""
     out[:] = 0.0
@@ -32,7 +33,7 @@ def combine_csr(data, indices, indptr, mass, out):
                 out[np.uint64(indices[k])] += m * data[k]
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def combine_rows_csr(data, indices, indptr, rows, mass, out):
     """``out = sum_i mass_i x_i`` over the given rows."""
     out[:] = 0.0
@@ -43,7 +44,7 @@ def combine_rows_csr(data, indices, indptr, rows, mass, out):
             out[np.uint64(indices[k])] += m * data[k]
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def curvature_csr(data, indices, indptr, rows, mass, v, out):
     """``out = sum_i mass_i x_i (x_i . v)`` over the given rows."""
     out[:] = 0.0
@@ -57,7 +58,7 @@ def curvature_csr(data, indices, indptr, rows, mass, v, out):
             out[np.uint64(indices[k])] += total * data[k]
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def second_moment_csr(data, indices, indptr, rows, mass, out):
     """``out = sum_i mass_i x_i x_i'`` over the given rows, both triangles."""
     out[:, :] = 0.0
@@ -70,7 +71,7 @@ def second_moment_csr(data, indices, indptr, rows, mass, out):
                 out[row, np.uint64(indices[m])] += scaled * data[m]
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def squared_norms_csr(data, indices, indptr, out):
     """``out_i = ||x_i||^2``."""
     for i in range(out.shape[0]):

@@ -7,13 +7,14 @@ Every function has a twin of the same name and arguments in :mod:`widemargin.com
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from widemargin.compiled._jit import compiled
 
 # Sums may be reordered, which is what lets them run in vector registers; NaN and infinity keep their meaning.
 FAST = {"reassoc", "contract", "nsz", "arcp"}
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def scores_dense(X, w, out):
     """``out = X w``."""
     n, d = X.shape
@@ -24,7 +25,7 @@ def scores_dense(X, w, out):
         out[i] = total
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def combine_dense(X, mass, out):
     """``out = X' mass``; rows of no mass are not read."""
     n, d = X.shape
@@ -36,7 +37,7 @@ def combine_dense(X, mass, out):
                 out[j] += m * X[i, j]
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def combine_rows_dense(X, rows, mass, out):
     """``out = sum_i mass_i x_i`` over the given rows."""
     d = X.shape[1]
@@ -48,7 +49,7 @@ def combine_rows_dense(X, rows, mass, out):
             out[j] += m * X[i, j]
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def curvature_dense(X, rows, mass, v, out):
     """``out = sum_i mass_i x_i (x_i . v)`` over the given rows, each read once."""
     d = X.shape[1]
@@ -63,7 +64,7 @@ def curvature_dense(X, rows, mass, v, out):
             out[j] += total * X[i, j]
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def squared_norms_dense(X, out):
     """``out_i = ||x_i||^2``."""
     n, d = X.shape

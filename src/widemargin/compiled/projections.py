@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from widemargin.compiled._jit import compiled
 from widemargin.compiled.dense import FAST
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def capped_sums(weights, upper, y, scale_positive, scale_negative):
     """Per class: the sum of all weights, of those under their bound once scaled, and of the bounds of the others.
 
@@ -33,7 +33,7 @@ def capped_sums(weights, upper, y, scale_positive, scale_negative):
     return np.array([all_positive, free_positive, capped_positive, all_negative, free_negative, capped_negative])
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def class_extremes(values, side):
     """Smallest value of class 0 and 1, then their largest with the sign turned; infinite for a class of no rows."""
     out = np.full(4, np.inf)
@@ -44,7 +44,7 @@ def class_extremes(values, side):
     return out
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def class_histogram(values, amounts, side, low, width, n_bins):
     """Amounts summed over equal bins of each class, from ``low[c]`` on; also the bin of each value."""
     out = np.zeros((2, n_bins))

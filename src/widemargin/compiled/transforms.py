@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from widemargin.compiled._jit import compiled
 from widemargin.compiled.dense import FAST
 
 
-@njit(cache=True, nogil=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def walsh_hadamard(block):
     """Rotate every row of ``block`` in place by the orthonormal Walsh-Hadamard matrix; the length is a power of two.
 

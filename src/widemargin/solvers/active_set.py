@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numba import njit
 from scipy.linalg import LinAlgError, solve
 
+from widemargin.compiled._jit import compiled
 from widemargin.problems._protocol import Certificate
 from widemargin.solvers._hulls import Hulls
 from widemargin.solvers._protocol import Separator
@@ -211,7 +211,7 @@ def finish_on_support(working: WorkingSet) -> None:
             return
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def pairwise_steps(gram, side, mass, tol, max_steps):
     """Shift mass within a class from one row to another, the pair that helps most, until the gap is below ``tol``.
 
