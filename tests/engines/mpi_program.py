@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 
 import numpy as np
@@ -54,6 +55,27 @@ def no_seed() -> None:
     settings = {"solver": "saddle", "block_size": 4, "tol": 1e-3}
     model = NuMarginSVC(cluster=WORLD, random_state=None, **settings).fit(*mine(X, y))
     say(reason=model.stop_reason_, coef=model.coef_.ravel().tolist())
+
+
+def go_on_from_rank_0s_folder() -> None:
+    """Every rank has a folder of its own, as on machines that share no disk."""
+    import warnings
+
+    warnings.simplefilter("ignore")
+    X, y = mine(*make_nonseparable(600, 30, random_state=0))
+    folder = os.path.join(sys.argv[2], str(WORLD.rank))
+    settings = {"solver": "saddle", "block_size": 4, "tol": 1e-12, "random_state": 0, "checkpoint": folder}
+    NuMarginSVC(cluster=WORLD, max_iter=5, **settings).fit(X, y)
+    second = NuMarginSVC(cluster=WORLD, max_iter=10, **settings).fit(X, y)
+    damaged = ""
+    if WORLD.rank == 0:
+        with open(os.path.join(folder, "fit.checkpoint"), "wb") as file:
+            file.write(b"something else")
+    try:
+        NuMarginSVC(cluster=WORLD, max_iter=10, **settings).fit(X, y)
+    except ValueError as error:
+        damaged = str(error)
+    say(first=second.history_[0]["sweep"], damaged=damaged)
 
 
 def bad_rows_on_one_rank() -> None:

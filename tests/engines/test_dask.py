@@ -122,6 +122,19 @@ def test_dataframes_keep_their_names_and_parquet_works(client, data, tmp_path):
     assert predicted.compute().shape == (len(y),)
 
 
+def test_partitions_without_rows_do_no_harm(client, data):
+    import pandas as pd
+
+    X, y = data
+    frame = pd.DataFrame(X, columns=[f"f{k}" for k in range(X.shape[1])]).assign(label=y, day=np.arange(len(y)) // 1000)
+    frame = dd.from_pandas(frame, npartitions=4)
+    frame = frame[frame["day"] != 0]
+    names = [name for name in frame.columns if name.startswith("f")]
+    model = NuMarginSVC(cluster=client, tol=1e-6).fit(frame[names], frame["label"])
+    plain = NuMarginSVC(tol=1e-6).fit(X[1000:], y[1000:])
+    assert model.certificate_.primal == pytest.approx(plain.certificate_.primal, rel=1e-5)
+
+
 def test_predictions_of_collections_are_lazy_and_equal(client, data):
     X, y = data
     model = NuMarginSVC(cluster=client).fit(X, y)

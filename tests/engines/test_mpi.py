@@ -23,17 +23,21 @@ pytestmark = [
 N_RANKS = 3
 
 
-def mpirun(case: str) -> subprocess.CompletedProcess[str]:
+def mpirun(case: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [str(MPIEXEC), "--allow-run-as-root", "--oversubscribe", "-n", str(N_RANKS)]
     program = Path(__file__).with_name("mpi_program.py")
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMPI_MCA_btl": "self,sm"}
     return subprocess.run(
-        [*command, sys.executable, str(program), case], capture_output=True, text=True, timeout=100, env=environment
+        [*command, sys.executable, str(program), case, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        env=environment,
     )
 
 
-def facts(case: str) -> list[dict]:
-    done = mpirun(case)
+def facts(case: str, *arguments: str) -> list[dict]:
+    done = mpirun(case, *arguments)
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
 
@@ -59,6 +63,12 @@ def test_without_a_seed_all_ranks_still_draw_the_same():
     assert len(said) == N_RANKS
     assert all(each["reason"] == "gap" for each in said)
     assert all(each["coef"] == said[0]["coef"] for each in said)
+
+
+def test_a_checkpoint_is_read_by_rank_0_for_all(tmp_path):
+    said = facts("go_on_from_rank_0s_folder", str(tmp_path))
+    assert [each["first"] for each in said] == [6] * N_RANKS
+    assert all("not a checkpoint" in each["damaged"] for each in said)
 
 
 def test_bad_rows_on_one_rank_are_an_error_on_all():

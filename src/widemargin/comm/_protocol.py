@@ -39,4 +39,4 @@ class Communicator(Protocol):
         """The arrays of all ranks, which may differ in length, at ``root``; None elsewhere."""
 
     def broadcast(self, values: np.ndarray | None, root: int = 0) -> np.ndarray:
-        """The array of ``root``, on every rank."""
+        """The array of ``root``, on every rank; what others pass is not looked at."""

@@ -46,11 +46,13 @@ class Mpi:
 
     def broadcast(self, values: np.ndarray | None, root: int = 0) -> np.ndarray:
         header = np.zeros(3, np.int64)  # size and type travel first; nothing is pickled
-        if values is not None:
+        is_root = self.rank == root
+        if is_root:
+            assert values is not None
             header[:] = values.size, ord(values.dtype.kind), values.dtype.itemsize
         self._comm.Bcast(header, root)
         size, kind, width = header.tolist()
-        outcome = np.empty(size, f"{chr(kind)}{width}") if values is None else np.ascontiguousarray(values)
+        outcome = np.ascontiguousarray(values) if is_root else np.empty(size, f"{chr(kind)}{width}")
         self._comm.Bcast(outcome, root)
         self.ledger.exchanged(self, up=None, down=outcome, centre=root)
         return outcome

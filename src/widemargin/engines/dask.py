@@ -83,7 +83,8 @@ def _locked(client: Client, addresses: list[str]) -> Iterator[str]:
     try:
         yield lock.id
     finally:
-        lock.release()
+        if client.status == "running":
+            lock.release()
 
 
 def _client(cluster: Client | None) -> Client:

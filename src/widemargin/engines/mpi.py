@@ -20,7 +20,9 @@ def launch(rows: Any, comm: Any, task: Any, watch: Any) -> Any:
     """
     ours = comm.Dup()  # our messages cannot meet the caller's
     try:
-        return task.run_on_rank(rows, Mpi(ours), watch if comm.Get_rank() == 0 else None)
+        outcome = task.run_on_rank(rows, Mpi(ours), watch if comm.Get_rank() == 0 else None)
+        ours.Free()
+        return outcome
     except BaseException:
         if not _all_failed(ours):
             print(f"widemargin: rank {comm.Get_rank()} failed and ends the job.", file=sys.stderr)

@@ -145,8 +145,17 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             watch_model=bool(getattr(self, "_skl_callbacks", [])),
             are_rows_checked=are_rows_checked,
             keeps_state=self.checkpoint is not None,
-            resume=None if self.checkpoint is None else checkpoint.load(self.checkpoint),
+            **self._read_checkpoint(),
         )
+
+    def _read_checkpoint(self) -> dict[str, Any]:
+        """The state to go on from, or why it cannot be used; under MPI rank 0 reads for all."""
+        if self.checkpoint is None or (is_mpi(self.cluster) and self.cluster.Get_rank() > 0):
+            return {}
+        try:
+            return {"resume": checkpoint.load(self.checkpoint)}
+        except ValueError as error:
+            return {"resume_error": str(error)}
 
     def _warm_directions(self) -> np.ndarray | None:
         """Directions of the last fit, as long as the distance between the hulls."""

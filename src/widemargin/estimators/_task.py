@@ -25,6 +25,7 @@ from widemargin.solvers._protocol import Separator, Solver
 from widemargin.solvers._run import Limits, Progress, Result, run
 
 FLOATS = [np.float64, np.float32]
+_NO_STATE, _OUR_STATE, _FOREIGN_STATE = 0.0, 1.0, 2.0
 
 
 class Rows(NamedTuple):
@@ -60,6 +61,7 @@ class Task:
     are_rows_checked: bool = True  # False: they come from elsewhere, and each rank checks its own
     keeps_state: bool = False  # whether the data are marked, for a checkpoint
     resume: FitState | None = None
+    resume_error: str | None = None  # why a checkpoint that is there cannot be used
 
     def run_on_rank(self, rows: Rows, comm: Communicator, watch: PartWatch | None) -> Outcome:
         """The whole fit, as one rank lives it."""
@@ -70,7 +72,7 @@ class Task:
         for positive, negative in pairs:
             self.problem.cap(totals[positive], totals[negative])  # an infeasible pair is found before any is solved
         fresh = self._fresh_state(shard, classes, comm) if self.keeps_state else None
-        warm, sweeps = self._start(fresh, (len(pairs), shard.n_features))
+        warm, sweeps = self._start(fresh, (len(pairs), shard.n_features), comm)
         results = []
         for k, (positive, negative) in enumerate(pairs):
             comm.ledger = encode if k == 0 else Ledger()
@@ -98,16 +100,25 @@ class Task:
         name = f"{self.name} {self.problem!r} {classes.tolist()!r}"
         return FitState(name, marks, np.zeros((n_pairs, shard.n_features)), np.zeros(n_pairs, np.int64))
 
-    def _start(self, fresh: FitState | None, shape: tuple[int, int]) -> tuple[np.ndarray | None, np.ndarray]:
-        """Directions to start from, if any, and the sweeps that led to them."""
-        none = np.zeros(shape[0], np.int64)
-        if fresh is not None and self.resume is not None:
-            if not self.resume.belongs_to(fresh.task, fresh.marks):
+    def _start(
+        self, fresh: FitState | None, shape: tuple[int, int], comm: Communicator
+    ) -> tuple[np.ndarray | None, np.ndarray]:
+        """Directions to start from, if any, and the sweeps that led to them; rank 0 alone has read a checkpoint."""
+        if fresh is not None:
+            found = np.array([_NO_STATE])
+            if comm.rank == 0 and self.resume is not None:
+                is_ours = self.resume.belongs_to(fresh.task, fresh.marks)
+                state = [self.resume.sweeps, self.resume.directions.ravel()] if is_ours else []
+                found = np.concatenate([[_OUR_STATE if is_ours else _FOREIGN_STATE], *state])
+            found = comm.broadcast(found)
+            if found[0] == _FOREIGN_STATE:
                 raise ValueError(
-                    f"The checkpoint belongs to another fit ({self.resume.task}), or to other data, than this one "
-                    f"({fresh.task}). Delete it, or choose another folder."
+                    f"The checkpoint belongs to another fit, or to other data, than this one ({fresh.task}). Delete "
+                    "it, or choose another folder."
                 )
-            return self.resume.directions, self.resume.sweeps
+            if found[0] == _OUR_STATE:
+                return found[1 + shape[0] :].reshape(shape), found[1 : 1 + shape[0]].astype(np.int64)
+        none = np.zeros(shape[0], np.int64)
         return (self.warm, none) if self.warm is not None and self.warm.shape == shape else (None, none)
 
     @staticmethod
@@ -153,6 +164,8 @@ class Task:
         """Check this rank's rows and agree with the others on classes and their weights; fails on all ranks or none."""
         note: dict[str, Any] = {}
         try:
+            if self.resume_error is not None:
+                raise ValueError(self.resume_error)
             X, y, weight = rows if self.are_rows_checked else checked(rows)
             shard = Shard(X, y, weight)
             labels = np.unique(y if weight.all() else y[weight > 0])
@@ -203,7 +216,10 @@ def weights_of_classes(class_weight: Any, classes: np.ndarray, totals: np.ndarra
 def checked(rows: Rows) -> Rows:
     """Pieces of rows fit for the compiled passes, labels, and a weight for each row."""
     pieces = rows.X if isinstance(rows.X, list) else [rows.X]
-    X = [_canonical(check_array(piece, accept_sparse="csr", dtype=FLOATS, order="C")) for piece in pieces]
+    X = [
+        _canonical(check_array(piece, accept_sparse="csr", dtype=FLOATS, order="C", ensure_min_samples=0))
+        for piece in pieces
+    ]
     y = column_or_1d(np.concatenate(rows.y) if isinstance(rows.y, list) else rows.y)
     weight = np.concatenate(rows.weight) if isinstance(rows.weight, list) else rows.weight
     n_rows = sum(piece.shape[0] for piece in X)
