@@ -27,8 +27,7 @@ from widemargin.comm._protocol import Communicator
 from widemargin.data.shard import Shard
 from widemargin.problems._protocol import Certificate
 from widemargin.problems.polytope import HardMargin
-from widemargin.solvers._hulls import Hulls
-from widemargin.solvers._protocol import Separator
+from widemargin.solvers._hulls import Hulls, HullSolver
 
 _MOST_STEPS = 64  # of a sweep; sweeps begin with one step and double, so that the first part of the way is seen too
 
@@ -42,7 +41,7 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Gilbert:
+class Gilbert(HullSolver):
     """Steps towards the lowest vertex, with exact line search."""
 
     def start(self, problem: HardMargin, shard: Shard, comm: Communicator, rng, warm=None) -> State:
@@ -69,15 +68,6 @@ class Gilbert:
 
     def certify(self, state: State) -> Certificate | None:
         return state.certificate if state.certificate.dual > -np.inf else None
-
-    def verdict(self, state: State) -> str | None:
-        return state.hulls.verdict(state.certificate)
-
-    def direction(self, state: State) -> np.ndarray:
-        return state.best_w
-
-    def extract(self, state: State) -> Separator:
-        return state.hulls.separator(state.best_w)
 
 
 def lowest_vertex(hulls: Hulls, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -11,7 +11,7 @@ Every quantity that crosses ranks is a sum, a minimum or a few order statistics;
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -299,3 +299,19 @@ class Hulls:
 def _if_in_range(scale: np.ndarray) -> np.ndarray | None:
     """A factor so large or small that weights were clamped on the way is none."""
     return scale if np.all((scale > 10 * _SMALLEST_SCALE) & (scale < 0.1 / _SMALLEST_SCALE)) else None
+
+
+class HullSolver:
+    """The verbs that all hull solvers share: their states carry ``hulls``, the best ``certificate`` and ``best_w``."""
+
+    def certify(self, state: Any) -> Certificate | None:
+        return state.certificate if state.certificate.primal < np.inf else None
+
+    def verdict(self, state: Any) -> str | None:
+        return state.hulls.verdict(state.certificate)
+
+    def direction(self, state: Any) -> np.ndarray:
+        return state.best_w
+
+    def extract(self, state: Any) -> Separator:
+        return state.hulls.separator(state.best_w)

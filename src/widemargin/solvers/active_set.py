@@ -24,8 +24,7 @@ from scipy.linalg import LinAlgError, solve
 
 from widemargin.compiled._jit import compiled
 from widemargin.problems._protocol import Certificate
-from widemargin.solvers._hulls import Hulls
-from widemargin.solvers._protocol import Separator
+from widemargin.solvers._hulls import Hulls, HullSolver
 
 _FINISH_SOLVES = 8  # exact solves on the support in a row, each dropping rows, before pairwise steps go on
 _STEPS_PER_ROW = 20
@@ -86,7 +85,7 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ActiveSet:
+class ActiveSet(HullSolver):
     """Column generation with an exact solve of the working set."""
 
     rows_per_class: int | Literal["auto"] = "auto"  # offered in one sweep by all ranks together
@@ -112,18 +111,6 @@ class ActiveSet:
         certificate = Certificate(min(best.primal, float(np.linalg.norm(z))), max(best.dual, margin))
         best_w = state.w if margin > best.dual else state.best_w
         return state._replace(w=z, level=level, best_w=best_w, certificate=certificate)
-
-    def certify(self, state: State) -> Certificate | None:
-        return state.certificate if state.certificate.primal < np.inf else None
-
-    def verdict(self, state: State) -> str | None:
-        return state.hulls.verdict(state.certificate)
-
-    def direction(self, state: State) -> np.ndarray:
-        return state.best_w
-
-    def extract(self, state: State) -> Separator:
-        return state.hulls.separator(state.best_w)
 
     def _offer(self, state: State, scores: np.ndarray) -> np.ndarray:
         """This rank's lowest score of each class, then the rows it offers as (class, number, y_i (x_i - mean))."""

@@ -29,8 +29,7 @@ from typing import NamedTuple
 import numpy as np
 
 from widemargin.problems._protocol import Certificate
-from widemargin.solvers._hulls import Hulls, Softened
-from widemargin.solvers._protocol import Separator
+from widemargin.solvers._hulls import Hulls, HullSolver, Softened
 
 
 class State(NamedTuple):
@@ -48,7 +47,7 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class EntropicNewton:
+class EntropicNewton(HullSolver):
     """Newton-CG with entropy continuation for hard margin and nu."""
 
     gamma_cut: float = 0.25  # smallest factor by which gamma shrinks at once
@@ -98,18 +97,6 @@ class EntropicNewton:
         if state.n_inner >= self.max_inner:
             return self._recentre(state, gamma / self.gamma_cut)
         return state
-
-    def certify(self, state: State) -> Certificate:
-        return state.certificate
-
-    def verdict(self, state: State) -> str | None:
-        return state.hulls.verdict(state.certificate)
-
-    def direction(self, state: State) -> np.ndarray:
-        return state.best_w
-
-    def extract(self, state: State) -> Separator:
-        return state.hulls.separator(state.best_w)
 
     def _continue(self, state: State) -> State:
         """The masses have settled: make them the centre, and shrink gamma as the gap allows."""

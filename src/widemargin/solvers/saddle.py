@@ -36,8 +36,7 @@ import numpy as np
 from widemargin.compiled.transforms import walsh_hadamard
 from widemargin.data.shard import Shard
 from widemargin.problems._protocol import Certificate
-from widemargin.solvers._hulls import Hulls
-from widemargin.solvers._protocol import Separator
+from widemargin.solvers._hulls import Hulls, HullSolver
 
 _MIN_ROUNDS = 16  # of a sweep, which ends in a certificate that costs about two rounds over all coordinates
 _BLOCK_ENTRIES = 1 << 18  # entries of a block at which the work of a round outweighs its Python calls
@@ -155,7 +154,7 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SaddlePoint:
+class SaddlePoint(HullSolver):
     """Block coordinate primal-dual steps with entropy continuation."""
 
     block_size: int | Literal["auto"] = "auto"
@@ -198,18 +197,6 @@ class SaddlePoint:
         if n_stalled * n_rounds >= _PATIENCE * n_blocks * (1 + radius / np.sqrt(gamma)):
             aim, n_stalled, radius = gamma / 2, 0, min(radius * np.sqrt(2), 4 * state.shortest_radius)
         return state._replace(gamma=max(gamma / 2, min(gamma, aim)), radius=radius, n_stalled=n_stalled)
-
-    def certify(self, state: State) -> Certificate:
-        return state.certificate
-
-    def verdict(self, state: State) -> str | None:
-        return state.hulls.verdict(state.certificate)
-
-    def direction(self, state: State) -> np.ndarray:
-        return state.best_w
-
-    def extract(self, state: State) -> Separator:
-        return state.hulls.separator(state.best_w)
 
     def _aim(self, state: State) -> float:
         """The gamma whose entropy the gap can afford."""
