@@ -115,8 +115,10 @@ class ActiveSet(HullSolver):
     def _offer(self, state: State, scores: np.ndarray) -> np.ndarray:
         """This rank's lowest score of each class, then the rows it offers as (class, number, y_i (x_i - mean))."""
         hulls, shard = state.hulls, state.hulls.shard
-        # A hull in many dimensions has many rows next to the other; more than that only travel in vain.
-        wanted = 24 + shard.n_features // 16 if self.rows_per_class == "auto" else self.rows_per_class
+        # A hull in many dimensions has many rows next to the other. At home they are cheap; on the wire each is a row.
+        n_features, is_home = shard.n_features, hulls.comm.size == 1
+        auto = min(64, 24 + n_features // 4) if is_home else 24 + n_features // 16
+        wanted = auto if self.rows_per_class == "auto" else self.rows_per_class
         at_most = max(1, wanted // hulls.comm.size)
         lowest, offered = np.full(2, np.inf), [np.empty(0, np.intp)]
         for c in (0, 1):
