@@ -19,6 +19,7 @@ from sklearn.svm import LinearSVC
 from widemargin import HardMarginSVC, NuMarginSVC, PeerLost
 from widemargin.data import make_nonseparable
 from widemargin.exceptions import InterruptedFitWarning, PeerLostWarning
+from widemargin.solvers.newton import EntropicNewton
 
 distributed = pytest.importorskip("distributed", reason="needs the dask extra")
 da = pytest.importorskip("dask.array")
@@ -174,6 +175,27 @@ def test_an_error_on_one_rank_is_raised_with_its_traceback(client, data):
     X[-1, 0] = np.nan
     with pytest.raises(ValueError, match=r"(?s)On rank \d: Input X? ?contains NaN.*Traceback"):
         NuMarginSVC(cluster=client).fit(*as_collections(X, y))
+
+
+class FailsOnOneRank(EntropicNewton):
+    def sweep(self, state):
+        if state.hulls.comm.rank == 1:
+            raise RuntimeError("this rank has had enough")
+        return super().sweep(state)
+
+
+class FailingSVC(NuMarginSVC):
+    def _solver(self):
+        return FailsOnOneRank()
+
+
+def test_a_rank_that_raises_in_the_middle_ends_all_with_its_own_error(client, data):
+    X, y = data
+    with pytest.raises(RuntimeError, match="this rank has had enough") as caught:
+        FailingSVC(cluster=client, tol=1e-9).fit(X, y)
+    assert not isinstance(caught.value, PeerLost)
+    assert any(entry.name == "sweep" for entry in caught.traceback)
+    assert NuMarginSVC(cluster=client).fit(X, y).stop_reason_ == "gap"
 
 
 def test_infeasible_nu_is_refused_with_its_interval(client, data):
