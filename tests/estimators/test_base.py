@@ -658,3 +658,10 @@ def test_progress_bar_on_a_search(capsys, Estimator):
     search = GridSearchCV(Estimator(), {"tol": [1e-1, 1e-2]}, cv=2, n_jobs=1)
     search.set_callbacks(ProgressBar()).fit(*separable(0))
     assert "GridSearchCV" in capsys.readouterr().out
+
+
+def test_warnings_point_at_the_line_that_called_fit():
+    X, y = three_classes()
+    with pytest.warns(ConvergenceWarning) as caught:
+        NuMarginSVC(max_iter=1, tol=1e-12).fit(X, y)
+    assert caught[0].filename == __file__

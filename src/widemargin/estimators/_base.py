@@ -24,7 +24,7 @@ from widemargin.callbacks import Interruption, ProgressLine, first_interrupt_kep
 from widemargin.checkpoint import FitState
 from widemargin.engines._select import is_dask, is_mpi, launcher
 from widemargin.estimators._task import FLOATS, Outcome, PartWatch, Rows, Task, checked_labels, pairs_of
-from widemargin.exceptions import InterruptedFitWarning
+from widemargin.exceptions import InterruptedFitWarning, OverlapWarning
 from widemargin.problems._protocol import Certificate
 from widemargin.solvers._protocol import Separator, Solver
 from widemargin.solvers._run import Limits, Progress, Result
@@ -81,6 +81,10 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     @abstractmethod
     def _advice(self, result: Result) -> str:
         """The change most likely to close the gap of this result."""
+
+    @abstractmethod
+    def _about_overlap(self) -> str:
+        """What it means that hulls meet, and what to do."""
 
     @with_callbacks
     @_fit_context(prefer_skip_nested_validation=True)
@@ -237,23 +241,26 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         self.cost_ = sum((result.ledger for result in results[1:]), start=results[0].ledger)
 
     def _warn(self) -> None:
+        """Say what was not reached, and what to change, at the line that called ``fit``."""
         name, gap = type(self).__name__, self.certificate_.relative
+        kind: type[Warning]
         if self.stop_reason_ in _LIMITS:
             worst = max(self.parts_, key=lambda part: part.certificate.relative)
-            limit = getattr(self, self.stop_reason_)
-            warnings.warn(
+            limit = f"{self.stop_reason_}={getattr(self, self.stop_reason_):g}"
+            kind = ConvergenceWarning
+            text = (
                 f"{name} did not converge: the relative gap is {gap:.2e} and tol={self.tol:g} was asked for when "
-                f"{self.stop_reason_}={limit:g} was reached. {self._advice(worst)}",
-                ConvergenceWarning,
-                stacklevel=2,
+                f"{limit} was reached. {self._advice(worst)}"
             )
         elif self.stop_reason_ == "interrupted":
-            warnings.warn(
-                f"{name} was interrupted at a relative gap of {gap:.2e} (tol={self.tol:g}); the model is the best one "
-                "found until then.",
-                InterruptedFitWarning,
-                stacklevel=2,
-            )
+            kind = InterruptedFitWarning
+            text = f"{name} was interrupted at a relative gap of {gap:.2e} (tol={self.tol:g}); its model is the best so far."
+        elif self.stop_reason_ == "overlap":
+            kind, text = OverlapWarning, self._about_overlap()
+        else:
+            return
+        # Above this: fit, and the two decorators around it.
+        warnings.warn(text, kind, stacklevel=5)
 
     def decision_function(self, X):
         """Signed scores of rows.

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from numbers import Integral
 from typing import ClassVar
 
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from widemargin.estimators._base import MarginClassifier
-from widemargin.exceptions import OverlapWarning
 from widemargin.problems.polytope import HardMargin
 from widemargin.solvers._protocol import Solver
 from widemargin.solvers._run import Result
@@ -155,12 +153,8 @@ class HardMarginSVC(MarginClassifier):
             return "solver='auto' closes the gap in fewer sweeps."
         return f"Raise {result.stop_reason}, or scale the features (StandardScaler) if their units differ much."
 
-    def _warn(self) -> None:
-        super()._warn()
-        if self.stop_reason_ == "overlap":
-            warnings.warn(
-                "The classes are not linearly separable: their convex hulls meet, so no hard margin exists. The model "
-                "is the separator of the best margin found. Use NuMarginSVC, which allows for rows on the wrong side.",
-                OverlapWarning,
-                stacklevel=2,
-            )
+    def _about_overlap(self) -> str:
+        return (
+            "The classes are not linearly separable: their convex hulls meet, so no hard margin exists. The model is "
+            "the best separator found. Use NuMarginSVC, which allows for rows on the wrong side."
+        )

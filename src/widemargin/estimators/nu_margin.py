@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from itertools import combinations
 from numbers import Integral, Real
 from typing import ClassVar
@@ -12,7 +11,6 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _check_sample_weight, check_consistent_length, column_or_1d
 
 from widemargin.estimators._base import MarginClassifier
-from widemargin.exceptions import OverlapWarning
 from widemargin.problems.polytope import NuMargin, largest_nu
 from widemargin.solvers._protocol import Solver
 from widemargin.solvers._run import Result
@@ -172,16 +170,12 @@ class NuMarginSVC(MarginClassifier):
             return "solver='auto' closes the gap in fewer sweeps."
         return f"Raise {result.stop_reason}, or scale the features (StandardScaler) if their units differ much."
 
-    def _warn(self) -> None:
-        super()._warn()
-        if self.stop_reason_ == "overlap":
-            warnings.warn(
-                f"The reduced convex hulls of the classes overlap at nu={np.min(self.nu_):.4g}: the margin is zero and "
-                "the direction of the hyperplane is not unique. The model is the separator of the best margin found. "
-                "Raise nu (at most max_nu(y)), which shrinks the hulls.",
-                OverlapWarning,
-                stacklevel=2,
-            )
+    def _about_overlap(self) -> str:
+        return (
+            f"The reduced convex hulls of the classes overlap at nu={np.min(self.nu_):.4g}: the margin is zero and the "
+            "direction of the hyperplane is not unique. The model is the best separator found. Raise nu (at most "
+            "max_nu(y)), which shrinks the hulls."
+        )
 
 
 def max_nu(y, sample_weight=None) -> float:
