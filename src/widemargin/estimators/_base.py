@@ -254,7 +254,9 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             )
         elif self.stop_reason_ == "interrupted":
             kind = InterruptedFitWarning
-            text = f"{name} was interrupted at a relative gap of {gap:.2e} (tol={self.tol:g}); the model is the best yet."
+            text = (
+                f"{name} was interrupted at a relative gap of {gap:.2e} (tol={self.tol:g}); the model is the best yet."
+            )
         elif self.stop_reason_ == "overlap":
             kind, text = OverlapWarning, self._about_overlap()
         else:
