@@ -255,25 +255,42 @@ def collection_with_a_recipe():
     return rows, rows[:, 0] + 0.3 * rows[:, 1] > 0
 
 
-def harm_during(client, fit, harm: signal.Signals, after: float = 2.0):
-    """Run ``fit`` and send a signal to the process of one worker meanwhile; its address, and what was warned."""
+def harm_during(client, fit, harm: signal.Signals):
+    """Run ``fit`` and send a signal to the process of one worker once all ranks are at work.
+
+    Returns the worker's address, the outcome, what was warned, and the seconds from the signal to the end.
+    """
     pids = client.run(os.getpid)
     address = sorted(pids)[1]
-    timer = threading.Timer(after, os.kill, (pids[address], harm))
-    timer.start()
+    sent_at = []
+
+    def send_when_all_work():
+        deadline = time.monotonic() + 30
+        while n_ranks_at_work(client) < N_WORKERS and time.monotonic() < deadline:
+            time.sleep(0.02)
+        time.sleep(0.7)
+        os.kill(pids[address], harm)
+        sent_at.append(time.monotonic())
+
+    thread = threading.Thread(target=send_when_all_work)
+    thread.start()
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            begin = time.monotonic()
             try:
                 outcome = fit()
             except PeerLost as error:
                 outcome = error
+        ended_at = time.monotonic()
     finally:
-        timer.cancel()
+        thread.join(timeout=60)
         if harm is signal.SIGSTOP:
             os.kill(pids[address], signal.SIGCONT)
-    return address, outcome, [each.message for each in caught], time.monotonic() - begin - after
+    return address, outcome, [each.message for each in caught], ended_at - sent_at[0]
+
+
+def n_ranks_at_work(client) -> int:
+    return sum("-rank" in key for tasks in client.processing().values() for key in tasks)
 
 
 def assert_done_by_survivors(model, address, messages):
@@ -289,7 +306,7 @@ def test_a_killed_worker_costs_its_rows_to_be_recomputed(doomed, kind):
     X, y = collection_with_a_recipe()
     if kind == "array":
         X, y = doomed.gather(doomed.compute([X, y]))
-    model = NuMarginSVC(cluster=doomed, max_iter=14, **LONG)
+    model = NuMarginSVC(cluster=doomed, max_iter=20, **LONG)
     address, fitted, messages, _ = harm_during(doomed, lambda: model.fit(X, y), signal.SIGKILL)
     assert fitted is model, fitted
     assert_done_by_survivors(model, address, messages)
@@ -299,7 +316,7 @@ def test_a_stopped_worker_counts_as_lost_after_its_silence(doomed):
     import dask
 
     X, y = collection_with_a_recipe()
-    model = NuMarginSVC(cluster=doomed, max_iter=14, **LONG)
+    model = NuMarginSVC(cluster=doomed, max_iter=20, **LONG)
     with dask.config.set({"widemargin.silence": 3.0}):
         address, fitted, messages, _ = harm_during(doomed, lambda: model.fit(X, y), signal.SIGSTOP)
     assert fitted is model, fitted
@@ -324,10 +341,6 @@ def test_rows_without_a_recipe_are_lost_for_good_and_said_so_soon(doomed):
     assert seconds < 10
 
 
-def running(client) -> int:
-    return sum(len(tasks) for tasks in client.processing().values())
-
-
 def test_tasks_end_when_the_client_of_the_driver_is_closed(client, data):
     X, y = data
     driver = distributed.Client(client.scheduler.address)
@@ -342,10 +355,10 @@ def test_tasks_end_when_the_client_of_the_driver_is_closed(client, data):
     thread = threading.Thread(target=fit)
     thread.start()
     deadline = time.monotonic() + 20
-    while running(client) < N_WORKERS and time.monotonic() < deadline:
+    while n_ranks_at_work(client) < N_WORKERS and time.monotonic() < deadline:
         time.sleep(0.05)
     driver.close()
-    while running(client) and time.monotonic() < deadline:
+    while n_ranks_at_work(client) and time.monotonic() < deadline:
         time.sleep(0.05)
     thread.join(timeout=20)
     assert not thread.is_alive()
