@@ -62,6 +62,9 @@ class Coordinates(Protocol):
     def to_rows(self, w: np.ndarray) -> np.ndarray:
         """w in the coordinates of the original rows."""
 
+    def from_rows(self, w: np.ndarray) -> np.ndarray:
+        """The twin of :meth:`to_rows`."""
+
 
 class AllAtOnce:
     """One block of all coordinates, unrotated; sparse rows stay sparse."""
@@ -138,7 +141,7 @@ class Rotated:
 
 class State(NamedTuple):
     hulls: Hulls
-    coordinates: Rotated | AllAtOnce
+    coordinates: Coordinates
     rng: np.random.Generator  # the same on all ranks: the shared choice of blocks
     gamma: float
     w: np.ndarray  # in the coordinates of the algorithm
@@ -164,7 +167,7 @@ class SaddlePoint(HullSolver):
         hulls = Hulls.of(problem, shard, comm)
         signs = rng.choice([-1.0, 1.0], 1 << max(0, shard.n_features - 1).bit_length())
         size = self._resolve_block_size(shard, comm, len(signs))
-        coordinates = Rotated(hulls, size, signs) if size else AllAtOnce(hulls)
+        coordinates: Coordinates = Rotated(hulls, size, signs) if size else AllAtOnce(hulls)
         radius = max(float(comm.allreduce(np.array([coordinates.radius]), "max")[0]) / 4, np.finfo(float).tiny)
         log_centre = hulls.uniform_log_mass()
         begin = hulls.start_from(warm, log_centre)
