@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from widemargin import data
     from widemargin.estimators.hard_margin import HardMarginSVC
+    from widemargin.estimators.kernel import KernelSVC
     from widemargin.estimators.nu_margin import NuMarginSVC, max_nu
     from widemargin.exceptions import InterruptedFitWarning, OverlapWarning, PeerLost
     from widemargin.ledger import Ledger
@@ -20,6 +21,7 @@ _HOMES = {
     "Certificate": "widemargin.problems._protocol",
     "HardMarginSVC": "widemargin.estimators.hard_margin",
     "InterruptedFitWarning": "widemargin.exceptions",
+    "KernelSVC": "widemargin.estimators.kernel",
     "Ledger": "widemargin.ledger",
     "NuMarginSVC": "widemargin.estimators.nu_margin",
     "OverlapWarning": "widemargin.exceptions",
@@ -31,6 +33,7 @@ __all__ = [
     "Certificate",
     "HardMarginSVC",
     "InterruptedFitWarning",
+    "KernelSVC",
     "Ledger",
     "NuMarginSVC",
     "OverlapWarning",

@@ -28,6 +28,7 @@ class Shard:
     X: Any
     y: np.ndarray
     weight: np.ndarray
+    kernel: Any = None  # a kernel on these rows, shared by all problems on them
 
     @cached_property
     def _blocks(self) -> list[Any]:
@@ -130,6 +131,10 @@ class Shard:
         pieces = [block[inside] for block, inside, _ in self._within_blocks(rows)] or [self._blocks[0][:0]]
         X = pieces[0] if len(pieces) == 1 else pieces
         return Shard(X, self.y[rows], self.weight[rows])
+
+    def against_rest(self, positive: int) -> Shard:
+        """The same rows, those of one class labelled +1 and all others -1."""
+        return replace(self, y=np.where(self.y == positive, 1.0, -1.0))
 
     def between(self, positive: int, negative: int) -> Shard:
         """The rows of two classes, labelled +1 and -1; the same rows, uncopied, when there are no others."""

@@ -6,7 +6,6 @@ import copy
 import os
 import warnings
 from abc import abstractmethod
-from itertools import combinations
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -16,17 +15,17 @@ from sklearn.callback import CallbackSupportMixin, with_callbacks
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import HasMethods, Interval
-from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import _check_feature_names, check_is_fitted, validate_data
 
 from widemargin import checkpoint
 from widemargin.callbacks import Interruption, ProgressLine, first_interrupt_kept
 from widemargin.checkpoint import FitState
 from widemargin.engines._select import is_dask, is_mpi, launcher
-from widemargin.estimators._task import FLOATS, Outcome, PartWatch, Rows, Task, checked_labels, pairs_of
-from widemargin.exceptions import InterruptedFitWarning, OverlapWarning
+from widemargin.estimators._task import FLOATS, Outcome, PartWatch, Rows, Task, checked_labels
+from widemargin.exceptions import InterruptedFitWarning
+from widemargin.kernels.functions import Kernel
 from widemargin.problems._protocol import Certificate
-from widemargin.solvers._protocol import Separator, Solver
+from widemargin.solvers._protocol import Solver
 from widemargin.solvers._run import Limits, Progress, Result
 
 _SWEEPS_PER_CHECKPOINT = 5
@@ -50,7 +49,7 @@ class StateKeeper:
 
 
 class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
-    """A linear classifier by pairs of classes, certified; subclasses say which problem and which solver."""
+    """A maximum-margin classifier, certified; subclasses say which problem, which solver and what a model is."""
 
     _parameter_constraints: ClassVar[dict] = {
         "tol": [Interval(Real, 0, None, closed="left")],
@@ -69,6 +68,15 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     }
 
     _counts_weight: ClassVar[bool] = True  # False: a row counts once, whatever its weight
+    _one_vs_rest: ClassVar[bool] = False  # False: one problem for each pair of classes
+
+    def _kernel(self) -> Kernel | None:
+        """The kernel on the rows; None for linear models."""
+        return None
+
+    def _cache_bytes(self) -> int:
+        """What kernel values may take up."""
+        return 0
 
     @abstractmethod
     def _problem(self) -> Any:
@@ -83,8 +91,20 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         """The change most likely to close the gap of this result."""
 
     @abstractmethod
-    def _about_overlap(self) -> str:
-        """What it means that hulls meet, and what to do."""
+    def _model_attributes(self, classes: np.ndarray, models: list[Any]) -> dict[str, Any]:
+        """Fitted attributes that ``decision_function`` needs, and what the problem reports; of models of all parts."""
+
+    @abstractmethod
+    def _silent(self, model: Any) -> Any:
+        """A model like this one that abstains."""
+
+    @abstractmethod
+    def _scores(self, X: Any) -> np.ndarray:
+        """Scores of validated rows."""
+
+    def _warm_state(self) -> np.ndarray | None:
+        """What the last fit left to start from, for each part."""
+        return None
 
     @with_callbacks
     @_fit_context(prefer_skip_nested_validation=True)
@@ -116,7 +136,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         if is_remote:
             # A Dask dataframe names its columns as the empty frame does that it carries.
             _check_feature_names(self, getattr(X, "_meta", X), reset=True)
-            self.n_features_in_ = self.coef_.shape[1]
+            self.n_features_in_ = outcome.n_features
         self._warn()
         return self
 
@@ -143,9 +163,12 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             solver=self._solver(),
             limits=Limits(self.tol, self.max_iter, np.inf if self.max_time is None else self.max_time),
             seed=int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max)),
+            kernel=self._kernel(),
+            cache_bytes=self._cache_bytes(),
+            one_vs_rest=self._one_vs_rest,
             class_weight=getattr(self, "class_weight", None),
             counts_weight=self._counts_weight,
-            warm=self._warm_directions(),
+            warm=self._warm_state() if self.warm_start else None,
             watch_model=bool(getattr(self, "_skl_callbacks", [])),
             are_rows_checked=are_rows_checked,
             keeps_state=self.checkpoint is not None,
@@ -161,13 +184,6 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         except ValueError as error:
             return {"resume_error": str(error)}
 
-    def _warm_directions(self) -> np.ndarray | None:
-        """Directions of the last fit, as long as the distance between the hulls."""
-        coef = getattr(self, "coef_", None)
-        if not self.warm_start or coef is None or not coef.any(axis=1).all():
-            return None
-        return 2 * coef / (coef**2).sum(axis=1, keepdims=True)
-
     def _launch(self, launch, task: Task, rows: Rows, X, y, sample_weight) -> Outcome:
         root = self._init_callback_context(max_subtasks=None)
         metadata = None if sample_weight is None else {"sample_weight": sample_weight}
@@ -176,7 +192,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         # Inside a search or a pipeline Ctrl-C must end the whole, not this fit alone.
         with first_interrupt_kept(not hasattr(self, "_parent_callback_ctx")) as interruption:
             contexts: dict[int, Any] = {}
-            watch = self._watch(root, contexts, interruption, data, task.resume)
+            watch = self._watch(root, contexts, interruption, data, task)
             outcome = launch(rows, self.cluster, task, watch)
         for context in contexts.values():
             context.call_on_fit_task_end(estimator=self, **data)
@@ -185,17 +201,17 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         return outcome
 
     def _watch(
-        self, root, contexts: dict[int, Any], interruption: Interruption, data: dict[str, Any], resume: FitState | None
+        self, root, contexts: dict[int, Any], interruption: Interruption, data: dict[str, Any], task: Task
     ) -> PartWatch:
         """What happens where the user is after each certified sweep: progress, callbacks, Ctrl-C."""
         line = ProgressLine(type(self).__name__, self.tol) if self.verbose else None
-        models: dict[int, Separator] = {}
-        keeper = None if self.checkpoint is None else StateKeeper(self.checkpoint, resume)
+        models: dict[int, Any] = {}
+        keeper = None if self.checkpoint is None else StateKeeper(self.checkpoint, task.resume)
 
         def watch(part: int, classes: np.ndarray, fresh: FitState | None, progress: Progress) -> str | None:
-            if keeper is not None and fresh is not None:
+            if keeper is not None and fresh is not None and progress.direction is not None:
                 keeper.note(part, fresh, progress)
-            if line is not None:
+            if line is not None and progress.certificate is not None:
                 is_last = progress.certificate.relative <= self.tol or progress.sweep >= self.max_iter
                 line.show(progress.sweep, progress.certificate, progress.seconds, is_last=is_last)
             if progress.model is not None:
@@ -206,25 +222,14 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
                 sweep.call_on_fit_task_begin(estimator=self, **data)
                 models[part] = progress.model
                 # Parts not reached yet abstain.
-                silent = progress.model._replace(coef=np.zeros_like(progress.model.coef), intercept=0.0)
-                so_far = [models.get(k, silent) for k in range(len(pairs_of(len(classes))))]
+                silent = self._silent(progress.model)
+                so_far = [models.get(k, silent) for k in range(len(task.parts_of(len(classes))))]
                 attributes = self._model_attributes(classes, so_far)
                 if sweep.call_on_fit_task_end(estimator=self, **data, reconstruction_attributes=attributes):
                     return "callback"
             return "interrupted" if interruption else None
 
         return watch
-
-    @staticmethod
-    def _model_attributes(classes: np.ndarray, models: list[Separator]) -> dict[str, Any]:
-        """Fitted attributes that ``decision_function`` needs, and what the problem reports."""
-        reports = {f"{name}_": [model.report[name] for model in models] for name in models[0].report}
-        return {
-            "classes_": classes,
-            "coef_": np.array([model.coef for model in models]),
-            "intercept_": np.array([model.intercept for model in models]),
-            **{name: values[0] if len(models) == 1 else np.array(values) for name, values in reports.items()},
-        }
 
     def _unpack(self, outcome: Outcome) -> None:
         results = outcome.results
@@ -239,6 +244,10 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             row if len(results) == 1 else {"part": k, **row} for k, part in enumerate(results) for row in part.history
         ]
         self.cost_ = sum((result.ledger for result in results[1:]), start=results[0].ledger)
+
+    def _remarks(self) -> dict[str, tuple[type[Warning], str]]:
+        """Warnings for reasons to stop that the problem itself gave."""
+        return {}
 
     def _warn(self) -> None:
         """Say what was not reached, and what to change, at the line that called ``fit``."""
@@ -257,8 +266,8 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             text = (
                 f"{name} was interrupted at a relative gap of {gap:.2e} (tol={self.tol:g}); the model is the best yet."
             )
-        elif self.stop_reason_ == "overlap":
-            kind, text = OverlapWarning, self._about_overlap()
+        elif self.stop_reason_ in self._remarks():
+            kind, text = self._remarks()[self.stop_reason_]
         else:
             return
         # Above this: fit, and the two decorators around it.
@@ -274,16 +283,13 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         Returns
         -------
         scores : ndarray of shape (n_samples,) or (n_samples, n_classes)
-            With two classes, positive for the second. With more, the votes of all pairs of classes for each class,
-            ties broken by the sum of scores.
+            With two classes, positive for the second. With more, one column for each class, the highest being the
+            class that :meth:`predict` gives.
         """
         check_is_fitted(self)
         if is_dask(X):
             return self._lazily("decision_function", X)
-        X = validate_data(self, X, accept_sparse="csr", dtype=FLOATS, reset=False)
-        coef, intercept = self.coef_.astype(X.dtype, copy=False), self.intercept_.astype(X.dtype, copy=False)
-        scores = safe_sparse_dot(X, coef.T, dense_output=True) + intercept
-        return scores[:, 0] if len(self.classes_) == 2 else votes_of_pairs(scores, len(self.classes_))
+        return self._scores(validate_data(self, X, accept_sparse="csr", dtype=FLOATS, reset=False))
 
     def predict(self, X):
         """Class labels of rows.
@@ -330,18 +336,3 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
-
-
-def votes_of_pairs(scores: np.ndarray, n_classes: int) -> np.ndarray:
-    """Votes for each class from the scores of all pairs, a positive one being a vote for the first of the pair.
-
-    The sum of a class's scores, squeezed into (-1/3, 1/3), breaks ties between equal numbers of votes.
-    """
-    votes = np.zeros((len(scores), n_classes))
-    sums = np.zeros((len(scores), n_classes))
-    for k, (first, second) in enumerate(combinations(range(n_classes), 2)):
-        votes[:, first] += scores[:, k] > 0
-        votes[:, second] += scores[:, k] <= 0
-        sums[:, first] += scores[:, k]
-        sums[:, second] -= scores[:, k]
-    return votes + sums / (3 * (np.abs(sums) + 1))

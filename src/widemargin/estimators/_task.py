@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
 from typing import Any, NamedTuple
@@ -19,8 +19,12 @@ from sklearn.utils.validation import _check_sample_weight, check_consistent_leng
 from widemargin.checkpoint import FitState
 from widemargin.comm._protocol import Communicator
 from widemargin.data.shard import Shard
+from widemargin.kernels.functions import Kernel
+from widemargin.kernels.on_cpu import RowsOnCPU
+from widemargin.kernels.points import Points
 from widemargin.ledger import Ledger
 from widemargin.problems._protocol import Certificate
+from widemargin.solvers._kernel_ranks import KernelModel
 from widemargin.solvers._protocol import Separator, Solver
 from widemargin.solvers._run import Limits, Progress, Result, run
 
@@ -39,6 +43,7 @@ class Rows(NamedTuple):
 class Outcome(NamedTuple):
     classes: np.ndarray
     results: list[Result]
+    n_features: int
 
 
 # Told which part of the fit a sweep belongs to, all classes, and how the fit began; returns a stop reason or None.
@@ -54,9 +59,12 @@ class Task:
     solver: Solver
     limits: Limits
     seed: int
+    kernel: Kernel | None = None
+    cache_bytes: int = 0
+    one_vs_rest: bool = False
     class_weight: Any = None
     counts_weight: bool = True  # False: weights matter as present or absent only
-    warm: np.ndarray | None = None  # a direction for each pair
+    warm: np.ndarray | None = None  # what to start from, for each part
     watch_model: bool = False
     are_rows_checked: bool = True  # False: they come from elsewhere, and each rank checks its own
     keeps_state: bool = False  # whether the data are marked, for a checkpoint
@@ -68,19 +76,25 @@ class Task:
         with comm.ledger.phase("encode"):
             shard, classes, totals, seed = self._join(rows, comm)
         encode = comm.ledger
-        pairs = pairs_of(len(classes))
-        for positive, negative in pairs:
-            self.problem.cap(totals[positive], totals[negative])  # an infeasible pair is found before any is solved
-        fresh = self._fresh_state(shard, classes, comm) if self.keeps_state else None
-        warm, sweeps = self._start(fresh, (len(pairs), shard.n_features), comm)
+        parts = self.parts_of(len(classes))
+        for positive, negative in parts:  # what is infeasible is found before anything is solved
+            rest = totals.sum() - totals[positive] if negative is None else totals[negative]
+            self.problem.check(totals[positive], rest)
+        width = shard.n_features
+        if self.kernel is not None:
+            shard, width = self._bound(shard, comm)
+        fresh = self._fresh_state(shard, classes, width, comm) if self.keeps_state else None
+        warm, sweeps = self._start(fresh, (len(parts), width), comm)
         results = []
-        for k, (positive, negative) in enumerate(pairs):
+        for k, (positive, negative) in enumerate(parts):
             comm.ledger = encode if k == 0 else Ledger()
+            if self.kernel is not None:
+                shard.kernel.ledger = comm.ledger
             watch_part = None if watch is None else partial(watch, k, classes, fresh)
             result = run(
                 self.solver,
                 self.problem,
-                shard.between(positive, negative),
+                shard.against_rest(positive) if negative is None else shard.between(positive, negative),
                 comm,
                 self.limits,
                 np.random.default_rng([seed, k]),
@@ -88,17 +102,40 @@ class Task:
                 sweeps_before=int(sweeps[k]),
                 watch=watch_part,
                 watch_model=self.watch_model,
+                watch_state=self.keeps_state,
             )
             results.append(result)
-        return Outcome(classes, results)
+        return Outcome(classes, results, shard.n_features)
 
-    def _fresh_state(self, shard: Shard, classes: np.ndarray, comm: Communicator) -> FitState:
+    def parts_of(self, n_classes: int) -> list[tuple[int, int | None]]:
+        """Positive and negative class of each problem; None is all others.
+
+        With two classes a positive score means the second one; pairs of more read as in LIBSVM, first against second.
+        """
+        if n_classes == 2:
+            return [(1, 0)]
+        if self.one_vs_rest:
+            return [(positive, None) for positive in range(n_classes)]
+        return list(combinations(range(n_classes), 2))
+
+    def _bound(self, shard: Shard, comm: Communicator) -> tuple[Shard, int]:
+        """The shard with the kernel on its rows, and the number of rows of all ranks."""
+        assert self.kernel is not None
+        counts = np.zeros(comm.size)
+        counts[comm.rank] = shard.n_rows
+        ends = np.cumsum(comm.allreduce(counts)).astype(int)
+        kernel = self.kernel.resolved(shard, comm.allreduce)
+        rows = RowsOnCPU(kernel, shard.X, int(ends[comm.rank]) - shard.n_rows, comm.ledger)
+        return replace(shard, kernel=rows), int(ends[-1])
+
+    def _fresh_state(self, shard: Shard, classes: np.ndarray, width: int, comm: Communicator) -> FitState:
         """The state of a fit that has not begun, with marks of the data."""
         weights = np.bincount(shard.y.astype(np.intp), shard.weight, len(classes))
         marks = comm.allreduce(np.concatenate([weights, shard.combine(shard.weight)]))
-        n_pairs = len(pairs_of(len(classes)))
+        n_parts = len(self.parts_of(len(classes)))
         name = f"{self.name} {self.problem!r} {classes.tolist()!r}"
-        return FitState(name, marks, np.zeros((n_pairs, shard.n_features)), np.zeros(n_pairs, np.int64))
+        name += "" if self.kernel is None else f" {shard.kernel.kernel!r}"
+        return FitState(name, marks, np.zeros((n_parts, width)), np.zeros(n_parts, np.int64))
 
     def _start(
         self, fresh: FitState | None, shape: tuple[int, int], comm: Communicator
@@ -137,12 +174,12 @@ class Task:
             "labels": classes.tolist(),
             "dtype": classes.dtype.str,
             "sweep": progress.sweep,
-            "certificate": [float(bound) for bound in progress.certificate],
+            "certificate": progress.certificate and [float(bound) for bound in progress.certificate],
             "seconds": progress.seconds,
             "counts": progress.counts,
-            "direction": None if state is None else progress.direction.tolist(),
+            "direction": None if progress.direction is None else progress.direction.tolist(),
             "state": state,
-            "model": None if model is None else [model.coef.tolist(), model.intercept, model.report],
+            "model": None if model is None else encode_model(model),
         }
 
     @staticmethod
@@ -153,10 +190,9 @@ class Task:
             name, marks, shape = report["state"]
             fresh = FitState(name, np.array(marks), np.zeros(shape), np.zeros(shape[0], np.int64))
         if report["model"] is not None:
-            coef, intercept, more = report["model"]
-            model = Separator(np.array(coef), intercept, more)
-        certificate = Certificate(*report["certificate"])
-        direction = np.array(report["direction"] or [])
+            model = decode_model(report["model"])
+        certificate = report["certificate"] and Certificate(*report["certificate"])
+        direction = None if report["direction"] is None else np.array(report["direction"])
         progress = Progress(report["sweep"], certificate, report["seconds"], report["counts"], direction, model)
         return report["part"], np.array(report["labels"], dtype=report["dtype"]), fresh, progress
 
@@ -191,12 +227,26 @@ class Task:
         return Shard(shard.X, codes.astype(np.float64), weight), classes, totals, seed
 
 
-def pairs_of(n_classes: int) -> list[tuple[int, int]]:
-    """Positive and negative class of each problem.
+def encode_model(model: Separator | KernelModel) -> dict[str, Any]:
+    """A model as plain data."""
+    plain = {"coef": model.coef.tolist(), "intercept": model.intercept, "report": model.report}
+    if isinstance(model, KernelModel):
+        X = model.points.X
+        arrays = [[each.dtype.str, each.tolist()] for each in model.points.pack()]
+        plain["points"] = {"is_sparse": sp.issparse(X), "n_features": X.shape[1], "arrays": arrays}
+        plain["kernel"] = {**vars(model.kernel), "function": None}  # the user's function is known where the user is
+    return plain
 
-    With two classes a positive score means the second one; pairs of more read as in LIBSVM, first against second.
-    """
-    return [(1, 0)] if n_classes == 2 else list(combinations(range(n_classes), 2))
+
+def decode_model(plain: dict[str, Any]) -> Separator | KernelModel:
+    """The twin of :func:`encode_model`."""
+    coef, intercept, report = np.array(plain["coef"]), plain["intercept"], plain["report"]
+    if "points" not in plain:
+        return Separator(coef, intercept, report)
+    d = plain["points"]["n_features"]
+    empty = Points(sp.csr_matrix((0, d)) if plain["points"]["is_sparse"] else np.empty((0, d)), np.empty(0, int))
+    arrays = [np.array(values, dtype=kind) for kind, values in plain["points"]["arrays"]]
+    return KernelModel(Kernel(**plain["kernel"]), empty.unpack(arrays), coef, intercept, report)
 
 
 def weights_of_classes(class_weight: Any, classes: np.ndarray, totals: np.ndarray) -> np.ndarray:

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from widemargin.estimators._base import MarginClassifier
+from widemargin.estimators._linear import LinearByPairs
 from widemargin.problems.polytope import HardMargin
 from widemargin.solvers._protocol import Solver
 from widemargin.solvers._run import Result
@@ -17,7 +17,7 @@ from widemargin.solvers.saddle import SaddlePoint
 from widemargin.solvers.switching import Switching
 
 
-class HardMarginSVC(MarginClassifier):
+class HardMarginSVC(LinearByPairs):
     """Widest margin between separable classes, certified.
 
     Solves, for each pair of classes,
@@ -103,7 +103,7 @@ class HardMarginSVC(MarginClassifier):
     """
 
     _parameter_constraints: ClassVar[dict] = {
-        **MarginClassifier._parameter_constraints,
+        **LinearByPairs._parameter_constraints,
         "solver": [StrOptions({"auto", "active-set", "newton", "saddle"})],
         "block_size": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
     }

@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _check_sample_weight, check_consistent_length, column_or_1d
 
-from widemargin.estimators._base import MarginClassifier
+from widemargin.estimators._linear import LinearByPairs
 from widemargin.problems.polytope import NuMargin, largest_nu
 from widemargin.solvers._protocol import Solver
 from widemargin.solvers._run import Result
@@ -19,7 +19,7 @@ from widemargin.solvers.saddle import SaddlePoint
 from widemargin.solvers.switching import Switching
 
 
-class NuMarginSVC(MarginClassifier):
+class NuMarginSVC(LinearByPairs):
     """Linear nu-SVM, certified: scikit-learn's ``NuSVC(kernel="linear")`` in near-linear time.
 
     Solves, for each pair of classes,
@@ -119,7 +119,7 @@ class NuMarginSVC(MarginClassifier):
     """
 
     _parameter_constraints: ClassVar[dict] = {
-        **MarginClassifier._parameter_constraints,
+        **LinearByPairs._parameter_constraints,
         "nu": [Interval(Real, 0, 1, closed="right"), StrOptions({"auto"})],
         "solver": [StrOptions({"auto", "newton", "saddle"})],
         "block_size": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],

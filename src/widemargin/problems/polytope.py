@@ -34,6 +34,10 @@ class HardMargin:
         """Largest mass per unit of weight: none."""
         return math.inf
 
+    def check(self, total_positive: float, total_negative: float) -> None:
+        """Refuse what is infeasible for classes of these weights."""
+        self.cap(total_positive, total_negative)
+
     def entropy_range(self, total_positive: float, total_negative: float) -> float:
         """How far the entropies of eta and xi together can be from their values at the start."""
         return max(math.log(total_positive) + math.log(total_negative), _SMALLEST_RANGE)
@@ -61,6 +65,10 @@ class NuMargin:
     def cap(self, total_positive: float, total_negative: float) -> float:
         """Largest mass per unit of weight."""
         return 2 / (self.resolve_nu(total_positive, total_negative) * (total_positive + total_negative))
+
+    def check(self, total_positive: float, total_negative: float) -> None:
+        """Refuse what is infeasible for classes of these weights."""
+        self.cap(total_positive, total_negative)
 
     def entropy_range(self, total_positive: float, total_negative: float) -> float:
         """How far the entropies of eta and xi together can be from their values at the start."""

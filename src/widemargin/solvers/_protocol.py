@@ -25,6 +25,9 @@ class Solver(Protocol):
     A solver holds step-size rules only; where it stands lives in its state. Every rank calls every verb, and all that
     decides the flow is equal on all ranks. A sweep is coarse enough that a Python call per sweep is free, and fine
     enough that Ctrl-C, a progress line and a time limit act within about a second.
+
+    Two verbs more are optional: ``confirm(state)`` gives the certificate once more, computed in float64, before it is
+    believed, for solvers that work in less; ``diagnostics(state)`` gives numbers for the history.
     """
 
     def start(
@@ -42,7 +45,7 @@ class Solver(Protocol):
         """Why to stop before the gap is closed, where the problem itself says so."""
 
     def direction(self, state: Any) -> np.ndarray:
-        """The best direction so far, from which a later run may start."""
+        """What a later run may start from, equal on all ranks: the best direction so far, or dual variables."""
 
-    def extract(self, state: Any) -> Separator:
+    def extract(self, state: Any) -> Any:
         """The model of the best state so far."""

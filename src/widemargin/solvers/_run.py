@@ -13,7 +13,7 @@ from widemargin.comm._protocol import Communicator
 from widemargin.data.shard import Shard
 from widemargin.ledger import Ledger
 from widemargin.problems._protocol import Certificate
-from widemargin.solvers._protocol import Separator, Solver
+from widemargin.solvers._protocol import Solver
 
 
 @dataclass(frozen=True)
@@ -26,14 +26,14 @@ class Limits:
 
 
 class Progress(NamedTuple):
-    """What those who watch a fit are told after a certified sweep."""
+    """What those who watch a fit are told after a sweep."""
 
     sweep: int
-    certificate: Certificate
+    certificate: Certificate | None  # the latest; None before the first
     seconds: float
     counts: dict[str, int]
-    direction: np.ndarray
-    model: Separator | None
+    direction: np.ndarray | None
+    model: Any
 
 
 # Returns a stop reason, or None to go on. Called on rank 0 only.
@@ -44,7 +44,7 @@ Watch = Callable[[Progress], str | None]
 class Result:
     """What came out of a run: the model, its proof, why it ended, the way there, and the cost."""
 
-    model: Separator
+    model: Any  # a separator, or whatever the solver extracts
     certificate: Certificate
     stop_reason: str
     n_iter: int
@@ -67,12 +67,13 @@ def run(
     sweeps_before: int = 0,
     watch: Watch | None = None,
     watch_model: bool = False,
+    watch_state: bool = False,
 ) -> Result:
     """Sweep until the relative gap is at most ``tol``, or say which limit ended it.
 
     ``warm`` is a direction to start from, ``sweeps_before`` how many sweeps it took earlier, which count.
-    ``watch_model``, equal on all ranks, hands the model so far to ``watch``, who is asked on rank 0 only; what it
-    answers reaches every rank, so that all stop together.
+    ``watch_model`` and ``watch_state``, equal on all ranks, hand the model so far and what a later run may start from
+    to ``watch``, who is asked on rank 0 only; what it answers reaches every rank, so that all stop together.
     """
     begin, ledger = time.perf_counter(), comm.ledger
     history: list[dict[str, float]] = []
@@ -81,7 +82,16 @@ def run(
         certificate = solver.certify(state)
     sweep, watched = sweeps_before, ""
     reason = _reached(solver, state, certificate, limits)
-    while reason is None:
+    while True:
+        if reason is not None:
+            with ledger.phase("certify"):
+                certificate = _confirmed(solver, state, certificate)
+            if reason != "gap" or certificate.relative <= limits.tol:
+                break
+            reason = None  # the gap was closed only as far as the solver could see
+            if sweep >= limits.max_iter:
+                reason = "max_iter"
+                break
         with ledger.phase("sweep"):
             state = solver.sweep(state)
         sweep += 1
@@ -91,13 +101,14 @@ def run(
         seconds = time.perf_counter() - begin
         if latest is not None:
             bounds = {"primal": latest.primal, "dual": latest.dual}
-            history.append({"sweep": sweep, "seconds": seconds, **bounds, **ledger.counts()})
+            more = solver.diagnostics(state) if hasattr(solver, "diagnostics") else {}
+            history.append({"sweep": sweep, "seconds": seconds, **bounds, **more, **ledger.counts()})
             reason = _reached(solver, state, latest, limits)
+        direction = solver.direction(state) if watch_state and certificate is not None else None
         model = solver.extract(state) if watch_model and latest is not None else None
         signal = _GO_ON
         if comm.rank == 0:
-            if watch is not None and certificate is not None:
-                direction = solver.direction(state)
+            if watch is not None:
                 watched = watch(Progress(sweep, certificate, seconds, ledger.counts(), direction, model)) or ""
             signal = _BY_WATCH if watched else _BY_TIME if seconds > limits.max_time else _GO_ON
         signal = comm.broadcast(np.array([signal]))[0]
@@ -107,7 +118,6 @@ def run(
             reason = "max_iter"
     with ledger.phase("extract"):
         model = solver.extract(state)
-    assert certificate is not None
     return _with_traffic_of_all(Result(model, certificate, reason, sweep, history, ledger), comm)
 
 
@@ -116,6 +126,13 @@ def _reached(solver: Solver, state: Any, certificate: Certificate | None, limits
     if certificate is None:
         return None
     return solver.verdict(state) or ("gap" if certificate.relative <= limits.tol else None)
+
+
+def _confirmed(solver: Solver, state: Any, certificate: Certificate | None) -> Certificate:
+    """The last certificate, checked by the solvers that have to."""
+    certificate = solver.confirm(state) if hasattr(solver, "confirm") else certificate
+    assert certificate is not None
+    return certificate
 
 
 def _with_traffic_of_all(result: Result, comm: Communicator) -> Result:

@@ -1,0 +1,138 @@
+"""The dual of a kernel SVM on a working set whose kernel values are at hand.
+
+minimise 1/2 beta' K beta - pull' beta over low <= beta <= high, where ``pull`` is minus the gradient at the start and is
+kept true; with the sum of ``beta`` kept (:func:`pairs`) or free (:func:`singles`). Vectors are changed in place.
+
+The best row is searched in ``LANES`` lanes at once, each with its own champion, since compilers turn that into vector
+instructions and not a search for one maximum. Vectors are therefore padded to full lanes with rows that cannot move.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from widemargin.compiled._jit import compiled
+from widemargin.compiled.dense import FAST
+
+LANES = 64
+_FINITE = FAST | {"nnan", "ninf"}  # no number here is infinite
+_FAR = np.float32(1e15)  # beyond any pull, and its square is finite
+_FLAT = np.float32(1e-12)  # least curvature, where two rows are the same point
+
+
+@compiled(fastmath=_FINITE)
+def _mark(t, beta, low, high, up, down):
+    """Note whether a row may rise, and fall: 0 where it may, else far off."""
+    up[t] = np.float32(0.0) if beta[t] < high[t] else -_FAR
+    down[t] = np.float32(0.0) if beta[t] > low[t] else _FAR
+
+
+@compiled(fastmath=_FINITE)
+def pairs(K, diagonal, pull, beta, low, high, tol, max_steps):
+    """Sequential minimal optimisation with second-order choice of the second row (Fan, Chen, Lin 2005).
+
+    Stops when the largest pull of a row that may rise exceeds the smallest of one that may fall by at most ``tol``.
+    """
+    n = pull.shape[0]
+    up, down = np.empty(n, np.float32), np.empty(n, np.float32)
+    for t in range(n):
+        _mark(t, beta, low, high, up, down)
+    tops, bottoms, where = np.empty(LANES), np.empty(LANES), np.empty(LANES, np.int64)
+    gains, partner = np.empty(LANES, np.float32), np.empty(LANES, np.int32)
+    i, j, step = 0, 0, 0.0
+    for count in range(max_steps + 1):
+        # One pass brings the pull up to date with the last step and finds the row that would rise most.
+        Ki, Kj = K[i], K[j]
+        tops[:], bottoms[:], where[:] = -1e300, 1e300, 0
+        for begin in range(0, n, LANES):
+            end = begin + LANES
+            p, u, d, ki, kj = pull[begin:end], up[begin:end], down[begin:end], Ki[begin:end], Kj[begin:end]
+            for t in range(LANES):
+                value = p[t] - step * np.float64(ki[t] - kj[t])
+                p[t] = value
+                rising, falling = value + u[t], value + d[t]
+                top, bottom, at = tops[t], bottoms[t], where[t]
+                tops[t] = rising if rising > top else top
+                where[t] = begin if rising > top else at
+                bottoms[t] = falling if falling < bottom else bottom
+        highest, lowest = -1e300, 1e300
+        for t in range(LANES):
+            if tops[t] > highest:
+                highest, i = tops[t], where[t] + t
+            lowest = min(lowest, bottoms[t])
+        if highest - lowest <= tol or count == max_steps:
+            return count
+        # Another finds the row to fall with it, for the largest gain.
+        Ki, Kii = K[i], diagonal[i]
+        gains[:], partner[:] = 0, -1
+        for begin in range(0, n, LANES):
+            end = begin + LANES
+            p, d, ki, kk = pull[begin:end], down[begin:end], Ki[begin:end], diagonal[begin:end]
+            for t in range(LANES):
+                difference = np.float32(highest - p[t] - d[t])
+                difference = difference if difference > np.float32(0.0) else np.float32(0.0)
+                curvature = Kii + kk[t] - (ki[t] + ki[t])
+                curvature = curvature if curvature > _FLAT else _FLAT
+                gain = difference * difference / curvature
+                most, at = gains[t], partner[t]
+                gains[t] = gain if gain > most else most
+                partner[t] = np.int32(begin) if gain > most else at
+        most, j = np.float32(0.0), -1
+        for t in range(LANES):
+            if partner[t] >= 0 and gains[t] > most:
+                most, j = gains[t], partner[t] + t
+        if j < 0:
+            return count
+        curvature = max(np.float64(Kii) + diagonal[j] - 2.0 * np.float64(Ki[j]), np.float64(_FLAT))
+        rise, fall = high[i] - beta[i], beta[j] - low[j]
+        step = min((highest - pull[j]) / curvature, min(rise, fall))
+        # Bounds are met exactly, not up to rounding.
+        beta[i] = high[i] if step == rise else beta[i] + step
+        beta[j] = low[j] if step == fall else beta[j] - step
+        _mark(i, beta, low, high, up, down)
+        _mark(j, beta, low, high, up, down)
+    return max_steps
+
+
+@compiled(fastmath=_FINITE)
+def singles(K, diagonal, pull, beta, low, high, tol, max_steps):
+    """Greedy coordinate descent: each step moves the row with which the objective falls most, as far as it goes.
+
+    Stops when no row that may move pulls by more than ``tol / 2`` either way, the twin of the rule of pairs.
+    """
+    n = pull.shape[0]
+    up, down = np.empty(n, np.float32), np.empty(n, np.float32)
+    for t in range(n):
+        _mark(t, beta, low, high, up, down)
+    gains, where, forces = np.empty(LANES, np.float32), np.empty(LANES, np.int32), np.empty(LANES, np.float32)
+    i, step = 0, 0.0
+    for count in range(max_steps + 1):
+        Ki = K[i]
+        gains[:], where[:], forces[:] = 0, -1, 0
+        for begin in range(0, n, LANES):
+            end = begin + LANES
+            p, u, d, ki, kk = pull[begin:end], up[begin:end], down[begin:end], Ki[begin:end], diagonal[begin:end]
+            for t in range(LANES):
+                value = p[t] - step * np.float64(ki[t])
+                p[t] = value
+                rising, falling = np.float32(value) + u[t], -np.float32(value) - d[t]
+                force = rising if rising > falling else falling
+                force = force if force > np.float32(0.0) else np.float32(0.0)
+                curvature = kk[t] if kk[t] > _FLAT else _FLAT
+                gain = force * force / curvature
+                most, at, worst = gains[t], where[t], forces[t]
+                gains[t] = gain if gain > most else most
+                where[t] = np.int32(begin) if gain > most else at
+                forces[t] = force if force > worst else worst
+        most, worst, i = np.float32(0.0), np.float32(0.0), -1
+        for t in range(LANES):
+            worst = max(worst, forces[t])
+            if where[t] >= 0 and gains[t] > most:
+                most, i = gains[t], where[t] + t
+        if 2.0 * worst <= tol or i < 0 or count == max_steps:
+            return count
+        target = min(max(beta[i] + pull[i] / max(np.float64(diagonal[i]), np.float64(_FLAT)), low[i]), high[i])
+        step = target - beta[i]
+        beta[i] = target
+        _mark(i, beta, low, high, up, down)
+    return max_steps

@@ -1,0 +1,66 @@
+"""Linear classifiers by pairs of classes: what hard margin and nu share."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from sklearn.utils.extmath import safe_sparse_dot
+
+from widemargin.estimators._base import MarginClassifier
+from widemargin.exceptions import OverlapWarning
+from widemargin.solvers._protocol import Separator
+
+
+class LinearByPairs(MarginClassifier):
+    """One separator for each pair of classes; they vote."""
+
+    @abstractmethod
+    def _about_overlap(self) -> str:
+        """What it means that hulls meet, and what to do."""
+
+    def _remarks(self) -> dict[str, tuple[type[Warning], str]]:
+        return {"overlap": (OverlapWarning, self._about_overlap())}
+
+    def _silent(self, model: Separator) -> Separator:
+        return model._replace(coef=np.zeros_like(model.coef), intercept=0.0)
+
+    def _warm_state(self) -> np.ndarray | None:
+        """Directions of the last fit, as long as the distance between the hulls."""
+        coef = getattr(self, "coef_", None)
+        if coef is None or not coef.any(axis=1).all():
+            return None
+        return 2 * coef / (coef**2).sum(axis=1, keepdims=True)
+
+    def _model_attributes(self, classes: np.ndarray, models: list[Separator]) -> dict[str, Any]:
+        """Fitted attributes that ``decision_function`` needs, and what the problem reports."""
+        reports = {f"{name}_": [model.report[name] for model in models] for name in models[0].report}
+        return {
+            "classes_": classes,
+            "coef_": np.array([model.coef for model in models]),
+            "intercept_": np.array([model.intercept for model in models]),
+            **{name: values[0] if len(models) == 1 else np.array(values) for name, values in reports.items()},
+        }
+
+    def _scores(self, X: Any) -> np.ndarray:
+        """Scores of the one pair; or votes of all pairs for each class, ties broken by the sum of scores."""
+        coef, intercept = self.coef_.astype(X.dtype, copy=False), self.intercept_.astype(X.dtype, copy=False)
+        scores = safe_sparse_dot(X, coef.T, dense_output=True) + intercept
+        return scores[:, 0] if len(self.classes_) == 2 else votes_of_pairs(scores, len(self.classes_))
+
+
+def votes_of_pairs(scores: np.ndarray, n_classes: int) -> np.ndarray:
+    """Votes for each class from the scores of all pairs, a positive one being a vote for the first of the pair.
+
+    The sum of a class's scores, squeezed into (-1/3, 1/3), breaks ties between equal numbers of votes.
+    """
+    votes = np.zeros((len(scores), n_classes))
+    sums = np.zeros((len(scores), n_classes))
+    for k, (first, second) in enumerate(combinations(range(n_classes), 2)):
+        votes[:, first] += scores[:, k] > 0
+        votes[:, second] += scores[:, k] <= 0
+        sums[:, first] += scores[:, k]
+        sums[:, second] -= scores[:, k]
+    return votes + sums / (3 * (np.abs(sums) + 1))

@@ -1,0 +1,327 @@
+"""Kernel primitives on a CPU: BLAS or sparse loops for the products, compiled loops for the rest.
+
+Algorithms call what stands in :class:`RowsOnCPU` and nothing below it, so that another device can offer the same:
+``points`` (rows that travel), ``times`` (kernel times coefficients, never stored), ``rows`` and ``block`` (kernel
+values, stored), ``diagonal_of``, and ``solve_block`` (the small problem of a working set).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from widemargin.compiled import kernels as compiled
+from widemargin.compiled import working_set
+from widemargin.kernels.functions import Kernel
+from widemargin.kernels.points import Points
+from widemargin.ledger import Ledger
+
+# Below this density a product with sparse rows is faster than one with dense rows; measured.
+_SPARSE_BELOW = 0.4
+_TILE_BYTES = 1 << 19  # kernel values in the making stay in the second-level cache
+_COLUMNS_BYTES = 1 << 18  # and so do the points that sparse rows meet
+# A float32 product may be wrong by this much of the squared norms, in units of their rounding.
+_PRODUCT_ERROR = 4 * np.finfo(np.float32).eps
+_TOLERABLE_EXPONENT_ERROR = 1e-5  # which is a relative error of kernel values
+_STEPS_PER_ROW = 100  # at most, in the problem of a working set
+_LOG2E = float(np.log2(np.e))
+_KINDS = {
+    "linear": compiled.LINEAR,
+    "cosine": compiled.LINEAR,  # of rows of length one
+    "rbf": compiled.RBF,
+    "poly": compiled.POLY,
+    "sigmoid": compiled.SIGMOID,
+    "laplacian": compiled.LAPLACIAN,
+}
+
+
+class _Prepared(NamedTuple):
+    """Rows as the inner loops read them: dense, or CSR with unsigned indices; and their norms."""
+
+    X: Any
+    norms: np.ndarray
+
+    @property
+    def n_rows(self) -> int:
+        return len(self.norms)
+
+
+class RowsOnCPU:
+    """A kernel on the rows of one rank.
+
+    ``first`` is the number of the first row among those of all ranks. Kernel values are computed in float32 where that
+    is exact enough, and in float64 where asked for; their sums are in float64 always.
+    """
+
+    def __init__(self, kernel: Kernel, X: Any, first: int = 0, ledger: Ledger | None = None) -> None:
+        self.kernel, self.X = kernel, _joined(X) if isinstance(X, list) else X
+        self._numbers = np.arange(first, first + self.X.shape[0])
+        self.ledger = ledger if ledger is not None else Ledger()
+        self._kept: dict[Any, _Prepared] = {}
+        self._centre: np.ndarray | None = None
+        self._is_sparse = kernel.name in _KINDS and _density(self.X) < _SPARSE_BELOW
+        self.dtype: Any = self._working_precision()
+
+    @property
+    def n_rows(self) -> int:
+        return int(self.X.shape[0])
+
+    def points(self, rows: np.ndarray) -> Points:
+        """The given rows of this rank."""
+        return Points(self.X[rows], self._numbers[rows])
+
+    def only(self, rows: np.ndarray) -> RowsOnCPU:
+        """The same kernel on some of the rows."""
+        part = copy.copy(self)
+        part.X, part._numbers, part._kept = self.X[rows], self._numbers[rows], {}
+        return part
+
+    def times(self, points: Points, coef: np.ndarray, *, exact: bool = False) -> np.ndarray:
+        """``sum_j coef_j k(x_i, z_j)`` for every row of this rank; ``exact`` computes the kernel in float64 too.
+
+        Several columns of coefficients give as many columns of sums.
+        """
+        self.ledger.kernel_evaluations += self.n_rows * len(points)
+        out = np.zeros((self.n_rows, *coef.shape[1:]))
+        coef = np.ascontiguousarray(coef, dtype=np.float64)
+        dtype = np.float64 if exact else self.dtype
+        if self.kernel.name in _KINDS and coef.ndim == 1:
+            self._add_times(self._local(dtype), points, coef, dtype, out)
+            return out
+        for rows, columns, values in self._tiles(self._local(dtype), points, dtype):
+            out[rows] += values @ coef[columns].astype(values.dtype, copy=False)
+        return out
+
+    def rows(self, points: Points, out: np.ndarray | None = None) -> np.ndarray:
+        """Kernel values of points (down) with all rows of this rank (across)."""
+        self.ledger.kernel_evaluations += self.n_rows * len(points)
+        out = np.empty((len(points), self.n_rows), self.dtype) if out is None else out
+        for rows, columns, values in self._tiles(self._local(self.dtype), points, self.dtype):
+            out[columns, rows] = values.T
+        return out
+
+    def block(self, first: Points, second: Points, out: np.ndarray | None = None) -> np.ndarray:
+        """Kernel values of two sets of points."""
+        self.ledger.kernel_evaluations += len(first) * len(second)
+        out = np.empty((len(first), len(second)), self.dtype) if out is None else out
+        for rows, columns, values in self._tiles(self._prepare(first.X, self.dtype), second, self.dtype):
+            out[rows, columns] = values
+        return out
+
+    def diagonal_of(self, points: Points) -> np.ndarray:
+        """``k(z, z)`` of every point, in float64."""
+        kernel, X = self.kernel, points.X
+        if kernel.is_shift_invariant:
+            return np.ones(len(points))
+        if kernel.name == "precomputed":
+            return np.asarray(X[np.arange(len(points)), points.numbers], dtype=np.float64).ravel()
+        if kernel.function is not None:
+            pairs = (points[k : k + 1] for k in range(len(points)))
+            return np.array([float(kernel.function(one.X, one.X)[0, 0]) for one in pairs])
+        norms = _squared_norms(X)
+        if kernel.name == "cosine":
+            return (norms > 0).astype(np.float64)
+        if kernel.name == "linear":
+            return norms
+        inside = float(kernel.gamma) * norms + kernel.coef0
+        return inside**kernel.degree if kernel.name == "poly" else np.tanh(inside)
+
+    @staticmethod
+    def solve_block(
+        K: np.ndarray, pull: np.ndarray, beta: np.ndarray, low: np.ndarray, high: np.ndarray, tol: float, is_tied: bool
+    ) -> tuple[np.ndarray, np.ndarray, int]:
+        """Solve the dual of a working set: new ``beta``, new ``pull``, and the number of steps.
+
+        ``pull`` is minus the gradient; ``is_tied`` keeps the sum of ``beta``. ``K`` is of the width of
+        :func:`padded`, of which only the first columns are looked at.
+        """
+        n, width = len(beta), K.shape[1]
+        pull, beta, low, high = (np.pad(each, (0, width - n)) for each in (pull, beta, low, high))
+        diagonal = np.pad(np.diagonal(K[:, :n]), (0, width - n), constant_values=1.0).astype(np.float32)
+        solve = working_set.pairs if is_tied else working_set.singles
+        steps = solve(K, diagonal, pull, beta, low, high, tol, _STEPS_PER_ROW * n + 10_000)
+        return beta[:n], pull[:n], int(steps)
+
+    # -- how -------------------------------------------------------------------------------------------------------
+
+    def _working_precision(self) -> Any:
+        """float32, unless the exponents of the kernel would suffer; dense rows are centred first if that helps."""
+        kernel = self.kernel
+        if kernel.name not in _KINDS:
+            return np.float64 if kernel.function is not None else self.X.dtype
+        if kernel.name != "rbf" or self.n_rows == 0:
+            return np.float32
+        largest = float(kernel.gamma) * _PRODUCT_ERROR * _squared_norms(self.X).max()
+        if largest > _TOLERABLE_EXPONENT_ERROR and not self._is_sparse and not sp.issparse(self.X):
+            self._centre = self.X.mean(axis=0, dtype=np.float64)
+            spread = max(
+                float(_squared_norms(self.X[begin:end] - self._centre).max())
+                for begin, end in _pieces(self.n_rows, self._tile_rows(self.X.shape[1]))
+            )
+            largest = float(kernel.gamma) * _PRODUCT_ERROR * spread
+        return np.float32 if largest <= _TOLERABLE_EXPONENT_ERROR else np.float64
+
+    def _local(self, dtype: Any) -> _Prepared:
+        """The rows of this rank, prepared once for each precision; float64 is used rarely, and not kept."""
+        if dtype in self._kept:
+            return self._kept[dtype]
+        prepared = self._prepare(self.X, dtype)
+        if dtype == self.dtype or self._shares_memory(prepared):
+            self._kept[dtype] = prepared
+        return prepared
+
+    def _shares_memory(self, prepared: _Prepared) -> bool:
+        return not sp.issparse(prepared.X) and prepared.X is self.X
+
+    def _prepare(self, X: Any, dtype: Any) -> _Prepared:
+        if self.kernel.name not in _KINDS:
+            return _Prepared(X, np.empty(X.shape[0]))
+        if self._is_sparse:
+            X = sp.csr_matrix(X)
+            X = X if X.dtype == dtype else X.astype(dtype)
+        else:
+            X = X.toarray() if sp.issparse(X) else X
+            X = X if self._centre is None else X - self._centre
+            X = np.ascontiguousarray(X, dtype=dtype)
+        norms = _squared_norms(X)
+        if self.kernel.name == "cosine":
+            lengths = np.sqrt(np.where(norms > 0, norms, 1.0))
+            X = sp.diags_array(1 / lengths, dtype=dtype) @ X if self._is_sparse else X / lengths[:, None].astype(dtype)
+            X = sp.csr_matrix(X) if self._is_sparse else X
+        return _Prepared(X, norms.astype(dtype))
+
+    def _parameters(self, dtype: Any) -> tuple[Any, Any, int]:
+        """Scale, shift and degree for the compiled loops, which take exponents to base two."""
+        kernel = self.kernel
+        gamma = 1.0 if isinstance(kernel.gamma, str) else float(kernel.gamma)
+        scale, shift = {
+            "rbf": (-gamma * _LOG2E, 0.0),
+            "laplacian": (-gamma * _LOG2E, 0.0),
+            "sigmoid": (2 * gamma * _LOG2E, 2 * kernel.coef0 * _LOG2E),
+        }.get(kernel.name, (gamma, kernel.coef0))
+        return dtype(scale), dtype(shift), kernel.degree
+
+    @staticmethod
+    def _tile_rows(width: int) -> int:
+        return max(16, _TILE_BYTES // (4 * max(width, 1)))
+
+    def _columns(self, points: Points, dtype: Any) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
+        """A few points at a time as columns of a dense array, with their norms."""
+        d = points.X.shape[1]
+        few = 256
+        if self._is_sparse:  # full vector registers
+            few = min(256, max(32, _COLUMNS_BYTES // (d * np.dtype(dtype).itemsize) // 32 * 32))
+        for begin, end in _pieces(len(points), few):
+            prepared = self._prepare(points.X[begin:end], dtype)
+            Z = prepared.X.toarray() if sp.issparse(prepared.X) else prepared.X
+            norms = np.abs(Z).sum(axis=1) if self.kernel.name == "laplacian" else prepared.norms
+            yield slice(begin, end), np.ascontiguousarray(Z.T) if self._is_sparse else Z.T, norms
+
+    def _add_times(self, local: _Prepared, points: Points, coef: np.ndarray, dtype: Any, out: np.ndarray) -> None:
+        kind, parameters = _KINDS[self.kernel.name], self._parameters(dtype)
+        for columns, ZT, norms in self._columns(points, dtype):
+            if self._is_sparse:
+                row = np.empty(ZT.shape[1], dtype)
+                arrays = (*_arrays(local.X), local.norms)
+                compiled.times_csr(kind, *arrays, ZT, norms, *parameters, coef[columns], row, out)
+                continue
+            for rows, tile in self._products(local, ZT, dtype):
+                compiled.finish_tile_times(kind, tile, local.norms[rows], norms, *parameters, coef[columns], out[rows])
+
+    def _products(self, local: _Prepared, ZT: np.ndarray, dtype: Any) -> Iterator[tuple[slice, np.ndarray]]:
+        """Products of dense rows with points (1-norm distances, for the Laplacian kernel), a tile at a time."""
+        space = np.empty((self._tile_rows(ZT.shape[1]), ZT.shape[1]), dtype)
+        for begin, end in _pieces(local.n_rows, len(space)):
+            tile = space[: end - begin]
+            if self.kernel.name == "laplacian":
+                compiled.distances_dense(local.X[begin:end], np.ascontiguousarray(ZT), tile)
+            else:
+                np.dot(local.X[begin:end], ZT, out=tile)
+            yield slice(begin, end), tile
+
+    def _tiles(self, local: _Prepared, points: Points, dtype: Any) -> Iterator[tuple[slice, slice, np.ndarray]]:
+        """Kernel values of rows with points, a tile at a time, which is overwritten by the next."""
+        if self.kernel.name not in _KINDS:
+            yield from self._plain_tiles(local.X, points)
+            return
+        kind, parameters = _KINDS[self.kernel.name], self._parameters(dtype)
+        for columns, ZT, norms in self._columns(points, dtype):
+            if not self._is_sparse:
+                for rows, tile in self._products(local, ZT, dtype):
+                    compiled.finish_tile(kind, tile, local.norms[rows], norms, *parameters)
+                    yield rows, columns, tile
+                continue
+            data, indices, indptr = _arrays(local.X)
+            space = np.empty((self._tile_rows(ZT.shape[1]), ZT.shape[1]), dtype)
+            for begin, end in _pieces(local.n_rows, len(space)):
+                tile = space[: end - begin]
+                arrays = (data, indices, indptr[begin : end + 1], local.norms[begin:end])
+                compiled.values_csr(kind, *arrays, ZT, norms, *parameters, tile)
+                yield slice(begin, end), columns, tile
+
+    def _plain_tiles(self, X: Any, points: Points) -> Iterator[tuple[slice, slice, np.ndarray]]:
+        """Values that are given, or that the user's function gives."""
+        everything = slice(0, len(points))
+        for begin, end in _pieces(X.shape[0], self._tile_rows(len(points))):
+            few = X[begin:end]
+            if self.kernel.function is None:
+                values = few[:, points.numbers]
+                values = values.toarray() if sp.issparse(values) else values
+            else:
+                values = np.asarray(self.kernel.function(few, points.X), dtype=np.float64)
+                if values.shape != (end - begin, len(points)):
+                    raise ValueError(
+                        f"The kernel function returned values of shape {values.shape} for {end - begin} and "
+                        f"{len(points)} rows; it must return one of shape {(end - begin, len(points))}."
+                    )
+            yield slice(begin, end), everything, values
+
+
+def padded(n: int) -> int:
+    """The width of the kernel block of a working set of ``n`` rows."""
+    return -(-n // working_set.LANES) * working_set.LANES
+
+
+def _pieces(n: int, size: int) -> Iterator[tuple[int, int]]:
+    for begin in range(0, n, size):
+        yield begin, min(begin + size, n)
+
+
+def _density(X: Any) -> float:
+    size = X.shape[0] * X.shape[1]
+    if size == 0:
+        return 1.0
+    return float(X.nnz / size) if sp.issparse(X) else float(np.count_nonzero(X) / size)
+
+
+def _squared_norms(X: Any) -> np.ndarray:
+    """``||x||^2`` of every row, in float64 and from the values as they are stored."""
+    if sp.issparse(X):
+        squares = X.data.astype(np.float64) ** 2
+        sums = np.concatenate([[0.0], np.cumsum(squares)])
+        return sums[X.indptr[1:]] - sums[X.indptr[:-1]]
+    return np.einsum("ij,ij->i", X, X, dtype=np.float64) if X.dtype == np.float64 else _squared_norms_in_pieces(X)
+
+
+def _squared_norms_in_pieces(X: np.ndarray) -> np.ndarray:
+    out = np.empty(len(X))
+    for begin, end in _pieces(len(X), 4096):
+        few = X[begin:end].astype(np.float64)
+        out[begin:end] = np.einsum("ij,ij->i", few, few)
+    return out
+
+
+def _arrays(X: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """CSR arrays with indices read as unsigned."""
+    kind = np.uint32 if X.indices.itemsize == 4 else np.uint64
+    return X.data, X.indices.view(kind), X.indptr.view(np.uint32 if X.indptr.itemsize == 4 else np.uint64)
+
+
+def _joined(blocks: list[Any]) -> Any:
+    if len(blocks) == 1:
+        return blocks[0]
+    return sp.vstack(blocks, format="csr") if sp.issparse(blocks[0]) else np.concatenate(blocks)

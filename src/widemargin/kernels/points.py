@@ -1,0 +1,53 @@
+"""Rows that travel: support vectors, working sets, sampled rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+
+@dataclass(frozen=True)
+class Points:
+    """Some rows of the data, as stored, and their numbers among all rows of all ranks.
+
+    With a precomputed kernel the numbers alone say what is meant.
+    """
+
+    X: Any  # dense or CSR, in the type of the data
+    numbers: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, chosen: Any) -> Points:
+        return Points(self.X[chosen], self.numbers[chosen])
+
+    def dense(self, begin: int, end: int, dtype: Any) -> np.ndarray:
+        """A few of the rows as a dense array."""
+        few = self.X[begin:end]
+        few = few.toarray() if sp.issparse(few) else few
+        return np.asarray(few, dtype=dtype)
+
+    def pack(self) -> list[np.ndarray]:
+        """The same as arrays of one dimension, which can be sent."""
+        if not sp.issparse(self.X):
+            return [self.numbers, np.ascontiguousarray(self.X).ravel()]
+        return [self.numbers, np.diff(self.X.indptr), self.X.indices, self.X.data]
+
+    def unpack(self, arrays: list[np.ndarray]) -> Points:
+        """The points that arrays of :meth:`pack`, put one after the other, stand for; of the same kind as these."""
+        numbers, *parts = arrays
+        shape = (len(numbers), self.X.shape[1])
+        if not sp.issparse(self.X):
+            return Points(parts[0].reshape(shape), numbers)
+        lengths, indices, data = parts
+        return Points(sp.csr_matrix((data, indices, np.concatenate([[0], np.cumsum(lengths)])), shape=shape), numbers)
+
+    @classmethod
+    def joined(cls, pieces: list[Points]) -> Points:
+        blocks = [piece.X for piece in pieces]
+        X = sp.vstack(blocks, format="csr") if sp.issparse(blocks[0]) else np.concatenate(blocks)
+        return cls(X, np.concatenate([piece.numbers for piece in pieces]))

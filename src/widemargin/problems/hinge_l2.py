@@ -1,0 +1,182 @@
+"""The C-SVM: hinge loss with a squared norm, and an intercept that is not regularised.
+
+With rows phi_i, labels y_i in {-1, +1} and multiplicities m_i,
+
+    minimise    0.5 ||w||^2 + C sum_i m_i max(0, 1 - y_i (w.phi_i + b))
+
+and its dual
+
+    maximise    sum_i alpha_i - 0.5 || sum_i alpha_i y_i phi_i ||^2
+    subject to  0 <= alpha_i <= C m_i,   and sum_i alpha_i y_i = 0 if there is an intercept,
+
+so that every w and b give an upper bound of the optimum, every feasible alpha a lower one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from widemargin.compiled._jit import compiled
+from widemargin.compiled.dense import FAST
+
+Total = Callable[[np.ndarray], np.ndarray]
+
+
+class PrimalPoint(NamedTuple):
+    """The best multiple of a direction with its best intercept, and the objective there."""
+
+    value: float
+    scale: float
+    intercept: float
+
+
+def _here(values: np.ndarray) -> np.ndarray:
+    return values
+
+
+@dataclass(frozen=True)
+class HingeL2:
+    """Regularised hinge loss; ``C`` multiplies the loss, weights are multiplicities."""
+
+    C: float
+    fit_intercept: bool = True
+
+    def check(self, total_positive: float, total_negative: float) -> None:
+        """Refuse what has no answer, given the weight of each class."""
+        if not 0 < self.C < math.inf:
+            raise ValueError(f"C={self.C:g} does not weigh the loss: it must be positive and finite, in (0, inf).")
+        for total, name in ((total_positive, "positive"), (total_negative, "negative")):
+            if not total > 0:
+                raise ValueError(f"The {name} class has weight {total:g}: both classes need a weight over 0.")
+
+    def caps(self, weight: np.ndarray) -> np.ndarray:
+        """The largest alpha of each row."""
+        return self.C * weight
+
+    def primal_value(self, loss: float, squared_norm: float) -> float:
+        """The primal objective, from ``sum_i m_i max(0, 1 - y_i (w.phi_i + b))`` and ``||w||^2``."""
+        return 0.5 * squared_norm + self.C * loss
+
+    def dual_value(self, alpha_sum: float, squared_norm: float) -> float:
+        """The dual objective of a feasible alpha, from its sum and ``||sum_i alpha_i y_i phi_i||^2``."""
+        return alpha_sum - 0.5 * squared_norm
+
+    def balance_factors(self, sum_positive: float, sum_negative: float) -> tuple[float, float]:
+        """What to multiply the alphas of each class by for ``sum_i alpha_i y_i = 0``; at most 1, so that caps hold."""
+        if not self.fit_intercept or sum_positive == sum_negative:
+            return 1.0, 1.0
+        lighter = min(sum_positive, sum_negative)
+        return (lighter / sum_positive, 1.0) if sum_positive > sum_negative else (1.0, lighter / sum_negative)
+
+    def best_factor(self, alpha_sum: float, squared_norm: float, largest: float = 1.0) -> float:
+        """The t in [0, largest] for which t * alpha has the highest dual objective."""
+        return largest if largest * squared_norm <= alpha_sum else alpha_sum / squared_norm
+
+    def primal_point(
+        self,
+        scores: np.ndarray,
+        y: np.ndarray,
+        weight: np.ndarray,
+        squared_norm: float,
+        total: Total = _here,
+        *,
+        near: float = 0.0,
+        fixed_scale: bool = False,
+        precision: float = 1e-11,
+    ) -> PrimalPoint:
+        """The best multiple of w, not negative, and the best intercept for it.
+
+        ``scores`` are ``w.phi_i`` of the rows at hand in float64, ``squared_norm`` is ``||w||^2``, ``total`` sums a
+        small array over all who hold rows, ``near`` is where the search for the intercept begins. With ``fixed_scale``
+        only the intercept is searched for. The value is that of the very point returned, above the least one by about
+        ``precision`` of it.
+        """
+        best_intercept, reach = near, 0.1
+
+        def at(scale: float, intercept: float) -> tuple[float, float, float]:
+            loss, by_scale, by_intercept = total(hinge_sums(scores, y, weight, scale, intercept))
+            value = self.primal_value(float(loss), scale * scale * squared_norm)
+            return value, self.C * float(by_scale) + scale * squared_norm, self.C * float(by_intercept)
+
+        def at_scale(scale: float) -> _Line:
+            nonlocal best_intercept, reach
+            if not self.fit_intercept:
+                value, slope, _ = at(scale, 0.0)
+                return _Line(scale, value, slope, 0.0)
+
+            def at_intercept(intercept: float) -> _Line:
+                value, by_scale, by_intercept = at(scale, intercept)
+                return _Line(intercept, value, by_intercept, by_scale)
+
+            low, high = _lowest(at_intercept, best_intercept, reach, -math.inf, precision)
+            best = min(low, high, key=lambda line: line.value)
+            # The next scale lies closer, and so will its intercept.
+            best_intercept, reach = best.at, max(abs(best.at - best_intercept) / 2, 1e-9 * abs(best.at), 1e-12)
+            # Both ends belong to the same kink: the mean of their gradients that is level in b is one of the minimum.
+            share = high.slope / (high.slope - low.slope) if high.slope > low.slope else 0.5
+            return _Line(scale, best.value, share * low.other + (1 - share) * high.other, best.at)
+
+        ends = (at_scale(1.0),) if fixed_scale else _lowest(at_scale, 1.0, 0.1, 0.0, precision)
+        best = min(ends, key=lambda line: line.value)
+        return PrimalPoint(best.value, best.at, best.other)
+
+
+class _Line(NamedTuple):
+    """A tangent of a convex function, with another number that belongs to the place it touches."""
+
+    at: float
+    value: float
+    slope: float
+    other: float
+
+
+def _lowest(
+    tangent: Callable[[float], _Line], start: float, step: float, floor: float, precision: float
+) -> tuple[_Line, _Line]:
+    """Two tangents left and right of the minimum of a convex function over ``[floor, inf)``.
+
+    They meet within ``precision`` below the better of the two, which proves it. Where they meet is the next place to
+    look, exact for a kink; that takes turns with the root of the line through both slopes, exact for a parabola.
+    """
+    low = high = tangent(start)
+    while low.slope > 0 and low.at > floor:
+        high, low, step = low, tangent(max(floor, low.at - step)), 4 * step
+    while high.slope < 0:
+        low, high, step = high, tangent(high.at + step), 4 * step
+    for turn in range(200):
+        rise, width = high.slope - low.slope, high.at - low.at
+        if low.slope >= 0 or high.slope <= 0 or width <= 0:
+            break
+        meet = (low.value - high.value + high.slope * width) / rise  # from low.at
+        best = min(low.value, high.value)
+        if best - (low.value + low.slope * meet) <= precision * abs(best):
+            break
+        ahead = (meet, -low.slope / rise * width, width / 2)[turn % 3]
+        place = low.at + min(max(ahead, 0.0), width)
+        if not low.at < place < high.at:
+            place = low.at + width / 2
+            if not low.at < place < high.at:
+                break
+        line = tangent(place)
+        low, high = (line, high) if line.slope < 0 else (low, line)
+    if low.slope >= 0:
+        return low, low
+    return (high, high) if high.slope <= 0 else (low, high)
+
+
+@compiled(fastmath=FAST)
+def hinge_sums(scores: np.ndarray, y: np.ndarray, weight: np.ndarray, scale: float, intercept: float) -> np.ndarray:
+    """``sum_i m_i max(0, 1 - y_i (scale * score_i + intercept))`` and its slopes by scale and intercept."""
+    loss = by_scale = by_intercept = 0.0
+    for i in range(scores.shape[0]):
+        slack = 1.0 - y[i] * (scale * scores[i] + intercept)
+        push = weight[i] * y[i] if slack > 0.0 else 0.0
+        loss += weight[i] * max(slack, 0.0)
+        by_scale -= push * scores[i]
+        by_intercept -= push
+    return np.array([loss, by_scale, by_intercept])

@@ -1,0 +1,298 @@
+"""The slack-constrained SVM: the widest margin that a given amount of slack can buy.
+
+With y_i the labels, phi_i the rows in the kernel's space, m_i their multiplicities, M = sum_i m_i, and
+c_i = y_i <w, phi_i> the responses (the paper's c; its n is M, every m_i is 1),
+
+    maximise over ||w|| <= 1    f(w) = max min_i (c_i + y_i b + xi_i)
+                                       over xi >= 0, sum_i m_i xi_i <= M nu, and b where there is an intercept.
+
+f(w) is the level (gamma) of water poured over the responses, f(w) = min_p p.c + M nu max_i p_i / m_i over p in the
+simplex, with sum_i p_i y_i = 0 where there is an intercept. Let P(m) be the sum of the responses of lowest mass m: of
+all rows (basins = 1), or of each class, added (basins = 2, one per class); a(m) = P'(m), the response at the water's
+edge, added over the basins. The water covers the mass m of each basin where the level of all basins together,
+
+    L(m) = (M nu + P(m)) / m           given the slack per row nu,
+    L(m) = basins ||w||^2 / (C P(m))   given C, for w scaled as the best s w,
+
+lies at the edge, a(m-) <= L(m) <= a(m+); then gamma = L / basins, and p* is proportional to the mass covered. The
+second line: s = 1 / gamma minimises 0.5 s^2 ||w||^2 + C sum_i m_i max(0, 1 - s c_i - y_i s b), whose derivative by s is
+s ||w||^2 - C P(m), and by b the difference of the masses covered. L of the second line can meet the edge inside the
+mass of one row, which is then covered in part. With cover = basins m, M nu = gamma cover - P and gamma P = ||w||^2 / C:
+the map between the slack and C.
+
+For every p as above: f(w) <= max_w f <= ||sum_i p_i y_i phi_i|| + M nu max_i p_i / m_i.
+
+[1] Cotter, Shalev-Shwartz, Srebro: The Kernelized Stochastic Batch Perceptron, ICML 2012. Sections 3.2 and 3.6; the
+    algorithms printed in its Appendix B are not used.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+_SAMPLE = 2048  # rows that tell how far to sort
+_BALANCED = 1e-12  # of the mass: what rounding may leave between the classes
+
+
+class Water(NamedTuple):
+    """The water over one vector of responses: the value of w, and the direction in which w should go."""
+
+    level: float  # gamma; +inf where C was given and the best scale along w is 0: all is covered then
+    bias: float  # b in the units of the responses, the middle of its best interval; 0 without an intercept
+    cover: float  # mass covered, over both classes
+    share: np.ndarray  # p*, one per row, with sum 1 (with an intercept 1/2 for each class); equal rows share alike
+
+
+class ImpliedC(NamedTuple):
+    """The C of a slack: ``value`` at a given cover, ``low`` with the rows at the edge all in, ``high`` with none."""
+
+    low: float
+    value: float
+    high: float
+
+
+class _Profile(NamedTuple):
+    """The lowest responses of one basin: sorted values, and the mass and the sum up to and with each of them."""
+
+    value: np.ndarray
+    mass: np.ndarray
+    total: np.ndarray
+    is_whole: bool
+
+    def beyond(self) -> np.ndarray:
+        """The next higher value after each: infinite after the last of all rows, unknown (nan) after the last here."""
+        return np.append(self.value[1:], np.inf if self.is_whole else np.nan)
+
+
+@dataclass(frozen=True)
+class SlackConstrained:
+    """Margin under a bound on the slack: ``slack`` per row (the paper's nu), or the ``C`` that implies one."""
+
+    slack: float | None = None
+    C: float | None = None
+    fit_intercept: bool = True
+
+    def __post_init__(self) -> None:
+        if (self.slack is None) == (self.C is None):
+            raise ValueError(f"slack={self.slack} and C={self.C}: give exactly one of them and leave the other None.")
+
+    def check(self, positive_weight: float, negative_weight: float) -> None:
+        """Refuse parameters out of range, and classes of these weights between which nothing can be learnt."""
+        if self.slack is not None and not 0 <= self.slack < math.inf:
+            raise ValueError(f"slack={self.slack:g} is no amount of slack per row: it must lie in [0, inf).")
+        if self.C is not None and not 0 < self.C < math.inf:
+            raise ValueError(f"C={self.C:g} is no price of slack: it must lie in (0, inf).")
+        if not (positive_weight >= 0 and negative_weight >= 0 and positive_weight + negative_weight > 0):
+            raise ValueError(
+                f"The classes weigh {positive_weight:g} and {negative_weight:g}: no rows; one must be over 0."
+            )
+        if self.fit_intercept and not (positive_weight > 0 and negative_weight > 0):
+            raise ValueError(
+                f"The classes weigh {positive_weight:g} and {negative_weight:g}: with one class only, the intercept "
+                "and with it the margin have no bound. Both must be over 0, or use fit_intercept=False."
+            )
+
+    def water(
+        self, c: np.ndarray, y: np.ndarray, weight: np.ndarray, squared_norm: float, guess: Water | None = None
+    ) -> Water:
+        """The water over the responses ``c = y <w, phi>`` (without b), all arrays with one entry per row.
+
+        ``squared_norm`` is ||w||^2, used with C only. ``guess``, the water of a step before over the same rows, says
+        how many responses to sort; it changes the time and nothing else. Where C is given and P <= 0 over all (early,
+        or at w = 0), the best model along w is 0: the level is +inf, the bias 0, and p* covers all that can be covered
+        in balance, which is the direction of steepest descent at 0. With ``slack`` the level may be negative.
+        """
+        present = weight > 0
+        basins = [present & (y > 0), present & (y <= 0)] if self.fit_intercept else [present]
+        if not all(basin.any() for basin in basins):
+            self.check(float(weight @ (y > 0)), float(weight @ (y <= 0)))
+        stride = max(1, len(c) // _SAMPLE)
+        samples = [np.sort(c[::stride][basin[::stride]]) for basin in basins]
+        # The sampled rows that were under water, half as many again, and a few for luck.
+        rank = [
+            1.5 * np.count_nonzero(guess.share[::stride][basin[::stride]]) + 4
+            if guess is not None and stride > 1
+            else math.inf
+            for basin in basins
+        ]
+        volume = float(weight.sum()) * self.slack if self.slack is not None else 0.0
+        while True:
+            profiles = [
+                _lowest(c, weight, basin, sample[int(up_to)] if up_to < len(sample) else np.inf)
+                for basin, sample, up_to in zip(basins, samples, rank, strict=True)
+            ]
+            found = self._edge(profiles, volume, squared_norm)
+            if found is not None:
+                break
+            if all(profile.is_whole for profile in profiles):
+                raise ValueError(f"No water level: responses and squared_norm={squared_norm:g} must be finite numbers.")
+            rank = [2 * up_to for up_to in rank]
+        joint_level, mass = found
+        share = np.zeros(len(c))
+        for basin, profile in zip(basins, profiles, strict=True):
+            _spread(share, c, weight, basin, profile, mass, len(basins))
+        bias = _bias(profiles, joint_level, mass) if self.fit_intercept else 0.0
+        return Water(joint_level / len(basins), bias, len(basins) * mass, share)
+
+    def _edge(self, profiles: list[_Profile], volume: float, squared_norm: float) -> tuple[float, float] | None:
+        """L and m, or nothing where the profiles end before the water does."""
+        mass, low, high, total = _joint(profiles)
+        if self.C is None:
+            level = (volume + total) / mass
+        else:
+            target = len(profiles) * squared_norm / self.C  # L P
+            level = np.full(len(total), np.inf)
+            with np.errstate(over="ignore"):
+                np.divide(target, total, out=level, where=total > 0)
+        at_edge = (level <= high) & (low < high)
+        first = int(np.argmax(at_edge))
+        if not at_edge[first]:
+            return None
+        if level[first] >= low[first] or self.C is None:
+            return float(max(level[first], low[first])), float(mass[first])
+        # The edge runs through the rows of this response: cover as much of them as brings P to L P / L.
+        before = int(np.searchsorted(low, low[first])) - 1
+        below, total_below = (mass[before], total[before]) if before >= 0 else (0.0, 0.0)
+        part = below + (target / low[first] - total_below) / low[first]
+        return float(low[first]), float(np.clip(part, max(below, np.finfo(float).tiny), mass[first]))
+
+    def implied_slack(self, water: Water, c: np.ndarray, y: np.ndarray, weight: np.ndarray) -> float:
+        """The slack per row under this level: sum_i m_i max(0, gamma - c_i - y_i b) / M."""
+        if water.level == np.inf:
+            return np.inf
+        return float(weight @ np.maximum(0.0, water.level - c - y * water.bias) / weight.sum())
+
+    def implied_C(
+        self,
+        water: Water,
+        c: np.ndarray,
+        y: np.ndarray,
+        weight: np.ndarray,
+        squared_norm: float,
+        cover: float | None = None,
+        edge: float = 1e-12,
+    ) -> ImpliedC:
+        """The C for which 1 / gamma is the best scale along w: ||w||^2 / (gamma P), P = gamma cover - M nu.
+
+        ``cover`` is that of the water unless given: near the optimum 1 / max_i (p_i / m_i) of a mean p is the better
+        one. Responses within ``edge`` (relative to the largest) of the level count as being at it: all of them under
+        water is ``low``, none is ``high``. Infinite where no C is large enough: P <= 0 (within ``edge`` of the slack),
+        or no positive finite level.
+        """
+        height = c + y * water.bias - water.level
+        near = edge * float(np.abs(c).max())
+        basins = [y > 0, y <= 0] if self.fit_intercept else [np.ones(len(c), dtype=bool)]
+        least = len(basins) * max(float(weight @ (basin & (height < -near))) for basin in basins)
+        most = len(basins) * min(float(weight @ (basin & (height <= near))) for basin in basins)
+        volume = float(weight.sum()) * self.implied_slack(water, c, y, weight)
+
+        def at(covered: float) -> float:
+            total = water.level * covered - volume if 0 < water.level < math.inf else 0.0
+            return squared_norm / (water.level * total) if total > edge * volume else math.inf
+
+        return ImpliedC(at(most), at(water.cover if cover is None else cover), at(least))
+
+    def feasible(self, mass: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """Any masses >= 0 rescaled into p's simplex; with an intercept each class by itself, to the sum 1/2."""
+        if not self.fit_intercept:
+            return mass / mass.sum()
+        return mass / np.where(y > 0, 2 * mass @ (y > 0), 2 * mass @ (y <= 0))
+
+    def upper_bound(
+        self, mass: np.ndarray, squared_norm: float, y: np.ndarray, weight: np.ndarray, slack: float | None = None
+    ) -> float:
+        """No w has a level over this: ||v|| + M nu max_i p_i / m_i, v = sum_i p_i y_i phi_i, for p in the simplex.
+
+        ``mass`` is p up to one factor and ``squared_norm`` is ||sum_i mass_i y_i phi_i||^2. With C give the ``slack``,
+        as from `implied_slack`. Whatever w, b and xi are, the least of c_i + y_i b + xi_i is at most its mean under p,
+
+            <w, v> + b sum_i p_i y_i + sum_i (p_i / m_i) m_i xi_i <= ||v|| + b sum_i p_i y_i + M nu max_i p_i / m_i,
+
+        and b, which may be anything, drops out where sum_i p_i y_i = 0, and only there: see `feasible`.
+        """
+        slack = self.slack if slack is None else slack
+        if slack is None:
+            raise ValueError(f"C={self.C:g} alone bounds no slack: give slack, as from implied_slack, in [0, inf).")
+        all_mass = float(mass.sum())
+        tilt = float(mass @ np.where(y > 0, 1.0, -1.0)) / all_mass
+        if self.fit_intercept and not abs(tilt) <= _BALANCED:
+            raise ValueError(
+                f"The masses of the classes differ by {tilt:g} of the whole, and then the intercept has no bound: "
+                "the difference must be 0. Rescale them with feasible(mass, y) before the norm is taken."
+            )
+        if np.any(mass[weight <= 0] > 0):
+            return math.inf  # a row that is absent can be lifted for nothing
+        steepest = float(np.max(mass[weight > 0] / weight[weight > 0])) / all_mass
+        return math.sqrt(max(squared_norm, 0.0)) / all_mass + float(weight.sum()) * slack * steepest
+
+
+def _lowest(c: np.ndarray, weight: np.ndarray, basin: np.ndarray, threshold: float) -> _Profile:
+    """The profile of a basin up to a response. A longer one begins with the same bits: the guess leaves no trace."""
+    rows = np.flatnonzero(basin & (c <= threshold)) if threshold < np.inf else np.flatnonzero(basin)
+    value, mass = c[rows], weight[rows]
+    if len(rows) and mass.min() < mass.max():
+        order = np.argsort(value, kind="stable")
+        value, mass = value[order], mass[order]
+    else:
+        value.sort()
+    return _Profile(value, np.cumsum(mass), np.cumsum(mass * value), threshold == np.inf)
+
+
+def _joint(profiles: list[_Profile]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Where the profile of all basins together bends: m, a(m-), a(m+) and P(m)."""
+    if len(profiles) == 1:
+        only = profiles[0]
+        return only.mass, only.value, only.beyond(), only.total
+    one, two = profiles
+    n = min(len(one.mass), len(two.mass))
+    if np.array_equal(one.mass[:n], two.mass[:n]):
+        return (
+            one.mass[:n],
+            one.value[:n] + two.value[:n],
+            one.beyond()[:n] + two.beyond()[:n],
+            one.total[:n] + two.total[:n],
+        )
+    both = np.sort(np.concatenate([one.mass, two.mass]), kind="stable")
+    mass = both[: np.searchsorted(both, min(one.mass[-1], two.mass[-1]), side="right")]
+    (low, high, total), more = (_read(profile, mass) for profile in profiles)
+    return mass, low + more[0], high + more[1], total + more[2]
+
+
+def _read(profile: _Profile, mass: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """a(m-), a(m+) and P(m) of one basin, at masses which it holds."""
+    inside = np.searchsorted(profile.mass, mass)
+    low = profile.value[inside]
+    after = np.append(profile.value, np.inf if profile.is_whole else np.nan)
+    high = after[np.searchsorted(profile.mass, mass, side="right")]
+    return low, high, profile.total[inside] - low * (profile.mass[inside] - mass)
+
+
+def _spread(
+    share: np.ndarray,
+    c: np.ndarray,
+    weight: np.ndarray,
+    basin: np.ndarray,
+    profile: _Profile,
+    mass: float,
+    n_basins: int,
+) -> None:
+    """Write p* of one basin: in proportion to the weight; rows at the edge share what the rows below them leave."""
+    edge = profile.value[np.searchsorted(profile.mass, mass)]
+    start, stop = np.searchsorted(profile.value, edge), np.searchsorted(profile.value, edge, side="right")
+    below = profile.mass[start - 1] if start else 0.0
+    part = min(1.0, (mass - below) / (profile.mass[stop - 1] - below))
+    rows = np.flatnonzero(basin & (c <= edge))
+    share[rows] = weight[rows] * np.where(c[rows] < edge, 1.0, part) / (n_basins * mass)
+
+
+def _bias(profiles: list[_Profile], joint_level: float, mass: float) -> float:
+    """Half of what the level of the second basin is over that of the first, which is in the middle of its range."""
+    if joint_level == np.inf:
+        return 0.0
+    (low, high, _), (other_low, other_high, _) = (_read(profile, np.array([mass])) for profile in profiles)
+    first = (max(low[0], joint_level - other_high[0]) + min(high[0], joint_level - other_low[0])) / 2
+    return float(joint_level / 2 - first)
