@@ -133,3 +133,48 @@ def _scaled(run: Run, key: str, unit: float) -> tuple[np.ndarray, np.ndarray]:
 def _spread(costs: np.ndarray) -> Any:
     """Markers on all points of a short line, on every eighth of a long one."""
     return 1 if len(costs) <= 15 else max(1, len(costs) // 8)
+
+
+# -- ours beside its peers ---------------------------------------------------------------------------------------------
+
+
+def draw_exact(report: Report, found: Mapping[str, Any], name: str = "exact") -> None:
+    """Violation over seconds, one panel for each set; what peers needed in all as vertical lines."""
+    figure, panels = harness.axes(min(3, len(found)), -(-len(found) // 3), width=4.6, height=3.5)
+    for panel, (data, each) in zip(panels.flat, found.items(), strict=False):
+        for k, who in enumerate(("ours, 1", "ours, 2")):
+            curve = [(point[0], point[1]) for point in each[who]["curve"] if point[1]]
+            if curve:
+                panel.plot(
+                    *zip(*curve, strict=True), label=f"exact, {who[-1]} thread(s)", **harness.style(k, len(curve))
+                )
+            panel.axvline(each[who]["seconds"], color=harness.COLOURS[k], lw=1.0)
+        for k, (who, dashes) in enumerate((("intelex SVC, 1", "-."), ("intelex SVC, 2", ":"), ("SVC", "--")), start=2):
+            panel.axvline(each[who]["seconds"], color=harness.COLOURS[k], ls=dashes, label=f"{who}, total")
+        panel.axhline(1e-3, color="#888888", lw=0.8)
+        panel.set(xscale="log", yscale="log", title=f"{data}  (n = {each['ours, 1']['n']:,})")
+        panel.set(xlabel="seconds", ylabel="violation")
+    for panel in panels.flat[len(found) :]:
+        panel.set_visible(False)
+    figure.suptitle("Exact: violation over time; full lines are whole fits, confirmed in float64")
+    harness.legend_below(figure, panels, 5)
+    report.picture(figure, name)
+
+
+def draw_early(report: Report, found: Mapping[str, Any], name: str = "early") -> None:
+    """Test error over seconds of whole fits, a marker for each seed; the shaded band is LIBSVM's plus 0.1 points."""
+    figure, panels = harness.axes(len(found), width=4.6, height=3.8)
+    for panel, (data, each) in zip(panels.flat, found.items(), strict=True):
+        for k, (who, variant) in enumerate(each["variants"].items()):
+            look = {**harness.style(k), "markevery": 1, "linestyle": "none"}
+            fits = variant["fits"]
+            panel.plot([fit["seconds"] for fit in fits], [100 * fit["test_error"] for fit in fits], label=who, **look)
+        for k, who in enumerate(("intelex SVC", "SVC"), start=5):
+            look = {**harness.style(k), "markersize": 9, "linestyle": "none"}
+            panel.plot([each[who]["seconds"]], [100 * each[who]["test_error"]], label=who, **look)
+        best = 100 * each["SVC"]["test_error"]
+        panel.axhspan(best, best + 0.1, color="0.85", zorder=0)
+        panel.set(xscale="log", xlabel="seconds", ylabel="test error, %", title=data)
+    figure.suptitle("Early: test error of whole fits, each stopped by itself")
+    harness.legend_below(figure, panels, 7)
+    report.picture(figure, name)

@@ -23,17 +23,27 @@ class Ledger:
     """Counts of everything a fit pays for, of one rank or, summed, of all.
 
     ``rounds`` are collective exchanges, the same on every rank; ``messages``, ``scalars`` and ``bytes`` are what ranks
-    put on the wire; ``lost_peers`` counts ranks that were lost and whose rows others took over; ``seconds`` is
+    put on the wire; ``cache_hits`` and ``cache_misses`` are kernel rows found and not found among those that are kept;
+    ``lost_peers`` counts ranks that were lost and whose rows others took over; ``seconds`` is
     wall-clock time per phase, as rank 0 saw it.
     """
 
-    TRAFFIC: ClassVar[tuple[str, ...]] = ("messages", "scalars", "bytes", "kernel_evaluations")
+    TRAFFIC: ClassVar[tuple[str, ...]] = (
+        "messages",
+        "scalars",
+        "bytes",
+        "kernel_evaluations",
+        "cache_hits",
+        "cache_misses",
+    )
 
     rounds: int = 0
     messages: int = 0
     scalars: int = 0
     bytes: int = 0
     kernel_evaluations: int = 0
+    cache_hits: int = 0
+    cache_misses: int = 0
     lost_peers: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
 

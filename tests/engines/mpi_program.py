@@ -9,7 +9,7 @@ import sys
 import numpy as np
 from mpi4py import MPI
 
-from widemargin import HardMarginSVC, NuMarginSVC
+from widemargin import HardMarginSVC, KernelSVC, NuMarginSVC
 from widemargin.comm.mpi import Mpi
 from widemargin.data import make_nonseparable, make_separable
 from widemargin.solvers.newton import EntropicNewton
@@ -107,6 +107,48 @@ def search() -> None:
         )
     except ValueError as error:
         say(error=str(error))
+
+
+def kernels() -> None:
+    kernels_same_bits()
+    kernel_goes_on()
+
+
+def kernels_same_bits() -> None:
+    """And the objective of one rank."""
+    from sklearn.metrics.pairwise import rbf_kernel
+
+    X, y = make_nonseparable(601, 6, random_state=0)
+    K = rbf_kernel(X, gamma=0.3)
+    for kernel, rows in (("rbf", X), ("linear", X), ("precomputed", K), (narrow, X)):
+        settings = {"kernel": kernel, "gamma": 0.3, "tol": 1e-4, "random_state": 0}
+        ours = KernelSVC(cluster=WORLD, **settings).fit(*mine(rows, y))
+        threads = KernelSVC(cluster=WORLD.size, **settings).fit(rows, y)
+        alone = KernelSVC(**settings).fit(rows, y)
+        say(
+            case="same bits",
+            same=bool((ours.decision_function(rows) == threads.decision_function(rows)).all()),
+            scalars=ours.cost_.scalars == threads.cost_.scalars,
+            reason=ours.stop_reason_,
+            objective=bool(np.isclose(ours.certificate_.primal, alone.certificate_.primal, rtol=2e-4)),
+        )
+
+
+def narrow(A, B):
+    return np.exp(-0.3 * ((A[:, None] - B[None]) ** 2).sum(axis=2))
+
+
+def kernel_goes_on() -> None:
+    import warnings
+
+    warnings.simplefilter("ignore")
+    X, y = mine(*make_nonseparable(600, 6, random_state=0))
+    settings = {"cluster": WORLD, "random_state": 0, "checkpoint": os.path.join(sys.argv[2], str(WORLD.rank))}
+    KernelSVC(max_iter=5, tol=0.0, **settings).fit(X, y)
+    second = KernelSVC(tol=1e-5, **settings).fit(X, y)
+    say(
+        case="goes on", first=second.history_[0]["sweep"], reason=second.stop_reason_, primal=second.certificate_.primal
+    )
 
 
 if __name__ == "__main__":

@@ -13,10 +13,11 @@ import warnings
 import numpy as np
 import pytest
 from sklearn.base import clone
+from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.model_selection import GridSearchCV
-from sklearn.svm import LinearSVC
+from sklearn.svm import SVC, LinearSVC
 
-from widemargin import HardMarginSVC, NuMarginSVC, PeerLost
+from widemargin import HardMarginSVC, KernelSVC, NuMarginSVC, PeerLost
 from widemargin.data import make_nonseparable
 from widemargin.exceptions import InterruptedFitWarning, PeerLostWarning
 from widemargin.solvers.newton import EntropicNewton
@@ -298,7 +299,8 @@ def assert_done_by_survivors(model, address, messages):
     assert len(lost) == 1
     assert address in str(lost[0])
     assert model.cost_.lost_peers == 1
-    assert np.isfinite(model.coef_).all()
+    assert np.isfinite(model.intercept_).all()
+    assert np.isfinite(model.certificate_).all()
 
 
 @pytest.mark.parametrize("kind", ["collection", "array"])
@@ -398,3 +400,144 @@ def test_tls_clusters_work():
         model = NuMarginSVC(cluster=client).fit(X, y)
     assert model.stop_reason_ == "gap"
     assert abs(model.score(X, y) - LinearSVC().fit(X, y).score(X, y)) < 0.1
+
+
+# -- kernels ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def few(data):
+    X, y = data
+    return X[:500, :6], y[:500]
+
+
+def narrow(A, B):
+    return rbf_kernel(A, B, gamma=0.3)
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "linear", "precomputed"])
+def test_kernels_same_seed_and_ranks_give_the_bits_of_threads(client, few, kernel):
+    X, y = few
+    X = rbf_kernel(X, gamma=0.3) if kernel == "precomputed" else X
+    on_dask, on_threads = (
+        KernelSVC(kernel=kernel, random_state=3, cluster=cluster).fit(X, y) for cluster in (client, N_WORKERS)
+    )
+    np.testing.assert_array_equal(on_dask.decision_function(X), on_threads.decision_function(X))
+    np.testing.assert_array_equal(on_dask.intercept_, on_threads.intercept_)
+    assert on_dask.certificate_ == on_threads.certificate_
+    assert on_dask.cost_.scalars == on_threads.cost_.scalars
+    assert on_dask.cost_.kernel_evaluations == on_threads.cost_.kernel_evaluations
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "linear", narrow], ids=["rbf", "linear", "callable"])
+def test_kernels_on_collections_certify_the_objective_of_one_machine(client, few, kernel):
+    X, y = few
+    model = KernelSVC(kernel=kernel, gamma=0.3, tol=1e-5, cluster=client).fit(*as_collections(X, y, n_chunks=5))
+    plain = KernelSVC(kernel=kernel, gamma=0.3, tol=1e-5).fit(X, y)
+    assert model.stop_reason_ == "gap"
+    assert model.certificate_.primal == pytest.approx(plain.certificate_.primal, rel=2e-5)
+    np.testing.assert_allclose(model.decision_function(X), plain.decision_function(X), atol=0.05)
+
+
+def scattered(client, *arrays, n_chunks=6):
+    """Collections whose chunks lie on workers in turn, so that no worker holds a run of rows."""
+    import dask
+
+    addresses = sorted(client.scheduler_info()["workers"])
+    size = -(-len(arrays[0]) // n_chunks)
+    chunks = [slice(k * size, min((k + 1) * size, len(arrays[0]))) for k in range(n_chunks)]
+    out = []
+    for array in arrays:
+        parts = [
+            dask.delayed(client.scatter(array[chunk], workers=[addresses[k % len(addresses)]], hash=False))
+            for k, chunk in enumerate(chunks)
+        ]
+        shapes = [(array[chunk].shape, array.dtype) for chunk in chunks]
+        out.append(da.concatenate([da.from_delayed(part, *shape) for part, shape in zip(parts, shapes, strict=True)]))
+    return out
+
+
+def test_support_vectors_are_numbered_as_the_rows_of_a_collection(client, few):
+    X, y = few
+    model = KernelSVC(gamma=0.3, cluster=client).fit(*scattered(client, X, y))
+    np.testing.assert_array_equal(model.support_vectors_, X[model.support_])
+
+
+def test_given_kernel_values_in_a_collection_are_read_by_the_right_columns(client, few):
+    X, y = few
+    K = rbf_kernel(X, gamma=0.3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = KernelSVC(kernel="precomputed", cluster=client, max_iter=30).fit(*scattered(client, K, y))
+    plain = KernelSVC(gamma=0.3).fit(X, y)
+    assert model.certificate_.primal == pytest.approx(plain.certificate_.primal, rel=2e-3)
+
+
+def test_given_kernel_values_that_are_not_square_are_refused_in_a_collection_too(client, few):
+    X, y = few
+    with pytest.raises(ValueError, match=r"precomputed.*square"):
+        KernelSVC(kernel="precomputed", cluster=client).fit(*as_collections(X, y))
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "linear"])
+def test_scores_of_kernels_are_lazy_and_equal(client, few, kernel):
+    X, y = few
+    dX, _ = as_collections(X, y)
+    for labels in (y, np.digitize(X[:, 0], [-0.2, 0.2])):
+        model = KernelSVC(kernel=kernel, cluster=client).fit(X, labels)
+        scores = model.decision_function(dX)
+        assert isinstance(scores, da.Array)
+        np.testing.assert_allclose(scores.compute(), model.decision_function(X), atol=1e-9)
+        np.testing.assert_array_equal(model.predict(dX).compute(), model.predict(X))
+
+
+@pytest.mark.parametrize("kernel", ["rbf", narrow], ids=["rbf", "callable"])
+def test_the_model_of_a_kernel_reaches_the_driver_s_callbacks(client, few, kernel):
+    class Recorder:
+        def __init__(self):
+            self.accuracy = []
+
+        def setup(self, estimator, context):
+            pass
+
+        def teardown(self, estimator, context):
+            pass
+
+        def on_fit_task_begin(self, estimator, context):
+            pass
+
+        def on_fit_task_end(self, estimator, context, *, fitted_estimator=None):
+            if context.task_name == "sweep":
+                self.accuracy.append(fitted_estimator.score(X, y))
+
+    X, y = few
+    recorder = Recorder()
+    model = KernelSVC(kernel=kernel, cluster=client, tol=1e-5).set_callbacks(recorder).fit(X, y)
+    assert len(recorder.accuracy) == len(model.history_)
+    assert recorder.accuracy[-1] == pytest.approx(model.score(X, y), abs=0.02)
+
+
+def slow(A, B):
+    """Takes its time, so that there is some to lose a worker in."""
+    time.sleep(0.05)
+    return rbf_kernel(A, B, gamma=0.3)
+
+
+def test_a_killed_worker_costs_a_kernel_its_rows_to_be_recomputed(doomed, few):
+    X, y = few
+    model = KernelSVC(kernel=slow, cluster=doomed, tol=1e-4)
+    address, fitted, messages, _ = harm_during(doomed, lambda: model.fit(X, y), signal.SIGKILL)
+    assert fitted is model, fitted
+    assert_done_by_survivors(model, address, messages)
+    theirs = SVC(gamma=0.3).fit(X, y)
+    assert model.score(X, y) == pytest.approx(theirs.score(X, y), abs=0.01)
+
+
+def test_a_kernel_goes_on_from_its_checkpoint_on_workers(client, few, tmp_path):
+    X, y = few
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        KernelSVC(cluster=client, checkpoint=tmp_path, tol=0.0, max_iter=5).fit(X, y)
+    model = KernelSVC(cluster=client, checkpoint=tmp_path, tol=1e-5).fit(X, y)
+    assert model.history_[0]["sweep"] > 5
+    assert model.certificate_.primal == pytest.approx(KernelSVC(tol=1e-5).fit(X, y).certificate_.primal, rel=2e-5)

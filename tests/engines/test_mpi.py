@@ -94,3 +94,24 @@ def test_a_search_under_mpi_is_refused_in_plain_words():
     said = facts("search")
     assert len(said) == N_RANKS
     assert all("GridSearchCV" in each["error"] and "MPI" in each["error"] for each in said)
+
+
+@pytest.fixture(scope="module")
+def of_kernels(tmp_path_factory):
+    """What one job says of two things."""
+    said = facts("kernels", str(tmp_path_factory.mktemp("kernels")))
+    return {case: [each for each in said if each["case"] == case] for case in ("same bits", "goes on")}
+
+
+def test_kernels_same_seed_and_ranks_give_the_bits_of_threads(of_kernels):
+    said = of_kernels["same bits"]
+    assert len(said) == 4 * N_RANKS
+    assert all(each["same"] and each["scalars"] and each["reason"] == "gap" for each in said), said
+    assert all(each["objective"] for each in said), said
+
+
+def test_a_kernel_goes_on_from_rank_0s_checkpoint(of_kernels):
+    said = of_kernels["goes on"]
+    assert len(said) == N_RANKS
+    assert all(each["first"] > 5 and each["reason"] == "gap" for each in said), said
+    assert len({each["primal"] for each in said}) == 1

@@ -377,7 +377,19 @@ def test_sorted_labels_of_three_classes_leave_ranks_without_rows_of_a_pair(Estim
 def test_history_turns_into_a_frame(Estimator, cluster):
     model = Estimator(cluster=cluster).fit(*separable(0))
     frame = pd.DataFrame(model.history_)
-    expected = ["sweep", "seconds", "primal", "dual", "rounds", "messages", "scalars", "bytes", "kernel_evaluations"]
+    expected = [
+        "sweep",
+        "seconds",
+        "primal",
+        "dual",
+        "rounds",
+        "messages",
+        "scalars",
+        "bytes",
+        "kernel_evaluations",
+        "cache_hits",
+        "cache_misses",
+    ]
     assert list(frame.columns) == expected
     assert len(frame) == model.n_iter_
     assert frame["sweep"].tolist() == list(range(1, model.n_iter_ + 1))

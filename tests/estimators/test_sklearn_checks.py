@@ -1,10 +1,22 @@
-"""scikit-learn's whole battery, with no expected failure."""
+"""scikit-learn's whole battery; what may fail is named in the contract, with the reason, and tested in another way."""
 
 from __future__ import annotations
 
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from widemargin import HardMarginSVC, NuMarginSVC
+from widemargin import HardMarginSVC, KernelSVC, NuMarginSVC
+
+# Weighted and repeated rows take different paths to the same optimum, and end anywhere within tol of it; the same at a
+# tight tol: test_kernel.py::test_a_weight_is_a_number_of_copies_at_a_tight_tolerance.
+ANOTHER_PATH = {
+    f"check_sample_weight_equivalence_on_{kind}_data": "stops at tol on another path than repeated rows"
+    for kind in ("dense", "sparse")
+}
+
+
+def expected_failures(estimator):
+    is_exact = isinstance(estimator, KernelSVC) and estimator.kernel != "linear"
+    return ANOTHER_PATH if is_exact else {}
 
 
 @parametrize_with_checks(
@@ -14,7 +26,12 @@ from widemargin import HardMarginSVC, NuMarginSVC
         NuMarginSVC(cluster=2),
         HardMarginSVC(),
         HardMarginSVC(cluster=2),
-    ]
+        KernelSVC(),
+        KernelSVC(cluster=2),
+        KernelSVC(kernel="linear"),
+        KernelSVC(kernel="linear", cluster=2),
+    ],
+    expected_failed_checks=expected_failures,
 )
 def test_scikit_learn_check(estimator, check):
     check(estimator)

@@ -98,19 +98,32 @@ def finish(kind, row, norm, point_norms, scale, shift, degree):
 
 @compiled(fastmath=FAST)
 def _products(data, indices, begin, end, ZT, row):
-    """Inner products of a sparse row with all points; four entries at a time, to write the row less often."""
+    """Inner products of a sparse row with all points; many entries at a time, to read and write the row less often.
+
+    ``ZT`` is indexed by two numbers: a view of one of its lines would cost more than the line.
+    """
+    m, at, end = row.shape[0], np.intp(begin), np.intp(end)
     row[:] = 0
-    m, at = row.shape[0], begin
-    while at + 3 < end:
+    while at + 7 < end:
         x0, x1, x2, x3 = data[at], data[at + 1], data[at + 2], data[at + 3]
-        z0, z1, z2, z3 = ZT[indices[at]], ZT[indices[at + 1]], ZT[indices[at + 2]], ZT[indices[at + 3]]
+        x4, x5, x6, x7 = data[at + 4], data[at + 5], data[at + 6], data[at + 7]
+        i0, i1, i2, i3 = indices[at], indices[at + 1], indices[at + 2], indices[at + 3]
+        i4, i5, i6, i7 = indices[at + 4], indices[at + 5], indices[at + 6], indices[at + 7]
         for k in range(m):
-            row[k] += x0 * z0[k] + x1 * z1[k] + x2 * z2[k] + x3 * z3[k]
+            row[k] += (x0 * ZT[i0, k] + x1 * ZT[i1, k] + x2 * ZT[i2, k] + x3 * ZT[i3, k]) + (
+                x4 * ZT[i4, k] + x5 * ZT[i5, k] + x6 * ZT[i6, k] + x7 * ZT[i7, k]
+            )
+        at += 8
+    if at + 3 < end:
+        x0, x1, x2, x3 = data[at], data[at + 1], data[at + 2], data[at + 3]
+        i0, i1, i2, i3 = indices[at], indices[at + 1], indices[at + 2], indices[at + 3]
+        for k in range(m):
+            row[k] += x0 * ZT[i0, k] + x1 * ZT[i1, k] + x2 * ZT[i2, k] + x3 * ZT[i3, k]
         at += 4
     while at < end:
-        x0, z0 = data[at], ZT[indices[at]]
+        x0, i0 = data[at], indices[at]
         for k in range(m):
-            row[k] += x0 * z0[k]
+            row[k] += x0 * ZT[i0, k]
         at += 1
 
 
@@ -118,38 +131,44 @@ def _products(data, indices, begin, end, ZT, row):
 def _distances(data, indices, begin, end, ZT, point_norms, row):
     """1-norm distances of a sparse row to all points, whose own 1-norms are ``point_norms``."""
     row[:] = point_norms
-    for at in range(begin, end):
-        x, z = data[at], ZT[indices[at]]
+    for at in range(np.intp(begin), np.intp(end)):
+        x, i = data[at], indices[at]
         for k in range(row.shape[0]):
-            row[k] += abs(x - z[k]) - abs(z[k])
+            row[k] += abs(x - ZT[i, k]) - abs(ZT[i, k])
 
 
 @compiled(fastmath=FAST)
-def _fill_csr(kind, data, indices, begin, end, norm, ZT, point_norms, scale, shift, degree, row):
+def _meet(kind, data, indices, begin, end, ZT, point_norms, row):
+    """What the kernel is a function of, for a sparse row and all points."""
     if kind == LAPLACIAN:
         _distances(data, indices, begin, end, ZT, point_norms, row)
     else:
         _products(data, indices, begin, end, ZT, row)
-    finish(kind, row, norm, point_norms, scale, shift, degree)
 
 
 @compiled(fastmath=FAST)
 def values_csr(kind, data, indices, indptr, norms, ZT, point_norms, scale, shift, degree, out):
     """Kernel values of sparse rows with points, into ``out`` of shape (n, m)."""
     for i in range(out.shape[0]):
-        _fill_csr(
-            kind, data, indices, indptr[i], indptr[i + 1], norms[i], ZT, point_norms, scale, shift, degree, out[i]
-        )
+        _meet(kind, data, indices, indptr[i], indptr[i + 1], ZT, point_norms, out[i])
+        finish(kind, out[i], norms[i], point_norms, scale, shift, degree)
 
 
 @compiled(fastmath=FAST)
-def times_csr(kind, data, indices, indptr, norms, ZT, point_norms, scale, shift, degree, coef, row, out):
-    """Add kernel values times coefficients to ``out``, in float64; no value is stored but in the one ``row``."""
+def times_csr(kind, data, indices, indptr, norms, ZT, point_norms, scale, shift, degree, coef, row, fine, out):
+    """Add kernel values times coefficients to ``out``, in float64; no value is stored but in one row.
+
+    The products of ``row`` may be in float32 where they are exact in it, and ``fine`` in float64; else both are one.
+    """
+    is_finer = fine.itemsize > row.itemsize
     for i in range(out.shape[0]):
-        _fill_csr(kind, data, indices, indptr[i], indptr[i + 1], norms[i], ZT, point_norms, scale, shift, degree, row)
+        _meet(kind, data, indices, indptr[i], indptr[i + 1], ZT, point_norms, row)
+        if is_finer:
+            fine[:] = row
+        finish(kind, fine, norms[i], point_norms, scale, shift, degree)
         total = 0.0
-        for k in range(row.shape[0]):
-            total += np.float64(row[k]) * coef[k]
+        for k in range(fine.shape[0]):
+            total += np.float64(fine[k]) * coef[k]
         out[i] += total
 
 

@@ -1,7 +1,7 @@
 """The dual of a kernel SVM on a working set whose kernel values are at hand.
 
-minimise 1/2 beta' K beta - pull' beta over low <= beta <= high, where ``pull`` is minus the gradient at the start and is
-kept true; with the sum of ``beta`` kept (:func:`pairs`) or free (:func:`singles`). Vectors are changed in place.
+minimise 1/2 beta' K beta - pull' beta over low <= beta <= high, where ``pull`` is minus the gradient at the start and
+is kept true; with the sum of ``beta`` kept (:func:`pairs`) or free (:func:`singles`). Vectors are changed in place.
 
 The best row is searched in ``LANES`` lanes at once, each with its own champion, since compilers turn that into vector
 instructions and not a search for one maximum. Vectors are therefore padded to full lanes with rows that cannot move.

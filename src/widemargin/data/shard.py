@@ -31,13 +31,14 @@ class Shard:
     kernel: Any = None  # a kernel on these rows, shared by all problems on them
 
     @cached_property
-    def _blocks(self) -> list[Any]:
+    def blocks(self) -> list[Any]:
+        """The pieces that the rows came in."""
         return self.X if isinstance(self.X, list) else [self.X]
 
     @cached_property
     def _edges(self) -> np.ndarray:
         """Where each block begins, and where the last one ends."""
-        return np.concatenate([[0], np.cumsum([block.shape[0] for block in self._blocks])]).astype(np.intp)
+        return np.concatenate([[0], np.cumsum([block.shape[0] for block in self.blocks])]).astype(np.intp)
 
     @property
     def n_rows(self) -> int:
@@ -45,20 +46,20 @@ class Shard:
 
     @property
     def n_features(self) -> int:
-        return int(self._blocks[0].shape[1])
+        return int(self.blocks[0].shape[1])
 
     @property
     def is_sparse(self) -> bool:
-        return sp.issparse(self._blocks[0])
+        return sp.issparse(self.blocks[0])
 
     @property
     def dtype(self) -> np.dtype:
-        return np.result_type(*(block.dtype for block in self._blocks))
+        return np.result_type(*(block.dtype for block in self.blocks))
 
-    def _within_blocks(self, rows: np.ndarray) -> Iterator[tuple[Any, np.ndarray, slice]]:
-        """Blocks with ascending ``rows``: their numbers within the block, and where these stand among ``rows``."""
+    def by_block(self, rows: np.ndarray) -> Iterator[tuple[Any, np.ndarray, slice]]:
+        """Blocks that hold some of the ascending ``rows``: their numbers there, and where they stand among ``rows``."""
         cuts = np.searchsorted(rows, self._edges)
-        for k, block in enumerate(self._blocks):
+        for k, block in enumerate(self.blocks):
             if cuts[k] < cuts[k + 1]:
                 inside = slice(cuts[k], cuts[k + 1])
                 yield block, rows[inside] - self._edges[k], inside
@@ -66,14 +67,14 @@ class Shard:
     def scores(self, w: np.ndarray) -> np.ndarray:
         """``X w`` in float64."""
         out = np.empty(self.n_rows)
-        for k, block in enumerate(self._blocks):
+        for k, block in enumerate(self.blocks):
             _pass("scores", block, w, out[self._edges[k] : self._edges[k + 1]])
         return out
 
     def combine(self, mass: np.ndarray) -> np.ndarray:
         """``X' mass``, summed in float64."""
         total, part = np.zeros((2, self.n_features))
-        for k, block in enumerate(self._blocks):
+        for k, block in enumerate(self.blocks):
             _pass("combine", block, mass[self._edges[k] : self._edges[k + 1]], part)
             total += part
         return total
@@ -81,7 +82,7 @@ class Shard:
     def combine_rows(self, rows: np.ndarray, mass: np.ndarray) -> np.ndarray:
         """``sum_i mass_i x_i`` over ascending ``rows``; reads no others."""
         total, part = np.zeros((2, self.n_features))
-        for block, inside, where in self._within_blocks(rows):
+        for block, inside, where in self.by_block(rows):
             _pass("combine_rows", block, inside, mass[where], part)
             total += part
         return total
@@ -89,7 +90,7 @@ class Shard:
     def curvature(self, rows: np.ndarray, mass: np.ndarray, v: np.ndarray) -> np.ndarray:
         """``sum_i mass_i x_i (x_i . v)`` over ascending ``rows``."""
         total, part = np.zeros((2, self.n_features))
-        for block, inside, where in self._within_blocks(rows):
+        for block, inside, where in self.by_block(rows):
             _pass("curvature", block, inside, mass[where], v, part)
             total += part
         return total
@@ -99,7 +100,7 @@ class Shard:
         d = self.n_features
         total, part = np.zeros((2, d, d))
         step = max(1, _BLOCK_BYTES // (8 * d))
-        for block, inside, where in self._within_blocks(rows):
+        for block, inside, where in self.by_block(rows):
             if sp.issparse(block):
                 _pass("second_moment", block, inside, mass[where], part)
                 total += part
@@ -114,21 +115,21 @@ class Shard:
     def squared_norms(self) -> np.ndarray:
         """``||x_i||^2`` of every row."""
         out = np.empty(self.n_rows)
-        for k, block in enumerate(self._blocks):
+        for k, block in enumerate(self.blocks):
             _pass("squared_norms", block, out[self._edges[k] : self._edges[k + 1]])
         return out
 
     def dense_rows(self, rows: np.ndarray) -> np.ndarray:
         """The given ascending rows as a dense float64 array."""
         out = np.empty((len(rows), self.n_features))
-        for block, inside, where in self._within_blocks(rows):
+        for block, inside, where in self.by_block(rows):
             taken = block[inside]
             out[where] = taken.toarray() if sp.issparse(taken) else taken
         return out
 
     def take(self, rows: np.ndarray) -> Shard:
         """A copy of the given ascending rows."""
-        pieces = [block[inside] for block, inside, _ in self._within_blocks(rows)] or [self._blocks[0][:0]]
+        pieces = [block[inside] for block, inside, _ in self.by_block(rows)] or [self.blocks[0][:0]]
         X = pieces[0] if len(pieces) == 1 else pieces
         return Shard(X, self.y[rows], self.weight[rows])
 

@@ -102,8 +102,8 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     def _scores(self, X: Any) -> np.ndarray:
         """Scores of validated rows."""
 
-    def _warm_state(self) -> np.ndarray | None:
-        """What the last fit left to start from, for each part."""
+    def _warm_state(self, rows: Rows) -> np.ndarray | None:
+        """What the last fit left to start from, for each part, if that is wanted."""
         return None
 
     @with_callbacks
@@ -130,9 +130,9 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         if is_mpi(self.cluster):
             self._refuse_search()
         rows = Rows(X, y, sample_weight) if is_remote else self._validate(X, y, sample_weight)
-        task = self._plan(are_rows_checked=not (is_remote or is_dask(self.cluster)))
+        task = self._plan(rows, are_rows_checked=not (is_remote or is_dask(self.cluster)))
         outcome = self._launch(launch, task, rows, X, y, sample_weight)
-        self._unpack(outcome)
+        self._unpack(outcome, rows)
         if is_remote:
             # A Dask dataframe names its columns as the empty frame does that it carries.
             _check_feature_names(self, getattr(X, "_meta", X), reset=True)
@@ -156,7 +156,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
                 )
             context = context.parent
 
-    def _plan(self, *, are_rows_checked: bool) -> Task:
+    def _plan(self, rows: Rows, *, are_rows_checked: bool) -> Task:
         return Task(
             name=type(self).__name__,
             problem=self._problem(),
@@ -168,7 +168,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             one_vs_rest=self._one_vs_rest,
             class_weight=getattr(self, "class_weight", None),
             counts_weight=self._counts_weight,
-            warm=self._warm_state() if self.warm_start else None,
+            warm=self._warm_state(rows),
             watch_model=bool(getattr(self, "_skl_callbacks", [])),
             are_rows_checked=are_rows_checked,
             keeps_state=self.checkpoint is not None,
@@ -231,8 +231,11 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
         return watch
 
-    def _unpack(self, outcome: Outcome) -> None:
+    def _unpack(self, outcome: Outcome, rows: Rows) -> None:
         results = outcome.results
+        for name in [name for name in vars(self) if name.endswith("_") and not name.startswith("_")]:
+            if name not in ("n_features_in_", "feature_names_in_"):
+                delattr(self, name)  # nothing of an earlier fit is left
         for name, value in self._model_attributes(outcome.classes, [result.model for result in results]).items():
             setattr(self, name, value)
         worst = max(results, key=lambda result: (result.stop_reason != "gap", result.certificate.relative))

@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.utils.extmath import safe_sparse_dot
 
 from widemargin.estimators._base import MarginClassifier
+from widemargin.estimators._task import Rows
 from widemargin.exceptions import OverlapWarning
 from widemargin.solvers._protocol import Separator
 
@@ -27,10 +28,10 @@ class LinearByPairs(MarginClassifier):
     def _silent(self, model: Separator) -> Separator:
         return model._replace(coef=np.zeros_like(model.coef), intercept=0.0)
 
-    def _warm_state(self) -> np.ndarray | None:
+    def _warm_state(self, rows: Rows) -> np.ndarray | None:
         """Directions of the last fit, as long as the distance between the hulls."""
         coef = getattr(self, "coef_", None)
-        if coef is None or not coef.any(axis=1).all():
+        if not self.warm_start or coef is None or not coef.any(axis=1).all():
             return None
         return 2 * coef / (coef**2).sum(axis=1, keepdims=True)
 

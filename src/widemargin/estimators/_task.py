@@ -74,7 +74,7 @@ class Task:
     def run_on_rank(self, rows: Rows, comm: Communicator, watch: PartWatch | None) -> Outcome:
         """The whole fit, as one rank lives it."""
         with comm.ledger.phase("encode"):
-            shard, classes, totals, seed = self._join(rows, comm)
+            shard, multiplicity, numbers, classes, totals, seed = self._join(rows, comm)
         encode = comm.ledger
         parts = self.parts_of(len(classes))
         for positive, negative in parts:  # what is infeasible is found before anything is solved
@@ -82,7 +82,7 @@ class Task:
             self.problem.check(totals[positive], rest)
         width = shard.n_features
         if self.kernel is not None:
-            shard, width = self._bound(shard, comm)
+            shard, width = self._bound(shard, multiplicity, numbers, comm)
         fresh = self._fresh_state(shard, classes, width, comm) if self.keeps_state else None
         warm, sweeps = self._start(fresh, (len(parts), width), comm)
         results = []
@@ -118,15 +118,20 @@ class Task:
             return [(positive, None) for positive in range(n_classes)]
         return list(combinations(range(n_classes), 2))
 
-    def _bound(self, shard: Shard, comm: Communicator) -> tuple[Shard, int]:
+    def _bound(
+        self, shard: Shard, multiplicity: np.ndarray, numbers: np.ndarray, comm: Communicator
+    ) -> tuple[Shard, int]:
         """The shard with the kernel on its rows, and the number of rows of all ranks."""
         assert self.kernel is not None
-        counts = np.zeros(comm.size)
-        counts[comm.rank] = shard.n_rows
-        ends = np.cumsum(comm.allreduce(counts)).astype(int)
-        kernel = self.kernel.resolved(shard, comm.allreduce)
-        rows = RowsOnCPU(kernel, shard.X, int(ends[comm.rank]) - shard.n_rows, comm.ledger)
-        return replace(shard, kernel=rows), int(ends[-1])
+        n_rows = int(comm.allreduce(np.array([float(numbers.max(initial=-1))]), "max")[0]) + 1
+        if self.kernel.name == "precomputed" and shard.n_features < n_rows:
+            raise ValueError(
+                f"kernel='precomputed' needs the kernel values of all pairs of rows: there are {n_rows} rows and "
+                f"{shard.n_features} columns, and X must be square."
+            )
+        kernel = self.kernel.resolved(shard, comm.allreduce, multiplicity)
+        rows = RowsOnCPU(kernel, shard.X, numbers, comm.ledger, comm.allreduce)
+        return replace(shard, kernel=rows), n_rows
 
     def _fresh_state(self, shard: Shard, classes: np.ndarray, width: int, comm: Communicator) -> FitState:
         """The state of a fit that has not begun, with marks of the data."""
@@ -134,7 +139,7 @@ class Task:
         marks = comm.allreduce(np.concatenate([weights, shard.combine(shard.weight)]))
         n_parts = len(self.parts_of(len(classes)))
         name = f"{self.name} {self.problem!r} {classes.tolist()!r}"
-        name += "" if self.kernel is None else f" {shard.kernel.kernel!r}"
+        name += "" if self.kernel is None else f" {shard.kernel.kernel}"
         return FitState(name, marks, np.zeros((n_parts, width)), np.zeros(n_parts, np.int64))
 
     def _start(
@@ -196,8 +201,14 @@ class Task:
         progress = Progress(report["sweep"], certificate, report["seconds"], report["counts"], direction, model)
         return report["part"], np.array(report["labels"], dtype=report["dtype"]), fresh, progress
 
-    def _join(self, rows: Rows, comm: Communicator) -> tuple[Shard, np.ndarray, np.ndarray, int]:
-        """Check this rank's rows and agree with the others on classes and their weights; fails on all ranks or none."""
+    def _join(
+        self, rows: Rows, comm: Communicator
+    ) -> tuple[Shard, np.ndarray, np.ndarray, np.ndarray, np.ndarray, int]:
+        """Check this rank's rows and agree with the others on classes and their weights; fails on all ranks or none.
+
+        The shard has the rows of some weight, times that of their class; then their weights alone, their numbers among
+        the rows of all ranks, the classes, the weight of each, and the seed.
+        """
         note: dict[str, Any] = {}
         try:
             if self.resume_error is not None:
@@ -215,16 +226,21 @@ class Task:
                 f"{self.name} needs at least 2 classes with rows of positive weight, and got {len(classes)} class(es): "
                 f"{classes.tolist()}."
             )
+        counts = np.zeros(comm.size)
+        counts[comm.rank] = shard.n_rows
+        first = int(comm.allreduce(counts)[: comm.rank].sum())
         present = np.flatnonzero(weight)
         if len(present) < shard.n_rows:
             shard = shard.take(present)
         codes = np.searchsorted(classes, shard.y)
         weight = shard.weight if self.counts_weight else np.ones(len(present))
+        multiplicity = weight
         totals = comm.allreduce(np.bincount(codes, weight, len(classes)))
         if self.class_weight is not None:
             factors = weights_of_classes(self.class_weight, classes, totals)
             weight, totals = weight * factors[codes], totals * factors
-        return Shard(shard.X, codes.astype(np.float64), weight), classes, totals, seed
+        shard = Shard(shard.X, codes.astype(np.float64), weight)
+        return shard, multiplicity, first + present, classes, totals, seed
 
 
 def encode_model(model: Separator | KernelModel) -> dict[str, Any]:

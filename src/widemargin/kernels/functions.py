@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from widemargin.data.shard import Shard
 
@@ -26,7 +27,7 @@ class Kernel:
     """
 
     name: str = "rbf"
-    gamma: float | Literal["scale", "auto"] = "scale"
+    gamma: float | str = "scale"  # a number, or "scale" or "auto" until the rows are known
     degree: int = 3
     coef0: float = 0.0
     function: Callable[[Any, Any], np.ndarray] | None = None
@@ -44,18 +45,42 @@ class Kernel:
     def needs_gamma(self) -> bool:
         return self.name in ("rbf", "poly", "sigmoid", "laplacian")
 
-    def resolved(self, shard: Shard, total: Callable[[np.ndarray], np.ndarray] = _alone) -> Kernel:
+    def resolved(
+        self, shard: Shard, total: Callable[[np.ndarray], np.ndarray] = _alone, weight: np.ndarray | None = None
+    ) -> Kernel:
         """The same kernel with a number for ``gamma``; ``total`` sums over ranks.
 
-        ``"scale"`` is 1 / (n_features * variance of all entries), with weights as multiplicities, ``"auto"`` is
-        1 / n_features.
+        ``"scale"`` is 1 / (n_features * variance of all entries), rows counted by ``weight``, else by that of the
+        shard; ``"auto"`` is 1 / n_features.
         """
         if not isinstance(self.gamma, str) or not self.needs_gamma:
             return self
         gamma = 1.0 / shard.n_features
         if self.gamma == "scale":
-            sums = shard.combine(shard.weight).sum(), shard.weight @ shard.squared_norms(), shard.weight.sum()
-            first, second, mass = total(np.array(sums)) / np.array([shard.n_features, shard.n_features, 1.0])
-            variance = second / mass - (first / mass) ** 2
+            weight = shard.weight if weight is None else weight
+            first, mass = total(np.array([shard.combine(weight).sum(), weight.sum() * shard.n_features]))
+            mean = first / mass if mass else 0.0
+            variance = total(np.array([weight @ _squared_deviations(shard, mean)]))[0] / mass if mass else 0.0
             gamma = gamma / variance if variance > 0 else 1.0
         return replace(self, gamma=float(gamma))
+
+    def __str__(self) -> str:
+        """Name and parameters, the same in every process."""
+        function = "" if self.function is None else getattr(self.function, "__qualname__", type(self.function).__name__)
+        return f"{self.name}{function}(gamma={self.gamma}, degree={self.degree}, coef0={self.coef0})"
+
+
+def _squared_deviations(shard: Shard, mean: float) -> np.ndarray:
+    """``sum_j (x_ij - mean)^2`` of every row; not by a difference of sums, which would lose what is small in them."""
+    out = []
+    for block in shard.blocks:
+        if sp.issparse(block):
+            from_zero = (block.data.astype(np.float64) - mean) ** 2 - mean**2
+            sums = np.bincount(np.repeat(np.arange(block.shape[0]), np.diff(block.indptr)), from_zero, block.shape[0])
+            out.append(sums + block.shape[1] * mean**2)
+        else:
+            few = max(1, (1 << 18) // max(block.shape[1], 1))
+            out += [
+                ((block[k : k + few].astype(np.float64) - mean) ** 2).sum(axis=1) for k in range(0, len(block), few)
+            ]
+    return np.concatenate(out) if out else np.empty(0)

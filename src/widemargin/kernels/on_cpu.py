@@ -8,27 +8,31 @@ values, stored), ``diagonal_of``, and ``solve_block`` (the small problem of a wo
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
+from widemargin.compiled import csr, working_set
 from widemargin.compiled import kernels as compiled
-from widemargin.compiled import working_set
 from widemargin.kernels.functions import Kernel
 from widemargin.kernels.points import Points
 from widemargin.ledger import Ledger
 
 # Below this density a product with sparse rows is faster than one with dense rows; measured.
 _SPARSE_BELOW = 0.4
+_LANES = 16
+_STRIP = 1024
 _TILE_BYTES = 1 << 19  # kernel values in the making stay in the second-level cache
-_COLUMNS_BYTES = 1 << 18  # and so do the points that sparse rows meet
+_COLUMNS_BYTES = 1 << 20  # and so do the points that sparse rows meet
 # A float32 product may be wrong by this much of the squared norms, in units of their rounding.
 _PRODUCT_ERROR = 4 * np.finfo(np.float32).eps
 _TOLERABLE_EXPONENT_ERROR = 1e-5  # which is a relative error of kernel values
 _STEPS_PER_ROW = 100  # at most, in the problem of a working set
+_FEW_ROWS = 4096
 _LOG2E = float(np.log2(np.e))
+_BOUNDED = ("rbf", "laplacian", "cosine")
 _KINDS = {
     "linear": compiled.LINEAR,
     "cosine": compiled.LINEAR,  # of rows of length one
@@ -37,6 +41,10 @@ _KINDS = {
     "sigmoid": compiled.SIGMOID,
     "laplacian": compiled.LAPLACIAN,
 }
+
+
+def _alone(values: np.ndarray, op: Any) -> np.ndarray:
+    return values
 
 
 class _Prepared(NamedTuple):
@@ -53,18 +61,26 @@ class _Prepared(NamedTuple):
 class RowsOnCPU:
     """A kernel on the rows of one rank.
 
-    ``first`` is the number of the first row among those of all ranks. Kernel values are computed in float32 where that
-    is exact enough, and in float64 where asked for; their sums are in float64 always.
+    ``first`` is the number of the first row among those of all ranks, or the numbers of all rows here. Kernel values
+    are computed in float32 where that is exact enough, and in float64 where asked for; their sums are in float64
+    always. ``reduce`` combines an array over ranks by "sum" or "max": they choose their precision together.
     """
 
-    def __init__(self, kernel: Kernel, X: Any, first: int = 0, ledger: Ledger | None = None) -> None:
+    def __init__(
+        self,
+        kernel: Kernel,
+        X: Any,
+        first: int | np.ndarray = 0,
+        ledger: Ledger | None = None,
+        reduce: Callable[[np.ndarray, Any], np.ndarray] = _alone,
+    ) -> None:
         self.kernel, self.X = kernel, _joined(X) if isinstance(X, list) else X
-        self._numbers = np.arange(first, first + self.X.shape[0])
+        self.numbers = first if isinstance(first, np.ndarray) else np.arange(first, first + self.X.shape[0])
         self.ledger = ledger if ledger is not None else Ledger()
         self._kept: dict[Any, _Prepared] = {}
         self._centre: np.ndarray | None = None
         self._is_sparse = kernel.name in _KINDS and _density(self.X) < _SPARSE_BELOW
-        self.dtype: Any = self._working_precision()
+        self.dtype: Any = self._working_precision(reduce)
 
     @property
     def n_rows(self) -> int:
@@ -72,12 +88,12 @@ class RowsOnCPU:
 
     def points(self, rows: np.ndarray) -> Points:
         """The given rows of this rank."""
-        return Points(self.X[rows], self._numbers[rows])
+        return Points(self.X[rows], self.numbers[rows])
 
     def only(self, rows: np.ndarray) -> RowsOnCPU:
         """The same kernel on some of the rows."""
         part = copy.copy(self)
-        part.X, part._numbers, part._kept = self.X[rows], self._numbers[rows], {}
+        part.X, part.numbers, part._kept = self.X[rows], self.numbers[rows], {}
         return part
 
     def times(self, points: Points, coef: np.ndarray, *, exact: bool = False) -> np.ndarray:
@@ -93,7 +109,7 @@ class RowsOnCPU:
             self._add_times(self._local(dtype), points, coef, dtype, out)
             return out
         for rows, columns, values in self._tiles(self._local(dtype), points, dtype):
-            out[rows] += values @ coef[columns].astype(values.dtype, copy=False)
+            out[rows] += values.astype(np.float64, copy=False) @ coef[columns]
         return out
 
     def rows(self, points: Points, out: np.ndarray | None = None) -> np.ndarray:
@@ -104,12 +120,18 @@ class RowsOnCPU:
             out[columns, rows] = values.T
         return out
 
-    def block(self, first: Points, second: Points, out: np.ndarray | None = None) -> np.ndarray:
-        """Kernel values of two sets of points."""
-        self.ledger.kernel_evaluations += len(first) * len(second)
-        out = np.empty((len(first), len(second)), self.dtype) if out is None else out
-        for rows, columns, values in self._tiles(self._prepare(first.X, self.dtype), second, self.dtype):
-            out[rows, columns] = values
+    def block(self, points: Points, out: np.ndarray | None = None) -> np.ndarray:
+        """Kernel values between all of some points; each pair is computed once, by strips below the diagonal."""
+        n = len(points)
+        out = np.empty((n, n), self.dtype) if out is None else out
+        for begin, end in _pieces(n, _STRIP):
+            below = self._prepare(points.X[begin:], self.dtype)
+            self.ledger.kernel_evaluations += (n - begin) * (end - begin)
+            for rows, columns, values in self._tiles(below, points[begin:end], self.dtype):
+                rows = slice(begin + rows.start, begin + rows.stop)
+                columns = slice(begin + columns.start, begin + columns.stop)
+                out[rows, columns] = values
+                out[columns, rows] = values.T
         return out
 
     def diagonal_of(self, points: Points) -> np.ndarray:
@@ -141,29 +163,47 @@ class RowsOnCPU:
         """
         n, width = len(beta), K.shape[1]
         pull, beta, low, high = (np.pad(each, (0, width - n)) for each in (pull, beta, low, high))
-        diagonal = np.pad(np.diagonal(K[:, :n]), (0, width - n), constant_values=1.0).astype(np.float32)
+        diagonal = np.pad(np.diagonal(K[:, :n]), (0, width - n), constant_values=1.0)
         solve = working_set.pairs if is_tied else working_set.singles
         steps = solve(K, diagonal, pull, beta, low, high, tol, _STEPS_PER_ROW * n + 10_000)
         return beta[:n], pull[:n], int(steps)
 
     # -- how -------------------------------------------------------------------------------------------------------
 
-    def _working_precision(self) -> Any:
-        """float32, unless the exponents of the kernel would suffer; dense rows are centred first if that helps."""
+    def _working_precision(self, reduce: Callable[[np.ndarray, Any], np.ndarray]) -> Any:
+        """float32 for kernels with values up to 1, unless the exponents would suffer; dense rows are centred for that.
+
+        Other kernels may differ by little where they are large, and few rows cost little: both stay in float64.
+        """
         kernel = self.kernel
-        if kernel.name not in _KINDS:
-            return np.float64 if kernel.function is not None else self.X.dtype
-        if kernel.name != "rbf" or self.n_rows == 0:
-            return np.float32
-        largest = float(kernel.gamma) * _PRODUCT_ERROR * _squared_norms(self.X).max()
-        if largest > _TOLERABLE_EXPONENT_ERROR and not self._is_sparse and not sp.issparse(self.X):
-            self._centre = self.X.mean(axis=0, dtype=np.float64)
-            spread = max(
-                float(_squared_norms(self.X[begin:end] - self._centre).max())
+        if kernel.function is not None or kernel.name not in _BOUNDED:
+            return self.X.dtype if kernel.name == "precomputed" else np.float64
+        n_rows = reduce(np.array([float(self.n_rows)]), "sum")[0]
+        is_exact = kernel.name == "cosine" or self._has_exact_exponents(reduce)
+        return np.float32 if is_exact and n_rows > _FEW_ROWS else np.float64
+
+    def _has_exact_exponents(self, reduce: Callable[[np.ndarray, Any], np.ndarray]) -> bool:
+        """Whether float32 products serve, after centring where that is possible and needed."""
+        largest = _TOLERABLE_EXPONENT_ERROR / (float(self.kernel.gamma) * _PRODUCT_ERROR)
+        is_fixed = self._is_sparse or sp.issparse(self.X)
+        longest, is_fixed_somewhere = reduce(np.array([self._longest(), float(is_fixed)]), "max")
+        if longest <= largest or is_fixed_somewhere:
+            return bool(longest <= largest)
+        sums = reduce(np.append(self.X.sum(axis=0, dtype=np.float64), float(self.n_rows)), "sum")
+        self._centre = sums[:-1] / max(sums[-1], 1.0)
+        return bool(reduce(np.array([self._longest()]), "max")[0] <= largest)
+
+    def _longest(self) -> float:
+        """The largest squared norm of a row, from the centre."""
+        if sp.issparse(self.X) or self._centre is None:
+            return float(_squared_norms(self.X).max(initial=0.0))
+        return max(
+            (
+                float(_squared_norms(self.X[begin:end] - self._centre).max(initial=0.0))
                 for begin, end in _pieces(self.n_rows, self._tile_rows(self.X.shape[1]))
-            )
-            largest = float(kernel.gamma) * _PRODUCT_ERROR * spread
-        return np.float32 if largest <= _TOLERABLE_EXPONENT_ERROR else np.float64
+            ),
+            default=0.0,
+        )
 
     def _local(self, dtype: Any) -> _Prepared:
         """The rows of this rank, prepared once for each precision; float64 is used rarely, and not kept."""
@@ -214,23 +254,46 @@ class RowsOnCPU:
         d = points.X.shape[1]
         few = 256
         if self._is_sparse:  # full vector registers
-            few = min(256, max(32, _COLUMNS_BYTES // (d * np.dtype(dtype).itemsize) // 32 * 32))
+            few = min(512, max(32, _COLUMNS_BYTES // (d * np.dtype(dtype).itemsize) // 32 * 32))
         for begin, end in _pieces(len(points), few):
             prepared = self._prepare(points.X[begin:end], dtype)
             Z = prepared.X.toarray() if sp.issparse(prepared.X) else prepared.X
             norms = np.abs(Z).sum(axis=1) if self.kernel.name == "laplacian" else prepared.norms
-            yield slice(begin, end), np.ascontiguousarray(Z.T) if self._is_sparse else Z.T, norms
+            if self._is_sparse:  # full vector registers, with points of no coordinates
+                full = -(-len(Z) // _LANES) * _LANES
+                ZT = np.zeros((d, full), dtype)
+                ZT[:, : len(Z)] = Z.T
+                yield slice(begin, end), ZT, np.concatenate([norms, np.zeros(full - len(Z), dtype)])
+            else:
+                yield slice(begin, end), Z.T, norms
 
     def _add_times(self, local: _Prepared, points: Points, coef: np.ndarray, dtype: Any, out: np.ndarray) -> None:
         kind, parameters = _KINDS[self.kernel.name], self._parameters(dtype)
+        if self._is_sparse:
+            self._add_times_sparse(local, points, coef, dtype, out)
+            return
         for columns, ZT, norms in self._columns(points, dtype):
-            if self._is_sparse:
-                row = np.empty(ZT.shape[1], dtype)
-                arrays = (*_arrays(local.X), local.norms)
-                compiled.times_csr(kind, *arrays, ZT, norms, *parameters, coef[columns], row, out)
-                continue
             for rows, tile in self._products(local, ZT, dtype):
                 compiled.finish_tile_times(kind, tile, local.norms[rows], norms, *parameters, coef[columns], out[rows])
+
+    def _add_times_sparse(
+        self, local: _Prepared, points: Points, coef: np.ndarray, dtype: Any, out: np.ndarray
+    ) -> None:
+        kind, parameters, rows = _KINDS[self.kernel.name], self._parameters(dtype), local
+        if (
+            dtype == np.float64
+            and self.kernel.name != "cosine"
+            and exact_in_float32(self.X)
+            and exact_in_float32(points.X)
+        ):
+            rows = self._local(np.float32)  # the products are the same, and made in half the time
+        for columns, ZT, norms in self._columns(points, rows.X.dtype.type):
+            few = np.zeros(ZT.shape[1])
+            few[: columns.stop - columns.start] = coef[columns]
+            row = np.empty(ZT.shape[1], rows.X.dtype)
+            fine = row if row.dtype == dtype else np.empty(len(row), dtype)
+            arrays = (*_arrays(rows.X), local.norms)
+            compiled.times_csr(kind, *arrays, ZT, norms.astype(dtype), *parameters, few, row, fine, out)
 
     def _products(self, local: _Prepared, ZT: np.ndarray, dtype: Any) -> Iterator[tuple[slice, np.ndarray]]:
         """Products of dense rows with points (1-norm distances, for the Laplacian kernel), a tile at a time."""
@@ -261,10 +324,12 @@ class RowsOnCPU:
                 tile = space[: end - begin]
                 arrays = (data, indices, indptr[begin : end + 1], local.norms[begin:end])
                 compiled.values_csr(kind, *arrays, ZT, norms, *parameters, tile)
-                yield slice(begin, end), columns, tile
+                yield slice(begin, end), columns, tile[:, : columns.stop - columns.start]
 
     def _plain_tiles(self, X: Any, points: Points) -> Iterator[tuple[slice, slice, np.ndarray]]:
         """Values that are given, or that the user's function gives."""
+        if not len(points):
+            return
         everything = slice(0, len(points))
         for begin, end in _pieces(X.shape[0], self._tile_rows(len(points))):
             few = X[begin:end]
@@ -301,9 +366,9 @@ def _density(X: Any) -> float:
 def _squared_norms(X: Any) -> np.ndarray:
     """``||x||^2`` of every row, in float64 and from the values as they are stored."""
     if sp.issparse(X):
-        squares = X.data.astype(np.float64) ** 2
-        sums = np.concatenate([[0.0], np.cumsum(squares)])
-        return sums[X.indptr[1:]] - sums[X.indptr[:-1]]
+        out = np.empty(X.shape[0])
+        csr.squared_norms_csr(np.asarray(X.data), np.asarray(X.indices), np.asarray(X.indptr), out)
+        return out
     return np.einsum("ij,ij->i", X, X, dtype=np.float64) if X.dtype == np.float64 else _squared_norms_in_pieces(X)
 
 
@@ -316,9 +381,22 @@ def _squared_norms_in_pieces(X: np.ndarray) -> np.ndarray:
 
 
 def _arrays(X: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """CSR arrays with indices read as unsigned."""
-    kind = np.uint32 if X.indices.itemsize == 4 else np.uint64
-    return X.data, X.indices.view(kind), X.indptr.view(np.uint32 if X.indptr.itemsize == 4 else np.uint64)
+    """CSR arrays with indices of 32 bits read as unsigned."""
+    # Not of 64 bits: with those Numba makes a float of the sum with a signed number.
+    return X.data, *(each.view(np.uint32) if each.itemsize == 4 else each for each in (X.indices, X.indptr))
+
+
+def exact_in_float32(X: Any) -> bool:
+    """Whether inner products of such rows are exact in float32: whole numbers, or multiples of 1/256, not too long.
+
+    A partial sum is at most the product of two norms, and below 2**24 float32 knows all whole numbers.
+    """
+    values = X.data if sp.issparse(X) else X
+    longest = _squared_norms(X).max(initial=0.0)
+    return any(
+        longest * unit * unit < 2.0**24 and bool(np.all(values * unit == np.rint(values * unit)))
+        for unit in (1.0, 256.0)
+    )
 
 
 def _joined(blocks: list[Any]) -> Any:

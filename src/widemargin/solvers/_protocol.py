@@ -26,8 +26,9 @@ class Solver(Protocol):
     decides the flow is equal on all ranks. A sweep is coarse enough that a Python call per sweep is free, and fine
     enough that Ctrl-C, a progress line and a time limit act within about a second.
 
-    Two verbs more are optional: ``confirm(state)`` gives the certificate once more, computed in float64, before it is
-    believed, for solvers that work in less; ``diagnostics(state)`` gives numbers for the history.
+    Three verbs more are optional. ``confirm(state)`` gives the certificate once more, computed in float64, before it is
+    believed, for solvers that work in less. ``compact(state)``, at the end, makes a smaller model and gives its
+    certificate, or None if there is nothing to do. ``diagnostics(state)`` gives numbers for the history.
     """
 
     def start(

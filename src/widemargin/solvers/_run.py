@@ -86,6 +86,8 @@ def run(
         if reason is not None:
             with ledger.phase("certify"):
                 certificate = _confirmed(solver, state, certificate)
+            if history and history[-1]["sweep"] == sweep:
+                history[-1].update(primal=certificate.primal, dual=certificate.dual)
             if reason != "gap" or certificate.relative <= limits.tol:
                 break
             reason = None  # the gap was closed only as far as the solver could see
@@ -117,6 +119,9 @@ def run(
         if reason is None and sweep >= limits.max_iter:
             reason = "max_iter"
     with ledger.phase("extract"):
+        smaller = solver.compact(state) if hasattr(solver, "compact") else None
+        if smaller is not None:
+            certificate, reason = smaller, "max_support" if reason == "gap" else reason
         model = solver.extract(state)
     return _with_traffic_of_all(Result(model, certificate, reason, sweep, history, ledger), comm)
 

@@ -30,7 +30,15 @@ from widemargin.kernels.on_cpu import padded
 from widemargin.kernels.points import Points
 from widemargin.problems._protocol import Certificate
 from widemargin.problems.hinge_l2 import HingeL2
-from widemargin.solvers._kernel_ranks import KernelModel, expansion, place_among_ranks, share, share_points
+from widemargin.solvers._kernel_ranks import (
+    KernelModel,
+    expansion,
+    place_among_ranks,
+    reduced,
+    share,
+    share_points,
+    spread,
+)
 
 _LEAST_BLOCK, _LARGEST_BLOCK = 1024, 6016
 _LEAST_STAGE = 8000
@@ -40,6 +48,7 @@ _FIRST_LEAST = 1000
 _WORST = 0.1  # part of a working set that are the worst rows, where others are drawn
 _CLOSER = 0.1  # a round, and a stage, ends when the violation is this part of what it was
 _CLOSER_DRAWN = 0.02  # ... for a working set that was drawn, whose rows are far apart
+_MOST_ROUNDS = 20  # of a stage, which then ends as it is
 _VALUES_PER_SWEEP = 5e8  # kernel values of a pass over all rows between two looks at the clock
 
 
@@ -52,6 +61,7 @@ class _Stage:
     beta: np.ndarray
     response: np.ndarray
     target: float
+    rounds: int = 0
 
 
 @dataclass
@@ -70,6 +80,7 @@ class State:
     stage: _Stage | None = None
     due: list[tuple[Points, np.ndarray]] = field(default_factory=list)  # rows that moved, and by how much
     violation: float = np.inf
+    settled_at: float = np.inf  # the violation when the last stage began
     space: np.ndarray = field(default_factory=lambda: np.empty(0, np.float32))
     best: tuple[Certificate, np.ndarray, float, float] | None = None
     steps: int = 0
@@ -82,14 +93,19 @@ class State:
 
 @dataclass(frozen=True)
 class BlockDual:
-    """Nested working sets; ``block_bytes`` bounds the kernel values that are held."""
+    """Nested working sets; ``block_bytes`` bounds the kernel values that are held.
+
+    Without a lower bound, for kernels that are no inner products, a run ends at a violation of ``stationary``.
+    """
 
     block_bytes: int = 200 << 20
+    stationary: float = 1e-3
+    max_support: int | None = None
 
     def start(
         self, problem: HingeL2, shard: Shard, comm: Communicator, rng: np.random.Generator, warm: np.ndarray | None
     ) -> State:
-        """``warm`` is a beta for the rows of all ranks."""
+        """``warm`` is a beta for the rows of all ranks, by their numbers."""
         caps = problem.caps(shard.weight)
         low, high = np.where(shard.y > 0, 0.0, -caps), np.where(shard.y > 0, caps, 0.0)
         rows = shard.kernel
@@ -98,8 +114,7 @@ class BlockDual:
         own = np.random.default_rng([int(rng.integers(2**31)), comm.rank])
         state = State(problem, shard, comm, rows, own, low, high, beta, response)
         if warm is not None:
-            mine = warm[place_among_ranks(comm, shard.n_rows)]
-            state.beta = self._feasible(state, np.clip(mine, low, high))
+            state.beta = self._feasible(state, np.clip(warm[rows.numbers], low, high))
             points, coef = expansion(comm, rows, state.beta)
             state.due = [(points, coef)] if len(points) else []
         else:
@@ -108,7 +123,7 @@ class BlockDual:
 
     def sweep(self, state: State) -> State:
         """A round on a working set; or, when the stage is done, a piece of the pass that tells all rows about it."""
-        if state.stage is None and not state.due:
+        if state.is_settled:
             state.stage = self._next_stage(state)
         if state.stage is not None:
             self._round(state, state.stage)
@@ -128,12 +143,34 @@ class BlockDual:
         """The same with kernel values and responses computed anew in float64."""
         if state.stage is not None:
             self._leave(state, state.stage)
+        self._refresh(state)
+        certificate = self._bounds(state)
+        state.violation = self._violation(state)
+        return certificate if state.rows.kernel.is_positive else certificate._replace(dual=-np.inf)
+
+    def compact(self, state: State) -> Certificate | None:
+        """A model of at most ``max_support`` rows near the best one, with its own primal bound."""
+        if self.max_support is None or state.best is None:
+            return None
+        shard, comm = state.shard, state.comm
+        small = reduced(comm, state.rows, state.beta, state.response, self.max_support, state.rng)
+        if small is None:
+            return None
+        points, coef = expansion(comm, state.rows, small)
+        response = state.rows.times(points, coef, exact=True)
+        squared = max(float(comm.allreduce(np.array([small @ response]))[0]), 0.0)
+        point = state.problem.primal_point(response, shard.y, shard.weight, squared, comm.allreduce, near=state.best[3])
+        certificate = Certificate(point.value, state.best[0].dual)
+        state.beta, state.response = small, response
+        state.best = (certificate, small, point.scale, point.intercept)
+        return certificate if state.rows.kernel.is_positive else certificate._replace(dual=-np.inf)
+
+    def _refresh(self, state: State) -> None:
+        """Compute all responses anew, in float64."""
         state.due = []
         points, coef = expansion(state.comm, state.rows, state.beta)
         state.response = state.rows.times(points, coef, exact=True)
         state.best = None  # what was thought best was measured less exactly
-        certificate = self._bounds(state)
-        return certificate if state.rows.kernel.is_positive else certificate._replace(dual=-np.inf)
 
     def diagnostics(self, state: State) -> dict[str, float]:
         """The violation of the optimality conditions, which LIBSVM stops by, and the rows with a coefficient."""
@@ -142,7 +179,7 @@ class BlockDual:
 
     def verdict(self, state: State) -> str | None:
         """Without a lower bound only the optimality conditions can end a run."""
-        if not state.rows.kernel.is_positive and state.is_settled and self._violation(state) <= 1e-3:
+        if not state.rows.kernel.is_positive and state.is_settled and self._violation(state) <= self.stationary:
             return "stationary"
         return None
 
@@ -151,7 +188,7 @@ class BlockDual:
         beta = state.beta.copy()
         if state.stage is not None:
             beta[state.stage.chosen] = state.stage.beta
-        return share(state.comm, beta)
+        return spread(state.comm, state.rows, beta)
 
     def extract(self, state: State) -> KernelModel:
         assert state.best is not None
@@ -164,7 +201,7 @@ class BlockDual:
             "C": state.problem.C,
             # The slack per row of the unit vector along w, which is what the slack-constrained problem would be given.
             "slack": float(loss / mass / norm) if norm > 0 else np.inf,
-            "violation": self._violation(state),
+            "violation": state.violation,
         }
         return KernelModel(state.rows.kernel, points, scale * coef, intercept, report)
 
@@ -177,9 +214,15 @@ class BlockDual:
         """The best primal point along the current w, the dual objective of beta; the best yet of each."""
         problem, shard, comm = state.problem, state.shard, state.comm
         alpha_sum, squared = comm.allreduce(np.array([np.abs(state.beta).sum(), state.beta @ state.response]))
-        near = state.best[3] if state.best is not None else 0.0
+        near, open_gap = (state.best[3], state.best[0].relative) if state.best is not None else (0.0, 0.0)
         point = problem.primal_point(
-            state.response, shard.y, shard.weight, max(float(squared), 0.0), comm.allreduce, near=near, precision=1e-7
+            state.response,
+            shard.y,
+            shard.weight,
+            max(float(squared), 0.0),
+            comm.allreduce,
+            near=near,
+            precision=float(np.clip(1e-3 * open_gap, 1e-12, 1e-6)),
         )
         dual = problem.dual_value(float(alpha_sum), float(squared))
         if state.best is None or point.value <= state.best[0].primal:
@@ -251,11 +294,16 @@ class BlockDual:
         size = max(_FIRST_LEAST, total / _FIRST_SHARE)
         if size >= total / 2:
             return None
-        chosen = np.sort(state.rng.choice(n, max(1, int(size * n / total)), replace=False))
+        chosen = np.sort(state.rng.choice(n, min(n, 1 + int(size * n / total)), replace=False))
         return self._enter(state, chosen, target=_CLOSER)
 
     def _next_stage(self, state: State) -> _Stage:
         rise, fall, violation = self._forces(state, slice(None), state.beta, state.response)
+        if violation > state.settled_at / 2:
+            # The last stage did not help as it should: what is left may be the error of the responses.
+            self._refresh(state)
+            rise, fall, violation = self._forces(state, slice(None), state.beta, state.response)
+        state.settled_at = violation
         total = int(state.comm.allreduce(np.array([float(len(rise))]))[0])
         most = max(2 * _LEAST_STAGE, total // _STAGE_SHARE)
         chosen, _ = self._choose(state, rise, fall, _LEAST_STAGE, most)
@@ -294,14 +342,15 @@ class BlockDual:
 
     def _round(self, state: State, stage: _Stage) -> None:
         rise, fall, violation = self._forces(state, stage.chosen, stage.beta, stage.response)
-        state.violation = violation
-        if violation <= stage.target:
+        stage.rounds += 1
+        if violation <= stage.target or stage.rounds > _MOST_ROUNDS:
             self._leave(state, stage)
             if state.due:
                 self._pay(state)
             return
-        most = min(_LARGEST_BLOCK, max(_LEAST_BLOCK, int(np.sqrt(self.block_bytes / 4)) // 64 * 64))
-        working, is_drawn = self._choose(state, rise, fall, _LEAST_BLOCK, most)
+        fitting = int(np.sqrt(self.block_bytes / np.dtype(state.rows.dtype).itemsize)) // 64 * 64
+        most = min(_LARGEST_BLOCK, max(64, fitting))
+        working, is_drawn = self._choose(state, rise, fall, min(_LEAST_BLOCK, most), most)
         where = stage.chosen[working]
         comm, place = state.comm, place_among_ranks(state.comm, len(working))
         points = share_points(comm, stage.rows.points(working))
@@ -327,7 +376,7 @@ class BlockDual:
             state.space = np.empty(n * width, state.rows.dtype)
         K = state.space[: n * width].reshape(n, width)
         K[:, n:] = 0
-        state.rows.block(points, points, out=K[:, :n])
+        state.rows.block(points, out=K[:, :n])
         return K
 
     @staticmethod

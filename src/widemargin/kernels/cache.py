@@ -1,0 +1,68 @@
+"""Kernel rows that are kept, in so many bytes."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any
+
+import numpy as np
+
+from widemargin.kernels.points import Points
+
+_FEW = 32
+
+
+class RowCache:
+    """Rows of kernel values with all rows of a rank, the least recently used given up first.
+
+    Nothing is held beyond ``n_bytes``. A row is kept from the second time that it is asked for among few others: most
+    are asked for once, and many at once are cheaper used as they are made than stored.
+    """
+
+    def __init__(self, rows: Any, n_bytes: int) -> None:
+        self._rows = rows
+        n_slots = n_bytes // (np.dtype(rows.dtype).itemsize * max(rows.n_rows, 1))
+        self._values = np.empty((n_slots, rows.n_rows), rows.dtype)  # taken from the system when written to
+        self._slot_of: OrderedDict[int, int] = OrderedDict()
+        self._asked: set[int] = set()
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._slot_of
+
+    @property
+    def n_slots(self) -> int:
+        return len(self._values)
+
+    def times(self, points: Points, coef: np.ndarray) -> np.ndarray:
+        """``sum_j coef_j k(x_i, z_j)`` for every row."""
+        numbers = points.numbers.tolist()
+        again = [k for k, number in enumerate(numbers) if number in self._asked and number not in self._slot_of]
+        hits = [k for k, number in enumerate(numbers) if number in self._slot_of]
+        self._rows.ledger.cache_hits += len(hits)
+        self._rows.ledger.cache_misses += len(numbers) - len(hits)
+        for k in hits:
+            self._slot_of.move_to_end(numbers[k])
+        if len(numbers) <= _FEW and len(again) + len(hits) <= self.n_slots:
+            self.keep(points[again])
+            hits += again
+        out = np.zeros(self._rows.n_rows)
+        if hits:
+            slots = [self._slot_of[numbers[k]] for k in hits]
+            out += coef[hits].astype(self._values.dtype) @ self._values[slots]
+        once = np.setdiff1d(np.arange(len(numbers)), hits)
+        if len(once):
+            out += self._rows.times(points[once], coef[once])
+            self._asked.update(points.numbers[once].tolist())
+        return out
+
+    def keep(self, points: Points) -> None:
+        """Compute and keep the rows of these points, of which none is kept yet, and which fit."""
+        if len(points):
+            self._values[[self._free_slot(number) for number in points.numbers.tolist()]] = self._rows.rows(points)
+
+    def _free_slot(self, number: int) -> int:
+        slot = len(self._slot_of)
+        if slot >= self.n_slots:
+            _, slot = self._slot_of.popitem(last=False)
+        self._slot_of[number] = slot
+        return slot

@@ -1,0 +1,296 @@
+"""The linear C-SVM by the method of multipliers, with semismooth Newton steps inside.
+
+    maximise over alpha   sum(alpha) - 0.5 ||sum_i alpha_i y_i x_i||^2,   0 <= alpha_i <= cap_i,   sum(alpha y) = 0
+
+The method of multipliers holds alpha near a centre and then moves the centre to where that led. With the slack r_i =
+1 - y_i (w.x_i + b) the inner problem is smooth in w and b, and has a closed form in the masses a that are held:
+
+    minimise over w, b   0.5 ||w||^2 + sum_i max over a_i in [0, cap_i] of  a_i r_i - (a_i - centre_i)^2 / (2 rho cap_i)
+    masses     a_i = centre_i + rho cap_i r_i, within bounds
+    gradient   w - z,  -sum(a y),   z = sum_i a_i y_i x_i
+    Hessian    I + rho sum over free rows of cap_i x_i x_i',  and so for b
+
+Free rows are those whose mass is within its bounds. They are few in the end, so that steps get cheaper, and while they
+are many a sample of them will do for the Hessian. It is formed where features are few, and the answer of a sample of
+all rows is the start there; where they are many, conjugate gradients take its place.
+
+Every step is bounded: w with its intercept from above, the masses with balanced classes from below.
+
+Reference: Yan, Li: An Efficient Augmented Lagrangian Method for Support Vector Machine, 2020. Here the intercept is not
+regularised, every row has its own cap, and the Hessian may be that of a sample.
+
+On ranks: a step costs one exchange of d numbers for the gradient, two with an intercept, one of d^2 for the Hessian or
+of d for each step of conjugate gradients, and a handful of single numbers for the line search.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from widemargin.comm._protocol import Communicator
+from widemargin.compiled._jit import compiled
+from widemargin.compiled.dense import FAST
+from widemargin.data.shard import Shard
+from widemargin.problems.hinge_l2 import HingeL2
+from widemargin.solvers import dual_descent
+from widemargin.solvers._linear_dual import Best, LinearDualSolver, Rows
+from widemargin.solvers.newton import conjugate_gradients
+
+_ROUGH = 1e-4  # precision of scale and intercept of a start, where they will move anyway
+_LARGEST_START_RHO = 4.0  # masses of a direction found elsewhere are ambiguous within a quarter of the margin
+_LARGEST_RHO = 1e10
+_ROUNDING = 1e-13  # relative: what keeps a Hessian from being singular
+
+
+class Softened(NamedTuple):
+    """The masses that a centre and rho give for some slacks; sums are those of all ranks."""
+
+    signed: np.ndarray  # y_i a_i
+    is_free: np.ndarray
+    z: np.ndarray
+    positive: float  # sum of the masses of each class
+    negative: float
+    loss: float  # sum of cap_i max(0, r_i)
+    gain: float  # sum of (a_i - centre_i) r_i: what moving the centre is worth
+    free_cap: float  # sum of the caps of free rows
+
+
+class State(NamedTuple):
+    rows: Rows
+    w: np.ndarray
+    intercept: float
+    slack: np.ndarray
+    centre: np.ndarray
+    rho: float
+    soft: Softened
+    n_inner: int  # steps since the centre moved
+    best: Best
+    is_certified: bool = True  # as every step is
+
+    @property
+    def alpha(self) -> np.ndarray:
+        return np.abs(self.soft.signed)
+
+
+@dataclass(frozen=True)
+class Multipliers(LinearDualSolver):
+    """Semismooth Newton steps on the method of multipliers."""
+
+    direct_features: int = 512  # up to here the Hessian is formed
+    start_per_feature: int = 32  # rows of the sample whose answer is the start
+    hessian_per_feature: int = 64  # free rows that make up a Hessian, at most
+    rho_growth: float = 4.0
+    few_inner: int = 2  # steps at one centre after which rho grows
+    most_inner: int = 8  # and after which it shrinks
+    cg_residual: float = 0.1
+
+    def start(self, problem: HingeL2, shard: Shard, comm: Communicator, rng: np.random.Generator, warm=None) -> State:
+        rows = Rows.of(problem, shard, comm, rng)
+        if warm is None and shard.n_features <= self.direct_features:
+            warm = self._answer_of_a_sample(rows, rng)
+        # Without an earlier direction, the difference of the means.
+        w = rows.combine(shard.y * shard.weight / rows.totals[(shard.y < 0).astype(int)]) if warm is None else warm
+        scores = shard.scores(w)
+        point = problem.primal_point(scores, shard.y, shard.weight, float(w @ w), comm.allreduce, precision=_ROUGH)
+        w = point.scale * w
+        slack = 1 - shard.y * (point.scale * scores + point.intercept)
+        # Halfway up every cap, and as sharp as masses and direction agree the better: w = z at the optimum.
+        centre, rho = rows.upper / 2, 1.0
+        soft = _soften(rows, slack, centre, rho)
+        while warm is not None and rho < _LARGEST_START_RHO:
+            sharper = _soften(rows, slack, centre, 2 * rho)
+            if np.linalg.norm(sharper.z - w) >= np.linalg.norm(soft.z - w):
+                break
+            rho, soft = 2 * rho, sharper
+        return _bounded(State(rows, w, point.intercept, slack, centre, rho, soft, 0, Best(w, point.intercept)))
+
+    def go_on(self, rows: Rows, best: Best, alpha: np.ndarray) -> State:
+        """The state for a model and alphas that another solver has found."""
+        slack = 1 - rows.shard.y * (rows.shard.scores(best.coef) + best.intercept)
+        soft = _soften(rows, slack, alpha, 1.0)
+        return _bounded(State(rows, best.coef, best.intercept, slack, alpha, 1.0, soft, 0, best))
+
+    def _answer_of_a_sample(self, rows: Rows, rng: np.random.Generator) -> np.ndarray | None:
+        """The direction that a small share of all rows asks for; None where rows are too few to leave any out."""
+        shard, comm = rows.shard, rows.comm
+        n_rows = comm.allreduce(np.array([float(shard.n_rows)]))[0]
+        stride = int(n_rows // max(self.start_per_feature * shard.n_features, 2048))
+        if stride < 4:
+            return None
+        chosen = np.sort(rows.rng.choice(shard.n_rows, -(-shard.n_rows // stride), replace=False))
+        sample = shard.take(chosen)
+        if not comm.allreduce(np.bincount(sample.y < 0, sample.weight, 2)).all():
+            return None
+        # Fewer rows, each of more weight.
+        state = self.start(replace(rows.problem, C=rows.problem.C * stride), sample, comm, rng)
+        for _ in range(20):
+            if state.best.certificate.relative <= 0.05:
+                break
+            state = self.sweep(state)
+        return state.best.coef
+
+    def sweep(self, state: State) -> State:
+        """One Newton step, from another centre if the last one has done its work."""
+        state = self._move_centre(state)
+        rows, soft = state.rows, state.soft
+        imbalance = soft.positive - soft.negative if rows.problem.fit_intercept else 0.0
+        gradient = np.append(state.w - soft.z, -imbalance)
+        step = self._step(state, gradient)
+        tilt = rows.shard.y * (rows.shard.scores(step[:-1]) + step[-1])
+        length = _length(state, step[:-1], tilt, float(gradient @ step))
+        slack = state.slack - length * tilt
+        return _bounded(
+            state._replace(
+                w=state.w + length * step[:-1],
+                intercept=float(state.intercept + length * step[-1]),
+                slack=slack,
+                soft=_soften(rows, slack, state.centre, state.rho),
+                n_inner=state.n_inner + 1,
+            )
+        )
+
+    def _move_centre(self, state: State) -> State:
+        """Make the masses the new centre once the error of the inner problem is below what that gains."""
+        soft, rho = state.soft, state.rho
+        error = float(np.sum((state.w - soft.z) ** 2))
+        if state.rows.problem.fit_intercept and soft.positive != soft.negative:
+            bend = rho * soft.free_cap
+            error += (soft.positive - soft.negative) ** 2 / bend if bend > 0 else np.inf
+        is_settled = error <= soft.gain
+        if not is_settled and state.n_inner < self.most_inner:
+            return state
+        # A centre that was reached in few steps was near, and the next may lie farther away; or it was too far.
+        growth = self.rho_growth if state.n_inner <= self.few_inner else 1.0
+        rho = min(rho * growth, _LARGEST_RHO) if is_settled else rho / self.rho_growth
+        centre = state.alpha if is_settled else state.centre
+        return state._replace(centre=centre, rho=rho, soft=_soften(state.rows, state.slack, centre, rho), n_inner=0)
+
+    def _step(self, state: State, gradient: np.ndarray) -> np.ndarray:
+        """Solve Hessian times step = -gradient, the intercept last."""
+        rows, n_features = state.rows, len(gradient) - 1
+        shard, comm = rows.shard, rows.comm
+        free = np.flatnonzero(state.soft.is_free)
+        n_free = float(comm.allreduce(np.array([float(len(free))]))[0])
+        stride = max(1, int(n_free // max(self.hessian_per_feature * n_features, 8192)))
+        free = free[int(rows.rng.integers(stride)) :: stride]
+        mass = rows.upper[free] * (state.rho * stride)
+        sums = comm.allreduce(np.append(shard.combine_rows(free, mass), mass.sum()))
+        border, corner = sums[:-1], sums[-1]
+        if not rows.problem.fit_intercept:
+            border, corner = np.zeros(n_features), 1.0
+        elif corner == 0:
+            corner = max(abs(gradient[-1]) * state.rho, 1e-300)  # nothing bends: as far as masses change within
+        corner *= 1 + _ROUNDING
+
+        if n_features <= self.direct_features:
+            hessian = np.empty((n_features + 1, n_features + 1))
+            moment = comm.allreduce(shard.second_moment(free, mass).ravel())
+            hessian[:-1, :-1] = moment.reshape(n_features, n_features)
+            hessian[np.diag_indices(n_features)] += 1.0 + _ROUNDING * moment.max(initial=0.0)
+            hessian[-1, :-1] = hessian[:-1, -1] = border
+            hessian[-1, -1] = corner
+            return -np.linalg.solve(hessian, gradient)
+
+        def product(v: np.ndarray) -> np.ndarray:
+            spread = comm.allreduce(shard.curvature(free, mass, v[:-1]))
+            return np.append(v[:-1] + spread + border * v[-1], border @ v[:-1] + corner * v[-1])
+
+        return conjugate_gradients(product, -gradient, self.cg_residual, 250)[0]
+
+
+@dataclass(frozen=True)
+class LinearCSVM(LinearDualSolver):
+    """Newton steps where features are few; where they are many, coordinate passes until those stall.
+
+    Passes are the cheaper the fewer features a row has, and Newton steps the better the fewer rows are free. A
+    direction from an earlier model gives a start to Newton steps only.
+    """
+
+    passes: dual_descent.DualDescent = field(default_factory=dual_descent.DualDescent)
+    newton: Multipliers = field(default_factory=Multipliers)
+    patience: int = 8  # certificates that do not halve the gap before Newton steps take over
+
+    def start(self, problem: HingeL2, shard: Shard, comm: Communicator, rng: np.random.Generator, warm=None) -> Any:
+        is_newton = warm is not None or shard.n_features <= self.newton.direct_features
+        return (self.newton if is_newton else self.passes).start(problem, shard, comm, rng, warm)
+
+    def sweep(self, state: Any) -> Any:
+        if isinstance(state, State):
+            return self.newton.sweep(state)
+        state = self.passes.sweep(state)
+        return self.newton.go_on(state.rows, state.best, state.alpha) if state.n_stalled >= self.patience else state
+
+
+def _length(state: State, step: np.ndarray, tilt: np.ndarray, slope: float) -> float:
+    """How far to go along a step in w that changes slacks by ``-tilt``.
+
+    What is minimised is convex and piecewise quadratic along the step: Newton's method within a bracket.
+    """
+    rows, along, squared = state.rows, float(state.w @ step), float(step @ step)
+    length, low, high = 1.0, 0.0, np.inf
+    for _ in range(30):
+        pull, curvature = rows.comm.allreduce(line_sums(state.slack, tilt, state.centre, rows.upper, state.rho, length))
+        derivative = along + length * squared - pull
+        if abs(derivative) <= 0.1 * abs(slope):
+            break
+        low, high = (length, high) if derivative < 0 else (low, length)
+        bend = squared + curvature
+        following = length - derivative / bend if bend > 0 else np.inf
+        middle = (low + high) / 2 if high < np.inf else 4 * low
+        length = following if low < following < min(high, 10 * middle) else middle
+    return length
+
+
+def _soften(rows: Rows, slack: np.ndarray, centre: np.ndarray, rho: float) -> Softened:
+    signed, is_free = np.empty(len(slack)), np.empty(len(slack), dtype=np.bool_)
+    sums = rows.comm.allreduce(soften_rows(slack, rows.shard.y, centre, rows.upper, rho, signed, is_free))
+    return Softened(signed, is_free, rows.combine(signed), *map(float, sums))
+
+
+def _bounded(state: State) -> State:
+    """Bring both sides of the certificate up to date."""
+    problem, soft = state.rows.problem, state.soft
+    primal = problem.primal_value(soft.loss / problem.C, float(state.w @ state.w))
+    dual = state.rows.dual_value(soft.signed, soft.z, soft.positive, soft.negative)
+    return state._replace(best=state.best.or_better(state.w, state.intercept, primal, dual))
+
+
+# -- inner loops -----------------------------------------------------------------------------------------------------
+
+
+@compiled(fastmath=FAST)
+def soften_rows(slack, y, centre, upper, rho, signed, is_free):
+    """Masses ``centre + rho upper slack`` within bounds, times y, and which of them are within.
+
+    Returns the sum of the masses of each class, of ``upper max(0, slack)``, of ``(mass - centre) slack`` and of the
+    bounds of free rows.
+    """
+    positive = negative = loss = gain = free_cap = 0.0
+    for i in range(slack.shape[0]):
+        bound = upper[i]
+        wanted = centre[i] + rho * bound * slack[i]
+        mass = min(max(wanted, 0.0), bound)
+        free = (wanted > 0.0) & (wanted < bound)
+        signed[i] = mass * y[i]
+        is_free[i] = free
+        positive += mass if y[i] > 0.0 else 0.0
+        negative += 0.0 if y[i] > 0.0 else mass
+        loss += bound * max(slack[i], 0.0)
+        gain += (mass - centre[i]) * slack[i]
+        free_cap += bound if free else 0.0
+    return np.array([positive, negative, loss, gain, free_cap])
+
+
+@compiled(fastmath=FAST)
+def line_sums(slack, tilt, centre, upper, rho, length):
+    """Sum of ``mass tilt`` where slacks are ``slack - length tilt``, and minus its derivative by the length."""
+    pull = bend = 0.0
+    for i in range(slack.shape[0]):
+        bound = upper[i]
+        wanted = centre[i] + rho * bound * (slack[i] - length * tilt[i])
+        pull += min(max(wanted, 0.0), bound) * tilt[i]
+        bend += bound * tilt[i] * tilt[i] if (wanted > 0.0) & (wanted < bound) else 0.0
+    return np.array([pull, rho * bend])

@@ -1,0 +1,327 @@
+"""Kernel primitives against scikit-learn's, in float64 and float32, dense and sparse."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.metrics.pairwise import pairwise_kernels, rbf_kernel
+
+from tests.conftest import STORAGES
+from widemargin.kernels.functions import Kernel
+from widemargin.kernels.on_cpu import RowsOnCPU, padded
+from widemargin.kernels.points import Points
+from widemargin.ledger import Ledger
+
+KERNELS = {
+    "linear": Kernel("linear"),
+    "rbf": Kernel("rbf", 0.3),
+    "rbf-narrow": Kernel("rbf", 30.0),
+    "poly": Kernel("poly", 0.3, 3, 0.5),
+    "poly-1": Kernel("poly", 0.3, 1, 0.0),
+    "poly-6": Kernel("poly", 0.2, 6, 1.0),
+    "sigmoid": Kernel("sigmoid", 0.3, coef0=-0.5),
+    "laplacian": Kernel("laplacian", 0.3),
+    "cosine": Kernel("cosine"),
+}
+
+
+@pytest.fixture(params=KERNELS)
+def kernel(request):
+    return KERNELS[request.param]
+
+
+@pytest.fixture(params=[0.15, 0.6, 1.0], ids=lambda share: f"density{share}")
+def values(request):
+    """Rows of several densities, on both sides of where sparse loops begin; one is zero, two are equal."""
+    rng = np.random.default_rng(0)
+    X = np.where(rng.random((90, 13)) < request.param, rng.normal(size=(90, 13)), 0.0)
+    X[7], X[20] = 0.0, X[21]
+    return X
+
+
+def by_scikit_learn(kernel, A, B=None):
+    used = {"rbf": ["gamma"], "laplacian": ["gamma"], "sigmoid": ["gamma", "coef0"]}
+    used["poly"] = ["gamma", "degree", "coef0"]
+    options = {name: getattr(kernel, name) for name in used.get(kernel.name, [])}
+    A = np.asarray(A, dtype=np.float64)
+    return pairwise_kernels(A, A if B is None else np.asarray(B, dtype=np.float64), metric=kernel.name, **options)
+
+
+def assert_near(ours, theirs, relative):
+    """As close as this part of the largest value."""
+    np.testing.assert_allclose(ours, theirs, rtol=0, atol=relative * np.abs(theirs).max())
+
+
+def test_assert_near_fails_beyond_its_bound():
+    assert_near(np.array([1.0, 2.0]), np.array([1.0, 2.0 + 1e-13]), 1e-12)
+    with pytest.raises(AssertionError):
+        assert_near(np.array([1.0, 2.0]), np.array([1.0, 2.0 + 1e-11]), 1e-12)
+
+
+# -- against scikit-learn --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("columns", [(), (1,), (3,)], ids=["vector", "column", "columns"])
+def test_times_is_the_sum_of_kernel_values(kernel, values, storage, dtype, columns):
+    values = values.astype(dtype)
+    rows = RowsOnCPU(kernel, storage(values))
+    chosen = np.arange(1, 90, 2)
+    coef = np.random.default_rng(1).normal(size=(len(chosen), *columns))
+    sums = by_scikit_learn(kernel, values)[:, chosen] @ coef
+    points = rows.points(chosen)
+    assert_near(rows.times(points, coef, exact=True), sums, 1e-12)
+    ours = rows.times(points, coef)
+    assert ours.dtype == np.float64
+    assert_near(ours, sums, 1e-5)
+
+
+def test_rows_blocks_and_diagonals_are_kernel_values(kernel, values, storage, dtype):
+    values = values.astype(dtype)
+    rows = RowsOnCPU(kernel, storage(values))
+    K = by_scikit_learn(kernel, values)
+    some, others = np.array([3, 7, 20, 21, 88]), np.arange(0, 90, 3)
+    assert_near(rows.rows(rows.points(some)), K[some], 1e-5)
+    assert_near(rows.block(rows.points(others)), K[np.ix_(others, others)], 1e-5)
+    assert_near(rows.diagonal_of(rows.points(others)), np.diag(K)[others], 1e-12)
+
+
+def test_values_may_be_written_where_one_says(kernel, values):
+    rows = RowsOnCPU(kernel, values)
+    points = rows.points(np.arange(5))
+    space = np.full((5, 100), np.nan, rows.dtype)
+    rows.rows(points, out=space[:, :90])
+    np.testing.assert_array_equal(space[:, :90], rows.rows(points))
+    assert np.isnan(space[:, 90:]).all()
+    rows.block(points, out=space[:, :5])
+    np.testing.assert_array_equal(space[:, :5], rows.block(points))
+
+
+def test_sums_of_many_points_and_rows_cross_the_edges_of_tiles(kernel):
+    rng = np.random.default_rng(2)
+    X = np.where(rng.random((1100, 6)) < 0.3, rng.normal(size=(1100, 6)), 0.0)
+    coef, K = rng.normal(size=600), by_scikit_learn(kernel, X)
+    for make in (np.asarray, sp.csr_matrix):
+        rows = RowsOnCPU(kernel, make(X))
+        points = rows.points(np.arange(600))
+        assert_near(rows.times(points, coef, exact=True), K[:, :600] @ coef, 1e-12)
+        assert_near(rows.rows(points), K[:600], 1e-5)
+        assert_near(rows.block(rows.points(np.arange(1100))), K, 1e-5)
+
+
+def test_only_some_rows_are_rows_of_the_same_kernel(kernel, values, storage):
+    rows, few = RowsOnCPU(kernel, storage(values), first=100), np.array([2, 5, 40])
+    points, coef = rows.points(np.arange(10)), np.linspace(-1, 1, 10)
+    part = rows.only(few)
+    np.testing.assert_allclose(part.times(points, coef), rows.times(points, coef)[few], rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(part.points(np.array([0, 2])).numbers, [102, 140])
+
+
+@pytest.mark.parametrize("storage", list(STORAGES))
+def test_no_points_give_no_sums(kernel, values, storage):
+    rows = RowsOnCPU(kernel, STORAGES[storage](values))
+    none = rows.points(np.empty(0, dtype=np.intp))
+    np.testing.assert_array_equal(rows.times(none, np.empty(0)), np.zeros(90))
+    np.testing.assert_array_equal(rows.times(none, np.empty((0, 2)), exact=True), np.zeros((90, 2)))
+    assert rows.rows(none).shape == (0, 90)
+    assert rows.block(none).shape == (0, 0)
+    assert rows.diagonal_of(none).shape == (0,)
+
+
+def test_a_rank_without_rows_answers_with_nothing(kernel, values, storage):
+    rows, other = RowsOnCPU(kernel, storage(values[:0])), RowsOnCPU(kernel, storage(values))
+    points = other.points(np.arange(4))
+    assert rows.times(points, np.ones(4)).shape == (0,)
+    assert rows.rows(points).shape == (4, 0)
+    assert_near(rows.block(points), by_scikit_learn(kernel, values[:4]), 1e-5)
+
+
+def test_every_value_is_counted(kernel, values):
+    rows = RowsOnCPU(kernel, values, ledger=Ledger())
+    points = rows.points(np.arange(4))
+    rows.times(points, np.ones(4))
+    rows.rows(points)
+    rows.block(points)
+    assert rows.ledger.kernel_evaluations == 90 * 4 + 90 * 4 + 4 * 4
+
+
+def test_pieces_are_the_rows_they_are_made_of(values, storage):
+    whole, pieces = RowsOnCPU(KERNELS["rbf"], storage(values)), [storage(values[:30]), storage(values[30:])]
+    points, coef = whole.points(np.arange(9)), np.linspace(-1, 1, 9)
+    np.testing.assert_array_equal(RowsOnCPU(KERNELS["rbf"], pieces).times(points, coef), whole.times(points, coef))
+
+
+# -- where float32 is not enough -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["rbf", "laplacian"])
+@pytest.mark.parametrize("offset", [1e4, -1e6])
+def test_differences_are_right_far_from_the_origin(name, offset):
+    """Rows on a grid of 1/64, so that the shift itself loses nothing."""
+    rng = np.random.default_rng(0)
+    X, kernel = rng.integers(-128, 128, size=(80, 5)) / 64, Kernel(name, 0.3)
+    K, rows, coef = by_scikit_learn(kernel, X), RowsOnCPU(kernel, X + offset), rng.normal(size=20)
+    points = rows.points(np.arange(20))
+    assert_near(rows.times(points, coef, exact=True), K[:, :20] @ coef, 1e-12)
+    # The exponent of the Laplacian kernel is as exact as the rows are in float32.
+    loss = 1e-5 if name == "rbf" else 5 * abs(offset) * np.finfo(np.float32).eps
+    assert_near(rows.rows(points), K[:20], loss)
+
+
+def test_sparse_rows_far_from_the_origin_are_taken_in_float64():
+    rng = np.random.default_rng(0)
+    X = np.where(rng.random((60, 20)) < 0.2, 1e4 + rng.integers(-128, 128, size=(60, 20)) / 64, 0.0)
+    X[1] = X[0] + np.where(X[0] > 0, 0.25, 0.0)
+    kernel, rows = Kernel("rbf", 0.3), RowsOnCPU(Kernel("rbf", 0.3), sp.csr_matrix(X))
+    assert rows.dtype == np.float64
+    assert_near(rows.rows(rows.points(np.arange(60))), by_scikit_learn(kernel, X), 1e-6)
+
+
+def test_one_huge_sparse_row_does_no_harm_to_the_others():
+    X = np.vstack([1e9 * np.eye(1, 12), np.eye(6, 12) + 0.3 * np.eye(6, 12, 6)])
+    kernel = Kernel("rbf", 0.5)
+    rows = RowsOnCPU(kernel, sp.csr_matrix(X))
+    assert_near(rows.times(rows.points(np.arange(7)), np.ones(7), exact=True), by_scikit_learn(kernel, X).sum(1), 1e-9)
+    linear = RowsOnCPU(Kernel("linear"), sp.csr_matrix(X))
+    np.testing.assert_allclose(linear.diagonal_of(linear.points(np.arange(7))), (X**2).sum(axis=1), rtol=1e-12)
+
+
+def test_a_rank_whose_own_rows_are_near_the_origin_knows_the_points_of_others_that_are_not():
+    """A working set comes from all ranks, and its kernel values are computed on one of them."""
+    rng = np.random.default_rng(0)
+    near = rng.integers(-128, 128, size=(40, 4)) / 64
+    rows, kernel = RowsOnCPU(Kernel("rbf", 0.3), near), Kernel("rbf", 0.3)
+    far = Points(near + 1e4, np.arange(100, 140))
+    assert_near(rows.block(far), by_scikit_learn(kernel, near), 1e-5)
+
+
+def test_a_far_power_overflows_in_no_precision_that_is_used():
+    X = 1e6 * np.random.default_rng(0).normal(size=(20, 4))
+    kernel = Kernel("poly", 1.0, 4, 0.0)
+    rows = RowsOnCPU(kernel, X)
+    K = by_scikit_learn(kernel, X)
+    assert_near(rows.rows(rows.points(np.arange(20))), K, 1e-5)
+
+
+def test_sums_of_given_values_in_float32_are_in_float64():
+    K = np.ones((1200, 1200), np.float32)
+    rows, coef = RowsOnCPU(Kernel("precomputed"), K), np.where(np.arange(1200) % 2, 1.0, -1.0) * 1e7 + 1e-2
+    for exact in (False, True):
+        np.testing.assert_allclose(rows.times(rows.points(np.arange(1200)), coef, exact=exact), 12.0, rtol=1e-3)
+
+
+def test_sums_of_several_columns_are_in_float64_too():
+    """Large coefficients that cancel: sums in float32 would be wrong in the second digit."""
+    X = np.full((4, 2), 0.5)
+    rows = RowsOnCPU(Kernel("rbf", 1.0), np.vstack([X] * 300))
+    coef = np.where(np.arange(1200) % 2, 1.0, -1.0) * 1e7 + 1e-2
+    points = rows.points(np.arange(1200))
+    np.testing.assert_allclose(rows.times(points, coef), 12.0, rtol=1e-3)
+    np.testing.assert_allclose(rows.times(points, np.stack([coef, coef], axis=1)), 12.0, rtol=1e-3)
+
+
+@pytest.mark.parametrize("name", ["linear", "rbf", "poly", "laplacian"])
+@pytest.mark.parametrize("unit", [1, 256, 257], ids=lambda unit: f"unit{unit}")
+@pytest.mark.parametrize("largest", [3, 10**6])
+def test_products_of_whole_numbers_may_be_made_in_float32_and_stay_exact(name, unit, largest):
+    """Long rows, and units that are no power of two, are none of these."""
+    rng = np.random.default_rng(0)
+    X = np.where(rng.random((50, 30)) < 0.2, rng.integers(-largest, largest + 1, size=(50, 30)) / unit, 0.0)
+    kernel = {"linear": Kernel("linear"), "poly": Kernel("poly", 0.1, 2, 1.0)}.get(name, Kernel(name, 0.3 / largest**2))
+    rows, coef = RowsOnCPU(kernel, sp.csr_matrix(X)), rng.normal(size=50)
+    sums = by_scikit_learn(kernel, X) @ coef
+    assert_near(rows.times(rows.points(np.arange(50)), coef, exact=True), sums, 1e-12)
+
+
+# -- given values, and the user's function ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("matrix", [np.asarray, sp.csr_matrix], ids=["dense", "csr"])
+@pytest.mark.parametrize("first", [0, 30])
+def test_precomputed_values_are_looked_up_by_number(matrix, first, dtype):
+    rng = np.random.default_rng(0)
+    factor = rng.normal(size=(60, 5))
+    K = (factor @ factor.T).astype(dtype)
+    mine, coef = np.arange(first, first + 30), rng.normal(size=8)
+    kernel = Kernel("precomputed")
+    rows, everything = RowsOnCPU(kernel, matrix(K[mine]), first), RowsOnCPU(kernel, matrix(K))
+    chosen = np.array([0, 3, 29, 30, 31, 44, 58, 59])
+    points = everything.points(chosen)
+    assert_near(rows.times(points, coef), K[np.ix_(mine, chosen)].astype(float) @ coef, 1e-5)
+    assert_near(rows.rows(points), K[np.ix_(chosen, mine)], 1e-6)
+    assert_near(rows.block(points), K[np.ix_(chosen, chosen)], 1e-6)
+    assert_near(rows.diagonal_of(points), np.diag(K)[chosen], 1e-6)
+    np.testing.assert_array_equal(rows.points(np.array([0, 5])).numbers, [first, first + 5])
+
+
+@pytest.mark.parametrize("matrix", [np.asarray, sp.csr_matrix], ids=["dense", "csr"])
+def test_a_function_is_called_with_rows_as_they_are(matrix):
+    X = np.random.default_rng(0).normal(size=(30, 4))
+    seen = []
+
+    def function(A, B):
+        seen.append((type(A), type(B)))
+        return rbf_kernel(A, B, gamma=0.4)
+
+    rows = RowsOnCPU(Kernel("callable", function=function), matrix(X))
+    K, chosen, coef = rbf_kernel(X, gamma=0.4), np.array([0, 5, 7]), np.array([1.0, -2.0, 0.5])
+    points = rows.points(chosen)
+    assert_near(rows.times(points, coef), K[:, chosen] @ coef, 1e-12)
+    assert_near(rows.rows(points), K[chosen], 1e-12)
+    assert_near(rows.block(points), K[np.ix_(chosen, chosen)], 1e-12)
+    assert_near(rows.diagonal_of(points), np.ones(3), 1e-12)
+    assert set(seen) == {(type(matrix(X)), type(matrix(X)))}
+
+
+def test_a_function_of_the_wrong_shape_is_named():
+    rows = RowsOnCPU(Kernel("callable", function=lambda A, B: np.ones((len(B), len(A)))), np.ones((5, 2)))
+    with pytest.raises(ValueError, match=r"shape \(3, 5\) for 5 and 3 rows; it must return one of shape \(5, 3\)"):
+        rows.times(rows.points(np.arange(3)), np.ones(3))
+
+
+def test_a_function_is_not_asked_about_no_points():
+    """scikit-learn's own kernels refuse empty arrays."""
+    rows = RowsOnCPU(Kernel("callable", function=rbf_kernel), np.ones((5, 2)))
+    none = rows.points(np.empty(0, dtype=np.intp))
+    np.testing.assert_array_equal(rows.times(none, np.empty(0)), np.zeros(5))
+    assert rows.rows(none).shape == (0, 5)
+
+
+# -- the problem of a working set ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_tied", [True, False], ids=["tied", "free"])
+@pytest.mark.parametrize("n", [3, 64, 70])
+def test_a_working_set_of_any_size_is_solved(n, is_tied, dtype):
+    rng = np.random.default_rng(n)
+    X, y = rng.normal(size=(n, 2)), np.where(np.arange(n) % 2, 1.0, -1.0)
+    K = np.zeros((n, padded(n)), dtype)
+    K[:, :n] = rbf_kernel(X, gamma=1.0)
+    low, high = np.minimum(y, 0.0), np.maximum(y, 0.0)
+    start = np.zeros(n)
+    beta, pull, steps = RowsOnCPU.solve_block(K, y.copy(), start, low, high, 1e-4, is_tied)
+    assert steps > 0
+    assert not start.any()  # what is handed in stays as it is
+    assert (beta >= low).all()
+    assert (beta <= high).all()
+    np.testing.assert_allclose(pull, y - K[:, :n].astype(float) @ beta, atol=1e-5)
+    rising, falling = pull[beta < high], pull[beta > low]
+    if is_tied:
+        assert beta.sum() == pytest.approx(0.0, abs=1e-12)
+        assert rising.max() - falling.min() <= 1e-4 + 1e-6
+    else:
+        assert max(rising.max(initial=0.0), -falling.min(initial=0.0)) <= 0.5e-4 + 1e-6
+
+
+def test_a_diagonal_that_float32_cannot_hold_is_not_rounded():
+    """Values far from zero, as of a linear kernel far from the origin: what counts are their differences."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(10, 2)), np.where(np.arange(10) % 2, 1.0, -1.0)
+    K = np.zeros((10, 64))
+    K[:, :10] = X @ X.T + 1e8
+    beta, pull, _ = RowsOnCPU.solve_block(K, y, np.zeros(10), np.minimum(y, 0), np.maximum(y, 0), 1e-3, True)
+    assert pull[beta < np.maximum(y, 0)].max() - pull[beta > np.minimum(y, 0)].min() <= 2e-3
+
+
+def test_full_lanes():
+    assert [padded(n) for n in (0, 1, 63, 64, 65, 1024)] == [0, 64, 64, 64, 128, 1024]
