@@ -23,7 +23,6 @@ from widemargin.ledger import Ledger
 # Below this density a product with sparse rows is faster than one with dense rows; measured.
 _SPARSE_BELOW = 0.4
 _LANES = 16
-_STRIP = 1024
 _TILE_BYTES = 1 << 19  # kernel values in the making stay in the second-level cache
 _COLUMNS_BYTES = 1 << 20  # and so do the points that sparse rows meet
 # A float32 product may be wrong by this much of the squared norms, in units of their rounding.
@@ -121,17 +120,15 @@ class RowsOnCPU:
         return out
 
     def block(self, points: Points, out: np.ndarray | None = None) -> np.ndarray:
-        """Kernel values between all of some points; each pair is computed once, by strips below the diagonal."""
+        """Kernel values between all of some points.
+
+        Each pair is computed twice: to write a value where its mirror image lies would take longer than to compute it.
+        """
         n = len(points)
+        self.ledger.kernel_evaluations += n * n
         out = np.empty((n, n), self.dtype) if out is None else out
-        for begin, end in _pieces(n, _STRIP):
-            below = self._prepare(points.X[begin:], self.dtype)
-            self.ledger.kernel_evaluations += (n - begin) * (end - begin)
-            for rows, columns, values in self._tiles(below, points[begin:end], self.dtype):
-                rows = slice(begin + rows.start, begin + rows.stop)
-                columns = slice(begin + columns.start, begin + columns.stop)
-                out[rows, columns] = values
-                out[columns, rows] = values.T
+        for rows, columns, values in self._tiles(self._prepare(points.X, self.dtype), points, self.dtype):
+            out[rows, columns] = values
         return out
 
     def diagonal_of(self, points: Points) -> np.ndarray:

@@ -40,7 +40,7 @@ from widemargin.solvers._kernel_ranks import (
     spread,
 )
 
-_LEAST_BLOCK, _LARGEST_BLOCK = 1024, 6016
+_LEAST_BLOCK, _DRAWN_BLOCK, _LARGEST_BLOCK = 1024, 3008, 6016
 _LEAST_STAGE = 8000
 _STAGE_SHARE = 4  # a stage has at most this part of all rows, where that is more than twice the least
 _FIRST_SHARE = 16  # and the first, which is random, this part
@@ -49,6 +49,7 @@ _WORST = 0.1  # part of a working set that are the worst rows, where others are 
 _CLOSER = 0.1  # a round, and a stage, ends when the violation is this part of what it was
 _CLOSER_DRAWN = 0.02  # ... for a working set that was drawn, whose rows are far apart
 _MOST_ROUNDS = 20  # of a stage, which then ends as it is
+_ROUNDINGS = 200
 _VALUES_PER_SWEEP = 5e8  # kernel values of a pass over all rows between two looks at the clock
 
 
@@ -259,7 +260,7 @@ class BlockDual:
         return self._forces(state, slice(None), state.beta, state.response)[2]
 
     def _choose(
-        self, state: State, rise: np.ndarray, fall: np.ndarray, least: int, most: int
+        self, state: State, rise: np.ndarray, fall: np.ndarray, least: int, most: int, drawn: int
     ) -> tuple[np.ndarray, bool]:
         """Rows that violate, and the nearest to it; where they are too many, the worst and a random choice of others.
 
@@ -268,7 +269,7 @@ class BlockDual:
         force = np.maximum(rise, fall)
         n_violators = np.count_nonzero(force > 0)
         everywhere, n_all = state.comm.allreduce(np.array([float(n_violators), float(len(force))]))
-        size = int(min(most, max(least, everywhere)))
+        size = int(max(least, everywhere)) if everywhere <= most else drawn
         if size >= n_all:
             return np.arange(len(force)), False
         is_drawn = everywhere > size
@@ -299,18 +300,24 @@ class BlockDual:
 
     def _next_stage(self, state: State) -> _Stage:
         rise, fall, violation = self._forces(state, slice(None), state.beta, state.response)
-        if violation > state.settled_at / 2:
-            # The last stage did not help as it should: what is left may be the error of the responses.
+        if violation > state.settled_at / 2 and violation <= self._noise(state):
+            # The last stage did not help as it should, and what is left may be the error of the responses.
             self._refresh(state)
             rise, fall, violation = self._forces(state, slice(None), state.beta, state.response)
         state.settled_at = violation
         total = int(state.comm.allreduce(np.array([float(len(rise))]))[0])
         most = max(2 * _LEAST_STAGE, total // _STAGE_SHARE)
-        chosen, _ = self._choose(state, rise, fall, _LEAST_STAGE, most)
+        chosen, _ = self._choose(state, rise, fall, _LEAST_STAGE, most, most)
         kept = state.comm.allreduce(np.array([float(len(chosen))]))[0]
         if kept > 0.7 * total:
             chosen = np.arange(len(rise))
         return self._enter(state, chosen, target=_CLOSER * violation)
+
+    @staticmethod
+    def _noise(state: State) -> float:
+        """What rounding may have done to the difference of two responses by now, generously."""
+        squares = float(state.comm.allreduce(np.array([state.beta @ state.beta]))[0])
+        return _ROUNDINGS * float(np.finfo(state.rows.dtype).eps) * np.sqrt(squares)
 
     def _enter(self, state: State, chosen: np.ndarray, target: float) -> _Stage:
         rows = state.rows if len(chosen) == state.shard.n_rows else state.rows.only(chosen)
@@ -350,7 +357,7 @@ class BlockDual:
             return
         fitting = int(np.sqrt(self.block_bytes / np.dtype(state.rows.dtype).itemsize)) // 64 * 64
         most = min(_LARGEST_BLOCK, max(64, fitting))
-        working, is_drawn = self._choose(state, rise, fall, min(_LEAST_BLOCK, most), most)
+        working, is_drawn = self._choose(state, rise, fall, min(_LEAST_BLOCK, most), most, min(_DRAWN_BLOCK, most))
         where = stage.chosen[working]
         comm, place = state.comm, place_among_ranks(state.comm, len(working))
         points = share_points(comm, stage.rows.points(working))
