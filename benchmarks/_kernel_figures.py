@@ -20,7 +20,7 @@ from benchmarks import _harness as harness
 from benchmarks._harness import Report
 
 # A method keeps its colour and marker in all figures, whatever else is drawn.
-METHODS = ("SBP", "Pegasos", "SDCA", "SMO", "Perceptron", "Fourier features", "SBP as written")
+METHODS = ("SBP", "Pegasos", "SDCA", "SMO", "Perceptron", "Fourier features", "SBP as written", "exact")
 _ERRATIC = "SMO"  # before it converges it goes to and fro between the classes; its curve is cut where others end
 _N_GRID = 60
 

@@ -44,6 +44,7 @@ N_SEEDS = 5
 LONG = 60.0  # seconds: a variant that takes longer is run with one seed
 PREDICT = {"a9a-exact": (10.0, 2.0), "ijcnn1": (10.0, 2.0), "mnist8-bias": (None, None)}
 LINEAR = ("a9a-exact", "ijcnn1")
+LINEAR_ITERATIONS = (1_000, 20_000)  # the default, which may end before convergence, and more
 
 
 def main() -> None:
@@ -315,16 +316,17 @@ def show_early(name: str, found: dict[str, Any]) -> None:
 
 
 def early_bars(found: dict[str, Any]) -> list[Bar]:
-    """By the fastest variant whose mean error over seeds is close to LIBSVM's; it is named."""
+    """Every variant on its own: to name the best of them by their test errors would be to stop on test rows."""
     bars = []
     for name, each in found.items():
-        libsvm, intelex = each[LIBSVM], each[INTELEX]
-        close = {who: v for who, v in each["variants"].items() if v["test_error"] <= libsvm["test_error"] + CLOSE}
-        who = min(close, key=lambda who: close[who]["seconds"], default=None)
-        for peer, theirs, asked in ((LIBSVM, libsvm, EARLY[name][0]), (INTELEX, intelex, EARLY[name][1])):
-            ratio = theirs["seconds"] / close[who]["seconds"] if who else 0.0
-            claim = f"{name}: within 0.1 points of LIBSVM's error, times faster than {peer}"
-            bars.append(Bar(claim, f">= {asked:g}", f"{ratio:.2f} ({who or 'none is within'})", ratio >= asked))
+        libsvm = each[LIBSVM]
+        for who, variant in each["variants"].items():
+            off = variant["test_error"] - libsvm["test_error"]
+            for peer, asked in zip((LIBSVM, INTELEX), EARLY[name], strict=True):
+                ratio = each[peer]["seconds"] / variant["seconds"]
+                claim = f"{name}, {who}: within 0.1 points of LIBSVM's error, times faster than {peer}"
+                measured = f"{ratio:.2f}, {100 * off:+.2f} points"
+                bars.append(Bar(claim, f">= {asked:g}", measured, ratio >= asked and off <= CLOSE))
         few = each["variants"].get("perceptron, few")
         if few:
             share, off = few["n_support"] / libsvm["n_support"], few["test_error"] - libsvm["test_error"]
@@ -381,7 +383,7 @@ def predict(report: Section, peers: Peers) -> None:
     report.bars(bars)
 
 
-# -- the linear kernel ---------------------------------------------------------------------------------------------------
+# -- the linear kernel -------------------------------------------------------------------------------------------------
 
 
 def linear(report: Section, peers: Peers) -> None:
@@ -390,31 +392,21 @@ def linear(report: Section, peers: Peers) -> None:
     rows, bars = [], []
     for name in LINEAR:
         for fit_intercept in (True, False):
-            key = f"{name}, {'bias' if fit_intercept else 'no bias'}"
-            print(f"linear: {key}", flush=True)
-            found[key] = each = runs.in_child(beside_linear_svc, name, report.quick, fit_intercept)
-            report.add("linear", found)
-            ours, theirs = each["ours"], each["LinearSVC"]
-            ratio = theirs["seconds"] / ours["seconds"]
-            rows.append(
-                [
-                    key,
-                    theirs["seconds"],
-                    theirs["objective"],
-                    theirs["sweeps"],
-                    theirs["converged"],
-                    ours["seconds"],
-                    ours["objective"],
-                    ours["sweeps"],
-                    ours["certified_gap"],
-                    ratio,
-                ]
-            )
-            reached = ours["objective"] <= theirs["objective"] * (1 + 1e-9)
-            text = f"{ratio:.2f}" + ("" if reached else ", objective not reached")
-            bars.append(
-                Bar(f"{key}: times faster than LinearSVC to its objective", ">= 1", text, reached and ratio >= 1)
-            )
+            for max_iter in LINEAR_ITERATIONS:
+                key = f"{name}, {'bias' if fit_intercept else 'no bias'}, LinearSVC(max_iter={max_iter})"
+                print(f"linear: {key}", flush=True)
+                found[key] = each = runs.in_child(beside_linear_svc, name, report.quick, fit_intercept, max_iter)
+                report.add("linear", found)
+                mine, theirs = each["ours"], each["LinearSVC"]
+                ratio, off = theirs["seconds"] / mine["seconds"], mine["objective"] / theirs["objective"] - 1
+                cells = [theirs[each] for each in ("seconds", "objective", "sweeps", "converged")]
+                cells += [mine[each] for each in ("seconds", "objective", "sweeps", "certified_gap")]
+                rows.append([key, *cells, ratio])
+                is_met, measured = (
+                    off <= 1e-9 and ratio >= 1,
+                    f"{ratio:.2f}" + (f", {off:.0e} above" if off > 1e-9 else ""),
+                )
+                bars.append(Bar(f"{key}: times faster to its objective", ">= 1", measured, is_met))
     head = [
         "problem",
         "LinearSVC s",
@@ -431,14 +423,14 @@ def linear(report: Section, peers: Peers) -> None:
     report.bars(bars)
 
 
-def beside_linear_svc(name: str, quick: bool, fit_intercept: bool) -> dict[str, Any]:
+def beside_linear_svc(name: str, quick: bool, fit_intercept: bool, max_iter: int) -> dict[str, Any]:
     """Child. A first fit finds the sweep at which our objective is at or below theirs; fits of so many are timed."""
     from sklearn.svm import LinearSVC
 
     task, C = runs.load(name, quick), 1.0
-    X, y = sp.csr_matrix(task.X, dtype=np.float64), task.y
+    X, y, X_test = sp.csr_matrix(task.X, dtype=np.float64), task.y, sp.csr_matrix(task.X_test, dtype=np.float64)
     with harness.quietly() as said:
-        peer = LinearSVC(loss="hinge", C=C, fit_intercept=fit_intercept, max_iter=100_000, random_state=0)
+        peer = LinearSVC(loss="hinge", C=C, fit_intercept=fit_intercept, max_iter=max_iter, random_state=0)
         timing, model = harness.measure_peer(lambda: peer.fit(X, y))
     target = linear_objective(X, y, model.coef_[0], C, fit_intercept)
     theirs = {
@@ -446,27 +438,22 @@ def beside_linear_svc(name: str, quick: bool, fit_intercept: bool) -> dict[str, 
         "objective": target,
         "sweeps": int(np.max(model.n_iter_)),
         "converged": harness.has_converged(said),
-        "test_error": float(np.mean(model.predict(task.X_test) != task.y_test)),
+        "test_error": float(np.mean(model.predict(X_test) != task.y_test)),
     }
-
-    def fit(max_iter: int) -> KernelSVC:
-        settings = {"C": C, "kernel": "linear", "fit_intercept": fit_intercept, "random_state": 0}
-        return KernelSVC(**settings, tol=0.0 if max_iter > 10**5 else 1e-12, max_iter=max_iter, max_time=30.0).fit(X, y)
-
+    settings = {"C": C, "kernel": "linear", "fit_intercept": fit_intercept, "tol": 1e-10, "random_state": 0}
     with harness.quietly():
-        first = KernelSVC(C=C, kernel="linear", fit_intercept=fit_intercept, tol=1e-6, max_time=60.0, random_state=0)
-        first.fit(X, y)
-        reached = [row["sweep"] for row in first.history_ if row["primal"] <= target]
-        timing, model = harness.measure_peer(lambda: fit(int(reached[0]) if reached else first.n_iter_))
-    ours = {
+        first = KernelSVC(**settings, max_time=60.0).fit(X, y)
+        sweeps = next((row["sweep"] for row in first.history_ if row["primal"] <= target), first.n_iter_)
+        timing, model = harness.measure_peer(lambda: KernelSVC(**settings, max_iter=int(sweeps)).fit(X, y))
+    mine = {
         **asdict(timing),
         "objective": linear_objective(X, y, model.coef_[0], C, fit_intercept),
         "sweeps": model.n_iter_,
         "certified_gap": model.certificate_.relative,
-        "test_error": float(np.mean(model.predict(task.X_test) != task.y_test)),
+        "test_error": float(np.mean(model.predict(X_test) != task.y_test)),
         "curve": [[row["seconds"], row["primal"], row["dual"]] for row in first.history_],
     }
-    return {"ours": ours, "LinearSVC": theirs}
+    return {"ours": mine, "LinearSVC": theirs}
 
 
 def linear_objective(X: Any, y: np.ndarray, w: np.ndarray, C: float, fit_intercept: bool) -> float:

@@ -37,7 +37,6 @@ GRID = {
     "variance": [(gamma, C) for gamma in (0.25, 1.0, 4.0) for C in (1.0, 10.0, 100.0)],
 }
 N_FIRST, N_SECOND, N_HELD_OUT = 20_000, 80_000, 20_000
-N_FINALISTS = 4
 DEFAULT = {"features": "raw", "gamma": 1e-4, "C": 1e4}
 _N_LOOKED_AT = 10_000  # test rows of a point of the curve
 _N_MEASURED = 10  # columns that are measurements; the others are zeros and ones
@@ -50,6 +49,9 @@ def main() -> None:
     parser.add_argument("--solver", default="batch-perceptron", help="auto, exact or batch-perceptron")
     parser.add_argument("--tol", type=float, default=1e-2, help="relative gap that ends an exact fit")
     parser.add_argument("--cache", type=float, default=1000.0, help="MiB of kernel values")
+    parser.add_argument("--features", choices=list(GRID), help="instead of what choose has left, with --gamma and -C")
+    parser.add_argument("--gamma", type=float)
+    parser.add_argument("-C", type=float)
     parser.add_argument("--quick", action="store_true", help="a smoke run: few rows, results apart")
     chosen = parser.parse_args()
     if "choose" in chosen.only:
@@ -68,14 +70,24 @@ def choose(report: Section) -> None:
     found: dict[str, Any] = {}
     for n, candidates in ((sizes[0], grid), (sizes[1], None)):
         if candidates is None:
-            tried = sorted(found[str(sizes[0])], key=lambda each: each["error"])
-            candidates = [(each["features"], each["gamma"], each["C"]) for each in tried[:N_FINALISTS]]
+            candidates = finalists(found[str(sizes[0])])
         found[str(n)] = runs.in_child(held_out_errors, candidates, n)
         report.add("choice", found)
         rows = [list(each.values()) for each in sorted(found[str(n)], key=lambda each: each["error"])]
         harness.show(f"{n:,} rows: error on rows held out", list(found[str(n)][0]), rows)
     best = min(found[str(sizes[1])], key=lambda each: each["error"])
     report.add("best", {name: best[name] for name in ("features", "gamma", "C")})
+
+
+def finalists(tried: list[dict[str, Any]]) -> list[tuple[str, float, float]]:
+    """The best of each scale of features, and the same with the next narrower kernel: more rows want it narrower."""
+    chosen = []
+    for features, pairs in GRID.items():
+        best = min((each for each in tried if each["features"] == features), key=lambda each: each["error"])
+        widths = sorted({gamma for gamma, _ in pairs})
+        narrower = next((gamma for gamma in widths if gamma > best["gamma"]), 4 * best["gamma"])
+        chosen += [(features, best["gamma"], best["C"]), (features, narrower, best["C"])]
+    return chosen
 
 
 def held_out_errors(candidates: list[tuple[str, float, float]], n: int) -> list[dict[str, Any]]:
@@ -119,7 +131,8 @@ def scaled(features: str, reference: np.ndarray, *blocks: np.ndarray) -> list[np
 
 def fit(report: Section, chosen: argparse.Namespace) -> None:
     """One long fit, its curve, its memory."""
-    settings = report.read("forest_choice").get("best", DEFAULT)
+    settings = dict(report.read("forest_choice").get("best", DEFAULT))
+    settings |= {name: getattr(chosen, name) for name in DEFAULT if getattr(chosen, name) is not None}
     print(f"forest: {chosen.solver}, {settings}, at most {chosen.minutes:g} minutes", flush=True)
     arguments = (settings, chosen.solver, 60 * chosen.minutes, chosen.tol, chosen.cache, report.quick)
     found = runs.in_child(long_fit, *arguments, limit=60 * chosen.minutes + 3_600)
@@ -133,7 +146,8 @@ def fit(report: Section, chosen: argparse.Namespace) -> None:
             Bar("forest: test error", "1.6% to 1.8%", f"{100 * error:.2f}%", error <= 0.018),
         ]
     )
-    result = {"n": found["n"], "paper": PAPER, "runs": {"SBP": [found["curve"]]}}
+    who = "SBP" if chosen.solver == "batch-perceptron" else "exact"
+    result = {"n": found["n"], "paper": PAPER, "runs": {who: [found["curve"]]}}
     if found["curve"]:
         figures.draw_forest(report, result, f"forest_{chosen.solver.replace('-', '_')}")
 
@@ -143,6 +157,7 @@ class Curve:
 
     def __init__(self, X: np.ndarray, y: np.ndarray) -> None:
         self.points: list[dict[str, Any]] = []
+        self._n_sweeps = 0  # that were certified: one row of the history each
         self._X, self._y, self._begin, self._lost, self._next = X, y, time.perf_counter(), 0.0, 0.0
 
     def setup(self, estimator, context):
@@ -156,12 +171,13 @@ class Curve:
 
     def on_fit_task_end(self, estimator, context, *, fitted_estimator=None):
         seconds = time.perf_counter() - self._begin - self._lost
+        self._n_sweeps += context.task_name == "sweep"
         if context.task_name != "sweep" or seconds < self._next:
             return False
         begin = time.perf_counter()
         error = float(np.mean(fitted_estimator.predict(self._X) != self._y))
         n_support = len(fitted_estimator.support_)
-        self.points.append({"seconds": seconds, "test_error": error, "n_support": n_support})
+        self.points.append({"seconds": seconds, "test_error": error, "n_support": n_support, "row": self._n_sweeps - 1})
         print(f"  {seconds:8.0f} s  {100 * error:.2f}%  {n_support:,} support vectors", flush=True)
         self._lost += time.perf_counter() - begin
         self._next = 1.25 * seconds
@@ -203,12 +219,9 @@ def long_fit(
 
 
 def with_evaluations(points: list[dict[str, Any]], history: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Points with the kernel evaluations of the sweep that they were taken at; both are in order of their support."""
-    seconds = np.array([row["seconds"] for row in history])
+    """Points with the kernel evaluations of the sweep after which they were taken."""
     for point in points:
-        # The clock of the history runs on while test rows are looked at, so it is never behind.
-        row = history[min(len(history) - 1, int(np.searchsorted(seconds, point["seconds"])))]
-        point["kernel_evaluations"] = row["kernel_evaluations"]
+        point["kernel_evaluations"] = history[point["row"]]["kernel_evaluations"]
     return points
 
 

@@ -112,6 +112,7 @@ def search() -> None:
 def kernels() -> None:
     kernels_same_bits()
     kernel_goes_on()
+    perceptron_same_bits()
 
 
 def kernels_same_bits() -> None:
@@ -149,6 +150,20 @@ def kernel_goes_on() -> None:
     say(
         case="goes on", first=second.history_[0]["sweep"], reason=second.stop_reason_, primal=second.certificate_.primal
     )
+
+
+def perceptron_same_bits() -> None:
+    X, y = make_nonseparable(601, 6, random_state=0)
+    for settings in ({"C": 1.0}, {"slack": 0.05}):
+        settings = {"solver": "batch-perceptron", "gamma": 0.3, "random_state": 0, **settings}
+        ours = KernelSVC(cluster=WORLD, **settings).fit(*mine(X, y))
+        threads = KernelSVC(cluster=WORLD.size, **settings).fit(X, y)
+        say(
+            case="perceptron",
+            same=bool((ours.decision_function(X) == threads.decision_function(X)).all()),
+            scalars=ours.cost_.scalars == threads.cost_.scalars,
+            reason=ours.stop_reason_,
+        )
 
 
 if __name__ == "__main__":

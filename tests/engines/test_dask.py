@@ -541,3 +541,22 @@ def test_a_kernel_goes_on_from_its_checkpoint_on_workers(client, few, tmp_path):
     model = KernelSVC(cluster=client, checkpoint=tmp_path, tol=1e-5).fit(X, y)
     assert model.history_[0]["sweep"] > 5
     assert model.certificate_.primal == pytest.approx(KernelSVC(tol=1e-5).fit(X, y).certificate_.primal, rel=2e-5)
+
+
+# -- the batch perceptron --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [{"C": 1.0}, {"slack": 0.05}], ids=["C", "slack"])
+def test_the_perceptron_gives_the_bits_of_threads_and_does_not_go_on_from_rows_that_lie_elsewhere(client, few, options):
+    X, y = few
+    options = {"solver": "batch-perceptron", "gamma": 0.3, "random_state": 0, **options}
+    on_dask, on_threads = (KernelSVC(cluster=cluster, **options).fit(X, y) for cluster in (client, N_WORKERS))
+    np.testing.assert_array_equal(on_dask.decision_function(X), on_threads.decision_function(X))
+    assert on_dask.certificate_ == on_threads.certificate_
+    assert on_dask.stop_reason_ == "plateau"
+    assert on_dask.cost_.scalars == on_threads.cost_.scalars
+    elsewhere = KernelSVC(cluster=client, **options).fit(*as_collections(X, y))
+    assert elsewhere.stop_reason_ == "plateau"
+    assert elsewhere.score(X, y) >= on_dask.score(X, y) - 0.1
+    with pytest.raises(ValueError, match="elsewhere"):
+        elsewhere.partial_fit(X, y)

@@ -98,9 +98,9 @@ def test_a_search_under_mpi_is_refused_in_plain_words():
 
 @pytest.fixture(scope="module")
 def of_kernels(tmp_path_factory):
-    """What one job says of two things."""
+    """What one job says of three things."""
     said = facts("kernels", str(tmp_path_factory.mktemp("kernels")))
-    return {case: [each for each in said if each["case"] == case] for case in ("same bits", "goes on")}
+    return {case: [each for each in said if each["case"] == case] for case in ("same bits", "goes on", "perceptron")}
 
 
 def test_kernels_same_seed_and_ranks_give_the_bits_of_threads(of_kernels):
@@ -115,3 +115,9 @@ def test_a_kernel_goes_on_from_rank_0s_checkpoint(of_kernels):
     assert len(said) == N_RANKS
     assert all(each["first"] > 5 and each["reason"] == "gap" for each in said), said
     assert len({each["primal"] for each in said}) == 1
+
+
+def test_the_perceptron_same_seed_and_ranks_give_the_bits_of_threads(of_kernels):
+    said = of_kernels["perceptron"]
+    assert len(said) == 2 * N_RANKS
+    assert all(each["same"] and each["scalars"] and each["reason"] == "plateau" for each in said), said

@@ -1,4 +1,4 @@
-"""KernelSVC against scikit-learn's SVC: the exact solver and the linear road."""
+"""KernelSVC against scikit-learn's SVC: the exact solver, the linear road, the batch perceptron."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
-from sklearn.exceptions import ConvergenceWarning
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.metrics.pairwise import cosine_similarity, laplacian_kernel, rbf_kernel
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.multiclass import OneVsRestClassifier
@@ -21,8 +21,11 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 from tests.conftest import STORAGES
+from tests.oracles import exact_svm
 from tests.problems_at_hand import overlapping, separable
 from widemargin import InterruptedFitWarning, KernelSVC
+from widemargin.data import make_nonseparable
+from widemargin.solvers import by_size
 from widemargin.solvers.block_dual import BlockDual
 
 # A relative gap of 1e-6 leaves scores within sqrt(2 * 1e-6 * objective * k(x, x)) of the optimal ones at the worst,
@@ -594,3 +597,362 @@ def test_phishing_has_the_error_that_is_known_of_it(real):
     model = KernelSVC(C=10.0, gamma=0.3).fit(data.X[train], data.y[train])
     assert model.stop_reason_ == "gap"
     assert 1 - model.score(data.X[test], data.y[test]) == pytest.approx(0.0457, abs=0.002)
+
+
+# -- the batch perceptron --------------------------------------------------------------------------------------------
+
+EARLY = {"solver": "batch-perceptron", "random_state": 0}
+LONG = {**EARLY, "validation_fraction": 0.0, "max_iter": 3000}
+
+
+def optimum_of(X, y, C, gamma=0.3, weight=None):
+    """By a generic method on rows whose inner products are the kernel values."""
+    values, vectors = np.linalg.eigh(rbf_kernel(X, gamma=gamma))
+    return exact_svm(vectors * np.sqrt(np.maximum(values, 0)), y, C, weight)
+
+
+def assert_between(certificate, exact):
+    assert certificate.dual <= exact * (1 + 1e-8)
+    assert certificate.primal >= exact * (1 - 1e-8)
+
+
+@pytest.mark.parametrize("cluster", [None, 2])
+def test_the_perceptron_stops_on_a_plateau_with_true_bounds(cluster, seed):
+    X, y = overlapping(seed, n=150)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = KernelSVC(gamma=0.3, cluster=cluster, **EARLY).fit(X, y)
+    assert model.stop_reason_ == "plateau"
+    assert_between(model.certificate_, optimum_of(X, y, 1.0))
+    assert model.certificate_.relative > model.tol
+    assert model.score(X, y) >= SVC(gamma=0.3).fit(X, y).score(X, y) - 0.05
+    assert "validation_error" in model.history_[-1]
+    assert model.n_support_.tolist() == [len(model.support_)]
+    assert 0 < model.cost_.kernel_evaluations < 10 * 150**2
+
+
+def test_without_rows_held_out_there_is_no_plateau():
+    X, y = overlapping(0, n=150, shift=0.5)
+    with pytest.warns(ConvergenceWarning, match=r"max_iter=40.*solver='exact'"):
+        model = KernelSVC(validation_fraction=0, max_iter=40, tol=1e-6, **EARLY).fit(X, y)
+    assert model.stop_reason_ == "max_iter"
+
+
+@pytest.mark.parametrize("fit_intercept", [False, True])
+def test_C_and_the_slack_that_it_implies_are_one_problem(fit_intercept):
+    X, y = overlapping(0, n=60)
+    options = {"gamma": 0.25, "fit_intercept": fit_intercept}
+    exact = KernelSVC(C=2.0, **options, **TIGHT).fit(X, y)
+    early = KernelSVC(C=2.0, tol=6e-3, **options, **LONG).fit(X, y)
+    assert early.stop_reason_ == "gap"
+    assert early.C_ == 2.0
+    # The objective is known to 0.6 percent, the slack to the root of that.
+    assert early.slack_ == pytest.approx(exact.slack_, rel=0.06)
+    back = KernelSVC(slack=exact.slack_, tol=6e-3, **options, **LONG).fit(X, y)
+    assert back.stop_reason_ == "gap"
+    assert back.slack_ == exact.slack_
+    # C jumps where a row meets the margin, and then the slack hardly moves.
+    assert 2.0 / 1.5 < back.C_ < 2.0 * 1.5
+    np.testing.assert_allclose(back.decision_function(X), exact.decision_function(X), atol=0.3)
+    unit = np.sqrt(exact.dual_coef_[0] @ rbf_kernel(exact.support_vectors_, gamma=0.25) @ exact.dual_coef_[0])
+    assert back.certificate_.dual <= (1 / unit) * (1 + 1e-5)
+    assert back.certificate_.primal >= (1 / unit) * (1 - 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"solver": "exact", "validation_fraction": 0.1}, "validation_fraction=0.1 belongs to the batch perceptron"),
+        ({"solver": "exact", "validation_fraction": 0}, "validation_fraction=0 belongs to the batch perceptron"),
+        ({"solver": "exact", "slack": 0.1}, "slack=0.1 belongs to the batch perceptron"),
+        ({"solver": "exact", "batch_size": 16}, "batch_size=16 belongs to"),
+        ({"kernel": "linear", "max_support": 10}, "max_support=10 means nothing for kernel='linear'"),
+        ({"validation_fraction": 1.0}, "validation_fraction"),
+        ({"slack": -0.1}, "slack"),
+        ({"batch_size": 0}, "batch_size"),
+        ({"max_support": 1}, "max_support"),
+    ],
+)
+def test_a_parameter_that_means_nothing_is_an_error(never_started, options, match):
+    with pytest.raises(ValueError, match=match):
+        KernelSVC(**options).fit(*overlapping(0))
+
+
+@pytest.mark.parametrize("options", [{"slack": 0.05}, {"validation_fraction": 0.2}, {"batch_size": 16}])
+def test_a_parameter_of_the_perceptron_alone_chooses_it(never_started, options):
+    assert KernelSVC(random_state=0, **options).fit(*overlapping(0)).stop_reason_ in ("plateau", "gap")
+
+
+def test_the_choice_by_size_and_by_time(monkeypatch):
+    X, y = overlapping(0, n=150)
+    assert "violation" in KernelSVC(random_state=0).fit(X, y).history_[-1]
+    monkeypatch.setattr(by_size, "_MOST_ROWS", 149)
+    model = KernelSVC(random_state=0).fit(X, y)
+    assert "validation_error" in model.history_[-1]
+    assert model.stop_reason_ == "plateau"
+    monkeypatch.undo()
+    monkeypatch.setattr(by_size, "_VALUES_PER_SECOND", 1.0)
+    assert KernelSVC(random_state=0, max_time=20.0).fit(X, y).stop_reason_ == "plateau"
+    assert KernelSVC(random_state=0).fit(X, y).stop_reason_ == "gap"
+
+
+@pytest.mark.parametrize("fit_intercept", [False, True])
+@pytest.mark.parametrize("cluster", [None, 2])
+def test_the_perceptron_with_a_function_and_with_given_values(fit_intercept, cluster):
+    X, y = overlapping(0, n=80)
+    options = {"fit_intercept": fit_intercept, "cluster": cluster, **EARLY}
+    rows = KernelSVC(gamma=0.7, **options).fit(X, y)
+    function = KernelSVC(kernel=narrow, **options).fit(X, y)
+    given = KernelSVC(kernel="precomputed", **options).fit(rbf_kernel(X, gamma=0.7), y)
+    np.testing.assert_allclose(function.decision_function(X), rows.decision_function(X), atol=1e-6)
+    np.testing.assert_allclose(given.decision_function(rbf_kernel(X, gamma=0.7)), rows.decision_function(X), atol=1e-6)
+
+
+@pytest.mark.parametrize("storage", STORAGES)
+def test_the_perceptron_with_the_linear_kernel_has_coefficients_of_features(storage):
+    X, y = overlapping(0, n=80)
+    model = KernelSVC(kernel="linear", **EARLY).fit(STORAGES[storage](X), y)
+    assert model.coef_.shape == (1, 4)
+    np.testing.assert_allclose(model.decision_function(X), X @ model.coef_[0] + model.intercept_, atol=1e-12)
+    np.testing.assert_allclose(model.coef_, model.dual_coef_ @ X[model.support_], atol=1e-12)
+    assert model.size_bytes() == model.coef_.nbytes + model.intercept_.nbytes
+
+
+@pytest.mark.parametrize("options", [{}, {"slack": 0.05}, {"max_support": 8}, {"cluster": 2}], ids=str)
+def test_the_perceptron_with_several_classes(options):
+    X, y = three_classes()
+    model = KernelSVC(gamma=0.4, **EARLY, **options).fit(X, y)
+    assert model.decision_function(X).shape == (75, 3)
+    assert model.n_support_.shape == model.C_.shape == model.slack_.shape == (3,)
+    assert model.n_support_.max() <= options.get("max_support", 75)
+    assert {part.stop_reason for part in model.parts_} <= {"plateau", "gap"}
+    reference = OneVsRestClassifier(SVC(gamma=0.4)).fit(X, y)
+    assert model.score(X, y) >= reference.score(X, y) - 0.1
+
+
+def test_the_perceptron_in_a_search():
+    X, y = overlapping(0, n=90)
+    grid = {"C": [0.1, 10.0], "gamma": [0.1, 1.0]}
+    search = GridSearchCV(KernelSVC(**EARLY), grid, cv=3).fit(X, y)
+    reference = GridSearchCV(SVC(), grid, cv=3).fit(X, y)
+    assert search.best_score_ >= reference.best_score_ - 0.07
+
+
+def test_equal_seeds_give_equal_bits_of_the_perceptron_and_other_seeds_others():
+    X, y = overlapping(0, n=150)
+    for cluster in (None, 2):
+        first, again = (KernelSVC(cluster=cluster, **EARLY).fit(X, y) for _ in range(2))
+        np.testing.assert_array_equal(first.dual_coef_, again.dual_coef_)
+        other = KernelSVC(cluster=cluster, **{**EARLY, "random_state": 1}).fit(X, y)
+        assert first.certificate_ == again.certificate_ != other.certificate_
+
+
+def test_sigmoid_has_no_lower_bound_with_the_perceptron_either():
+    X, y = overlapping(0, n=100)
+    model = KernelSVC(kernel="sigmoid", gamma=0.05, **EARLY).fit(X, y)
+    assert model.certificate_.dual == -np.inf
+
+
+@pytest.mark.parametrize("cluster", [None, 2])
+def test_callbacks_see_models_of_the_perceptron(cluster):
+    X, y = overlapping(0, n=80)
+    recorder = Recorder(stop_after=3)
+    model = KernelSVC(cluster=cluster, **EARLY).set_callbacks(recorder).fit(X, y)
+    assert model.stop_reason_ == "callback"
+    assert len(recorder.models) == 3
+
+
+# -- smaller models --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cluster", [None, 3])
+@pytest.mark.parametrize("solver", ["exact", "batch-perceptron", "auto"])
+def test_no_more_support_vectors_than_allowed_and_a_certificate_of_their_own(solver, cluster, seed):
+    X, y = overlapping(seed, n=120, shift=0.6)
+    model = KernelSVC(gamma=0.3, solver=solver, max_support=10, cluster=cluster, random_state=0).fit(X, y)
+    assert model.n_support_.tolist() == [10] == [len(model.support_)]
+    assert model.stop_reason_ == ("plateau" if solver == "batch-perceptron" else "max_support")
+    beta = model.dual_coef_[0]
+    norm = beta @ rbf_kernel(model.support_vectors_, gamma=0.3) @ beta
+    loss = np.maximum(0, 1 - y * model.decision_function(X)).sum()
+    assert model.certificate_.primal == pytest.approx(0.5 * norm + loss, rel=1e-6)
+    assert_between(model.certificate_, optimum_of(X, y, 1.0))
+    assert model.slack_ == pytest.approx(loss / len(y) / np.sqrt(norm), rel=1e-5)
+
+
+@pytest.mark.parametrize("solver", ["exact", "batch-perceptron"])
+def test_on_a_smooth_kernel_a_small_model_is_near_the_whole_one(solver):
+    X, y = overlapping(0, n=300, shift=0.6)
+    options = {"gamma": 0.02, "solver": solver, "random_state": 0}
+    whole, small = KernelSVC(**options).fit(X, y), KernelSVC(max_support=40, **options).fit(X, y)
+    assert whole.n_support_[0] > 60 > small.n_support_[0]
+    assert np.mean(whole.predict(X) == small.predict(X)) >= 0.97
+    assert small.size_bytes() < whole.size_bytes()
+
+
+def test_a_small_model_where_kernel_values_are_in_float32():
+    """Rows nearly alike, so that rounding makes the kernel of those that stay indefinite."""
+    X, y = make_nonseparable(5000, 5, random_state=0)
+    model = KernelSVC(gamma=1e-3, max_support=2000, random_state=0, tol=1e-2).fit(X, y)
+    assert model.n_support_[0] <= 2000
+    assert model.score(X, y) >= 0.9 * KernelSVC(gamma=1e-3, tol=1e-2).fit(X, y).score(X, y)
+
+
+@pytest.mark.parametrize("solver", ["exact", "batch-perceptron"])
+def test_a_small_model_of_a_kernel_that_is_no_inner_product(solver):
+    X, y = overlapping(0, n=100)
+    model = KernelSVC(
+        kernel="sigmoid", gamma=0.25, coef0=-1.0, max_support=10, solver=solver, random_state=0, C=10.0
+    ).fit(X, y)
+    assert model.n_support_[0] <= 10
+
+
+@pytest.mark.parametrize("storage", STORAGES)
+def test_size_in_bytes_is_that_of_what_a_prediction_needs(storage):
+    X, y = overlapping(0)
+    model = KernelSVC().fit(STORAGES[storage](X), y)
+    vectors = model.support_vectors_
+    arrays = [vectors] if storage == "dense" else [vectors.data, vectors.indices, vectors.indptr]
+    arrays += [model.dual_coef_, model.intercept_]
+    assert model.size_bytes() == sum(array.nbytes for array in arrays)
+    with pytest.raises(NotFittedError):
+        KernelSVC().size_bytes()
+
+
+# -- going on --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("solver", ["exact", "batch-perceptron"])
+@pytest.mark.parametrize("storage", STORAGES)
+def test_partial_fit_goes_on_from_the_support_vectors(solver, storage):
+    X, y = overlapping(0, n=150, shift=0.6)
+    labels, weight = np.where(y > 0, "yes", "no"), np.random.default_rng(0).uniform(0.5, 2, 150)
+    model = KernelSVC(gamma=0.3, solver=solver, random_state=0, tol=1e-4)
+    make = STORAGES[storage]
+    model.partial_fit(make(X[:80]), labels[:80], classes=["no", "yes"], sample_weight=weight[:80])
+    old, old_weight = model.support_, model.support_weight_
+    np.testing.assert_array_equal(model.support_labels_, labels[old])
+    np.testing.assert_array_equal(old_weight, weight[old])
+    assert model.partial_fit(make(X[80:]), labels[80:], sample_weight=weight[80:]) is model
+    rows = np.concatenate([old, np.arange(80, 150)])
+    vectors = model.support_vectors_
+    vectors = vectors if storage == "dense" else vectors.toarray()
+    np.testing.assert_array_equal(vectors, X[rows][model.support_])
+    assert model.support_.max() >= len(old)
+    assert_between(model.certificate_, optimum_of(X[rows], y[rows], 1.0, weight=weight[rows]))
+    assert model.score(X, labels) >= SVC(gamma=0.3).fit(X, labels).score(X, labels) - 0.06
+
+
+@pytest.mark.parametrize("solver", ["exact", "batch-perceptron"])
+def test_partial_fit_remembers_what_was_there_before(solver):
+    """The second half of the rows lies elsewhere and has the labels the other way round."""
+    X, y = overlapping(0, n=200, d=2, shift=1.5)
+    far, other = X + np.array([12.0, 0.0]), -y
+    model = KernelSVC(gamma=0.3, solver=solver, random_state=0)
+    model.partial_fit(X, y, classes=[-1, 1]).partial_fit(far, other)
+    assert model.score(X, y) > 0.9
+    assert model.score(far, other) > 0.9
+
+
+@pytest.mark.parametrize("solver", ["exact", "batch-perceptron"])
+def test_partial_fit_takes_rows_of_one_class_later(solver):
+    X, y = three_classes()
+    model = KernelSVC(gamma=0.4, solver=solver, random_state=0).partial_fit(X, y, classes=list("abc"))
+    model.partial_fit(X[y == "a"] + 5, y[y == "a"])
+    assert model.classes_.tolist() == list("abc")
+    assert (model.predict(X[y == "a"] + 5) == "a").mean() > 0.9
+
+
+def test_partial_fit_keeps_the_names_of_features():
+    X, y = overlapping(0, n=90)
+    frame = pd.DataFrame(X, columns=list("abcd"))
+    model = KernelSVC()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for begin in (0, 30, 60):
+            model.partial_fit(frame[begin : begin + 30], y[begin : begin + 30])
+            assert model.feature_names_in_.tolist() == list("abcd")
+    with pytest.raises(ValueError, match="feature names"):
+        model.partial_fit(frame[list("dcba")], y)
+
+
+def test_partial_fit_says_what_it_cannot_do():
+    X, y = overlapping(0)
+    with pytest.raises(ValueError, match=r"first rows must be of all classes; there is none of \[2\]"):
+        KernelSVC().partial_fit(X, y, classes=[-1, 1, 2])
+    with pytest.raises(ValueError, match="3 features"):
+        KernelSVC().partial_fit(X, y).partial_fit(X[:, :3], y)
+    for kernel in ("linear", "precomputed"):
+        assert not hasattr(KernelSVC(kernel=kernel), "partial_fit")
+    assert hasattr(KernelSVC(kernel="linear", solver="batch-perceptron"), "partial_fit")
+    model = KernelSVC().partial_fit(X, y)
+    assert not [name for name in vars(model) if name.startswith("_going")]
+
+
+@pytest.mark.parametrize("options", [{"solver": "exact", "tol": 1e-5}, {**LONG, "tol": 0.4}], ids=["exact", "early"])
+@pytest.mark.parametrize("cluster", [None, 2])
+def test_a_warm_start_saves_sweeps_and_is_for_the_same_rows_only(options, cluster):
+    X, y = overlapping(0, n=150, shift=0.5)
+    options = {"gamma": 0.3, "C": 2.0, "cluster": cluster, **options}
+    model = KernelSVC(warm_start=True, **options).fit(X, y)
+    cold = model.n_iter_
+    model.fit(X, y)
+    assert model.stop_reason_ == "gap"
+    assert model.n_iter_ < cold / 2
+    assert_between(model.certificate_, optimum_of(X, y, 2.0))
+    for rows in (X + 0.1, X[:, ::-1], X[5:], np.vstack([X[1:], X[:1]])):
+        labels = y[: len(rows)]
+        other, fresh = model.fit(rows, labels), KernelSVC(**options).fit(rows, labels)
+        np.testing.assert_array_equal(other.decision_function(rows), fresh.decision_function(rows))
+        model = KernelSVC(warm_start=True, **options).fit(X, y)
+
+
+@pytest.mark.parametrize("row", [0, -1])
+def test_a_warm_start_with_a_row_of_no_weight(row):
+    X, y = overlapping(0, n=150, shift=0.5)
+    weight = np.ones(150)
+    weight[row] = 0
+    model = KernelSVC(warm_start=True, C=100.0, **TIGHT).fit(X, y, weight)
+    cold = model.n_iter_
+    assert model.fit(X, y, weight).n_iter_ < cold
+
+
+def test_a_warm_start_on_other_labels_weights_and_parameters_leaves_the_bounds_true():
+    X, _ = overlapping(0, n=60, shift=0.3)
+    y = np.where(np.arange(60) < 6, -1.0, 1.0)
+    flipped = np.where(np.arange(60) % 10 < 3, -y, y)
+    few = np.where((y > 0) | (np.arange(60) % 2 > 0), 1.0, 0.0)
+    options = {"gamma": 0.02, "warm_start": True, **LONG}
+    for labels, weight, change in ((flipped, None, {}), (y, few, {}), (y, None, {"fit_intercept": True})):
+        model = KernelSVC(fit_intercept=not change, **{**options, "max_iter": 200})
+        model.set_params(tol=1e-2).fit(X, y)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model.set_params(max_iter=1, tol=0.0, **change).fit(X, labels, weight)
+        assert_between(model.certificate_, optimum_of(X, labels, 1.0, 0.02, weight))
+
+
+@pytest.mark.parametrize("max_support", [4, 8])
+def test_a_warm_start_from_a_smaller_model_leaves_the_bounds_true(max_support):
+    X, y = overlapping(0, n=60, shift=0.3)
+    model = KernelSVC(gamma=0.02, warm_start=True, max_support=max_support, **{**LONG, "max_iter": 20})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.fit(X, y).set_params(max_support=None, max_iter=1).fit(X, y)
+    assert_between(model.certificate_, optimum_of(X, y, 1.0, 0.02))
+
+
+@pytest.mark.parametrize("cluster", [None, 2])
+@pytest.mark.parametrize("data", [overlapping(0, n=80, shift=0.5), three_classes()], ids=["two", "three"])
+@pytest.mark.parametrize("options", [{}, {"slack": 0.02}], ids=["C", "slack"])
+def test_the_perceptron_goes_on_from_its_checkpoint(tmp_path, data, cluster, options):
+    X, y = data
+    options = {**EARLY, "validation_fraction": 0.0, "cluster": cluster, **options}
+    interrupted_fit(tmp_path, X, y, **options)
+    more = {**options, "tol": 0.3, "max_iter": 3000}
+    model, fresh = KernelSVC(checkpoint=tmp_path, **more).fit(X, y), KernelSVC(**more).fit(X, y)
+    for resumed, other in zip(model.parts_, fresh.parts_, strict=True):
+        assert resumed.history[0]["sweep"] > 5
+        assert resumed.stop_reason == other.stop_reason == "gap"
+        assert resumed.certificate.dual <= other.certificate.primal * (1 + 1e-9)
+        assert other.certificate.dual <= resumed.certificate.primal * (1 + 1e-9)

@@ -45,10 +45,11 @@ from widemargin.solvers._kernel_ranks import (
 
 _BATCH = 128
 _HELD_OUT, _MOST_HELD_OUT = 0.1, 10_000  # share of the rows, and how many, that tell when to stop
-_PART, _LEAST_PART = 8, 4000  # the start on a part of the rows: one in so many, and at least this many
+_PART, _LEAST_PART = 8, 25_000  # the start on a part of the rows: one in so many, and at least this many
 _VALUES_PER_SWEEP, _PART_PER_SWEEP = 2e8, 0.02  # kernel values between two looks: so many, or this part of all pairs
-_PATIENCE = 1.5  # a plateau: no better hold-out error while the number of kernel values grew by this factor
-_LEAST_LOOKS = 6  # ... and over so many sweeps
+# A plateau: while the number of kernel values grew by a factor, the loss on rows held out, which is smooth, fell by less
+# than a part of it, or, for a larger factor, the error did not fall at all; and both over some sweeps.
+_BETTER, _PATIENCE, _PATIENCE_WITH_ERROR, _LEAST_LOOKS = 0.005, 1.5, 2.5, 6
 _PREFETCHED = 64  # rows of lowest response computed together, where a step alone needs few
 _STEPS_BEHIND = 100  # a start elsewhere than at 0 goes on with steps as small as after so many
 _FAR = 1e300
@@ -107,7 +108,9 @@ class State:
     looks: int = 0
     values: float = 0.0  # kernel values of all ranks
     error: float = math.nan  # on the rows held out
-    best_error: float = math.inf
+    best_error: float = math.inf  # the least error on the rows held out, and after how many kernel values
+    best_error_values: float = 0.0
+    best_loss: float = math.inf  # the same of the loss
     best_values: float = 0.0
     is_flat: bool = False
     certified: tuple[Certificate, np.ndarray, float, float, dict[str, float]] | None = None
@@ -245,7 +248,8 @@ class BatchPerceptron:
     def _widen(self, state: State) -> None:
         """Go on with all rows, from what the part has found."""
         alpha = self._of_all_rows(state)
-        state.is_part, state.is_flat, state.looks, state.best_error = False, False, 0, math.inf
+        state.is_part, state.is_flat, state.looks = False, False, 0
+        state.best_loss = state.best_error = math.inf
         state.ascent = self._ascent(state.shard, state.comm, state.weight, np.arange(state.shard.n_rows))
         self._begin_at(state, alpha)
 
@@ -392,15 +396,21 @@ class BatchPerceptron:
         squared = float(comm.allreduce(np.array([ascent.mean_alpha @ ascent.mean_response]))[0])
         held = state.held_out[ascent.number]
         scale, intercept = self._point(state, ascent.mean_response, ascent.y, ascent.weight, squared)
-        wrong = held @ (scale * ascent.mean_response + ascent.y * intercept <= 0)
-        wrong, total = comm.allreduce(np.array([wrong, held.sum()]))
+        margin = scale * ascent.mean_response + ascent.y * intercept
+        wrong, loss, total = comm.allreduce(
+            np.array([held @ (margin <= 0), held @ np.maximum(0.0, 1 - margin), held.sum()])
+        )
         state.looks += 1
         if total == 0:
             return
         state.error = float(wrong / total)
         if state.error < state.best_error:
-            state.best_error, state.best_values = state.error, state.values
-        state.is_flat = state.looks >= _LEAST_LOOKS and state.values > _PATIENCE * state.best_values
+            state.best_error, state.best_error_values = state.error, state.values
+        if loss / total < (1 - _BETTER) * state.best_loss:
+            state.best_loss, state.best_values = float(loss / total), state.values
+        is_loss_flat = state.values > _PATIENCE * state.best_values
+        is_error_flat = state.values > _PATIENCE_WITH_ERROR * state.best_error_values
+        state.is_flat = state.looks >= _LEAST_LOOKS and (is_loss_flat or is_error_flat)
 
     def _bounds(self, state: State, alpha: np.ndarray, response: np.ndarray) -> Certificate:
         """Bounds on the optimum for all rows, held out or not, from coefficients and responses; notes the model."""
