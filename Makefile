@@ -46,6 +46,7 @@ bench: $(VENV)/.bench
 	$(ONE_THREAD) $(BIN)/python -m benchmarks.hard_margin
 	$(ONE_THREAD) $(BIN)/python -m benchmarks.saddle_communication
 	$(ONE_THREAD) $(BIN)/python -m benchmarks.saddle_paper
+	$(ONE_THREAD) $(BIN)/python -m benchmarks.kernel
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build dist demo-output

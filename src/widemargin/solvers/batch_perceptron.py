@@ -47,8 +47,8 @@ _BATCH = 128
 _HELD_OUT, _MOST_HELD_OUT = 0.1, 10_000  # share of the rows, and how many, that tell when to stop
 _PART, _LEAST_PART = 8, 25_000  # the start on a part of the rows: one in so many, and at least this many
 _VALUES_PER_SWEEP, _PART_PER_SWEEP = 2e8, 0.02  # kernel values between two looks: so many, or this part of all pairs
-# A plateau: while the number of kernel values grew by a factor, the loss on rows held out, which is smooth, fell by less
-# than a part of it, or, for a larger factor, the error did not fall at all; and both over some sweeps.
+# A plateau: while the number of kernel values grew by a factor, the loss on rows held out, which is smooth, fell by
+# less than a part of it, or, for a larger factor, the error did not fall at all; and both over some sweeps.
 _BETTER, _PATIENCE, _PATIENCE_WITH_ERROR, _LEAST_LOOKS = 0.005, 1.5, 2.5, 6
 _PREFETCHED = 64  # rows of lowest response computed together, where a step alone needs few
 _STEPS_BEHIND = 100  # a start elsewhere than at 0 goes on with steps as small as after so many
