@@ -1,4 +1,4 @@
-"""Cotter, Shalev-Shwartz, Srebro: The Kernelized Stochastic Batch Perceptron, ICML 2012. What the paper claims, small."""
+"""Cotter, Shalev-Shwartz, Srebro: The Kernelized Stochastic Batch Perceptron, 2012. What the paper claims, small."""
 
 from __future__ import annotations
 

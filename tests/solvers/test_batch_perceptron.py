@@ -1,4 +1,4 @@
-"""The batch perceptron: what it keeps is true, its draws follow the water, its bounds hold, and it knows when to stop."""
+"""The batch perceptron: what it keeps is true, draws follow the water, bounds hold, and it knows when to stop."""
 
 from __future__ import annotations
 

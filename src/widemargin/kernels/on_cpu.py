@@ -119,15 +119,16 @@ class RowsOnCPU:
             out[columns, rows] = values.T
         return out
 
-    def block(self, points: Points, out: np.ndarray | None = None) -> np.ndarray:
-        """Kernel values between all of some points.
+    def block(self, points: Points, out: np.ndarray | None = None, *, exact: bool = False) -> np.ndarray:
+        """Kernel values between all of some points; ``exact`` computes them in float64.
 
         Each pair is computed twice: to write a value where its mirror image lies would take longer than to compute it.
         """
         n = len(points)
         self.ledger.kernel_evaluations += n * n
-        out = np.empty((n, n), self.dtype) if out is None else out
-        for rows, columns, values in self._tiles(self._prepare(points.X, self.dtype), points, self.dtype):
+        dtype = np.float64 if exact else self.dtype
+        out = np.empty((n, n), dtype) if out is None else out
+        for rows, columns, values in self._tiles(self._prepare(points.X, dtype), points, dtype):
             out[rows, columns] = values
         return out
 

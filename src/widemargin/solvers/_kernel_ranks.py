@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.linalg import solve
+from scipy.linalg import solve_triangular
+from scipy.linalg.lapack import dpstrf
 
 from widemargin.comm._protocol import Communicator
 from widemargin.kernels.functions import Kernel
 from widemargin.kernels.points import Points
 
-_RIDGE = 1e-6  # against rounding, where points are near copies of each other
+_MOST_COMPARED = 3000  # points that a smaller set is chosen from, where it has no more itself
+_DEPENDENT = 1e-10  # squared distance to a span, of the largest norm, that is none
 
 
 class KernelModel(NamedTuple):
@@ -51,26 +53,38 @@ def spread(comm: Communicator, rows: Any, beta: np.ndarray) -> np.ndarray:
 def reduced(
     comm: Communicator, rows: Any, beta: np.ndarray, response: np.ndarray, size: int, rng: np.random.Generator
 ) -> np.ndarray | None:
-    """Coefficients of at most ``size`` rows whose w is the nearest to that of ``beta``; None if it has no more.
+    """Coefficients of at most ``size`` rows whose w is near that of ``beta``; None if it has no more.
 
-    The rows of largest coefficients stay, equal ones by lot. The nearest w in their span has the same responses at
-    them: K_QQ beta' = response_Q.
+    Some rows of large coefficients, equal ones by lot, come together; of these the ones are kept that the others are
+    nearest to (pivoted Cholesky). The w nearest to the old one in their span has the same responses at them:
+    K_QQ beta' = response_Q.
     """
     support = np.flatnonzero(beta)
-    key = np.abs(beta[support]) * (1 + 1e-6 * rng.random(len(support)))
+    key = np.abs(beta[support]) * rng.random(len(support))
     keys = share(comm, key)
     if len(keys) <= size:
         return None
-    kept = support[key >= np.partition(keys, len(keys) - size)[len(keys) - size]]
-    points, wanted = share_points(comm, rows.points(kept)), share(comm, response[kept])
-    place = place_among_ranks(comm, len(kept))
+    some = min(len(keys), max(size, min(4 * size, _MOST_COMPARED)))
+    chosen = support[key >= np.partition(keys, len(keys) - some)[len(keys) - some]]
+    points, wanted = share_points(comm, rows.points(chosen)), share(comm, response[chosen])
+    place = place_among_ranks(comm, len(chosen))
     solved = np.empty(0)
     if comm.rank == 0:
-        K = rows.block(points).astype(np.float64)
-        K[np.diag_indices_from(K)] += _RIDGE * np.trace(K) / len(K)
-        solved = solve(K, wanted, assume_a="pos", overwrite_a=True, check_finite=False)
+        solved = _interpolated(rows.block(points, exact=True).astype(np.float64, copy=False), wanted, size)
     out = np.zeros(len(beta))
-    out[kept] = comm.broadcast(solved)[place]
+    out[chosen] = comm.broadcast(solved)[place]
+    return out
+
+
+def _interpolated(K: np.ndarray, wanted: np.ndarray, size: int) -> np.ndarray:
+    """Coefficients, most of them 0, with the wanted responses at the points that have one."""
+    factor, pivots, rank, _ = dpstrf(K, lower=1, tol=_DEPENDENT * float(np.diagonal(K).max()))
+    size = min(size, rank)  # further points lie in the span of these
+    kept = pivots[:size] - 1
+    factor = np.tril(factor[:size, :size])
+    half = solve_triangular(factor, wanted[kept], lower=True)
+    out = np.zeros(len(K))
+    out[kept] = solve_triangular(factor, half, lower=True, trans="T")
     return out
 
 

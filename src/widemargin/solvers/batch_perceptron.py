@@ -52,6 +52,7 @@ _VALUES_PER_SWEEP, _PART_PER_SWEEP = 2e8, 0.02  # kernel values between two look
 _BETTER, _PATIENCE, _PATIENCE_WITH_ERROR, _LEAST_LOOKS = 0.005, 1.5, 2.5, 6
 _PREFETCHED = 64  # rows of lowest response computed together, where a step alone needs few
 _STEPS_BEHIND = 100  # a start elsewhere than at 0 goes on with steps as small as after so many
+_LEAST_STEPS = 8  # between two looks
 _FAR = 1e300
 
 
@@ -160,7 +161,8 @@ class BatchPerceptron:
         if state.is_flat and state.is_part:
             self._widen(state)
         budget = state.values + min(_VALUES_PER_SWEEP, _PART_PER_SWEEP * self._n_worked_on(state) ** 2)
-        while state.values < budget:
+        steps = state.step + _LEAST_STEPS
+        while state.values < budget or state.step < steps:
             self._step(state)
         self._look(state)
         return state
@@ -400,8 +402,11 @@ class BatchPerceptron:
         wrong, loss, total = comm.allreduce(
             np.array([held @ (margin <= 0), held @ np.maximum(0.0, 1 - margin), held.sum()])
         )
+        if scale == 0:
+            return  # the best model along w is none at all yet
         state.looks += 1
         if total == 0:
+            state.is_flat = state.is_part and state.looks >= 2 * _LEAST_LOOKS
             return
         state.error = float(wrong / total)
         if state.error < state.best_error:
@@ -435,13 +440,15 @@ class BatchPerceptron:
             report = {"C": objective.C, "slack": loss / weight / norm if norm > 0 else math.inf}
         else:
             assert state.problem.slack is not None
-            surface = self._pour(_with_all_rows(state), response, squared)
+            surface = self._pour(_with_all_rows(state, shard.weight), response, squared)
             volume = weight * state.problem.slack
             norm = math.sqrt(squared)
             upper = (norm + volume * steepest) / mass if mass > 0 else math.inf
             certificate = Certificate(upper, surface.level / norm if norm > 0 else -math.inf)
-            scale = 1 / surface.level if surface.level > 0 else 1.0
-            intercept = scale * surface.bias
+            # The threshold is that of the rows trained on: those held out may lie so low that they would decide it.
+            scale, intercept = self._point(
+                _with_all_rows(state, state.weight), response, shard.y, shard.weight, squared
+            )
             covered = surface.level * surface.cover - volume  # the sum of the responses under water
             implied = squared / (surface.level * covered) if surface.level > 0 and covered > 0 else math.inf
             report = {"C": implied, "slack": state.problem.slack}
@@ -449,9 +456,9 @@ class BatchPerceptron:
         return certificate
 
 
-def _with_all_rows(state: State) -> State:
-    """The same state, with all rows of this rank under water by their own weight, held out or not."""
-    ascent = replace(state.ascent, y=state.shard.y, weight=state.shard.weight, water=None, n_sent=1 << 60)
+def _with_all_rows(state: State, weight: np.ndarray) -> State:
+    """The same state, with all rows of this rank under water, by this weight."""
+    ascent = replace(state.ascent, y=state.shard.y, weight=weight, water=None, n_sent=1 << 60)
     return replace(state, ascent=ascent)
 
 

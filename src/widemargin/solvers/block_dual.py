@@ -176,7 +176,8 @@ class BlockDual:
     def diagnostics(self, state: State) -> dict[str, float]:
         """The violation of the optimality conditions, which LIBSVM stops by, and the rows with a coefficient."""
         support = float(state.comm.allreduce(np.array([float(np.count_nonzero(state.beta))]))[0])
-        return {"violation": self._violation(state), "n_support": support}
+        state.violation = self._violation(state)
+        return {"violation": state.violation, "n_support": support}
 
     def verdict(self, state: State) -> str | None:
         """Without a lower bound only the optimality conditions can end a run."""
