@@ -49,9 +49,9 @@ class Bounds(NamedTuple):
 
 
 SETS = {
-    "reuters": Bounds(10, 10.0, 1.0, 5, (8, 32, 128, 512, 2048), 3),
-    "adult": Bounds(10, 4.0, 0.3, 5, (8, 32, 128, 512), 3),
-    "mnist8": Bounds(2, 2.0, 0.03, 3, (8, 32, 128, 512), 2),
+    "reuters": Bounds(10, 10.0, 1.0, 3, (8, 32, 128, 512, 2048), 2),
+    "adult": Bounds(3, 1.5, 0.15, 3, (8, 32, 128, 512), 2),
+    "mnist8": Bounds(1, 0.3, 0.02, 1, (8, 32, 128), 1),
 }
 METHODS: dict[str, Callable[..., Any]] = {
     "Pegasos": kernel_pegasos.train,

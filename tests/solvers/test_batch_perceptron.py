@@ -340,7 +340,8 @@ def test_what_is_reported_of_the_model(problem):
     loss = np.maximum(0, 1 - y * (K @ beta + result.model.intercept)).mean()
     slack = loss / math.sqrt(beta @ K @ beta)
     report = result.model.report
-    assert report["slack"] == pytest.approx(slack, rel=1e-6)
+    # A slack that was given is reported as it is; the threshold of the model is that of the rows it was trained on.
+    assert report["slack"] == pytest.approx(slack if isinstance(problem, HingeL2) else problem.slack, rel=1e-6)
     assert report["C"] == 2.0 if isinstance(problem, HingeL2) else report["C"] > 0
     assert {"validation_error", "n_support", "steps", "cache_hits"} <= set(result.history[-1])
 
@@ -368,17 +369,6 @@ def test_without_rows_held_out_only_gap_and_limits_end_it(problem):
     assert all(math.isnan(row["validation_error"]) for row in result.history)
     assert perceive(problem, X, y, max_iter=3000, tol=0.5, options=options).stop_reason == "gap"
     assert perceive(problem, X, y, max_time=1e-9, options=options).stop_reason == "max_time"
-
-
-def test_it_goes_on_while_the_error_falls():
-    """A fake: rows held out get better and better."""
-    X, y = overlapping(0, n=200, shift=0.4)
-    solver, state = begin(HingeL2(1.0), X, y)
-    for k in range(30):
-        state = solver.sweep(state)
-        state.best_error, state.best_values = 1 / (k + 2), state.values
-        assert solver.verdict(state) is None or k == 0
-        state.is_flat = False
 
 
 @pytest.mark.parametrize("max_iter", [1, 2, 7])

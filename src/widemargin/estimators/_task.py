@@ -74,7 +74,7 @@ class Task:
     def run_on_rank(self, rows: Rows, comm: Communicator, watch: PartWatch | None) -> Outcome:
         """The whole fit, as one rank lives it."""
         with comm.ledger.phase("encode"):
-            shard, multiplicity, numbers, classes, totals, seed = self._join(rows, comm)
+            shard, multiplicity, numbers, n_rows, classes, totals, seed = self._join(rows, comm)
         encode = comm.ledger
         parts = self.parts_of(len(classes))
         for positive, negative in parts:  # what is infeasible is found before anything is solved
@@ -82,7 +82,7 @@ class Task:
             self.problem.check(totals[positive], rest)
         width = shard.n_features
         if self.kernel is not None:
-            shard, width = self._bound(shard, multiplicity, numbers, comm)
+            shard, width = self._bound(shard, multiplicity, numbers, n_rows, comm), n_rows
         fresh = self._fresh_state(shard, classes, width, comm) if self.keeps_state else None
         warm, sweeps = self._start(fresh, (len(parts), width), comm)
         results = []
@@ -119,11 +119,10 @@ class Task:
         return list(combinations(range(n_classes), 2))
 
     def _bound(
-        self, shard: Shard, multiplicity: np.ndarray, numbers: np.ndarray, comm: Communicator
-    ) -> tuple[Shard, int]:
-        """The shard with the kernel on its rows, and the number of rows of all ranks."""
+        self, shard: Shard, multiplicity: np.ndarray, numbers: np.ndarray, n_rows: int, comm: Communicator
+    ) -> Shard:
+        """The shard with the kernel on its rows."""
         assert self.kernel is not None
-        n_rows = int(comm.allreduce(np.array([float(numbers.max(initial=-1))]), "max")[0]) + 1
         if self.kernel.name == "precomputed" and shard.n_features < n_rows:
             raise ValueError(
                 f"kernel='precomputed' needs the kernel values of all pairs of rows: there are {n_rows} rows and "
@@ -131,7 +130,8 @@ class Task:
             )
         kernel = self.kernel.resolved(shard, comm.allreduce, multiplicity)
         rows = RowsOnCPU(kernel, shard.X, numbers, comm.ledger, comm.allreduce)
-        return replace(shard, kernel=rows), n_rows
+        rows.n_everywhere = n_rows
+        return replace(shard, kernel=rows)
 
     def _fresh_state(self, shard: Shard, classes: np.ndarray, width: int, comm: Communicator) -> FitState:
         """The state of a fit that has not begun, with marks of the data."""
@@ -203,11 +203,11 @@ class Task:
 
     def _join(
         self, rows: Rows, comm: Communicator
-    ) -> tuple[Shard, np.ndarray, np.ndarray, np.ndarray, np.ndarray, int]:
+    ) -> tuple[Shard, np.ndarray, np.ndarray, int, np.ndarray, np.ndarray, int]:
         """Check this rank's rows and agree with the others on classes and their weights; fails on all ranks or none.
 
         The shard has the rows of some weight, times that of their class; then their weights alone, their numbers among
-        the rows of all ranks, the classes, the weight of each, and the seed.
+        the rows of all ranks and how many those are, the classes, the weight of each, and the seed.
         """
         note: dict[str, Any] = {}
         try:
@@ -228,7 +228,8 @@ class Task:
             )
         counts = np.zeros(comm.size)
         counts[comm.rank] = shard.n_rows
-        first = int(comm.allreduce(counts)[: comm.rank].sum())
+        counts = comm.allreduce(counts)
+        first, n_rows = int(counts[: comm.rank].sum()), int(counts.sum())
         present = np.flatnonzero(weight)
         if len(present) < shard.n_rows:
             shard = shard.take(present)
@@ -240,7 +241,7 @@ class Task:
             factors = weights_of_classes(self.class_weight, classes, totals)
             weight, totals = weight * factors[codes], totals * factors
         shard = Shard(shard.X, codes.astype(np.float64), weight)
-        return shard, multiplicity, first + present, classes, totals, seed
+        return shard, multiplicity, first + present, n_rows, classes, totals, seed
 
 
 def encode_model(model: Separator | KernelModel) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from widemargin.engines._select import is_dask, is_mpi
 from widemargin.estimators._base import MarginClassifier
-from widemargin.estimators._task import FLOATS, Outcome, Rows
+from widemargin.estimators._task import FLOATS, Outcome, Rows, Task
 from widemargin.kernels.functions import NAMES, Kernel
 from widemargin.kernels.on_cpu import RowsOnCPU
 from widemargin.kernels.points import Points
@@ -273,11 +273,15 @@ class KernelSVC(MarginClassifier):
         X = sp.csr_matrix(X) if sp.issparse(X) else X
         warm = np.zeros((len(self.dual_coef_), len(y)))
         warm[:, : old.shape[0]] = self.dual_coef_
+        names = getattr(self, "feature_names_in_", None)
         self._going_on = warm
         try:
-            return self.fit(X, y, np.concatenate([self.support_weight_, sample_weight]))
+            self.fit(X, y, np.concatenate([self.support_weight_, sample_weight]))
         finally:
             del self._going_on
+        if names is not None:
+            self.feature_names_in_ = names  # the rows put together are plain arrays
+        return self
 
     def size_bytes(self) -> int:
         """Bytes of the arrays that a prediction needs."""
@@ -298,20 +302,21 @@ class KernelSVC(MarginClassifier):
 
     def _asks_for_perceptron(self) -> bool:
         """Whether the parameters leave no choice of a solver."""
-        given = {"slack": self.slack, "validation_fraction": self.validation_fraction}
-        for name, value in given.items():
-            if value is not None and self.solver == "exact":
+        given = self.slack, self.validation_fraction
+        is_given = any(value is not None for value in given) or self.batch_size != "auto"
+        return self.solver == "batch-perceptron" or (is_given and self.solver != "exact")
+
+    def _refuse_what_has_no_meaning(self) -> None:
+        """Parameters that belong to another solver than the one asked for."""
+        unused = {"slack": None, "validation_fraction": None, "batch_size": "auto"}
+        for name, absent in unused.items():
+            if getattr(self, name) != absent and self.solver == "exact":
                 raise ValueError(
-                    f"{name}={value!r} belongs to the batch perceptron and means nothing with solver='exact': leave it "
-                    "None, or use solver='batch-perceptron'."
+                    f"{name}={getattr(self, name)!r} belongs to the batch perceptron and means nothing with "
+                    f"solver='exact': leave it {absent!r}, or use solver='batch-perceptron'."
                 )
-        if self.batch_size != "auto" and self.solver == "exact":
-            raise ValueError(f"batch_size={self.batch_size!r} belongs to solver='batch-perceptron'; leave it 'auto'.")
-        return (
-            self.solver == "batch-perceptron"
-            or any(value is not None for value in given.values())
-            or self.batch_size != "auto"
-        )
+        if self.max_support is not None and self._is_linear():
+            raise ValueError(f"max_support={self.max_support} means nothing for kernel='linear': leave it None.")
 
     def _kernel(self) -> Kernel | None:
         if self._is_linear():
@@ -325,9 +330,8 @@ class KernelSVC(MarginClassifier):
         return int(self.cache_size * (1 << 20))
 
     def _solver(self) -> Solver:
+        self._refuse_what_has_no_meaning()
         if self._is_linear():
-            if self.max_support is not None:
-                raise ValueError(f"max_support={self.max_support} means nothing for kernel='linear': leave it None.")
             return LinearCSVM()
         most = None if self.max_support is None else int(self.max_support)
         perceptron = BatchPerceptron(self.batch_size, most, self.validation_fraction, self._cache_bytes())
@@ -351,6 +355,14 @@ class KernelSVC(MarginClassifier):
                 "must be square."
             )
         return rows
+
+    def _plan(self, rows: Rows, *, are_rows_checked: bool) -> Task:
+        if is_dask(rows.X) and isinstance(self.kernel, str) and self.kernel == "precomputed":
+            raise ValueError(
+                "kernel='precomputed' needs rows that are numbered as the columns are, and those of a Dask collection "
+                "are not: give X as an array, or the features and a kernel by name."
+            )
+        return super()._plan(rows, are_rows_checked=are_rows_checked)
 
     def _warm_state(self, rows: Rows) -> np.ndarray | None:
         """Coefficients of the last fit, if the rows that had one are still the same."""

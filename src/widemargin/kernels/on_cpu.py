@@ -75,6 +75,7 @@ class RowsOnCPU:
     ) -> None:
         self.kernel, self.X = kernel, _joined(X) if isinstance(X, list) else X
         self.numbers = first if isinstance(first, np.ndarray) else np.arange(first, first + self.X.shape[0])
+        self.n_everywhere: int | None = None  # rows of all ranks, those of no weight too, where it is known
         self.ledger = ledger if ledger is not None else Ledger()
         self._kept: dict[Any, _Prepared] = {}
         self._centre: np.ndarray | None = None
@@ -140,8 +141,10 @@ class RowsOnCPU:
         if kernel.name == "precomputed":
             return np.asarray(X[np.arange(len(points)), points.numbers], dtype=np.float64).ravel()
         if kernel.function is not None:
-            pairs = (points[k : k + 1] for k in range(len(points)))
-            return np.array([float(kernel.function(one.X, one.X)[0, 0]) for one in pairs])
+            few = (X[begin:end] for begin, end in _pieces(len(points), 64))
+            return np.concatenate([np.diagonal(kernel.function(some, some)) for some in few] or [np.empty(0)]).astype(
+                float
+            )
         norms = _squared_norms(X)
         if kernel.name == "cosine":
             return (norms > 0).astype(np.float64)

@@ -44,7 +44,9 @@ def share_points(comm: Communicator, points: Points) -> Points:
 def spread(comm: Communicator, rows: Any, beta: np.ndarray) -> np.ndarray:
     """The coefficients of all rows of all ranks by their numbers, on every rank; rows that are absent have none."""
     numbers, values = share(comm, rows.numbers), share(comm, beta)
-    n_rows = int(comm.allreduce(np.array([float(rows.numbers.max(initial=-1))]), "max")[0]) + 1
+    n_rows = rows.n_everywhere
+    if n_rows is None:
+        n_rows = int(comm.allreduce(np.array([float(rows.numbers.max(initial=-1))]), "max")[0]) + 1
     out = np.zeros(n_rows)
     out[numbers] = values
     return out

@@ -114,6 +114,8 @@ class State:
     best_loss: float = math.inf  # the same of the loss
     best_values: float = 0.0
     is_flat: bool = False
+    is_all_trained_on: bool = False
+    confirmed: tuple[np.ndarray, np.ndarray] | None = None  # alpha and responses of all rows, in float64
     certified: tuple[Certificate, np.ndarray, float, float, dict[str, float]] | None = None
 
 
@@ -147,13 +149,17 @@ class BatchPerceptron:
         is_part = warm is None and n_rows >= _PART * _LEAST_PART
         chosen = np.arange(shard.n_rows)
         if is_part:
-            chosen = np.sort(own.choice(shard.n_rows, -(-shard.n_rows // _PART), replace=False))
+            classes = [np.flatnonzero(shard.y == label) for label in (-1.0, 1.0)]
+            chosen = np.sort(
+                np.concatenate([own.choice(all_, -(-len(all_) // _PART), replace=False) for all_ in classes])
+            )
         weight = train * (everything / kept)
         ascent = self._ascent(shard, comm, weight, chosen)
         state = State(problem, objective, shard, comm, rng, math.sqrt(radius) or 1.0, weight, held_out, is_part, ascent)
+        state.is_all_trained_on = bool(kept == everything)
         if warm is not None:
             mine = warm[shard.kernel.numbers]
-            self._begin_at(state, np.where(mine * shard.y > 0, np.abs(mine), 0.0))
+            self._begin_at(state, self._balanced(state, np.where(mine * shard.y > 0, np.abs(mine), 0.0)))
         return state
 
     def sweep(self, state: State) -> State:
@@ -175,29 +181,27 @@ class BatchPerceptron:
         return self._bounds(state, ascent.mean_alpha, ascent.mean_response)
 
     def confirm(self, state: State) -> Certificate:
-        """Bounds of the model that is returned, with kernel values and responses computed anew in float64.
-
-        Where ``max_support`` asks for a smaller model, one bound is that of the smaller, the other that of the average.
-        """
+        """Bounds of the average, with kernel values and responses computed anew in float64."""
+        rows, y = state.shard.kernel, state.shard.y
         alpha = self._of_all_rows(state)
+        points, coef = expansion(state.comm, rows, alpha * y)
+        state.confirmed = alpha, y * rows.times(points, coef, exact=True)
+        return self._bounds(state, *state.confirmed)
+
+    def compact(self, state: State) -> Certificate | None:
+        """A model of at most ``max_support`` rows near the average; it bounds the optimum from its side anew."""
+        if self.max_support is None or state.confirmed is None or state.certified is None:
+            return None
         rows, y, comm = state.shard.kernel, state.shard.y, state.comm
-        small = None
-        if self.max_support is not None and not state.is_part:
-            own = np.random.default_rng(comm.rank)
-            small = reduced(comm, rows, alpha * y, y * state.ascent.mean_response, self.max_support, own)
-        points, coef = expansion(comm, rows, alpha * y)
+        alpha, response = state.confirmed
+        small = reduced(comm, rows, alpha * y, y * response, self.max_support, np.random.default_rng(comm.rank))
         if small is None:
-            return self._bounds(state, alpha, y * rows.times(points, coef, exact=True))
-        support = np.flatnonzero(alpha)
-        response = np.zeros(len(y))
-        response[support] = y[support] * rows.only(support).times(points, coef, exact=True)
-        of_average = self._bounds(state, alpha, response)
+            return None
+        before = state.certified[0]
         points, coef = expansion(comm, rows, small)
-        of_smaller = self._bounds(state, small * y, y * rows.times(points, coef, exact=True))
+        after = self._bounds(state, small * y, y * rows.times(points, coef, exact=True))
         # A model bounds the optimum by its objective or level, masses by what no model can pass.
-        if state.objective is not None:
-            return Certificate(of_smaller.primal, of_average.dual)
-        return Certificate(of_average.primal, of_smaller.dual)
+        return before._replace(primal=after.primal) if state.objective is not None else before._replace(dual=after.dual)
 
     def verdict(self, state: State) -> str | None:
         return "plateau" if state.is_flat and not state.is_part else None
@@ -241,6 +245,16 @@ class BatchPerceptron:
         return _Ascent(
             rows, cache, chosen, shard.y[chosen], weight[chosen] * (everywhere / here), *np.zeros((4, len(chosen)))
         )
+
+    @staticmethod
+    def _balanced(state: State, alpha: np.ndarray) -> np.ndarray:
+        """With an intercept, the same with the heavier class scaled down: all that is drawn later is balanced."""
+        if not state.problem.fit_intercept:
+            return alpha
+        is_positive = state.shard.y > 0
+        sums = state.comm.allreduce(np.array([alpha[is_positive].sum(), alpha[~is_positive].sum()]))
+        factors = sums.min() / np.where(sums > 0, sums, 1.0)
+        return alpha * np.where(is_positive, factors[0], factors[1])
 
     def _of_all_rows(self, state: State) -> np.ndarray:
         alpha = np.zeros(state.shard.n_rows)
@@ -388,15 +402,18 @@ class BatchPerceptron:
         if state.objective is not None:
             point = state.objective.primal_point(y * response, y, weight, squared, state.comm.allreduce, precision=1e-4)
             return point.scale, point.intercept
-        surface = self._pour(state, response, squared)
+        norm = math.sqrt(max(squared, 0.0)) or 1.0
+        surface = self._pour(state, response / norm, 1.0)  # the slack is that of a unit vector
         scale = 1 / surface.level if 0 < surface.level < math.inf else 1.0
-        return scale, scale * surface.bias
+        return scale / norm, scale * surface.bias
 
     def _look(self, state: State) -> None:
         """The error of the average on rows held out, and whether it has stopped falling."""
         ascent, comm = state.ascent, state.comm
         squared = float(comm.allreduce(np.array([ascent.mean_alpha @ ascent.mean_response]))[0])
         held = state.held_out[ascent.number]
+        if state.is_all_trained_on and self.validation_fraction is None:
+            held = ascent.weight  # too few rows to hold one out
         scale, intercept = self._point(state, ascent.mean_response, ascent.y, ascent.weight, squared)
         margin = scale * ascent.mean_response + ascent.y * intercept
         wrong, loss, total = comm.allreduce(
@@ -440,25 +457,28 @@ class BatchPerceptron:
             report = {"C": objective.C, "slack": loss / weight / norm if norm > 0 else math.inf}
         else:
             assert state.problem.slack is not None
-            surface = self._pour(_with_all_rows(state, shard.weight), response, squared)
-            volume = weight * state.problem.slack
             norm = math.sqrt(squared)
+            surface = self._pour(_with_all_rows(state, shard.weight), response / (norm or 1.0), 1.0)
+            volume = weight * state.problem.slack
             upper = (norm + volume * steepest) / mass if mass > 0 else math.inf
-            certificate = Certificate(upper, surface.level / norm if norm > 0 else -math.inf)
+            certificate = Certificate(upper, surface.level if norm > 0 else -math.inf)
             # The threshold is that of the rows trained on: those held out may lie so low that they would decide it.
             scale, intercept = self._point(
                 _with_all_rows(state, state.weight), response, shard.y, shard.weight, squared
             )
             covered = surface.level * surface.cover - volume  # the sum of the responses under water
-            implied = squared / (surface.level * covered) if surface.level > 0 and covered > 0 else math.inf
+            implied = 1 / (surface.level * covered) if surface.level > 0 and covered > 0 else math.inf
             report = {"C": implied, "slack": state.problem.slack}
+        if not shard.kernel.kernel.is_positive:  # no inner product: masses bound nothing
+            is_loss = state.objective is not None
+            certificate = certificate._replace(dual=-math.inf) if is_loss else certificate._replace(primal=math.inf)
         state.certified = (certificate, alpha.copy(), scale, intercept, report)
         return certificate
 
 
 def _with_all_rows(state: State, weight: np.ndarray) -> State:
     """The same state, with all rows of this rank under water, by this weight."""
-    ascent = replace(state.ascent, y=state.shard.y, weight=weight, water=None, n_sent=1 << 60)
+    ascent = replace(state.ascent, y=state.shard.y, weight=weight, water=None)
     return replace(state, ascent=ascent)
 
 
