@@ -150,7 +150,8 @@ def draw_exact(report: Report, found: Mapping[str, Any], name: str = "exact") ->
                 )
             panel.axvline(each[who]["seconds"], color=harness.COLOURS[k], lw=1.0)
         for k, (who, dashes) in enumerate((("intelex SVC, 1", "-."), ("intelex SVC, 2", ":"), ("SVC", "--")), start=2):
-            panel.axvline(each[who]["seconds"], color=harness.COLOURS[k], ls=dashes, label=f"{who}, total")
+            if who in each:
+                panel.axvline(each[who]["seconds"], color=harness.COLOURS[k], ls=dashes, label=f"{who}, total")
         panel.axhline(1e-3, color="#888888", lw=0.8)
         panel.set(xscale="log", yscale="log", title=f"{data}  (n = {each['ours, 1']['n']:,})")
         panel.set(xlabel="seconds", ylabel="violation")
