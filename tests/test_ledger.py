@@ -10,12 +10,11 @@ from widemargin import HardMarginSVC, Ledger
 
 
 def test_counts_of_one_job_after_another_add_up():
-    first = Ledger(rounds=1, messages=2, scalars=3, bytes=4, kernel_evaluations=5, seconds={"start": 1.0, "sweep": 2.0})
-    second = Ledger(
-        rounds=10, messages=20, scalars=30, bytes=40, kernel_evaluations=50, seconds={"sweep": 3.0, "end": 4.0}
-    )
+    names = ("rounds", "messages", "scalars", "bytes", "kernel_evaluations", "cache_hits", "cache_misses")
+    first = Ledger(**{name: k for k, name in enumerate(names, 1)}, seconds={"start": 1.0, "sweep": 2.0})
+    second = Ledger(**{name: 10 * k for k, name in enumerate(names, 1)}, seconds={"sweep": 3.0, "end": 4.0})
     total = first + second
-    assert total.counts() == {"rounds": 11, "messages": 22, "scalars": 33, "bytes": 44, "kernel_evaluations": 55}
+    assert total.counts() == {name: 11 * k for k, name in enumerate(names, 1)}
     assert total.seconds == {"start": 1.0, "sweep": 5.0, "end": 4.0}
     assert first.rounds == 1  # neither is changed
     assert first.seconds == {"start": 1.0, "sweep": 2.0}

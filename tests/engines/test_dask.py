@@ -470,12 +470,6 @@ def test_given_kernel_values_in_a_collection_are_refused(client, few):
         KernelSVC(kernel="precomputed", cluster=client).fit(*scattered(client, rbf_kernel(X, gamma=0.3), y))
 
 
-def test_given_kernel_values_that_are_not_square_are_refused_in_a_collection_too(client, few):
-    X, y = few
-    with pytest.raises(ValueError, match=r"precomputed.*square"):
-        KernelSVC(kernel="precomputed", cluster=client).fit(*as_collections(X, y))
-
-
 @pytest.mark.parametrize("kernel", ["rbf", "linear"])
 def test_scores_of_kernels_are_lazy_and_equal(client, few, kernel):
     X, y = few
