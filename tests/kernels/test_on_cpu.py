@@ -9,7 +9,7 @@ from sklearn.metrics.pairwise import pairwise_kernels, rbf_kernel
 
 from tests.conftest import STORAGES
 from widemargin.kernels.functions import Kernel
-from widemargin.kernels.on_cpu import RowsOnCPU, padded
+from widemargin.kernels.on_cpu import RowsOnCPU
 from widemargin.kernels.points import Points
 from widemargin.ledger import Ledger
 
@@ -295,7 +295,7 @@ def test_a_function_is_not_asked_about_no_points():
 def test_a_working_set_of_any_size_is_solved(n, is_tied, dtype):
     rng = np.random.default_rng(n)
     X, y = rng.normal(size=(n, 2)), np.where(np.arange(n) % 2, 1.0, -1.0)
-    K = np.zeros((n, padded(n)), dtype)
+    K = np.zeros((n, RowsOnCPU.padded(n)), dtype)
     K[:, :n] = rbf_kernel(X, gamma=1.0)
     low, high = np.minimum(y, 0.0), np.maximum(y, 0.0)
     start = np.zeros(n)
@@ -324,4 +324,4 @@ def test_a_diagonal_that_float32_cannot_hold_is_not_rounded():
 
 
 def test_full_lanes():
-    assert [padded(n) for n in (0, 1, 63, 64, 65, 1024)] == [0, 64, 64, 64, 128, 1024]
+    assert [RowsOnCPU.padded(n) for n in (0, 1, 63, 64, 65, 1024)] == [0, 64, 64, 64, 128, 1024]

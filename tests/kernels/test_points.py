@@ -59,4 +59,3 @@ def test_chosen_points_keep_their_numbers(points):
     some = points[np.array([4, 1])]
     np.testing.assert_array_equal(some.numbers, [20, 11])
     np.testing.assert_array_equal(dense(some.X), dense(points.X)[[4, 1]])
-    np.testing.assert_array_equal(points.dense(1, 3, np.float64), dense(points.X)[1:3])

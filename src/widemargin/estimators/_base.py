@@ -15,6 +15,7 @@ from sklearn.callback import CallbackSupportMixin, with_callbacks
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import HasMethods, Interval
+from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import _check_feature_names, check_is_fitted, validate_data
 
 from widemargin import checkpoint
@@ -73,10 +74,6 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     def _kernel(self) -> Kernel | None:
         """The kernel on the rows; None for linear models."""
         return None
-
-    def _cache_bytes(self) -> int:
-        """What kernel values may take up."""
-        return 0
 
     @abstractmethod
     def _problem(self) -> Any:
@@ -164,7 +161,6 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             limits=Limits(self.tol, self.max_iter, np.inf if self.max_time is None else self.max_time),
             seed=int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max)),
             kernel=self._kernel(),
-            cache_bytes=self._cache_bytes(),
             one_vs_rest=self._one_vs_rest,
             class_weight=getattr(self, "class_weight", None),
             counts_weight=self._counts_weight,
@@ -339,3 +335,19 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+
+def common_attributes(classes: np.ndarray, models: list[Any]) -> dict[str, Any]:
+    """Classes, intercepts, and what the problem reports: a value for one problem, an array for several."""
+    reports = {f"{name}_": [model.report[name] for model in models] for name in models[0].report}
+    return {
+        "classes_": classes,
+        "intercept_": np.array([model.intercept for model in models]),
+        **{name: values[0] if len(models) == 1 else np.array(values) for name, values in reports.items()},
+    }
+
+
+def linear_scores(X: Any, coef: np.ndarray, intercept: np.ndarray) -> np.ndarray:
+    """One column for each separator, in the type of the rows."""
+    coef, intercept = coef.astype(X.dtype, copy=False), intercept.astype(X.dtype, copy=False)
+    return safe_sparse_dot(X, coef.T, dense_output=True) + intercept

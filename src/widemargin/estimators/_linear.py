@@ -7,9 +7,8 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
-from sklearn.utils.extmath import safe_sparse_dot
 
-from widemargin.estimators._base import MarginClassifier
+from widemargin.estimators._base import MarginClassifier, common_attributes, linear_scores
 from widemargin.estimators._task import Rows
 from widemargin.exceptions import OverlapWarning
 from widemargin.solvers._protocol import Separator
@@ -37,18 +36,11 @@ class LinearByPairs(MarginClassifier):
 
     def _model_attributes(self, classes: np.ndarray, models: list[Separator]) -> dict[str, Any]:
         """Fitted attributes that ``decision_function`` needs, and what the problem reports."""
-        reports = {f"{name}_": [model.report[name] for model in models] for name in models[0].report}
-        return {
-            "classes_": classes,
-            "coef_": np.array([model.coef for model in models]),
-            "intercept_": np.array([model.intercept for model in models]),
-            **{name: values[0] if len(models) == 1 else np.array(values) for name, values in reports.items()},
-        }
+        return {**common_attributes(classes, models), "coef_": np.array([model.coef for model in models])}
 
     def _scores(self, X: Any) -> np.ndarray:
         """Scores of the one pair; or votes of all pairs for each class, ties broken by the sum of scores."""
-        coef, intercept = self.coef_.astype(X.dtype, copy=False), self.intercept_.astype(X.dtype, copy=False)
-        scores = safe_sparse_dot(X, coef.T, dense_output=True) + intercept
+        scores = linear_scores(X, self.coef_, self.intercept_)
         return scores[:, 0] if len(self.classes_) == 2 else votes_of_pairs(scores, len(self.classes_))
 
 

@@ -24,7 +24,7 @@ from widemargin.kernels.on_cpu import RowsOnCPU
 from widemargin.kernels.points import Points
 from widemargin.ledger import Ledger
 from widemargin.problems._protocol import Certificate
-from widemargin.solvers._kernel_ranks import KernelModel
+from widemargin.solvers._kernel_ranks import KernelModel, place_among_ranks
 from widemargin.solvers._protocol import Separator, Solver
 from widemargin.solvers._run import Limits, Progress, Result, run
 
@@ -60,7 +60,6 @@ class Task:
     limits: Limits
     seed: int
     kernel: Kernel | None = None
-    cache_bytes: int = 0
     one_vs_rest: bool = False
     class_weight: Any = None
     counts_weight: bool = True  # False: weights matter as present or absent only
@@ -123,7 +122,7 @@ class Task:
     ) -> Shard:
         """The shard with the kernel on its rows."""
         assert self.kernel is not None
-        if self.kernel.name == "precomputed" and shard.n_features < n_rows:
+        if self.kernel.name == "precomputed" and shard.n_features != n_rows:
             raise ValueError(
                 f"kernel='precomputed' needs the kernel values of all pairs of rows: there are {n_rows} rows and "
                 f"{shard.n_features} columns, and X must be square."
@@ -226,10 +225,8 @@ class Task:
                 f"{self.name} needs at least 2 classes with rows of positive weight, and got {len(classes)} class(es): "
                 f"{classes.tolist()}."
             )
-        counts = np.zeros(comm.size)
-        counts[comm.rank] = shard.n_rows
-        counts = comm.allreduce(counts)
-        first, n_rows = int(counts[: comm.rank].sum()), int(counts.sum())
+        first = place_among_ranks(comm, shard.n_rows).start
+        n_rows = int(comm.allreduce(np.array([float(shard.n_rows)]))[0])
         present = np.flatnonzero(weight)
         if len(present) < shard.n_rows:
             shard = shard.take(present)

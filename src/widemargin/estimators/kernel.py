@@ -9,12 +9,11 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy.sparse as sp
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from widemargin.engines._select import is_dask, is_mpi
-from widemargin.estimators._base import MarginClassifier
+from widemargin.estimators._base import MarginClassifier, common_attributes, linear_scores
 from widemargin.estimators._task import FLOATS, Outcome, Rows, Task
 from widemargin.kernels.functions import NAMES, Kernel
 from widemargin.kernels.on_cpu import RowsOnCPU
@@ -32,7 +31,7 @@ from widemargin.solvers.multipliers import LinearCSVM
 
 def _keeps_support(model: KernelSVC) -> bool:
     """Whether there will be support vectors to go on from."""
-    if model._is_linear() or (isinstance(model.kernel, str) and model.kernel == "precomputed"):
+    if model._is_linear() or (model.kernel == "precomputed"):
         raise AttributeError(f"partial_fit goes on from support vectors, which kernel={model.kernel!r} does not keep.")
     return True
 
@@ -298,7 +297,7 @@ class KernelSVC(MarginClassifier):
         return HingeL2(float(self.C), self.fit_intercept)
 
     def _is_linear(self) -> bool:
-        return isinstance(self.kernel, str) and self.kernel == "linear" and not self._asks_for_perceptron()
+        return self.kernel == "linear" and not self._asks_for_perceptron()
 
     def _asks_for_perceptron(self) -> bool:
         """Whether the parameters leave no choice of a solver."""
@@ -347,17 +346,8 @@ class KernelSVC(MarginClassifier):
             return "The batch perceptron is no way to a small gap: solver='exact' is."
         return f"Raise {result.stop_reason}, or scale the features (StandardScaler) if their units differ much."
 
-    def _validate(self, X, y, sample_weight) -> Rows:
-        rows = super()._validate(X, y, sample_weight)
-        if isinstance(self.kernel, str) and self.kernel == "precomputed" and rows.X.shape[0] != rows.X.shape[1]:
-            raise ValueError(
-                f"kernel='precomputed' needs the kernel values of all pairs of rows: X has shape {rows.X.shape} and "
-                "must be square."
-            )
-        return rows
-
     def _plan(self, rows: Rows, *, are_rows_checked: bool) -> Task:
-        if is_dask(rows.X) and isinstance(self.kernel, str) and self.kernel == "precomputed":
+        if is_dask(rows.X) and self.kernel == "precomputed":
             raise ValueError(
                 "kernel='precomputed' needs rows that are numbered as the columns are, and those of a Dask collection "
                 "are not: give X as an array, or the features and a kernel by name."
@@ -397,12 +387,7 @@ class KernelSVC(MarginClassifier):
         return model._replace(points=model.points[none], coef=np.empty(0), intercept=0.0)
 
     def _model_attributes(self, classes: np.ndarray, models: list[Any]) -> dict[str, Any]:
-        reports = {f"{name}_": [model.report[name] for model in models] for name in models[0].report}
-        attributes = {
-            "classes_": classes,
-            "intercept_": np.array([model.intercept for model in models]),
-            **{name: values[0] if len(models) == 1 else np.array(values) for name, values in reports.items()},
-        }
+        attributes = common_attributes(classes, models)
         if isinstance(models[0], Separator):
             return {**attributes, "coef_": np.array([model.coef for model in models])}
         kernel = replace(models[0].kernel, function=self.kernel if callable(self.kernel) else None)
@@ -417,8 +402,7 @@ class KernelSVC(MarginClassifier):
     def _scores(self, X: Any) -> np.ndarray:
         """One column for each class, or a single one for two classes."""
         if hasattr(self, "coef_"):
-            coef, intercept = self.coef_.astype(X.dtype, copy=False), self.intercept_.astype(X.dtype, copy=False)
-            scores = safe_sparse_dot(X, coef.T, dense_output=True) + intercept
+            scores = linear_scores(X, self.coef_, self.intercept_)
         else:
             rows = RowsOnCPU(self.kernel_, X)
             X_points = (

@@ -22,14 +22,14 @@ from widemargin.ledger import Ledger
 
 # Below this density a product with sparse rows is faster than one with dense rows; measured.
 _SPARSE_BELOW = 0.4
-_LANES = 16
+_LANES = 16  # points in a vector register
 _TILE_BYTES = 1 << 19  # kernel values in the making stay in the second-level cache
 _COLUMNS_BYTES = 1 << 20  # and so do the points that sparse rows meet
 # A float32 product may be wrong by this much of the squared norms, in units of their rounding.
 _PRODUCT_ERROR = 4 * np.finfo(np.float32).eps
 _TOLERABLE_EXPONENT_ERROR = 1e-5  # which is a relative error of kernel values
 _STEPS_PER_ROW = 100  # at most, in the problem of a working set
-_FEW_ROWS = 4096
+_FEW_ROWS = 4096  # which are worked on in float64
 _LOG2E = float(np.log2(np.e))
 _BOUNDED = ("rbf", "laplacian", "cosine")
 _KINDS = {
@@ -156,13 +156,18 @@ class RowsOnCPU:
         return inside**kernel.degree if kernel.name == "poly" else np.tanh(inside)
 
     @staticmethod
+    def padded(n: int) -> int:
+        """The width of the kernel block of a working set of ``n`` rows."""
+        return -(-n // working_set.LANES) * working_set.LANES
+
+    @staticmethod
     def solve_block(
         K: np.ndarray, pull: np.ndarray, beta: np.ndarray, low: np.ndarray, high: np.ndarray, tol: float, is_tied: bool
     ) -> tuple[np.ndarray, np.ndarray, int]:
         """Solve the dual of a working set: new ``beta``, new ``pull``, and the number of steps.
 
         ``pull`` is minus the gradient; ``is_tied`` keeps the sum of ``beta``. ``K`` is of the width of
-        :func:`padded`, of which only the first columns are looked at.
+        :meth:`padded`, of which only the first columns are looked at.
         """
         n, width = len(beta), K.shape[1]
         pull, beta, low, high = (np.pad(each, (0, width - n)) for each in (pull, beta, low, high))
@@ -271,10 +276,10 @@ class RowsOnCPU:
                 yield slice(begin, end), Z.T, norms
 
     def _add_times(self, local: _Prepared, points: Points, coef: np.ndarray, dtype: Any, out: np.ndarray) -> None:
-        kind, parameters = _KINDS[self.kernel.name], self._parameters(dtype)
         if self._is_sparse:
             self._add_times_sparse(local, points, coef, dtype, out)
             return
+        kind, parameters = _KINDS[self.kernel.name], self._parameters(dtype)
         for columns, ZT, norms in self._columns(points, dtype):
             for rows, tile in self._products(local, ZT, dtype):
                 compiled.finish_tile_times(kind, tile, local.norms[rows], norms, *parameters, coef[columns], out[rows])
@@ -347,11 +352,6 @@ class RowsOnCPU:
                         f"{len(points)} rows; it must return one of shape {(end - begin, len(points))}."
                     )
             yield slice(begin, end), everything, values
-
-
-def padded(n: int) -> int:
-    """The width of the kernel block of a working set of ``n`` rows."""
-    return -(-n // working_set.LANES) * working_set.LANES
 
 
 def _pieces(n: int, size: int) -> Iterator[tuple[int, int]]:

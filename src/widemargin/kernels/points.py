@@ -25,12 +25,6 @@ class Points:
     def __getitem__(self, chosen: Any) -> Points:
         return Points(self.X[chosen], self.numbers[chosen])
 
-    def dense(self, begin: int, end: int, dtype: Any) -> np.ndarray:
-        """A few of the rows as a dense array."""
-        few = self.X[begin:end]
-        few = few.toarray() if sp.issparse(few) else few
-        return np.asarray(few, dtype=dtype)
-
     def pack(self) -> list[np.ndarray]:
         """The same as arrays of one dimension, which can be sent."""
         if not sp.issparse(self.X):

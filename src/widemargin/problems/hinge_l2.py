@@ -66,6 +66,10 @@ class HingeL2:
         """The dual objective of a feasible alpha, from its sum and ``||sum_i alpha_i y_i phi_i||^2``."""
         return alpha_sum - 0.5 * squared_norm
 
+    def implied_slack(self, value: float, norm: float, total_weight: float) -> float:
+        """The slack per row of the unit vector along w, from the objective and ``||w||``."""
+        return (value - 0.5 * norm**2) / self.C / total_weight / norm if norm > 0 else math.inf
+
     def balance_factors(self, sum_positive: float, sum_negative: float) -> tuple[float, float]:
         """What to multiply the alphas of each class by for ``sum_i alpha_i y_i = 0``; at most 1, so that caps hold."""
         if not self.fit_intercept or sum_positive == sum_negative:

@@ -98,6 +98,15 @@ def place_among_ranks(comm: Communicator, n: int) -> slice:
     return slice(int(ends[comm.rank]) - n, int(ends[comm.rank]))
 
 
+def balanced(comm: Communicator, beta: np.ndarray) -> np.ndarray:
+    """The same coefficients with the heavier class scaled down, so that they sum to zero."""
+    positive, negative = comm.allreduce(np.array([beta[beta > 0].sum(), -beta[beta < 0].sum()]))
+    lighter = min(positive, negative)
+    return np.where(
+        beta > 0, beta * (lighter / positive if positive else 0.0), beta * (lighter / negative if negative else 0.0)
+    )
+
+
 def expansion(comm: Communicator, rows: Any, beta: np.ndarray) -> tuple[Points, np.ndarray]:
     """The rows of all ranks with a coefficient, and their coefficients, on every rank."""
     support = np.flatnonzero(beta)

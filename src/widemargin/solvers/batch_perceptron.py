@@ -35,6 +35,7 @@ from widemargin.problems.hinge_l2 import HingeL2
 from widemargin.problems.slack_constrained import SlackConstrained, Water
 from widemargin.solvers._kernel_ranks import (
     KernelModel,
+    balanced,
     expansion,
     place_among_ranks,
     reduced,
@@ -75,6 +76,7 @@ class _Ascent:
     number: np.ndarray  # of each of these rows among those of this rank
     y: np.ndarray
     weight: np.ndarray
+    n_everywhere: float  # how many they are on all ranks
     alpha: np.ndarray
     response: np.ndarray  # c
     mean_alpha: np.ndarray
@@ -121,7 +123,7 @@ class State:
 
 @dataclass(frozen=True)
 class BatchPerceptron:
-    """Draws ``batch_size`` rows a step, at most ``max_support`` different ones; holds ``validation_fraction`` out."""
+    """Draws ``batch_size`` rows a step, holds ``validation_fraction`` out, keeps ``max_support`` rows at the end."""
 
     batch_size: int | Literal["auto"] = "auto"
     max_support: int | None = None
@@ -158,15 +160,16 @@ class BatchPerceptron:
         state = State(problem, objective, shard, comm, rng, math.sqrt(radius) or 1.0, weight, held_out, is_part, ascent)
         state.is_all_trained_on = bool(kept == everything)
         if warm is not None:
-            mine = warm[shard.kernel.numbers]
-            self._begin_at(state, self._balanced(state, np.where(mine * shard.y > 0, np.abs(mine), 0.0)))
+            mine = np.where(warm[shard.kernel.numbers] * shard.y > 0, warm[shard.kernel.numbers], 0.0)
+            # All that is drawn later is balanced.
+            self._begin_at(state, np.abs(balanced(comm, mine) if problem.fit_intercept else mine))
         return state
 
     def sweep(self, state: State) -> State:
         """Steps until so many kernel values were asked for; then a look at the rows held out."""
         if state.is_flat and state.is_part:
             self._widen(state)
-        budget = state.values + min(_VALUES_PER_SWEEP, _PART_PER_SWEEP * self._n_worked_on(state) ** 2)
+        budget = state.values + min(_VALUES_PER_SWEEP, _PART_PER_SWEEP * state.ascent.n_everywhere**2)
         steps = state.step + _LEAST_STEPS
         while state.values < budget or state.step < steps:
             self._step(state)
@@ -239,22 +242,18 @@ class BatchPerceptron:
 
     def _ascent(self, shard: Shard, comm: Communicator, weight: np.ndarray, chosen: np.ndarray) -> _Ascent:
         """Nothing done yet on the chosen rows, which stand for all."""
-        here, everywhere = comm.allreduce(np.array([weight[chosen].sum(), weight.sum()]))
+        here, everywhere, n_rows = comm.allreduce(np.array([weight[chosen].sum(), weight.sum(), float(len(chosen))]))
         rows = shard.kernel if len(chosen) == shard.n_rows else shard.kernel.only(chosen)
         cache = RowCache(rows, self.cache_bytes)
         return _Ascent(
-            rows, cache, chosen, shard.y[chosen], weight[chosen] * (everywhere / here), *np.zeros((4, len(chosen)))
+            rows,
+            cache,
+            chosen,
+            shard.y[chosen],
+            weight[chosen] * (everywhere / here),
+            float(n_rows),
+            *np.zeros((4, len(chosen))),
         )
-
-    @staticmethod
-    def _balanced(state: State, alpha: np.ndarray) -> np.ndarray:
-        """With an intercept, the same with the heavier class scaled down: all that is drawn later is balanced."""
-        if not state.problem.fit_intercept:
-            return alpha
-        is_positive = state.shard.y > 0
-        sums = state.comm.allreduce(np.array([alpha[is_positive].sum(), alpha[~is_positive].sum()]))
-        factors = sums.min() / np.where(sums > 0, sums, 1.0)
-        return alpha * np.where(is_positive, factors[0], factors[1])
 
     def _of_all_rows(self, state: State) -> np.ndarray:
         alpha = np.zeros(state.shard.n_rows)
@@ -276,7 +275,7 @@ class BatchPerceptron:
         if not len(points):
             return
         response = ascent.y * ascent.rows.times(points, coef)
-        state.values += len(points) * self._n_worked_on(state)
+        state.values += len(points) * ascent.n_everywhere
         squared = float(state.comm.allreduce(np.array([alpha @ response]))[0])
         if squared <= 0:
             return
@@ -289,9 +288,6 @@ class BatchPerceptron:
             scale = min(1.0, 2 * math.sqrt(state.step) * level / state.radius if level > 0 else 1.0) / norm
         ascent.alpha, ascent.response, ascent.squared_norm = scale * alpha, scale * response, scale**2 * squared
         ascent.mean_alpha, ascent.mean_response = ascent.alpha.copy(), ascent.response.copy()
-
-    def _n_worked_on(self, state: State) -> float:
-        return float(state.comm.allreduce(np.array([float(len(state.ascent.number))]))[0])
 
     # -- one step ----------------------------------------------------------------------------------------------------
 
@@ -306,8 +302,7 @@ class BatchPerceptron:
         move = ascent.y * ascent.cache.times(points, share(comm, step * ascent.y[drawn]))
         # ||w + u||^2 = ||w||^2 + <w, u> + <w + u, u>
         change = step @ (2 * ascent.response[drawn] + move[drawn])
-        change, n_rows = comm.allreduce(np.array([change, float(len(ascent.number))]))
-        ascent.squared_norm += float(change)
+        ascent.squared_norm += float(comm.allreduce(np.array([change]))[0])
         ascent.response += move
         ascent.alpha[drawn] += step
         if ascent.squared_norm > 1:
@@ -316,7 +311,7 @@ class BatchPerceptron:
             ascent.alpha *= shrink
             ascent.squared_norm = 1.0
         ascent.average()
-        state.values += len(points) * float(n_rows)
+        state.values += len(points) * ascent.n_everywhere
 
     def _batch(self, state: State) -> int:
         size = _BATCH if self.batch_size == "auto" else self.batch_size
@@ -452,9 +447,8 @@ class BatchPerceptron:
             factor = objective.best_factor(mass, squared, objective.C / steepest) if steepest > 0 else 0.0
             certificate = Certificate(point.value, objective.dual_value(factor * mass, factor**2 * squared))
             scale, intercept = point.scale, point.intercept
-            norm = scale * math.sqrt(squared)
-            loss = (point.value - norm * norm / 2) / objective.C
-            report = {"C": objective.C, "slack": loss / weight / norm if norm > 0 else math.inf}
+            slack = objective.implied_slack(point.value, scale * math.sqrt(squared), weight)
+            report = {"C": objective.C, "slack": slack}
         else:
             assert state.problem.slack is not None
             norm = math.sqrt(squared)

@@ -20,18 +20,18 @@ whose joint solution moves few of them. On several ranks the responses stay wher
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from widemargin.comm._protocol import Communicator
 from widemargin.data.shard import Shard
-from widemargin.kernels.on_cpu import padded
 from widemargin.kernels.points import Points
 from widemargin.problems._protocol import Certificate
-from widemargin.problems.hinge_l2 import HingeL2
+from widemargin.problems.hinge_l2 import HingeL2, PrimalPoint
 from widemargin.solvers._kernel_ranks import (
     KernelModel,
+    balanced,
     expansion,
     place_among_ranks,
     reduced,
@@ -49,7 +49,7 @@ _WORST = 0.1  # part of a working set that are the worst rows, where others are 
 _CLOSER = 0.1  # a round, and a stage, ends when the violation is this part of what it was
 _CLOSER_DRAWN = 0.02  # ... for a working set that was drawn, whose rows are far apart
 _MOST_ROUNDS = 20  # of a stage, which then ends as it is
-_ROUNDINGS = 200
+_ROUNDINGS = 200  # of a response, where it is asked whether they may be what is left of the violation
 _VALUES_PER_SWEEP = 5e8  # kernel values of a pass over all rows between two looks at the clock
 
 
@@ -63,6 +63,15 @@ class _Stage:
     response: np.ndarray
     target: float
     rounds: int = 0
+
+
+class _Best(NamedTuple):
+    """The model with the lowest objective so far, and the certificate."""
+
+    certificate: Certificate
+    beta: np.ndarray
+    point: PrimalPoint  # scale and intercept
+    squared_norm: float  # of beta
 
 
 @dataclass
@@ -83,8 +92,7 @@ class State:
     violation: float = np.inf
     settled_at: float = np.inf  # the violation when the last stage began
     space: np.ndarray = field(default_factory=lambda: np.empty(0, np.float32))
-    best: tuple[Certificate, np.ndarray, float, float] | None = None
-    steps: int = 0
+    best: _Best | None = None
 
     @property
     def is_settled(self) -> bool:
@@ -115,7 +123,8 @@ class BlockDual:
         own = np.random.default_rng([int(rng.integers(2**31)), comm.rank])
         state = State(problem, shard, comm, rows, own, low, high, beta, response)
         if warm is not None:
-            state.beta = self._feasible(state, np.clip(warm[rows.numbers], low, high))
+            state.beta = np.clip(warm[rows.numbers], low, high)
+            state.beta = balanced(comm, state.beta) if problem.fit_intercept else state.beta
             points, coef = expansion(comm, rows, state.beta)
             state.due = [(points, coef)] if len(points) else []
         else:
@@ -134,37 +143,30 @@ class BlockDual:
 
     def certify(self, state: State) -> Certificate | None:
         """Both objectives at the responses as they are known; None while some are due."""
-        if not state.is_settled:
-            return None
-        if not state.shard.kernel.kernel.is_positive:
-            return Certificate(self._bounds(state).primal, -np.inf)  # no inner product, no lower bound
-        return self._bounds(state)
+        return self._bounds(state) if state.is_settled else None
 
     def confirm(self, state: State) -> Certificate:
         """The same with kernel values and responses computed anew in float64."""
         if state.stage is not None:
             self._leave(state, state.stage)
         self._refresh(state)
-        certificate = self._bounds(state)
         state.violation = self._violation(state)
-        return certificate if state.rows.kernel.is_positive else certificate._replace(dual=-np.inf)
+        return self._bounds(state)
 
     def compact(self, state: State) -> Certificate | None:
         """A model of at most ``max_support`` rows near the best one, with its own primal bound."""
         if self.max_support is None or state.best is None:
             return None
-        shard, comm = state.shard, state.comm
+        comm, dual = state.comm, state.best.certificate.dual
         small = reduced(comm, state.rows, state.beta, state.response, self.max_support, state.rng)
         if small is None:
             return None
-        points, coef = expansion(comm, state.rows, small)
-        response = state.rows.times(points, coef, exact=True)
-        squared = max(float(comm.allreduce(np.array([small @ response]))[0]), 0.0)
-        point = state.problem.primal_point(response, shard.y, shard.weight, squared, comm.allreduce, near=state.best[3])
-        certificate = Certificate(point.value, state.best[0].dual)
-        state.beta, state.response = small, response
-        state.best = (certificate, small, point.scale, point.intercept)
-        return certificate if state.rows.kernel.is_positive else certificate._replace(dual=-np.inf)
+        state.beta = small
+        self._refresh(state)
+        self._bounds(state)
+        # The smaller model has coefficients of any sign and size, which bound nothing from below.
+        state.best = state.best._replace(certificate=state.best.certificate._replace(dual=dual))
+        return state.best.certificate
 
     def _refresh(self, state: State) -> None:
         """Compute all responses anew, in float64."""
@@ -194,45 +196,38 @@ class BlockDual:
 
     def extract(self, state: State) -> KernelModel:
         assert state.best is not None
-        _, beta, scale, intercept = state.best
-        points, coef = expansion(state.comm, state.rows, beta)
-        loss = np.maximum(0.0, 1 - state.shard.y * (scale * state.response + intercept)) @ state.shard.weight
-        loss, mass = state.comm.allreduce(np.array([loss, state.shard.weight.sum()]))
-        norm = scale * np.sqrt(max(self._squared_norm(state), 0.0))
-        report = {
-            "C": state.problem.C,
-            # The slack per row of the unit vector along w, which is what the slack-constrained problem would be given.
-            "slack": float(loss / mass / norm) if norm > 0 else np.inf,
-            "violation": state.violation,
-        }
-        return KernelModel(state.rows.kernel, points, scale * coef, intercept, report)
+        point, problem = state.best.point, state.problem
+        points, coef = expansion(state.comm, state.rows, state.best.beta)
+        weight = float(state.comm.allreduce(np.array([state.shard.weight.sum()]))[0])
+        slack = problem.implied_slack(point.value, point.scale * np.sqrt(state.best.squared_norm), weight)
+        report = {"C": problem.C, "slack": float(slack), "violation": state.violation}
+        return KernelModel(state.rows.kernel, points, point.scale * coef, point.intercept, report)
 
     # -- bounds ----------------------------------------------------------------------------------------------------
-
-    def _squared_norm(self, state: State) -> float:
-        return float(state.comm.allreduce(np.array([state.beta @ state.response]))[0])
 
     def _bounds(self, state: State) -> Certificate:
         """The best primal point along the current w, the dual objective of beta; the best yet of each."""
         problem, shard, comm = state.problem, state.shard, state.comm
         alpha_sum, squared = comm.allreduce(np.array([np.abs(state.beta).sum(), state.beta @ state.response]))
-        near, open_gap = (state.best[3], state.best[0].relative) if state.best is not None else (0.0, 0.0)
+        squared, best = max(float(squared), 0.0), state.best
+        near, open_gap = (best.point.intercept, best.certificate.relative) if best is not None else (0.0, 0.0)
         point = problem.primal_point(
             state.response,
             shard.y,
             shard.weight,
-            max(float(squared), 0.0),
+            squared,
             comm.allreduce,
             near=near,
             precision=float(np.clip(1e-3 * open_gap, 1e-12, 1e-6)),
         )
-        dual = problem.dual_value(float(alpha_sum), float(squared))
-        if state.best is None or point.value <= state.best[0].primal:
-            bounds = Certificate(point.value, dual)
-            state.best = (bounds, state.beta.copy(), point.scale, point.intercept)
-        certificate = state.best[0]._replace(dual=max(dual, state.best[0].dual))
-        state.best = (certificate, *state.best[1:])
-        return certificate
+        # Without an inner product there is no lower bound.
+        dual = problem.dual_value(float(alpha_sum), squared) if state.rows.kernel.is_positive else -np.inf
+        if best is not None:
+            dual = max(dual, best.certificate.dual)
+        if best is None or point.value <= best.certificate.primal:
+            best = _Best(Certificate(point.value, dual), state.beta.copy(), point, squared)
+        state.best = best._replace(certificate=best.certificate._replace(dual=dual))
+        return state.best.certificate
 
     # -- choice of rows ----------------------------------------------------------------------------------------------
 
@@ -369,8 +364,7 @@ class BlockDual:
         if comm.rank == 0:
             tol = (_CLOSER_DRAWN if is_drawn else _CLOSER) * violation
             K = self._block(state, points)
-            solved, _, steps = state.rows.solve_block(K, pull, beta, low, high, tol, state.problem.fit_intercept)
-            state.steps += steps
+            solved, _, _ = state.rows.solve_block(K, pull, beta, low, high, tol, state.problem.fit_intercept)
         solved = comm.broadcast(solved)
         moved = np.flatnonzero(solved != beta)
         stage.response += stage.rows.times(points[moved], (solved - beta)[moved])
@@ -379,17 +373,10 @@ class BlockDual:
     @staticmethod
     def _block(state: State, points: Points) -> np.ndarray:
         """Kernel values of a working set, in space that is used again."""
-        n, width = len(points), padded(len(points))
+        n, width = len(points), state.rows.padded(len(points))
         if state.space.size < n * width:
             state.space = np.empty(n * width, state.rows.dtype)
         K = state.space[: n * width].reshape(n, width)
         K[:, n:] = 0
         state.rows.block(points, out=K[:, :n])
         return K
-
-    @staticmethod
-    def _feasible(state: State, beta: np.ndarray) -> np.ndarray:
-        """Scale down the heavier class, so that the coefficients sum to zero where they must."""
-        sums = state.comm.allreduce(np.array([beta[beta > 0].sum(), -beta[beta < 0].sum()]))
-        positive, negative = state.problem.balance_factors(*map(float, sums))
-        return np.where(beta > 0, positive * beta, negative * beta)

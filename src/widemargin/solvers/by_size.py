@@ -50,7 +50,7 @@ class BySize:
         return state.solver.confirm(state.state)
 
     def compact(self, state: State) -> Certificate | None:
-        return state.solver.compact(state.state) if hasattr(state.solver, "compact") else None
+        return state.solver.compact(state.state)
 
     def diagnostics(self, state: State) -> dict[str, float]:
         return state.solver.diagnostics(state.state)
