@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -75,8 +74,10 @@ def best_level(K, y, weight, slack, fit_intercept):
     problem = SlackConstrained(slack=slack, fit_intercept=fit_intercept)
     w, p = optimum(X, y, weight, slack, fit_intercept)
     below = problem.water(y * (X @ w), y, weight, 1.0).level
-    p = problem.feasible(p, y)
-    above = problem.upper_bound(p, float(np.sum(((p * y) @ X) ** 2)), y, weight)
+    if fit_intercept:
+        p = p / np.where(y > 0, 2 * p @ (y > 0), 2 * p @ (y < 0))
+    squared_norm, volume = float(np.sum(((p * y) @ X) ** 2)), slack * weight.sum()
+    above = problem.upper_bound(float(p.sum()), squared_norm, float(np.max(p / weight)), volume)
     assert above - below <= 1e-4 * above
     return below, above
 
@@ -187,10 +188,10 @@ def test_drawn_rows_follow_the_water(problem, batch):
     solver, state = begin(problem, X, y, np.random.default_rng(0).uniform(0.5, 2, 50))
     state = solver.sweep(state)
     ascent = state.ascent
-    p = state.problem.water(ascent.response, y, ascent.weight, ascent.squared_norm).share
+    p = state.problem.water(ascent.response, y, ascent.reservoir.weight, ascent.squared_norm).share
     seen, batch = np.zeros(50), max(batch, 2) if problem.fit_intercept else batch
     for _ in range(3000 // batch):
-        surface = solver._pour(state, ascent.response, ascent.squared_norm, batch)
+        surface = ascent.reservoir.pour(ascent.response, ascent.squared_norm, batch)
         assert (np.diff(surface.drawn) > 0).all()
         assert surface.part.sum() == pytest.approx(1.0, abs=1e-15)
         if problem.fit_intercept:
@@ -207,7 +208,7 @@ def test_at_no_slack_the_lowest_are_drawn():
     solver, state = begin(SlackConstrained(slack=0.0), X, y)
     for _ in range(5):
         state = solver.sweep(state)
-    surface = solver._pour(state, state.ascent.response, state.ascent.squared_norm, 64)
+    surface = state.ascent.reservoir.pour(state.ascent.response, state.ascent.squared_norm, 64)
     height = np.where(state.weight > 0, state.ascent.response, np.inf)
     lowest = [np.flatnonzero(y == label)[height[y == label].argmin()] for label in (1, -1)]
     assert surface.drawn.tolist() == sorted(lowest)
@@ -461,58 +462,6 @@ def test_a_run_that_ends_in_the_part_has_true_bounds_of_all_rows(small_part, fit
 # -- ranks -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("ranks", [2, 3, 7])
-@pytest.mark.parametrize("n_sent", [1, 5, 1000])
-def test_water_of_ranks_is_that_of_one(problem, ranks, n_sent):
-    """However few responses are sent at first."""
-    X, y = overlapping(0, n=300)
-    rng = np.random.default_rng(0)
-    response, weight = rng.normal(0.3, 1, 300), rng.choice([0.5, 1.0, 2.0], 300)
-    alone = begin(problem, X, y, weight, validation_fraction=0)[1].problem.water(response, y, weight, 0.7)
-    cuts = [300 * k // ranks for k in range(ranks + 1)]
-
-    def task(comm):
-        solver, state = begin(problem, X, y, weight, comm=comm, validation_fraction=0)
-        state.ascent.n_sent = n_sent
-        return solver._pour(state, response[cuts[comm.rank] : cuts[comm.rank + 1]], 0.7, 40)
-
-    surfaces = on_ranks(ranks, task)
-    for surface in surfaces:
-        assert surface.level == pytest.approx(alone.level, rel=1e-12)
-        assert surface.bias == pytest.approx(alone.bias, rel=1e-11, abs=1e-12)
-        assert surface.cover == pytest.approx(alone.cover, rel=1e-12)
-    drawn = np.concatenate([begin + surface.drawn for begin, surface in zip(cuts, surfaces, strict=False)])
-    part = np.concatenate([surface.part for surface in surfaces])
-    assert (alone.share[drawn] > 0).all()
-    assert (np.diff(drawn) > 0).all()
-    assert part.sum() == pytest.approx(1.0)
-    if problem.fit_intercept:
-        assert part @ y[drawn] == pytest.approx(0.0, abs=1e-14)
-
-
-def test_few_responses_are_sent_for_the_water(fit_intercept):
-    n = 3000
-    X, y = overlapping(0, n=n)
-    response = np.random.default_rng(0).normal(1.0, 1, n)
-    problem = SlackConstrained(slack=0.001, fit_intercept=fit_intercept)
-    covered = np.count_nonzero(problem.water(response, y, np.ones(n), 1.0).share)
-
-    def task(comm):
-        solver, state = begin(problem, X, y, comm=comm, validation_fraction=0)
-        mine = response[: n // 2] if comm.rank == 0 else response[n // 2 :]
-        counts = [comm.ledger.scalars]
-        for _ in range(4):
-            solver._pour(state, mine, 1.0, 32)
-            counts.append(comm.ledger.scalars)
-        return np.diff(counts)
-
-    first, *later = on_ranks(2, task)[1].tolist()
-    assert first > 3 * n / 2
-    # Three numbers for each response: twice those under water in either class, some for luck, once; and a few words.
-    assert max(later) <= 2 * 3 * (2 * covered + 64) + 20 < n / 4
-    assert len(set(later)) == 1
-
-
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_equal_seeds_give_equal_bits_and_draws_depend_on_the_seed(problem, ranks):
     X, y = overlapping(8, n=120, shift=0.5)
@@ -693,26 +642,6 @@ def test_one_row_against_many(problem):
         assert_true(result.certificate, exact_of(gram(RBF, X), y, 2.0, fit_intercept=problem.fit_intercept))
     else:
         assert result.certificate.dual <= result.certificate.primal
-
-
-def test_edges_of_what_is_sent_are_those_of_what_is_left_out():
-    rng = np.random.default_rng(0)
-    for _ in range(50):
-        n = int(rng.integers(2, 60))
-        response, y = rng.integers(-5, 5, n).astype(float), np.where(rng.random(n) < 0.5, 1.0, -1.0)
-        weight, most = rng.choice([0.0, 1.0, 2.0], n), int(rng.integers(1, 30))
-        rows, table, cuts = batch_perceptron._lowest_of(response, y, weight, most)
-        ends = np.flatnonzero(rows == -1)
-        for label, (first, last), cut in zip((-1.0, 1.0), pairwise([-1, *ends]), cuts, strict=True):
-            sent = rows[first + 1 : last]
-            mine = np.flatnonzero((y == label) & (weight > 0))
-            left = np.setdiff1d(mine, sent)
-            assert len(sent) == min(most, len(mine))
-            np.testing.assert_array_equal(table[first + 1 : last, 0], response[sent])
-            assert table[last, 2] == weight[left].sum()
-            assert np.isinf(cut) == (len(left) == 0)
-            assert (response[left] >= cut).all()
-            assert not len(sent) or not len(left) or response[left].min() >= response[sent].max()
 
 
 def test_certificates_are_certificates():

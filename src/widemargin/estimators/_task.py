@@ -128,8 +128,7 @@ class Task:
                 f"{shard.n_features} columns, and X must be square."
             )
         kernel = self.kernel.resolved(shard, comm.allreduce, multiplicity)
-        rows = RowsOnCPU(kernel, shard.X, numbers, comm.ledger, comm.allreduce)
-        rows.n_everywhere = n_rows
+        rows = RowsOnCPU(kernel, shard.X, numbers, comm.ledger, comm.allreduce, n_rows)
         return replace(shard, kernel=rows)
 
     def _fresh_state(self, shard: Shard, classes: np.ndarray, width: int, comm: Communicator) -> FitState:

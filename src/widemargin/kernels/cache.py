@@ -20,7 +20,7 @@ class RowCache:
     """
 
     def __init__(self, rows: Any, n_bytes: int) -> None:
-        self._rows = rows
+        self._rows, self.n_bytes = rows, n_bytes
         n_slots = n_bytes // (np.dtype(rows.dtype).itemsize * max(rows.n_rows, 1))
         self._values = np.empty((n_slots, rows.n_rows), rows.dtype)  # taken from the system when written to
         self._slot_of: OrderedDict[int, int] = OrderedDict()

@@ -16,6 +16,7 @@ import scipy.sparse as sp
 
 from widemargin.compiled import csr, working_set
 from widemargin.compiled import kernels as compiled
+from widemargin.kernels.cache import RowCache
 from widemargin.kernels.functions import Kernel
 from widemargin.kernels.points import Points
 from widemargin.ledger import Ledger
@@ -63,6 +64,7 @@ class RowsOnCPU:
     ``first`` is the number of the first row among those of all ranks, or the numbers of all rows here. Kernel values
     are computed in float32 where that is exact enough, and in float64 where asked for; their sums are in float64
     always. ``reduce`` combines an array over ranks by "sum" or "max": they choose their precision together.
+    ``n_everywhere`` is the number of rows of all ranks, those of no weight too, where it is known.
     """
 
     def __init__(
@@ -72,10 +74,12 @@ class RowsOnCPU:
         first: int | np.ndarray = 0,
         ledger: Ledger | None = None,
         reduce: Callable[[np.ndarray, Any], np.ndarray] = _alone,
+        n_everywhere: int | None = None,
     ) -> None:
         self.kernel, self.X = kernel, _joined(X) if isinstance(X, list) else X
         self.numbers = first if isinstance(first, np.ndarray) else np.arange(first, first + self.X.shape[0])
-        self.n_everywhere: int | None = None  # rows of all ranks, those of no weight too, where it is known
+        self.n_everywhere = n_everywhere
+        self._cache: RowCache | None = None
         self.ledger = ledger if ledger is not None else Ledger()
         self._kept: dict[Any, _Prepared] = {}
         self._centre: np.ndarray | None = None
@@ -93,8 +97,14 @@ class RowsOnCPU:
     def only(self, rows: np.ndarray) -> RowsOnCPU:
         """The same kernel on some of the rows."""
         part = copy.copy(self)
-        part.X, part.numbers, part._kept = self.X[rows], self.numbers[rows], {}
+        part.X, part.numbers, part._kept, part._cache = self.X[rows], self.numbers[rows], {}, None
         return part
+
+    def cache(self, n_bytes: int) -> RowCache:
+        """The kernel rows that are kept: one store of so many bytes for all problems on these rows."""
+        if self._cache is None or self._cache.n_bytes != n_bytes:
+            self._cache = RowCache(self, n_bytes)
+        return self._cache
 
     def times(self, points: Points, coef: np.ndarray, *, exact: bool = False) -> np.ndarray:
         """``sum_j coef_j k(x_i, z_j)`` for every row of this rank; ``exact`` computes the kernel in float64 too.

@@ -34,8 +34,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-_SAMPLE = 2048  # rows that tell how far to sort
-_BALANCED = 1e-12  # of the mass: what rounding may leave between the classes
+_LITTLE = 1e-12  # of the slack: what rounding may leave
 
 
 class Water(NamedTuple):
@@ -47,25 +46,16 @@ class Water(NamedTuple):
     share: np.ndarray  # p*, one per row, with sum 1 (with an intercept 1/2 for each class); equal rows share alike
 
 
-class ImpliedC(NamedTuple):
-    """The C of a slack: ``value`` at a given cover, ``low`` with the rows at the edge all in, ``high`` with none."""
-
-    low: float
-    value: float
-    high: float
-
-
 class _Profile(NamedTuple):
-    """The lowest responses of one basin: sorted values, and the mass and the sum up to and with each of them."""
+    """The responses of one basin: sorted values, and the mass and the sum up to and with each of them."""
 
     value: np.ndarray
     mass: np.ndarray
     total: np.ndarray
-    is_whole: bool
 
     def beyond(self) -> np.ndarray:
-        """The next higher value after each: infinite after the last of all rows, unknown (nan) after the last here."""
-        return np.append(self.value[1:], np.inf if self.is_whole else np.nan)
+        """The next higher value after each."""
+        return np.append(self.value[1:], np.inf)
 
 
 @dataclass(frozen=True)
@@ -96,50 +86,28 @@ class SlackConstrained:
                 "and with it the margin have no bound. Both must be over 0, or use fit_intercept=False."
             )
 
-    def water(
-        self, c: np.ndarray, y: np.ndarray, weight: np.ndarray, squared_norm: float, guess: Water | None = None
-    ) -> Water:
+    def water(self, c: np.ndarray, y: np.ndarray, weight: np.ndarray, squared_norm: float) -> Water:
         """The water over the responses ``c = y <w, phi>`` (without b), all arrays with one entry per row.
 
-        ``squared_norm`` is ||w||^2, used with C only. ``guess``, the water of a step before over the same rows, says
-        how many responses to sort; it changes the time and nothing else. Where C is given and P <= 0 over all (early,
-        or at w = 0), the best model along w is 0: the level is +inf, the bias 0, and p* covers all that can be covered
-        in balance, which is the direction of steepest descent at 0. With ``slack`` the level may be negative.
+        ``squared_norm`` is ||w||^2, used with C only. Where C is given and P <= 0 over all (early, or at w = 0), the
+        best model along w is 0: the level is +inf, the bias 0, and p* covers all that can be covered in balance, which
+        is the direction of steepest descent at 0. With ``slack`` the level may be negative.
         """
         present = weight > 0
         basins = [present & (y > 0), present & (y <= 0)] if self.fit_intercept else [present]
         if not all(basin.any() for basin in basins):
             self.check(float(weight @ (y > 0)), float(weight @ (y <= 0)))
-        stride = max(1, len(c) // _SAMPLE)
-        samples = [np.sort(c[::stride][basin[::stride]]) for basin in basins]
-        # The sampled rows that were under water, half as many again, and a few for luck.
-        rank = [
-            1.5 * np.count_nonzero(guess.share[::stride][basin[::stride]]) + 4
-            if guess is not None and stride > 1
-            else math.inf
-            for basin in basins
-        ]
+        profiles = [_profile(c, weight, basin) for basin in basins]
         volume = float(weight.sum()) * self.slack if self.slack is not None else 0.0
-        while True:
-            profiles = [
-                _lowest(c, weight, basin, sample[int(up_to)] if up_to < len(sample) else np.inf)
-                for basin, sample, up_to in zip(basins, samples, rank, strict=True)
-            ]
-            found = self._edge(profiles, volume, squared_norm)
-            if found is not None:
-                break
-            if all(profile.is_whole for profile in profiles):
-                raise ValueError(f"No water level: responses and squared_norm={squared_norm:g} must be finite numbers.")
-            rank = [2 * up_to for up_to in rank]
-        joint_level, mass = found
+        joint_level, mass = self._edge(profiles, volume, squared_norm)
         share = np.zeros(len(c))
         for basin, profile in zip(basins, profiles, strict=True):
             _spread(share, c, weight, basin, profile, mass, len(basins))
         bias = _bias(profiles, joint_level, mass) if self.fit_intercept else 0.0
         return Water(joint_level / len(basins), bias, len(basins) * mass, share)
 
-    def _edge(self, profiles: list[_Profile], volume: float, squared_norm: float) -> tuple[float, float] | None:
-        """L and m, or nothing where the profiles end before the water does."""
+    def _edge(self, profiles: list[_Profile], volume: float, squared_norm: float) -> tuple[float, float]:
+        """L and m."""
         mass, low, high, total = _joint(profiles)
         if self.C is None:
             level = (volume + total) / mass
@@ -151,7 +119,7 @@ class SlackConstrained:
         at_edge = (level <= high) & (low < high)
         first = int(np.argmax(at_edge))
         if not at_edge[first]:
-            return None
+            raise ValueError(f"No water level: responses and squared_norm={squared_norm:g} must be finite numbers.")
         if level[first] >= low[first] or self.C is None:
             return float(max(level[first], low[first])), float(mass[first])
         # The edge runs through the rows of this response: cover as much of them as brings P to L P / L.
@@ -166,80 +134,36 @@ class SlackConstrained:
             return np.inf
         return float(weight @ np.maximum(0.0, water.level - c - y * water.bias) / weight.sum())
 
-    def implied_C(
-        self,
-        water: Water,
-        c: np.ndarray,
-        y: np.ndarray,
-        weight: np.ndarray,
-        squared_norm: float,
-        cover: float | None = None,
-        edge: float = 1e-12,
-    ) -> ImpliedC:
+    def implied_C(self, level: float, cover: float, volume: float, squared_norm: float) -> float:
         """The C for which 1 / gamma is the best scale along w: ||w||^2 / (gamma P), P = gamma cover - M nu.
 
-        ``cover`` is that of the water unless given: near the optimum 1 / max_i (p_i / m_i) of a mean p is the better
-        one. Responses within ``edge`` (relative to the largest) of the level count as being at it: all of them under
-        water is ``low``, none is ``high``. Infinite where no C is large enough: P <= 0 (within ``edge`` of the slack),
-        or no positive finite level.
+        ``volume`` is M nu. Infinite where no C is large enough: P <= 0, or no positive finite level.
         """
-        height = c + y * water.bias - water.level
-        near = edge * float(np.abs(c).max())
-        basins = [y > 0, y <= 0] if self.fit_intercept else [np.ones(len(c), dtype=bool)]
-        least = len(basins) * max(float(weight @ (basin & (height < -near))) for basin in basins)
-        most = len(basins) * min(float(weight @ (basin & (height <= near))) for basin in basins)
-        volume = float(weight.sum()) * self.implied_slack(water, c, y, weight)
+        total = level * cover - volume if 0 < level < math.inf else 0.0
+        return squared_norm / (level * total) if total > _LITTLE * volume else math.inf
 
-        def at(covered: float) -> float:
-            total = water.level * covered - volume if 0 < water.level < math.inf else 0.0
-            return squared_norm / (water.level * total) if total > edge * volume else math.inf
-
-        return ImpliedC(at(most), at(water.cover if cover is None else cover), at(least))
-
-    def feasible(self, mass: np.ndarray, y: np.ndarray) -> np.ndarray:
-        """Any masses >= 0 rescaled into p's simplex; with an intercept each class by itself, to the sum 1/2."""
-        if not self.fit_intercept:
-            return mass / mass.sum()
-        return mass / np.where(y > 0, 2 * mass @ (y > 0), 2 * mass @ (y <= 0))
-
-    def upper_bound(
-        self, mass: np.ndarray, squared_norm: float, y: np.ndarray, weight: np.ndarray, slack: float | None = None
-    ) -> float:
+    def upper_bound(self, mass: float, squared_norm: float, steepest: float, volume: float) -> float:
         """No w has a level over this: ||v|| + M nu max_i p_i / m_i, v = sum_i p_i y_i phi_i, for p in the simplex.
 
-        ``mass`` is p up to one factor and ``squared_norm`` is ||sum_i mass_i y_i phi_i||^2. With C give the ``slack``,
-        as from `implied_slack`. Whatever w, b and xi are, the least of c_i + y_i b + xi_i is at most its mean under p,
+        The p are given up to one factor: by their sum ``mass``, ``squared_norm`` = ||sum_i mass_i y_i phi_i||^2 and
+        ``steepest`` = max_i mass_i / m_i; ``volume`` is M nu. Whatever w, b and xi are, the least of c_i + y_i b + xi_i
+        is at most its mean under p,
 
             <w, v> + b sum_i p_i y_i + sum_i (p_i / m_i) m_i xi_i <= ||v|| + b sum_i p_i y_i + M nu max_i p_i / m_i,
 
-        and b, which may be anything, drops out where sum_i p_i y_i = 0, and only there: see `feasible`.
+        and b, which may be anything, drops out where sum_i p_i y_i = 0, and only there.
         """
-        slack = self.slack if slack is None else slack
-        if slack is None:
-            raise ValueError(f"C={self.C:g} alone bounds no slack: give slack, as from implied_slack, in [0, inf).")
-        all_mass = float(mass.sum())
-        tilt = float(mass @ np.where(y > 0, 1.0, -1.0)) / all_mass
-        if self.fit_intercept and not abs(tilt) <= _BALANCED:
-            raise ValueError(
-                f"The masses of the classes differ by {tilt:g} of the whole, and then the intercept has no bound: "
-                "the difference must be 0. Rescale them with feasible(mass, y) before the norm is taken."
-            )
-        if np.any(mass[weight <= 0] > 0):
-            return math.inf  # a row that is absent can be lifted for nothing
-        steepest = float(np.max(mass[weight > 0] / weight[weight > 0])) / all_mass
-        return math.sqrt(max(squared_norm, 0.0)) / all_mass + float(weight.sum()) * slack * steepest
+        return (math.sqrt(max(squared_norm, 0.0)) + volume * steepest) / mass if mass > 0 else math.inf
 
 
-def _lowest(c: np.ndarray, weight: np.ndarray, basin: np.ndarray, threshold: float) -> _Profile:
-    """The profile of a basin up to a response. A longer one begins with the same bits: the guess leaves no trace."""
-    rows = np.flatnonzero(basin & (c <= threshold)) if threshold < np.inf else np.flatnonzero(basin)
-    value, mass = c[rows], weight[rows]
-    if len(rows) and mass.min() < mass.max():
+def _profile(c: np.ndarray, weight: np.ndarray, basin: np.ndarray) -> _Profile:
+    value, mass = c[basin], weight[basin]
+    if mass.min() < mass.max():
         order = np.argsort(value, kind="stable")
         value, mass = value[order], mass[order]
     else:
         value.sort()
-    return _Profile(value, np.cumsum(mass), np.cumsum(mass * value), threshold == np.inf)
+    return _Profile(value, np.cumsum(mass), np.cumsum(mass * value))
 
 
 def _joint(profiles: list[_Profile]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -266,7 +190,7 @@ def _read(profile: _Profile, mass: np.ndarray) -> tuple[np.ndarray, np.ndarray, 
     """a(m-), a(m+) and P(m) of one basin, at masses which it holds."""
     inside = np.searchsorted(profile.mass, mass)
     low = profile.value[inside]
-    after = np.append(profile.value, np.inf if profile.is_whole else np.nan)
+    after = np.append(profile.value, np.inf)
     high = after[np.searchsorted(profile.mass, mass, side="right")]
     return low, high, profile.total[inside] - low * (profile.mass[inside] - mass)
 

@@ -21,8 +21,8 @@ ranks each holds the responses of its rows; drawn rows travel, and the lowest re
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 
@@ -32,39 +32,30 @@ from widemargin.kernels.cache import RowCache
 from widemargin.kernels.points import Points
 from widemargin.problems._protocol import Certificate
 from widemargin.problems.hinge_l2 import HingeL2
-from widemargin.problems.slack_constrained import SlackConstrained, Water
+from widemargin.problems.slack_constrained import SlackConstrained
 from widemargin.solvers._kernel_ranks import (
     KernelModel,
     balanced,
     expansion,
-    place_among_ranks,
     reduced,
     share,
     share_points,
     spread,
 )
+from widemargin.solvers._reservoir import Reservoir
 
 _BATCH = 128
 _HELD_OUT, _MOST_HELD_OUT = 0.1, 10_000  # share of the rows, and how many, that tell when to stop
 _PART, _LEAST_PART = 8, 25_000  # the start on a part of the rows: one in so many, and at least this many
 _VALUES_PER_SWEEP, _PART_PER_SWEEP = 2e8, 0.02  # kernel values between two looks: so many, or this part of all pairs
 # A plateau: while the number of kernel values grew by a factor, the loss on rows held out, which is smooth, fell by
-# less than a part of it, or, for a larger factor, the error did not fall at all; and both over some sweeps.
-_BETTER, _PATIENCE, _PATIENCE_WITH_ERROR, _LEAST_LOOKS = 0.005, 1.5, 2.5, 6
+# less than a part of it, or, for a larger factor, the error did not fall at all; and both over some sweeps, many while
+# all rows are given the larger class, as early models of unequal classes do.
+_BETTER, _PATIENCE, _PATIENCE_WITH_ERROR = 0.005, 1.5, 2.5
+_LEAST_LOOKS, _LEAST_LOOKS_AT_ONE_CLASS = 6, 60
 _PREFETCHED = 64  # rows of lowest response computed together, where a step alone needs few
 _STEPS_BEHIND = 100  # a start elsewhere than at 0 goes on with steps as small as after so many
 _LEAST_STEPS = 8  # between two looks
-_FAR = 1e300
-
-
-class _Surface(NamedTuple):
-    """Water over the responses of all ranks: its level and bias, the mass it covers, and rows drawn from p*."""
-
-    level: float
-    bias: float
-    cover: float
-    drawn: np.ndarray  # numbers of rows of this rank
-    part: np.ndarray  # how often each was drawn, as a part of the batch
 
 
 @dataclass
@@ -75,7 +66,7 @@ class _Ascent:
     cache: RowCache
     number: np.ndarray  # of each of these rows among those of this rank
     y: np.ndarray
-    weight: np.ndarray
+    reservoir: Reservoir
     n_everywhere: float  # how many they are on all ranks
     alpha: np.ndarray
     response: np.ndarray  # c
@@ -83,8 +74,6 @@ class _Ascent:
     mean_response: np.ndarray
     squared_norm: float = 0.0
     n_averaged: int = 0
-    water: Water | None = None
-    n_sent: int = 1 << 60  # how many of the lowest responses of each class sufficed last time
 
     def average(self) -> None:
         self.n_averaged += 1
@@ -101,7 +90,7 @@ class State:
     objective: HingeL2 | None  # where C is given
     shard: Shard
     comm: Communicator
-    rng: np.random.Generator  # drawn from on rank 0 only
+    rng: np.random.Generator  # of this rank alone
     radius: float  # of the rows in the kernel's space
     weight: np.ndarray  # of the rows that are trained on, which stand for all
     held_out: np.ndarray  # weight of the rows that are not
@@ -156,8 +145,8 @@ class BatchPerceptron:
                 np.concatenate([own.choice(all_, -(-len(all_) // _PART), replace=False) for all_ in classes])
             )
         weight = train * (everything / kept)
-        ascent = self._ascent(shard, comm, weight, chosen)
-        state = State(problem, objective, shard, comm, rng, math.sqrt(radius) or 1.0, weight, held_out, is_part, ascent)
+        ascent = self._ascent(problem, shard, comm, own, weight, chosen)
+        state = State(problem, objective, shard, comm, own, math.sqrt(radius) or 1.0, weight, held_out, is_part, ascent)
         state.is_all_trained_on = bool(kept == everything)
         if warm is not None:
             mine = np.where(warm[shard.kernel.numbers] * shard.y > 0, warm[shard.kernel.numbers], 0.0)
@@ -240,20 +229,22 @@ class BatchPerceptron:
             held_out[few] = shard.weight[few]
         return held_out
 
-    def _ascent(self, shard: Shard, comm: Communicator, weight: np.ndarray, chosen: np.ndarray) -> _Ascent:
+    def _ascent(
+        self,
+        problem: SlackConstrained,
+        shard: Shard,
+        comm: Communicator,
+        rng: np.random.Generator,
+        weight: np.ndarray,
+        chosen: np.ndarray,
+    ) -> _Ascent:
         """Nothing done yet on the chosen rows, which stand for all."""
         here, everywhere, n_rows = comm.allreduce(np.array([weight[chosen].sum(), weight.sum(), float(len(chosen))]))
         rows = shard.kernel if len(chosen) == shard.n_rows else shard.kernel.only(chosen)
-        cache = RowCache(rows, self.cache_bytes)
-        return _Ascent(
-            rows,
-            cache,
-            chosen,
-            shard.y[chosen],
-            weight[chosen] * (everywhere / here),
-            float(n_rows),
-            *np.zeros((4, len(chosen))),
-        )
+        y = shard.y[chosen]
+        reservoir = Reservoir(problem, y, weight[chosen] * (everywhere / here), comm, rng)
+        cache = rows.cache(self.cache_bytes)
+        return _Ascent(rows, cache, chosen, y, reservoir, float(n_rows), *np.zeros((4, len(chosen))))
 
     def _of_all_rows(self, state: State) -> np.ndarray:
         alpha = np.zeros(state.shard.n_rows)
@@ -265,7 +256,8 @@ class BatchPerceptron:
         alpha = self._of_all_rows(state)
         state.is_part, state.is_flat, state.looks = False, False, 0
         state.best_loss = state.best_error = math.inf
-        state.ascent = self._ascent(state.shard, state.comm, state.weight, np.arange(state.shard.n_rows))
+        everything = np.arange(state.shard.n_rows)
+        state.ascent = self._ascent(state.problem, state.shard, state.comm, state.rng, state.weight, everything)
         self._begin_at(state, alpha)
 
     def _begin_at(self, state: State, alpha: np.ndarray) -> None:
@@ -284,7 +276,7 @@ class BatchPerceptron:
             state.step = _STEPS_BEHIND
             norm = math.sqrt(squared)
             # Steps are about as long as the level is high, at a unit vector.
-            level = self._pour(state, response / norm, 1.0).level
+            level = ascent.reservoir.level(response / norm, 1.0).level
             scale = min(1.0, 2 * math.sqrt(state.step) * level / state.radius if level > 0 else 1.0) / norm
         ascent.alpha, ascent.response, ascent.squared_norm = scale * alpha, scale * response, scale**2 * squared
         ascent.mean_alpha, ascent.mean_response = ascent.alpha.copy(), ascent.response.copy()
@@ -293,7 +285,7 @@ class BatchPerceptron:
 
     def _step(self, state: State) -> None:
         ascent, comm = state.ascent, state.comm
-        surface = self._pour(state, ascent.response, ascent.squared_norm, batch=self._batch(state))
+        surface = ascent.reservoir.pour(ascent.response, ascent.squared_norm, self._batch(state))
         drawn, part = surface.drawn, surface.part
         state.step += 1
         step = part / (state.radius * math.sqrt(state.step))
@@ -325,80 +317,19 @@ class BatchPerceptron:
         if all(number in ascent.cache for number in points.numbers.tolist()):
             return
         room = _PREFETCHED - len(points)
-        height = np.where(ascent.weight > 0, ascent.response, np.inf)
+        height = np.where(ascent.reservoir.weight > 0, ascent.response, np.inf)
         lowest = np.argpartition(height, min(4 * room, len(height) - 1))[: 4 * room]
         lowest = lowest[np.argsort(height[lowest])]
         numbers = ascent.rows.points(lowest).numbers.tolist()
         new = [row for row, number in zip(lowest.tolist(), numbers, strict=True) if number not in ascent.cache]
         ascent.cache.keep(ascent.rows.points(np.sort(np.array(new[:room], dtype=np.intp))))
 
-    # -- water -------------------------------------------------------------------------------------------------------
-
-    def _pour(self, state: State, response: np.ndarray, squared_norm: float, batch: int = 0) -> _Surface:
-        """Water over the responses of all ranks, and rows drawn from p*.
-
-        With several ranks the lowest responses of each are brought together; what is not sent counts as far above, and
-        more is sent where the water reaches up to it.
-        """
-        ascent, comm = state.ascent, state.comm
-        if comm.size == 1:
-            water = state.problem.water(response, ascent.y, ascent.weight, squared_norm, ascent.water)
-            ascent.water = water
-            drawn, part = self._draw(state, water.share, ascent.y, batch)
-            return _Surface(water.level, water.bias, water.cover, drawn, part)
-        while True:
-            sent, packed, cuts = _lowest_of(response, ascent.y, ascent.weight, ascent.n_sent)
-            place = place_among_ranks(comm, len(packed))
-            gathered, all_cuts = comm.gather(packed.ravel()), comm.gather(cuts)
-            answer = np.array([math.nan, 0.0, 0.0])
-            if gathered is not None and all_cuts is not None:
-                c, y, weight = np.concatenate(gathered).reshape(-1, 3).T
-                water = state.problem.water(c, y, weight, squared_norm)
-                edges = np.concatenate(all_cuts).reshape(-1, 2) + np.array([-water.bias, water.bias])
-                if (edges > water.level).all() or np.isinf(edges).all():
-                    drawn, part = self._draw(state, water.share, y, batch)
-                    answer = np.concatenate([[water.level, water.bias, water.cover], drawn, part])
-            answer = comm.broadcast(answer)
-            if not math.isnan(answer[0]):
-                break
-            ascent.n_sent = 4 * ascent.n_sent
-        drawn, part = answer[3:].reshape(2, -1)
-        is_mine = (drawn >= place.start) & (drawn < place.stop)
-        mine = sent[drawn[is_mine].astype(np.intp) - place.start]
-        order = np.argsort(mine)
-        covered = np.count_nonzero(response[sent[sent >= 0]] <= answer[0] + abs(answer[1]))
-        ascent.n_sent = int(comm.allreduce(np.array([float(2 * covered + 64)]), "max")[0])
-        level, bias, cover = map(float, answer[:3])
-        return _Surface(level, bias, cover, mine[order], part[is_mine][order])
-
-    def _draw(self, state: State, p: np.ndarray, y: np.ndarray, batch: int) -> tuple[np.ndarray, np.ndarray]:
-        """Rows drawn from p*, each once, and their parts of the batch; with an intercept half in each class."""
-        if batch == 0:
-            return np.empty(0, dtype=np.intp), np.empty(0)
-        basins = [y > 0, y <= 0] if state.problem.fit_intercept else [np.ones(len(y), dtype=bool)]
-        drawn, part = [], []
-        for basin in basins:
-            rows = np.flatnonzero(basin & (p > 0))
-            mass = np.cumsum(p[rows])
-            places = np.searchsorted(mass, state.rng.random(max(1, batch // len(basins))) * mass[-1])
-            few, counts = np.unique(rows[np.minimum(places, len(rows) - 1)], return_counts=True)
-            drawn.append(few)
-            part.append(counts / counts.sum() / len(basins))
-        rows = np.concatenate(drawn)
-        order = np.argsort(rows)
-        return rows[order], np.concatenate(part)[order]
-
     # -- how good ----------------------------------------------------------------------------------------------------
 
-    def _point(
-        self, state: State, response: np.ndarray, y: np.ndarray, weight: np.ndarray, squared: float
-    ) -> tuple[float, float]:
-        """Scale and intercept of the best model along w where C is given; of the water where the slack is."""
-        if state.objective is not None:
-            point = state.objective.primal_point(y * response, y, weight, squared, state.comm.allreduce, precision=1e-4)
-            return point.scale, point.intercept
+    def _under_water(self, reservoir: Reservoir, response: np.ndarray, squared: float) -> tuple[float, float]:
+        """Scale and intercept of the model along w under which the water's edge has the margin 1."""
         norm = math.sqrt(max(squared, 0.0)) or 1.0
-        surface = self._pour(state, response / norm, 1.0)  # the slack is that of a unit vector
+        surface = reservoir.level(response / norm, 1.0)  # the slack is that of a unit vector
         scale = 1 / surface.level if 0 < surface.level < math.inf else 1.0
         return scale / norm, scale * surface.bias
 
@@ -408,11 +339,23 @@ class BatchPerceptron:
         squared = float(comm.allreduce(np.array([ascent.mean_alpha @ ascent.mean_response]))[0])
         held = state.held_out[ascent.number]
         if state.is_all_trained_on and self.validation_fraction is None:
-            held = ascent.weight  # too few rows to hold one out
-        scale, intercept = self._point(state, ascent.mean_response, ascent.y, ascent.weight, squared)
+            held = ascent.reservoir.weight  # too few rows to hold one out
+        if state.objective is not None:
+            y, weight, reduce = ascent.y, ascent.reservoir.weight, comm.allreduce
+            point = state.objective.primal_point(y * ascent.mean_response, y, weight, squared, reduce, precision=1e-4)
+            scale, intercept = point.scale, point.intercept
+        else:
+            scale, intercept = self._under_water(ascent.reservoir, ascent.mean_response, squared)
         margin = scale * ascent.mean_response + ascent.y * intercept
-        wrong, loss, total = comm.allreduce(
-            np.array([held @ (margin <= 0), held @ np.maximum(0.0, 1 - margin), held.sum()])
+        wrong, loss, positive, total = comm.allreduce(
+            np.array(
+                [
+                    held @ (margin <= 0),
+                    held @ np.maximum(0.0, 1 - margin),
+                    held @ (margin * ascent.y > 0),
+                    held.sum(),
+                ]
+            )
         )
         if scale == 0:
             return  # the best model along w is none at all yet
@@ -427,7 +370,8 @@ class BatchPerceptron:
             state.best_loss, state.best_values = float(loss / total), state.values
         is_loss_flat = state.values > _PATIENCE * state.best_values
         is_error_flat = state.values > _PATIENCE_WITH_ERROR * state.best_error_values
-        state.is_flat = state.looks >= _LEAST_LOOKS and (is_loss_flat or is_error_flat)
+        least_looks = _LEAST_LOOKS if 0 < positive < total else _LEAST_LOOKS_AT_ONE_CLASS
+        state.is_flat = state.looks >= least_looks and (is_loss_flat or is_error_flat)
 
     def _bounds(self, state: State, alpha: np.ndarray, response: np.ndarray) -> Certificate:
         """Bounds on the optimum for all rows, held out or not, from coefficients and responses; notes the model."""
@@ -450,48 +394,19 @@ class BatchPerceptron:
             slack = objective.implied_slack(point.value, scale * math.sqrt(squared), weight)
             report = {"C": objective.C, "slack": slack}
         else:
-            assert state.problem.slack is not None
-            norm = math.sqrt(squared)
-            surface = self._pour(_with_all_rows(state, shard.weight), response / (norm or 1.0), 1.0)
-            volume = weight * state.problem.slack
-            upper = (norm + volume * steepest) / mass if mass > 0 else math.inf
-            certificate = Certificate(upper, surface.level if norm > 0 else -math.inf)
+            problem = state.problem
+            assert problem.slack is not None
+            everything = Reservoir(problem, shard.y, shard.weight, comm, state.rng)
+            surface = everything.level(response / (math.sqrt(squared) or 1.0), 1.0)
+            volume = weight * problem.slack
+            upper = problem.upper_bound(mass, squared, steepest, volume)
+            certificate = Certificate(upper, surface.level if squared > 0 else -math.inf)
             # The threshold is that of the rows trained on: those held out may lie so low that they would decide it.
-            scale, intercept = self._point(
-                _with_all_rows(state, state.weight), response, shard.y, shard.weight, squared
-            )
-            covered = surface.level * surface.cover - volume  # the sum of the responses under water
-            implied = 1 / (surface.level * covered) if surface.level > 0 and covered > 0 else math.inf
-            report = {"C": implied, "slack": state.problem.slack}
+            trained_on = Reservoir(problem, shard.y, state.weight, comm, state.rng)
+            scale, intercept = self._under_water(trained_on, response, squared)
+            report = {"C": problem.implied_C(surface.level, surface.cover, volume, 1.0), "slack": problem.slack}
         if not shard.kernel.kernel.is_positive:  # no inner product: masses bound nothing
             is_loss = state.objective is not None
             certificate = certificate._replace(dual=-math.inf) if is_loss else certificate._replace(primal=math.inf)
         state.certified = (certificate, alpha.copy(), scale, intercept, report)
         return certificate
-
-
-def _with_all_rows(state: State, weight: np.ndarray) -> State:
-    """The same state, with all rows of this rank under water, by this weight."""
-    ascent = replace(state.ascent, y=state.shard.y, weight=weight, water=None)
-    return replace(state, ascent=ascent)
-
-
-def _lowest_of(
-    response: np.ndarray, y: np.ndarray, weight: np.ndarray, n: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The ``n`` lowest responses of each class: their rows; a table of them; and up to where nothing is left out.
-
-    The table has response, label and weight; a last line for each class, of row -1, stands for what is left out.
-    """
-    rows, table, cuts = [], [], []
-    for label in (-1.0, 1.0):
-        mine = np.flatnonzero((y == label) & (weight > 0))
-        cut, left = np.inf, 0.0
-        if len(mine) > n:
-            mine = mine[np.argpartition(response[mine], n)]
-            cut, left = float(response[mine[n - 1]]), float(weight[mine[n:]].sum())
-            mine = np.sort(mine[:n])
-        rows += [mine, np.array([-1])]
-        cuts.append(cut)
-        table += [np.stack([response[mine], y[mine], weight[mine]], axis=1), np.array([[_FAR, label, left]])]
-    return np.concatenate(rows), np.concatenate(table), np.array(cuts)
