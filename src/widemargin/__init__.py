@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from widemargin import data
+    from widemargin.estimators.debiased import DebiasedSparseSVC
     from widemargin.estimators.hard_margin import HardMarginSVC
     from widemargin.estimators.kernel import KernelSVC
     from widemargin.estimators.nu_margin import NuMarginSVC, max_nu
-    from widemargin.exceptions import InterruptedFitWarning, OverlapWarning, PeerLost
+    from widemargin.estimators.sparse import SparseSVC
+    from widemargin.estimators.sparse_path import SparseSVCCV, sparse_svc_path
+    from widemargin.exceptions import InterruptedFitWarning, OverlapWarning, PeerLost, PrecisionWarning
     from widemargin.ledger import Ledger
     from widemargin.problems._protocol import Certificate
 
@@ -19,6 +22,7 @@ __version__ = "0.1.0"
 # Where each public name lives; it is imported when first asked for, so that importing the package costs nothing.
 _HOMES = {
     "Certificate": "widemargin.problems._protocol",
+    "DebiasedSparseSVC": "widemargin.estimators.debiased",
     "HardMarginSVC": "widemargin.estimators.hard_margin",
     "InterruptedFitWarning": "widemargin.exceptions",
     "KernelSVC": "widemargin.estimators.kernel",
@@ -26,11 +30,16 @@ _HOMES = {
     "NuMarginSVC": "widemargin.estimators.nu_margin",
     "OverlapWarning": "widemargin.exceptions",
     "PeerLost": "widemargin.exceptions",
+    "PrecisionWarning": "widemargin.exceptions",
+    "SparseSVC": "widemargin.estimators.sparse",
+    "SparseSVCCV": "widemargin.estimators.sparse_path",
     "max_nu": "widemargin.estimators.nu_margin",
+    "sparse_svc_path": "widemargin.estimators.sparse_path",
 }
 
 __all__ = [
     "Certificate",
+    "DebiasedSparseSVC",
     "HardMarginSVC",
     "InterruptedFitWarning",
     "KernelSVC",
@@ -38,8 +47,12 @@ __all__ = [
     "NuMarginSVC",
     "OverlapWarning",
     "PeerLost",
+    "PrecisionWarning",
+    "SparseSVC",
+    "SparseSVCCV",
     "data",
     "max_nu",
+    "sparse_svc_path",
 ]
 
 

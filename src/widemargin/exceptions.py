@@ -11,12 +11,16 @@ class InterruptedFitWarning(UserWarning):
     """Ctrl-C ended a fit early; the model is the best one found until then."""
 
 
+class PrecisionWarning(UserWarning):
+    """Rounding keeps a gap open that was to be closed; the certificate is true, and wider than asked for."""
+
+
 class PeerLostWarning(UserWarning):
-    """A rank was lost during a fit, its rows were recomputed and the fit was done by the others."""
+    """A rank was lost during a fit; the others took over its rows, or the fit went on without them."""
 
 
 class PeerLost(RuntimeError):
-    """A rank went silent or died, and its rows cannot be recomputed; ``address`` says where it ran."""
+    """A rank went silent or died, and the fit cannot go on without it; ``address`` says where it ran."""
 
     def __init__(self, message: str, address: str = "") -> None:
         super().__init__(message, address)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from widemargin import HardMarginSVC, KernelSVC, NuMarginSVC
+from widemargin import DebiasedSparseSVC, HardMarginSVC, KernelSVC, NuMarginSVC, SparseSVC, SparseSVCCV
 
 # Weighted and repeated rows take different paths to the same optimum, and end anywhere within tol of it; the same at a
 # tight tol: test_kernel.py::test_a_weight_is_a_number_of_copies_at_a_tight_tolerance.
@@ -41,6 +41,10 @@ def expected_failures(estimator):
         KernelSVC(solver="batch-perceptron", random_state=0, max_iter=30),
         KernelSVC(solver="batch-perceptron", random_state=0, max_iter=30, cluster=2),
         KernelSVC(slack=0.05, random_state=0, max_iter=30),
+        SparseSVC(),
+        SparseSVC(cluster=2),
+        SparseSVCCV(n_alphas=6, cv=3),
+        DebiasedSparseSVC(alpha=0.01),
     ],
     expected_failed_checks=expected_failures,
 )

@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.linalg.blas import dsyrk
 
 from widemargin.compiled import csr, dense
 
 # Rows turned into float64 at a time where BLAS needs a block: small enough to stay in the second-level cache.
 _BLOCK_BYTES = 1 << 19
+_LEAST_ROWS = 512  # in a block of a second moment, which is read and written once for each
 
 
 @dataclass(frozen=True)
@@ -98,18 +100,24 @@ class Shard:
     def second_moment(self, rows: np.ndarray, mass: np.ndarray) -> np.ndarray:
         """``sum_i mass_i x_i x_i'`` over ascending ``rows``; no second copy of the rows is ever held."""
         d = self.n_features
-        total, part = np.zeros((2, d, d))
-        step = max(1, _BLOCK_BYTES // (8 * d))
+        total = np.zeros((d, d), order="C" if self.is_sparse else "F")
         for block, inside, where in self.by_block(rows):
             if sp.issparse(block):
+                part = np.empty((d, d))
                 _pass("second_moment", block, inside, mass[where], part)
                 total += part
                 continue
-            weights = mass[where]
+            roots = np.sqrt(mass[where])
+            step = max(_LEAST_ROWS, _BLOCK_BYTES // (8 * d))
             for begin in range(0, len(inside), step):
                 few = slice(begin, begin + step)
-                taken = block[inside[few]].astype(np.float64, copy=False)
-                total += (taken * weights[few, None]).T @ taken
+                taken = block[inside[few]] * roots[few, None]
+                total = dsyrk(1.0, taken.astype(np.float64, copy=False).T, 1.0, total, lower=1, overwrite_c=1)
+        if self.is_sparse:
+            return total
+        diagonal = np.diag(total).copy()
+        total += total.T  # the other triangle is empty
+        np.fill_diagonal(total, diagonal)
         return total
 
     def squared_norms(self) -> np.ndarray:

@@ -1,12 +1,17 @@
-"""Data sets with known answers: the separable, non-separable and sparse ones of the saddle point paper.
+"""Data sets with known answers.
 
-Rows fill the unit ball. A hyperplane H through its centre parts the classes.
+Those of the saddle point paper, separable, non-separable and sparse, fill the unit ball: a hyperplane H through its
+centre parts the classes. That of the debiased 1-norm SVM has two Gaussian classes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import scipy.sparse as sp
+from scipy.optimize import brentq
+from scipy.special import log_ndtr
 
 
 def make_separable(
@@ -81,6 +86,43 @@ def make_sparse_nonseparable(
     sparse = sp.csr_matrix((values.ravel(), columns.ravel(), indptr), shape=(n_samples, n_features))
     heights = sparse @ _unit_rows(rng, 1, n_features)[0]
     return sparse, _noisy_labels(rng, heights / np.abs(heights).max(), ratio)
+
+
+def make_sparse_gaussians(
+    n_samples: int,
+    n_features: int,
+    *,
+    means: Sequence[float] = (0.2, -0.2, 0.3, 0.4, 0.5),
+    correlation: float = 0.2,
+    random_state: int | None = None,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Two Gaussian classes that few features tell apart, and the coefficients of the best linear SVM.
+
+    Labels are -1 and +1 with probability 1/2, and x given y is N(y mu, Sigma): mu has the ``means`` of the first
+    features and is 0 elsewhere, Sigma is the identity but for the ``correlation`` between those. The third array
+    minimises the expected hinge loss over all linear functions. As in H. Lian, Z. Fan: Divide-and-Conquer for Debiased
+    l1-norm Support Vector Machine in Ultra-high Dimensions, 2018; the coefficients printed there belong to another
+    correlation.
+    """
+    s = len(means)
+    if not s <= n_features:
+        raise ValueError(f"means has {s} numbers, and n_features={n_features} must be at least that many.")
+    if not -1 / max(s - 1, 1) < correlation < 1:
+        raise ValueError(f"correlation={correlation!r} must lie in ({-1 / max(s - 1, 1):g}, 1) for {s} features.")
+    rng = np.random.default_rng(random_state)
+    sigma = np.full((s, s), correlation) + (1 - correlation) * np.eye(s)
+    mu = np.asarray(means, dtype=np.float64)
+    y = np.where(rng.random(n_samples) < 0.5, 1.0, -1.0)
+    X = rng.normal(size=(n_samples, n_features))
+    X[:, :s] = X[:, :s] @ np.linalg.cholesky(sigma).T + y[:, None] * mu
+    # The margin of t d, d = Sigma^-1 mu, is normal of mean tD and variance t^2 D, D = mu'd; its expected loss is least
+    # where sqrt(D) Phi(a) = phi(a), a = (1 - tD) / (t sqrt(D)).
+    d = np.linalg.solve(sigma, mu)
+    root = float(np.sqrt(mu @ d))
+    a = brentq(lambda a: np.log(root) + log_ndtr(a) + 0.5 * a * a + 0.5 * np.log(2 * np.pi), -40.0, 40.0)
+    coef = np.zeros(n_features)
+    coef[:s] = d / (root * (a + root))
+    return X, y, coef
 
 
 def _ball(rng: np.random.Generator, n: int, d: int, ratio: float) -> tuple[np.ndarray, np.ndarray]:

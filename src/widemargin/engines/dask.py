@@ -3,7 +3,8 @@
 Rows of a Dask collection stay on the workers that hold their chunks; an in-memory array is split and sent once. One
 task per rank is pinned to its worker and checks on arrival that it landed there, since a task pinned for good would
 wait for ever once that worker is gone. A lock over the workers for the whole call keeps two fits from blocking each
-other. If a worker is lost, its rows are recomputed where the others can take them and the fit is begun again there.
+other. If a worker is lost, the fit is begun again: its rows are recomputed where the others can take them, or left
+out where the task says so.
 """
 
 from __future__ import annotations
@@ -40,6 +41,11 @@ class Placement(NamedTuple):
     addresses: list[str]
     parts: list[list[Future]]
 
+    def without(self, address: str) -> Placement:
+        """The same ranks with the same rows but for those on one worker."""
+        kept = [k for k, each in enumerate(self.addresses) if each != address]
+        return Placement([self.addresses[k] for k in kept], [self.parts[k] for k in kept])
+
 
 def launch(rows: Any, cluster: Client | None, task: Any, watch: Any) -> Any:
     """Run ``task`` on the workers that hold ``rows``; the outcome of rank 0."""
@@ -47,8 +53,8 @@ def launch(rows: Any, cluster: Client | None, task: Any, watch: Any) -> Any:
     is_collection = is_dask_collection(rows.X)
     futures = _persist(rows, client) if is_collection else None
     lost: list[str] = []
+    placement = _place_collection(client, futures, lost) if futures else _scatter(rows, client, lost)
     while True:
-        placement = _place_collection(client, futures, lost) if futures else _scatter(rows, client, lost)
         try:
             with _locked(client, placement.addresses) as lock:
                 outcome = _Job(client, placement, task, watch, lock).run()
@@ -57,13 +63,21 @@ def launch(rows: Any, cluster: Client | None, task: Any, watch: Any) -> Any:
             lost.append(error.address)
             _forget_worker(client, error.address)
             remaining = [address for address in _workers(client) if address not in lost]
-            if not remaining:
+            if not remaining or task.if_lost == "raise":
                 raise
-            warnings.warn(
-                f"{error} Its rows are recomputed and {task.name} begins again on {len(remaining)} worker(s).",
-                PeerLostWarning,
-                stacklevel=4,
-            )
+            if task.if_lost == "leave out":
+                placement = placement.without(error.address)
+                if not placement.addresses:
+                    raise
+                n_ranks = len(placement.addresses) + len(lost)
+                what = (
+                    f"{task.name} begins again without its rows: N is that of {n_ranks - len(lost)} of {n_ranks} "
+                    f"machines, and standard errors grow by about {n_ranks / (n_ranks - len(lost)):.3g} ** 0.5."
+                )
+            else:
+                placement = _place_collection(client, futures, lost) if futures else _scatter(rows, client, lost)
+                what = f"Its rows are recomputed and {task.name} begins again on {len(remaining)} worker(s)."
+            warnings.warn(f"{error} {what}", PeerLostWarning, stacklevel=4)
     if lost:
         first = outcome.results[0]
         outcome.results[0] = replace(first, ledger=replace(first.ledger, lost_peers=len(lost)))
@@ -359,3 +373,13 @@ def map_rows(function: Callable[[Any], np.ndarray], X: Any, n_columns: int | Non
     if n_columns is None:
         return X.map_blocks(function, dtype=dtype, drop_axis=1)
     return X.map_blocks(function, dtype=dtype, chunks=(X.chunks[0], (n_columns,)))
+
+
+def map_items(client: Client, work: Callable[[Any, Any], Any], shared: Any, items: list[Any]) -> list[Any]:
+    """``work(shared, item)`` for all items, as plain tasks; ``shared`` is sent to every worker once."""
+    everywhere = client.scatter(shared, broadcast=True, hash=False)
+    tasks = [client.submit(work, everywhere, item, pure=False) for item in items]
+    try:
+        return client.gather(tasks)
+    finally:
+        client.cancel(tasks, force=True)

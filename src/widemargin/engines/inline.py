@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from widemargin.comm.solo import Solo
@@ -42,3 +45,11 @@ def launch(rows: Any, n_ranks: int | None, task: Any, watch: Any) -> Any:
         cause = [error for _, error in sorted(errors.items()) if not isinstance(error, RankAborted)]
         raise cause[0] if cause else errors[min(errors)]
     return outcomes[0]
+
+
+def map_items(n_ranks: int | None, work: Callable[[Any, Any], Any], shared: Any, items: list[Any]) -> list[Any]:
+    """``work(shared, item)`` for all items, on so many threads; in the calling thread if it is one."""
+    if not n_ranks or n_ranks == 1:
+        return [work(shared, item) for item in items]
+    with ThreadPoolExecutor(n_ranks, thread_name_prefix="widemargin") as pool:
+        return list(pool.map(partial(work, shared), items))

@@ -68,6 +68,13 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         "verbose": ["verbose"],
     }
 
+    # Of parameters that not every estimator has.
+    max_time: Any = None
+    class_weight: Any = None
+    warm_start: Any = False
+    random_state: Any = 0
+    checkpoint: Any = None
+
     _counts_weight: ClassVar[bool] = True  # False: a row counts once, whatever its weight
     _one_vs_rest: ClassVar[bool] = False  # False: one problem for each pair of classes
 
@@ -162,7 +169,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             seed=int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max)),
             kernel=self._kernel(),
             one_vs_rest=self._one_vs_rest,
-            class_weight=getattr(self, "class_weight", None),
+            class_weight=self.class_weight,
             counts_weight=self._counts_weight,
             warm=self._warm_state(rows),
             watch_model=bool(getattr(self, "_skl_callbacks", [])),

@@ -1,10 +1,10 @@
-"""Linear classifiers by pairs of classes: what hard margin and nu share."""
+"""Linear classifiers: one separator for two classes; for more, one for each class against the rest, or each pair."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from itertools import combinations
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -14,8 +14,27 @@ from widemargin.exceptions import OverlapWarning
 from widemargin.solvers._protocol import Separator
 
 
-class LinearByPairs(MarginClassifier):
-    """One separator for each pair of classes; they vote."""
+class LinearClassifier(MarginClassifier):
+    """One separator for each class against the rest; the highest score wins."""
+
+    _one_vs_rest: ClassVar[bool] = True
+
+    def _silent(self, model: Separator) -> Separator:
+        return model._replace(coef=np.zeros_like(model.coef), intercept=0.0)
+
+    def _model_attributes(self, classes: np.ndarray, models: list[Separator]) -> dict[str, Any]:
+        """Fitted attributes that ``decision_function`` needs, and what the problem reports."""
+        return {**common_attributes(classes, models), "coef_": np.array([model.coef for model in models])}
+
+    def _scores(self, X: Any) -> np.ndarray:
+        scores = linear_scores(X, self.coef_, self.intercept_)
+        return scores[:, 0] if len(self.classes_) == 2 else scores
+
+
+class LinearByPairs(LinearClassifier):
+    """One separator for each pair of classes; they vote. What hard margin and nu share."""
+
+    _one_vs_rest: ClassVar[bool] = False
 
     @abstractmethod
     def _about_overlap(self) -> str:
@@ -24,9 +43,6 @@ class LinearByPairs(MarginClassifier):
     def _remarks(self) -> dict[str, tuple[type[Warning], str]]:
         return {"overlap": (OverlapWarning, self._about_overlap())}
 
-    def _silent(self, model: Separator) -> Separator:
-        return model._replace(coef=np.zeros_like(model.coef), intercept=0.0)
-
     def _warm_state(self, rows: Rows) -> np.ndarray | None:
         """Directions of the last fit, as long as the distance between the hulls."""
         coef = getattr(self, "coef_", None)
@@ -34,14 +50,10 @@ class LinearByPairs(MarginClassifier):
             return None
         return 2 * coef / (coef**2).sum(axis=1, keepdims=True)
 
-    def _model_attributes(self, classes: np.ndarray, models: list[Separator]) -> dict[str, Any]:
-        """Fitted attributes that ``decision_function`` needs, and what the problem reports."""
-        return {**common_attributes(classes, models), "coef_": np.array([model.coef for model in models])}
-
     def _scores(self, X: Any) -> np.ndarray:
         """Scores of the one pair; or votes of all pairs for each class, ties broken by the sum of scores."""
-        scores = linear_scores(X, self.coef_, self.intercept_)
-        return scores[:, 0] if len(self.classes_) == 2 else votes_of_pairs(scores, len(self.classes_))
+        scores = super()._scores(X)
+        return scores if len(self.classes_) == 2 else votes_of_pairs(scores, len(self.classes_))
 
 
 def votes_of_pairs(scores: np.ndarray, n_classes: int) -> np.ndarray:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -69,6 +69,7 @@ class Task:
     keeps_state: bool = False  # whether the data are marked, for a checkpoint
     resume: FitState | None = None
     resume_error: str | None = None  # why a checkpoint that is there cannot be used
+    if_lost: Literal["recompute", "leave out", "raise"] = "recompute"  # what becomes of the rows of a lost machine
 
     def run_on_rank(self, rows: Rows, comm: Communicator, watch: PartWatch | None) -> Outcome:
         """The whole fit, as one rank lives it."""
@@ -242,7 +243,8 @@ class Task:
 
 def encode_model(model: Separator | KernelModel) -> dict[str, Any]:
     """A model as plain data."""
-    plain = {"coef": model.coef.tolist(), "intercept": model.intercept, "report": model.report}
+    report = {name: each.tolist() if isinstance(each, np.ndarray) else each for name, each in model.report.items()}
+    plain = {"coef": model.coef.tolist(), "intercept": model.intercept, "report": report}
     if isinstance(model, KernelModel):
         X = model.points.X
         arrays = [[each.dtype.str, each.tolist()] for each in model.points.pack()]

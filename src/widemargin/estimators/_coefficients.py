@@ -1,0 +1,82 @@
+"""The table of coefficients that statisticians expect: as text, as a pandas frame, as HTML."""
+
+from __future__ import annotations
+
+import html
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+_MOST_LINES = 25  # that are shown, the surest first
+
+
+@dataclass(frozen=True, repr=False)
+class CoefficientTable:
+    """Coefficients with what is known of them, one line each; ``print`` it, or leave it to Jupyter.
+
+    ``frame()`` has all lines as a pandas DataFrame, in the order of the features.
+    """
+
+    title: str
+    names: list[str]
+    columns: dict[str, np.ndarray]  # by heading, each as long as the names
+    notes: list[str]
+
+    def frame(self) -> Any:
+        """All lines, indexed by feature."""
+        import pandas as pd
+
+        return pd.DataFrame(self.columns, index=pd.Index(self.names, name="feature"))
+
+    def _lines(self) -> tuple[list[list[str]], int]:
+        """Cells of the lines that are shown, and how many are not: those that are selected, then by p-value."""
+        selected = self.columns["selected"]
+        order = np.lexsort((self.columns.get("p-value", -np.abs(self.columns["debiased"])), ~selected))
+        shown = order[: max(_MOST_LINES, int(selected.sum()))] if len(order) > _MOST_LINES else order
+        cells = [[self.names[k], *(_cell(name, each[k]) for name, each in self.columns.items())] for k in shown]
+        return cells, len(order) - len(shown)
+
+    def __str__(self) -> str:
+        cells, n_hidden = self._lines()
+        table = [["feature", *self.columns], *cells]
+        widths = [max(len(line[k]) for line in table) for k in range(len(table[0]))]
+        head, *body = ["  ".join(_aligned(line, widths)).rstrip() for line in table]
+        rule = "-" * max(map(len, [head, *body]))
+        more = [f"... and {n_hidden} more, none of them selected"] if n_hidden else []
+        return "\n".join([self.title, rule, head, rule, *body, *more, rule, *self.notes])
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        cells, n_hidden = self._lines()
+        head = "".join(f"<th>{html.escape(name)}</th>" for name in ["feature", *self.columns])
+        right = "style='text-align:right'"
+        body = "".join(
+            "<tr><th style='text-align:left'>"
+            + html.escape(line[0])
+            + "</th>"
+            + "".join(f"<td {right}>{html.escape(cell)}</td>" for cell in line[1:])
+            + "</tr>"
+            for line in cells
+        )
+        hidden = [f"... and {n_hidden} more, none of them selected."] if n_hidden else []
+        notes = "<br>".join(html.escape(note) for note in [*hidden, *self.notes])
+        return (
+            f"<table><caption style='text-align:left'><b>{html.escape(self.title)}</b></caption>"
+            f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{notes}</p>"
+        )
+
+
+def _cell(name: str, value: Any) -> str:
+    if isinstance(value, bool | np.bool_):
+        return "*" if value else ""
+    if name == "p-value":
+        return "< 0.0001" if value < 1e-4 else f"{value:.4f}"
+    return f"{value:.2f}" if name == "z" else f"{value:.4f}"
+
+
+def _aligned(line: list[str], widths: list[int]) -> list[str]:
+    first, *others = line
+    return [first.ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True))]

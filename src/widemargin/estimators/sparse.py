@@ -1,0 +1,171 @@
+"""SparseSVC: a linear SVM of few features, exact."""
+
+from __future__ import annotations
+
+from numbers import Real
+from typing import Any, ClassVar
+
+import numpy as np
+from sklearn.utils._param_validation import Interval, StrOptions
+
+from widemargin.estimators._linear import LinearClassifier
+from widemargin.estimators._task import Rows
+from widemargin.exceptions import PrecisionWarning
+from widemargin.problems.hinge_l1 import HingeL1
+from widemargin.solvers._protocol import Separator, Solver
+from widemargin.solvers._run import Result
+from widemargin.solvers.column_generation import ColumnGeneration
+
+
+class SparseSVC(LinearClassifier):
+    """Linear SVM with a 1-norm penalty, certified: few coefficients are not zero, and the rest are zero exactly.
+
+    Solves, with the hinge loss averaged over rows and an intercept that is not penalised,
+
+    .. math:: \\min_{\\beta,b} \\tfrac1n \\sum_i \\max(0, 1 - y_i (x_i \\cdot \\beta + b)) + \\alpha \\|\\beta\\|_1
+
+    to a proven gap, by linear programs on few columns. scikit-learn's ``LinearSVC(penalty="l1")`` solves another
+    problem: the squared hinge loss, with the intercept penalised.
+
+    Parameters
+    ----------
+    alpha : float over 0 or "auto", default="auto"
+        Multiplies the penalty; larger is sparser. ``"auto"`` is ``0.7 sqrt(log(n_features) / n)`` times the typical
+        scale of the features, about what cross-validation chooses; :class:`SparseSVCCV` does choose.
+    fit_intercept : bool, default=True
+        Whether there is an intercept.
+    tol : float, default=1e-6
+        Stop when the relative gap between the objective and its lower bound is at most this.
+    max_iter : int, default=1000
+        Largest number of sweeps: each solves a linear program and looks for columns that it lacks.
+    max_time : float, default=None
+        Largest number of seconds for each class.
+    class_weight : dict, "balanced" or None, default=None
+        Multiplies the weight of the rows of each class.
+    warm_start : bool, default=False
+        Begin with the columns of the last fit.
+    cluster : int, dask.distributed.Client, mpi4py communicator or None, default=None
+        Where it runs: None is this process, an integer that many ranks on threads of it, a client the workers of a Dask
+        cluster; with a communicator every MPI rank calls ``fit`` with its own rows. ``X`` and ``y`` may be Dask
+        collections. Rows stay where they are; the columns at work travel.
+    checkpoint : str, path or None, default=None
+        Folder in which the state is kept every few sweeps. ``fit`` with the same folder and data goes on from there.
+    verbose : int, default=0
+        1 shows a line with the gap against ``tol``.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+    coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
+        One row for two classes; with more, one for each class against the rest.
+    intercept_ : ndarray of shape (1,) or (n_classes,)
+    alpha_ : float or ndarray of shape (n_classes,)
+        The penalty that was used.
+    alpha_max_ : float or ndarray of shape (n_classes,)
+        The least penalty at which all coefficients are zero.
+    support_ : ndarray of int
+        The features with a coefficient, of any class.
+    n_features_selected_ : int
+    certificate_ : Certificate
+        ``primal``, ``dual``, ``gap``, ``relative``: the objective and its lower bound, of the worst class.
+    stop_reason_ : str
+        ``"gap"``, ``"max_iter"``, ``"max_time"``, ``"callback"``, ``"interrupted"``, or ``"precision"``: rounding
+        leaves no more of the gap to close.
+    history_ : list of dict
+        Per sweep: seconds, primal, dual and the counts of the ledger; ``pandas.DataFrame(history_)``.
+    cost_ : Ledger
+        Rounds, messages, scalars, bytes and seconds per phase, of all classes and ranks.
+    n_iter_ : int
+        Sweeps of the worst class.
+    parts_ : list of Result
+        The results of all classes.
+    n_features_in_ : int
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+
+    See Also
+    --------
+    SparseSVCCV : Chooses alpha by cross-validation.
+    sparse_svc_path : All models of a range of alpha.
+    DebiasedSparseSVC : Coefficients with intervals.
+
+    Notes
+    -----
+    One alpha serves all features: scale them (StandardScaler, or MaxAbsScaler for sparse ones) if their units differ.
+    Not for groups of features that say the same, of which it keeps any one; and where all features matter, an l2
+    penalty (``KernelSVC(kernel="linear")``) predicts better.
+
+    References
+    ----------
+    J. Zhu, S. Rosset, T. Hastie, R. Tibshirani: 1-norm Support Vector Machines, NIPS 2003.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from sklearn.preprocessing import scale
+    >>> from widemargin import SparseSVC
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> model = SparseSVC().fit(scale(X), y)
+    >>> model.n_features_selected_, model.certificate_.relative <= 1e-6
+    (5, True)
+    """
+
+    penalty: ClassVar[str] = "l1"  # for SelectFromModel, which then keeps what is not zero
+
+    _parameter_constraints: ClassVar[dict] = {
+        **LinearClassifier._parameter_constraints,
+        "alpha": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
+        "fit_intercept": ["boolean"],
+        "class_weight": [StrOptions({"balanced"}), dict, None],
+    }
+    del _parameter_constraints["random_state"]  # nothing is random
+
+    def __init__(
+        self,
+        *,
+        alpha="auto",
+        fit_intercept=True,
+        tol=1e-6,
+        max_iter=1000,
+        max_time=None,
+        class_weight=None,
+        warm_start=False,
+        cluster=None,
+        checkpoint=None,
+        verbose=0,
+    ):
+        self.alpha = alpha
+        self.fit_intercept = fit_intercept
+        self.tol = tol
+        self.max_iter = max_iter
+        self.max_time = max_time
+        self.class_weight = class_weight
+        self.warm_start = warm_start
+        self.cluster = cluster
+        self.checkpoint = checkpoint
+        self.verbose = verbose
+
+    def _problem(self) -> HingeL1:
+        return HingeL1(self.alpha if self.alpha == "auto" else float(self.alpha), bool(self.fit_intercept))
+
+    def _solver(self) -> Solver:
+        return ColumnGeneration(finds_alpha_max=True)
+
+    def _warm_state(self, rows: Rows) -> np.ndarray | None:
+        return getattr(self, "coef_", None) if self.warm_start else None
+
+    def _model_attributes(self, classes: np.ndarray, models: list[Separator]) -> dict[str, Any]:
+        attributes = super()._model_attributes(classes, models)
+        support = np.flatnonzero(attributes["coef_"].any(axis=0))
+        return {**attributes, "support_": support, "n_features_selected_": len(support)}
+
+    def _advice(self, result: Result) -> str:
+        return f"Raise {result.stop_reason}, or alpha: the sparser a model, the sooner it is found."
+
+    def _remarks(self) -> dict[str, tuple[type[Warning], str]]:
+        if self.certificate_.relative <= self.tol:
+            return {}
+        text = (
+            f"The relative gap is {self.certificate_.relative:.1e}, and rounding does not let it come to "
+            f"tol={self.tol:g}. Scale the features (StandardScaler), or allow a larger tol."
+        )
+        return {"precision": (PrecisionWarning, text)}

@@ -1,0 +1,326 @@
+"""sparse_svc_path and SparseSVCCV: all models of a range of penalties, and the choice among them."""
+
+from __future__ import annotations
+
+from functools import partial
+from numbers import Integral, Real
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from sklearn.model_selection import check_cv
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.extmath import safe_sparse_dot
+from sklearn.utils.validation import check_X_y
+
+from widemargin.comm.solo import Solo
+from widemargin.data.shard import Shard
+from widemargin.engines._select import is_dask, is_mpi, mapper
+from widemargin.estimators._task import FLOATS, Rows, checked_labels, weights_of_classes
+from widemargin.estimators.sparse import SparseSVC
+from widemargin.problems._protocol import Certificate
+from widemargin.problems.hinge_l1 import HingeL1
+from widemargin.solvers._run import Limits, run
+from widemargin.solvers.column_generation import ColumnGeneration, alpha_max
+
+
+class SparsePath(NamedTuple):
+    """Models of a range of penalties, the largest first."""
+
+    alphas: np.ndarray  # (n_alphas,)
+    coefs: np.ndarray  # (n_alphas, n_features)
+    intercepts: np.ndarray  # (n_alphas,)
+    certificates: list[Certificate]  # the proof of each
+
+    @property
+    def n_selected(self) -> np.ndarray:
+        """How many features each model has."""
+        return np.count_nonzero(self.coefs, axis=1)
+
+
+def sparse_svc_path(
+    X,
+    y,
+    *,
+    alphas=None,
+    n_alphas=50,
+    eps=0.01,
+    fit_intercept=True,
+    sample_weight=None,
+    tol=1e-6,
+    max_iter=1000,
+) -> SparsePath:
+    """Solve the 1-norm SVM for a range of penalties, each from the one before.
+
+    Parameters
+    ----------
+    X : {array-like, sparse matrix} of shape (n_samples, n_features)
+    y : array-like of shape (n_samples,)
+        Labels of two classes.
+    alphas : array-like, default=None
+        The penalties; None takes ``n_alphas`` of them, evenly on a logarithmic scale from the least one at which all
+        coefficients are zero down to ``eps`` of it.
+    n_alphas : int, default=50
+    eps : float, default=0.01
+    fit_intercept : bool, default=True
+    sample_weight : array-like of shape (n_samples,), default=None
+        How often each row counts.
+    tol : float, default=1e-6
+        Relative gap to which each model is solved.
+    max_iter : int, default=1000
+        Largest number of sweeps for each.
+
+    Returns
+    -------
+    path : SparsePath
+        ``alphas`` from large to small, ``coefs``, ``intercepts``, ``certificates`` and ``n_selected``.
+
+    See Also
+    --------
+    SparseSVCCV : Chooses among them.
+    widemargin.report.plot_sparse_path : Draws them.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from sklearn.preprocessing import scale
+    >>> from widemargin import sparse_svc_path
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> path = sparse_svc_path(scale(X), y, n_alphas=5)
+    >>> path.n_selected.tolist()
+    [0, 2, 4, 7, 15]
+    """
+    X, y = check_X_y(X, y, accept_sparse="csr", dtype=FLOATS, order="C", accept_large_sparse=True)
+    rows = checked_labels(Rows(X, y, sample_weight), X.shape[0])
+    classes = np.unique(rows.y[rows.weight > 0])
+    if len(classes) != 2:
+        raise ValueError(f"A path is that of 2 classes, and there are {len(classes)}: {classes.tolist()}.")
+    shard = Shard(rows.X, np.where(rows.y == classes[1], 1.0, -1.0), rows.weight)
+    if alphas is None:
+        alphas = _range_below(_largest_alpha(shard, fit_intercept), n_alphas, eps)
+    alphas = np.sort(np.asarray(alphas, dtype=np.float64))[::-1]
+    return _path(shard, alphas, fit_intercept, Limits(tol, max_iter))
+
+
+def _largest_alpha(shard: Shard, fit_intercept: bool) -> float:
+    return alpha_max(HingeL1(1.0, fit_intercept), shard, Solo(), np.random.default_rng(0))
+
+
+def _range_below(largest: float, n_alphas: int, eps: float) -> np.ndarray:
+    if not largest > 0:
+        raise ValueError("No feature tells the classes apart at all: every penalty gives zeros, and there is no path.")
+    return largest * (1 + 1e-9) * np.geomspace(1.0, eps, n_alphas)  # at the largest itself zero is not the only answer
+
+
+def _path(shard: Shard, alphas: np.ndarray, fit_intercept: bool, limits: Limits) -> SparsePath:
+    coefs, intercepts, certificates = [], [], []
+    warm = None
+    for alpha in alphas:
+        problem = HingeL1(float(alpha), bool(fit_intercept))
+        result = run(ColumnGeneration(), problem, shard, Solo(), limits, np.random.default_rng(0), warm=warm)
+        coefs.append(result.model.coef)
+        intercepts.append(result.model.intercept)
+        certificates.append(result.certificate)
+        warm = result.model.coef if result.model.coef.any() else None
+    return SparsePath(alphas, np.array(coefs), np.array(intercepts), certificates)
+
+
+class SparseSVCCV(SparseSVC):
+    """1-norm SVM whose penalty is chosen by cross-validation: features selected, and no parameter to set.
+
+    Solves :class:`SparseSVC` on the training part of every fold for a range of penalties, each model from the one
+    before, takes the penalty of least mean error on the parts left out, and solves it on all rows.
+
+    Parameters
+    ----------
+    alphas : array-like, default=None
+        The penalties to choose from; None takes ``n_alphas``, evenly on a logarithmic scale from the least one at which
+        all coefficients are zero down to ``eps`` of it.
+    n_alphas : int, default=50
+    eps : float, default=0.01
+    cv : int, cross-validation generator or iterable, default=5
+        How rows are divided; an integer is a number of stratified folds.
+    rule : {"best", "one-standard-error"}, default="best"
+        ``"best"`` has the least mean error, the sparsest of equals; ``"one-standard-error"`` the largest penalty whose
+        mean error is within one standard error of it: sparser, and hardly worse.
+    fit_intercept : bool, default=True
+        Whether there is an intercept.
+    tol : float, default=1e-6
+        Relative gap of the final model, and of each model on the way.
+    max_iter : int, default=1000
+        Largest number of sweeps of each model.
+    max_time : float, default=None
+        Largest number of seconds for each class of the final model.
+    class_weight : dict, "balanced" or None, default=None
+        Multiplies the weight of the rows of each class.
+    cluster : int, dask.distributed.Client or None, default=None
+        Where folds run side by side: that many threads of this process, or the workers of a Dask cluster.
+    verbose : int, default=0
+        1 shows a line with the gap of the final model.
+
+    Attributes
+    ----------
+    alpha_ : float or ndarray of shape (n_classes,)
+        The penalty that was chosen.
+    alphas_ : ndarray of shape (n_alphas,)
+        The penalties that were tried, the largest first.
+    error_path_ : ndarray of shape (n_alphas, n_folds)
+        The share of rows left out that were classified wrongly, by weight.
+    n_selected_path_ : ndarray of shape (n_alphas, n_folds)
+        The number of features of each model.
+    classes_, coef_, intercept_, alpha_max_, support_, n_features_selected_, certificate_, stop_reason_, history_, \
+cost_, n_iter_, parts_, n_features_in_, feature_names_in_
+        As of :class:`SparseSVC`, of the final model.
+
+    See Also
+    --------
+    SparseSVC : One penalty, given or by a rule.
+    sparse_svc_path : All models, without a choice.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from sklearn.preprocessing import scale
+    >>> from widemargin import SparseSVCCV
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> model = SparseSVCCV(n_alphas=10, rule="one-standard-error").fit(scale(X), y)
+    >>> model.error_path_.shape
+    (10, 5)
+    """
+
+    _parameter_constraints: ClassVar[dict] = {
+        **SparseSVC._parameter_constraints,
+        "alphas": ["array-like", None],
+        "n_alphas": [Interval(Integral, 1, None, closed="left")],
+        "eps": [Interval(Real, 0, 1, closed="neither")],
+        "cv": ["cv_object"],
+        "rule": [StrOptions({"best", "one-standard-error"})],
+    }
+    for _name in ("alpha", "warm_start", "checkpoint"):
+        del _parameter_constraints[_name]
+    del _name
+
+    def __init__(
+        self,
+        *,
+        alphas=None,
+        n_alphas=50,
+        eps=0.01,
+        cv=5,
+        rule="best",
+        fit_intercept=True,
+        tol=1e-6,
+        max_iter=1000,
+        max_time=None,
+        class_weight=None,
+        cluster=None,
+        verbose=0,
+    ):
+        self.alphas = alphas
+        self.n_alphas = n_alphas
+        self.eps = eps
+        self.cv = cv
+        self.rule = rule
+        self.fit_intercept = fit_intercept
+        self.tol = tol
+        self.max_iter = max_iter
+        self.max_time = max_time
+        self.class_weight = class_weight
+        self.cluster = cluster
+        self.verbose = verbose
+
+    def fit(self, X, y, sample_weight=None):
+        """Choose the penalty and fit the model to training data.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,)
+        sample_weight : array-like of shape (n_samples,), default=None
+            How often each row counts.
+
+        Returns
+        -------
+        self : object
+            The fitted estimator.
+        """
+        self._validate_params()
+        if is_dask(X) or is_mpi(self.cluster):
+            raise ValueError(
+                "SparseSVCCV needs all rows in one place to divide them into folds: pass arrays, and cluster=None, a "
+                "number of threads or a Dask client; or use SparseSVC(alpha=...) on rows that stay where they are."
+            )
+        rows = self._validate(X, y, sample_weight)
+        choice = self._choose(rows)
+        self._chosen = float(choice["alphas_"][choice.pop("best")])
+        super().fit(X, y, sample_weight)
+        for name, value in choice.items():
+            setattr(self, name, value)
+        return self
+
+    def _problem(self) -> HingeL1:
+        return HingeL1(self._chosen, bool(self.fit_intercept))
+
+    def _choose(self, rows: Rows) -> dict[str, Any]:
+        """Errors of all penalties on all folds, and the number of the best."""
+        X, y, weight = rows
+        classes = np.unique(y[weight > 0])
+        if len(classes) < 2:
+            raise ValueError(f"SparseSVCCV needs at least 2 classes, and got {len(classes)} class(es).")
+        codes = np.minimum(np.searchsorted(classes, y), len(classes) - 1)  # rows of no weight may be of no class
+        if self.class_weight is not None:
+            totals = np.bincount(codes, weight)
+            weight = weight * weights_of_classes(self.class_weight, classes, totals)[codes]
+        alphas = self.alphas
+        if alphas is None:
+            largest = max(
+                _largest_alpha(Shard(X, labels, weight), self.fit_intercept) for labels in _parts(codes, len(classes))
+            )
+            alphas = _range_below(largest, self.n_alphas, self.eps) if largest > 0 else [1.0]
+        alphas = np.sort(np.asarray(alphas, dtype=np.float64))[::-1]
+        if not len(alphas) or not (alphas > 0).all() or not np.isfinite(alphas).all():
+            raise ValueError(f"alphas={self.alphas!r} must be numbers over 0, and finite.")
+        folds = list(check_cv(self.cv, y, classifier=True).split(X, y))
+        limits = Limits(self.tol, self.max_iter)
+        work = partial(_errors_of_fold, alphas=alphas, fit_intercept=bool(self.fit_intercept), limits=limits)
+        outcomes = mapper(self.cluster)(work, (X, codes, weight), folds)
+        errors, selected = (np.array(each).T for each in zip(*outcomes, strict=True))
+        return {
+            "alphas_": alphas,
+            "error_path_": errors,
+            "n_selected_path_": selected,
+            "best": self._best(errors),
+        }
+
+    def _best(self, errors: np.ndarray) -> int:
+        """The first, and with it the sparsest, within the reach of the rule."""
+        mean = errors.mean(axis=1)
+        reach = 0.0
+        if self.rule == "one-standard-error" and errors.shape[1] > 1:
+            reach = float(errors[np.argmin(mean)].std(ddof=1)) / np.sqrt(errors.shape[1])
+        return int(np.argmax(mean <= mean.min() + reach + 1e-12))
+
+
+def _parts(codes: np.ndarray, n_classes: int) -> list[np.ndarray]:
+    """Labels of the problems: one for two classes, else one for each class against the rest."""
+    return [np.where(codes == k, 1.0, -1.0) for k in ([1] if n_classes == 2 else range(n_classes))]
+
+
+def _errors_of_fold(
+    rows: tuple[Any, np.ndarray, np.ndarray],
+    fold: tuple[np.ndarray, np.ndarray],
+    alphas: np.ndarray,
+    fit_intercept: bool,
+    limits: Limits,
+) -> tuple[list[float], list[int]]:
+    """Of every penalty: the error on the rows left out, and the number of features."""
+    (X, codes, weight), (train, test) = rows, fold
+    n_classes = int(codes.max()) + 1
+    X_train, X_test = X[train], X[test]
+    scores, n_selected = [], np.zeros((len(alphas), X.shape[1]), dtype=bool)
+    for labels in _parts(codes, n_classes):
+        path = _path(Shard(X_train, labels[train], weight[train]), alphas, fit_intercept, limits)
+        scores.append(safe_sparse_dot(X_test, path.coefs.T, dense_output=True) + path.intercepts)
+        n_selected |= path.coefs != 0
+    predicted = scores[0] > 0 if n_classes == 2 else np.argmax(scores, axis=0)
+    wrong = predicted != codes[test][:, None]
+    return (weight[test] @ wrong / (weight[test].sum() or 1.0)).tolist(), n_selected.sum(axis=1).tolist()

@@ -1,0 +1,80 @@
+"""The coefficients of a 1-norm SVM over its penalty."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from widemargin.estimators.sparse_path import SparsePath
+
+_NAMED = 8  # features with a label, the largest at the end
+
+
+def plot_sparse_path(path: SparsePath, *, feature_names=None, chosen=None, ax: Any = None) -> Any:
+    """Draw how features enter as the penalty falls.
+
+    Parameters
+    ----------
+    path : SparsePath
+        What :func:`widemargin.sparse_svc_path` returned.
+    feature_names : sequence of str, default=None
+        Names for the labels; None numbers the features.
+    chosen : float, default=None
+        A penalty to mark, as ``SparseSVCCV(...).fit(X, y).alpha_``.
+    ax : matplotlib.axes.Axes, default=None
+        Where to draw; None makes a figure.
+
+    Returns
+    -------
+    ax : matplotlib.axes.Axes
+    """
+    import matplotlib.pyplot as plt
+
+    ax = plt.subplots(figsize=(7.5, 4.5), layout="constrained")[1] if ax is None else ax
+    ever = np.flatnonzero(path.coefs.any(axis=0))
+    final = path.coefs[-1]
+    named = ever[np.argsort(-np.abs(final[ever]))][:_NAMED]
+    colours = {}
+    for j in ever:
+        is_named = j in named
+        (line,) = ax.plot(
+            path.alphas,
+            path.coefs[:, j],
+            color=None if is_named else "0.75",
+            linewidth=1.6 if is_named else 0.8,
+            zorder=3 if is_named else 2,
+        )
+        colours[int(j)] = line.get_color()
+    ax.axhline(0, color="0.3", linewidth=0.8)
+    if chosen is not None:
+        ax.axvline(chosen, color="0.3", linestyle="--", linewidth=1, label=f"alpha = {chosen:.3g}")
+        ax.legend(loc="upper left", frameon=False)
+    ax.set_xscale("log")
+    ax.invert_xaxis()
+    ax.set_xlabel("alpha, the penalty (weaker to the right)")
+    ax.set_ylabel("coefficient")
+    names = [f"x{j}" for j in range(path.coefs.shape[1])] if feature_names is None else list(feature_names)
+    _name_ends(ax, [(float(final[j]), str(names[j]), colours[int(j)]) for j in named])
+    _count_above(ax, path)
+    return ax
+
+
+def _name_ends(ax: Any, ends: list[tuple[float, str, str]]) -> None:
+    """Labels at the ends of lines, moved apart where they would meet."""
+    low, high = ax.get_ylim()
+    room, place = 0.045 * (high - low), -np.inf
+    for value, name, colour in sorted(ends):
+        place = max(value, place + room)
+        at = (1.01, (place - low) / (high - low))
+        ax.annotate(name, at, xycoords="axes fraction", color=colour, fontsize=8, va="center", annotation_clip=False)
+
+
+def _count_above(ax: Any, path: SparsePath) -> None:
+    """The number of features, along the top."""
+    above = ax.secondary_xaxis("top")
+    ticks = path.alphas[:: max(1, len(path.alphas) // 8)]
+    counts = path.n_selected[:: max(1, len(path.alphas) // 8)]
+    above.set_xticks(ticks, [str(count) for count in counts])
+    above.minorticks_off()
+    above.set_xlabel("features")

@@ -1,0 +1,239 @@
+"""An interior point for the 1-norm SVM on some columns and rows.
+
+With W = y_i x_ij on the working columns, signed by the label, caps u_i and a penalty alpha,
+
+    minimise    sum_i u_i xi_i + alpha sum_j (p_j + q_j)     over xi, s, p, q >= 0 and b,
+    subject to  (W (p - q))_i + y_i b + xi_i - s_i = 1                    multiplier a_i
+
+and its dual
+
+    maximise    sum_i a_i     over a, v, r, t >= 0,
+    subject to  a + v = u,    W'a + r = alpha,    -W'a + t = alpha,    y'a = 0,
+
+whose multipliers are xi, p, q and b. At the optimum s_i a_i = xi_i v_i = p_j r_j = q_j t_j = 0; the interior point
+keeps these products alike, about mu, and sends mu to zero (predictor and corrector after Mehrotra). Their sum is the
+gap.
+
+Eliminating all but the coefficients leaves a symmetric system of their number for each step,
+
+    (W' D^-1 W + diag(1 / E)) d = ...,      D = xi / v + s / a,      E = p / r + q / t,
+
+b being one more column of W, equal to y, that has no penalty. Interior points of both problems are known at once: small
+masses; no coefficients and any slack.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.linalg as la
+from scipy.linalg.blas import dsyrk
+
+from widemargin.compiled._jit import compiled
+
+_STEP = 0.995  # of the way to the nearest bound
+_MAX_ITERATIONS = 60
+_DIVERGED = 100.0  # times the first gap: the rows of the band have no feasible masses
+_PATIENCE = 5  # iterations that lower gap and residuals by less than
+_MIN_DECREASE = 1e-3  # before rounding is held to rule; four times as many while they are large
+_FEASIBLE = 1e-9  # residuals below which only the gap counts
+_NEAR = 1e-3  # merit
+
+
+class Point(NamedTuple):
+    """Where the interior point stands; all arrays are over 0."""
+
+    a: np.ndarray
+    v: np.ndarray
+    s: np.ndarray
+    xi: np.ndarray
+    p: np.ndarray
+    q: np.ndarray
+    r: np.ndarray
+    t: np.ndarray
+    intercept: float
+
+    @property
+    def gap(self) -> float:
+        """The sum of all products."""
+        return float(self.a @ self.s + self.v @ self.xi + self.p @ self.r + self.q @ self.t)
+
+    def lengths(self, change: Point, share: float) -> tuple[float, float]:
+        """Steps of the primal and of the dual numbers, this share of the way to the first zero, at most 1."""
+        primal = max(steepest_loss(self[i], change[i]) for i in (2, 3, 4, 5))
+        dual = max(steepest_loss(self[i], change[i]) for i in (0, 1, 6, 7))
+        return min(1.0, share / max(primal, 1e-300)), min(1.0, share / max(dual, 1e-300))
+
+    def moved(self, change: Point, primal: float, dual: float) -> Point:
+        """The point after these steps."""
+        a, v, s, xi, p, q, r, t, intercept = change
+        return Point(
+            self.a + dual * a,
+            self.v + dual * v,
+            self.s + primal * s,
+            self.xi + primal * xi,
+            self.p + primal * p,
+            self.q + primal * q,
+            self.r + dual * r,
+            self.t + dual * t,
+            self.intercept + primal * intercept,
+        )
+
+
+class Answer(NamedTuple):
+    """What the interior point came to, and which of its numbers go to zero."""
+
+    point: Point
+    is_support: np.ndarray  # columns whose coefficient stays
+    is_hinge: np.ndarray  # rows whose mass stays off both bounds
+    is_capped: np.ndarray  # rows whose mass goes to its cap
+    gap: float
+    objective: float
+    merit: float  # relative gap and residuals
+    has_stalled: bool  # short of the precision asked for
+
+
+class Program(NamedTuple):
+    """The linear program on some rows; the masses of the others are fixed."""
+
+    table: np.ndarray  # in Fortran's order: y first if there is an intercept, then y_i x_ij
+    lead: int  # 1 with an intercept, else 0
+    y: np.ndarray
+    caps: np.ndarray
+    alpha: float
+    base: np.ndarray  # the other rows' part of table'a
+    mass: float  # and of sum(a)
+
+    @property
+    def columns(self) -> np.ndarray:
+        return self.table[:, self.lead :]
+
+    def start(self, a: np.ndarray, correlation: np.ndarray, coef: np.ndarray, intercept: float, gap: float) -> Point:
+        """A point near masses within their caps, correlations within alpha and a model that are ``gap`` apart."""
+        mu = gap / (2 * len(a) + 2 * len(coef))
+        v = self.caps - a
+        shortfall = 1 - self.columns @ coef - intercept * self.y
+        # xi - s is given: the larger of the two follows from it, the smaller is about what makes its product mu.
+        slack = mu / self.caps
+        xi, s = np.maximum(shortfall, 0) + slack, np.maximum(-shortfall, 0) + slack
+        r, t = self.alpha - correlation, self.alpha + correlation
+        p, q = np.maximum(coef, 0) + mu / self.alpha, np.maximum(-coef, 0) + mu / self.alpha
+        return Point(a, v, s, xi, p, q, r, t, intercept)
+
+    def solve(self, point: Point, precision: float) -> Answer:
+        """Follow the central path from ``point`` until the gap is ``precision`` of the objective.
+
+        Where rounding ends that early it is the best point on the way, by gap and residuals.
+        """
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):  # a band may have no feasible masses
+            return self._followed(point, precision)
+
+    def _followed(self, point: Point, precision: float) -> Answer:
+        best, n_slow, most = None, 0, _DIVERGED * point.gap
+        for _ in range(_MAX_ITERATIONS):
+            system = _System(self, point)
+            if not system.is_sound or system.gap > most:
+                break
+            predictor = system.direction(0.0, 0.0, 0.0, 0.0)
+            is_better = best is None or system.merit < (1 - _MIN_DECREASE) * best.merit
+            n_slow = 0 if is_better else n_slow + 1
+            if best is None or is_better:
+                best = self._answer(system, predictor, precision)
+            if not best.has_stalled or n_slow >= (_PATIENCE if best.merit < _NEAR else 4 * _PATIENCE):
+                break
+            # The closer the predictor comes to the end, the less the corrector aims at the centre.
+            ahead = point.moved(predictor, *point.lengths(predictor, 1.0))
+            target = system.mu * (ahead.gap / system.gap) ** 3
+            d = predictor
+            step = system.direction(target - d.a * d.s, target - d.v * d.xi, target - d.p * d.r, target - d.q * d.t)
+            point = point.moved(step, *point.lengths(step, _STEP))
+        assert best is not None, "the first point has a definite system"
+        return best
+
+    def _answer(self, system: _System, predictor: Point, precision: float) -> Answer:
+        """Along the predictor a number that goes to zero loses all of itself, one that stays loses nothing."""
+        point = system.point
+        is_low, is_high = predictor.a <= -0.5 * point.a, predictor.v <= -0.5 * point.v
+        is_support = (predictor.p > -0.5 * point.p) | (predictor.q > -0.5 * point.q)
+        is_close = system.gap <= precision * system.objective and system.infeasibility <= max(precision, _FEASIBLE)
+        return Answer(
+            point=point,
+            is_support=is_support,
+            is_hinge=~is_low & ~is_high,
+            is_capped=is_high & ~is_low,
+            gap=system.gap,
+            objective=system.objective,
+            merit=system.merit,
+            has_stalled=not is_close,
+        )
+
+
+class _System:
+    """Newton's equations at a point."""
+
+    def __init__(self, program: Program, point: Point) -> None:
+        self.program, self.point, self.gap = program, point, point.gap
+        self.mu = self.gap / (2 * len(point.a) + 2 * len(point.p))
+        self.objective = program.mass + float(point.a.sum()) + self.gap
+        a, v, s, xi, p, q, r, t, intercept = point
+        lead, alpha = program.lead, program.alpha
+        self._row_residual = 1 - program.columns @ (p - q) - intercept * program.y - xi + s
+        sums = program.base + program.table.T @ a
+        self._imbalance = sums[:lead]
+        self._r_residual, self._t_residual = alpha - sums[lead:] - r, alpha + sums[lead:] - t
+        residuals = (np.abs(self._imbalance), np.abs(self._r_residual) / alpha, np.abs(self._t_residual) / alpha)
+        self.infeasibility = max(float(each.max(initial=0.0)) for each in residuals)
+        self.merit = self.gap / self.objective + self.infeasibility
+        self._inverse_d = 1 / (xi / v + s / a)
+        self._e = p / r + q / t
+        matrix = dsyrk(1.0, program.table * np.sqrt(self._inverse_d)[:, None], trans=1, lower=1)
+        diagonal = np.einsum("ii->i", matrix)
+        self._is_held = diagonal[lead:] * self._e > 1  # columns that the rows hold in place, not their own bounds
+        diagonal[lead:] += 1 / self._e
+        self._factor = _cholesky(matrix, diagonal)
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether all numbers are finite and the matrix could be factored."""
+        return self._factor is not None and bool(np.isfinite(self.merit + self._factor[-1, -1]))
+
+    def direction(self, of_s: Any, of_xi: Any, of_p: Any, of_q: Any) -> Point:
+        """Changes for which the products s a, xi v, p r and q t become what is given, in first order."""
+        a, v, s, xi, p, q, r, t, _ = self.point
+        program, lead, inverse_d, e = self.program, self.program.lead, self._inverse_d, self._e
+        g = self._row_residual - of_xi / v + xi + of_s / a - s
+        h = (of_p - p * self._r_residual) / r - p - (of_q - q * self._t_residual) / t + q
+        right = program.table.T @ (inverse_d * g)
+        right[:lead] += self._imbalance
+        right[lead:] += h / e
+        d = right if self._factor is None else la.lapack.dpotrs(self._factor, right, lower=1)[0]
+        da = inverse_d * (g - program.table @ d)
+        # W'da in two ways; rounding asks for the one that does not divide by what goes to zero.
+        dc = np.where(self._is_held, (d[lead:] - h) / e, program.columns.T @ da)
+        dr, dt = self._r_residual - dc, self._t_residual + dc
+        ds, dxi = (of_s - s * da) / a - s, (of_xi + xi * da) / v - xi
+        dp, dq = (of_p - p * dr) / r - p, (of_q - q * dt) / t - q
+        return Point(da, -da, ds, dxi, dp, dq, dr, dt, float(d[:lead].sum()))
+
+
+def _cholesky(matrix: np.ndarray, diagonal: np.ndarray) -> np.ndarray | None:
+    """The lower factor, of a slightly larger matrix if this one is not positive to rounding."""
+    kept = diagonal.copy()
+    for extra in (0.0, 1e-14, 1e-12, 1e-10):
+        diagonal[:] = kept * (1 + extra)
+        factor, failed = la.lapack.dpotrf(matrix, lower=1, clean=0)
+        if not failed:
+            return factor
+    return None
+
+
+@compiled()
+def steepest_loss(value, change):
+    """The largest ``-change / value``, at least 0."""
+    most = 0.0
+    for i in range(value.shape[0]):
+        loss = -change[i] / value[i]
+        if loss > most:
+            most = loss
+    return most
