@@ -47,6 +47,8 @@ bench: $(VENV)/.bench
 	$(ONE_THREAD) $(BIN)/python -m benchmarks.saddle_communication
 	$(ONE_THREAD) $(BIN)/python -m benchmarks.saddle_paper
 	$(ONE_THREAD) $(BIN)/python -m benchmarks.kernel
+	$(ONE_THREAD) $(BIN)/python -m benchmarks.sparse
+	$(ONE_THREAD) $(BIN)/python -m benchmarks.debiased
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build dist demo-output

@@ -17,8 +17,8 @@ from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.model_selection import GridSearchCV
 from sklearn.svm import SVC, LinearSVC
 
-from widemargin import HardMarginSVC, KernelSVC, NuMarginSVC, PeerLost
-from widemargin.data import make_nonseparable
+from widemargin import DebiasedSparseSVC, HardMarginSVC, KernelSVC, NuMarginSVC, PeerLost, SparseSVC, SparseSVCCV
+from widemargin.data import make_nonseparable, make_sparse_gaussians
 from widemargin.exceptions import InterruptedFitWarning, PeerLostWarning
 from widemargin.solvers.newton import EntropicNewton
 
@@ -551,3 +551,42 @@ def test_the_perceptron_gives_the_bits_of_threads_and_does_not_go_on_from_rows_t
     assert elsewhere.score(X, y) >= on_dask.score(X, y) - 0.1
     with pytest.raises(ValueError, match="elsewhere"):
         elsewhere.partial_fit(X, y)
+
+
+# -- machines of the debiased 1-norm SVM -------------------------------------------------------------------------------
+
+
+def test_the_sparse_svm_on_workers_is_that_of_threads(client):
+    X, y, _ = make_sparse_gaussians(3000, 40, random_state=0)
+    for Estimator in (SparseSVC, DebiasedSparseSVC):
+        there, here = Estimator(cluster=client).fit(X, y), Estimator(cluster=N_WORKERS).fit(X, y)
+        np.testing.assert_array_equal(there.coef_, here.coef_)
+        assert there.certificate_ == here.certificate_
+    folds, alone = SparseSVCCV(n_alphas=5, cluster=client).fit(X, y), SparseSVCCV(n_alphas=5).fit(X, y)
+    np.testing.assert_array_equal(folds.error_path_, alone.error_path_)
+    assert folds.alpha_ == alone.alpha_
+
+
+@pytest.mark.parametrize("kind", ["collection", "array"])
+def test_a_lost_machine_is_left_out_of_the_average(doomed, kind):
+    X, y, beta = make_sparse_gaussians(6000, 300, random_state=0)
+    rows = (X, y) if kind == "array" else (da.from_array(X, chunks=(2000, 300)), da.from_array(y, chunks=2000))
+    model = DebiasedSparseSVC(cluster=doomed, rounds=60, constraint=0.6)
+    address, fitted, messages, _ = harm_during(doomed, lambda: model.fit(*rows), signal.SIGKILL)
+    assert fitted is model, fitted
+    lost = [str(message) for message in messages if isinstance(message, PeerLostWarning)]
+    assert len(lost) == 1
+    assert address in lost[0]
+    assert "without its rows: N is that of 2 of 3 machines" in lost[0]
+    assert model.n_machines_ == 2
+    assert model.n_rows_ == 4000
+    assert model.cost_.lost_peers == 1
+    assert np.linalg.norm(model.coef_[0] - beta) < 0.2
+
+
+def test_a_lost_machine_is_an_error_if_asked_for(doomed):
+    X, y, _ = make_sparse_gaussians(6000, 300, random_state=0)
+    model = DebiasedSparseSVC(cluster=doomed, rounds=60, constraint=0.6, if_lost="raise")
+    address, error, _, _ = harm_during(doomed, lambda: model.fit(X, y), signal.SIGKILL)
+    assert isinstance(error, PeerLost)
+    assert error.address == address
