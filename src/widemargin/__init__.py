@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from widemargin.estimators.debiased import DebiasedSparseSVC
     from widemargin.estimators.hard_margin import HardMarginSVC
     from widemargin.estimators.kernel import KernelSVC
+    from widemargin.estimators.margin_distribution import MarginDistributionSVC
     from widemargin.estimators.nu_margin import NuMarginSVC, max_nu
     from widemargin.estimators.sparse import SparseSVC
     from widemargin.estimators.sparse_path import SparseSVCCV, sparse_svc_path
@@ -27,6 +28,7 @@ _HOMES = {
     "InterruptedFitWarning": "widemargin.exceptions",
     "KernelSVC": "widemargin.estimators.kernel",
     "Ledger": "widemargin.ledger",
+    "MarginDistributionSVC": "widemargin.estimators.margin_distribution",
     "NuMarginSVC": "widemargin.estimators.nu_margin",
     "OverlapWarning": "widemargin.exceptions",
     "PeerLost": "widemargin.exceptions",
@@ -44,6 +46,7 @@ __all__ = [
     "InterruptedFitWarning",
     "KernelSVC",
     "Ledger",
+    "MarginDistributionSVC",
     "NuMarginSVC",
     "OverlapWarning",
     "PeerLost",

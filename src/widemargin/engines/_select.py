@@ -30,6 +30,11 @@ def mapper(cluster: Any) -> Callable[[Callable[[Any, Any], Any], Any, list[Any]]
     return partial(_engine(cluster, False).map_items, cluster)
 
 
+def grower(cluster: Any) -> Callable[..., None]:
+    """The function that grows a tree of work; see :func:`widemargin.engines.inline.grow`."""
+    return partial(_engine(cluster, False).grow, cluster)
+
+
 def _engine(cluster: Any, is_collection: bool) -> Any:
     if is_mpi(cluster):
         from widemargin.engines import mpi

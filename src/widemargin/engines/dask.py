@@ -375,6 +375,32 @@ def map_rows(function: Callable[[Any], np.ndarray], X: Any, n_columns: int | Non
     return X.map_blocks(function, dtype=dtype, chunks=(X.chunks[0], (n_columns,)))
 
 
+def grow(
+    client: Client,
+    leaves: list[Any],
+    solve: Callable[[list[Any]], Any],
+    look: Callable[[Any], Any],
+    fan_in: int,
+    is_enough: Callable[[list[Any]], bool],
+) -> None:
+    """A tree of plain tasks, as :func:`widemargin.engines.inline.grow`: branches stay where they were solved.
+
+    Only those that are solved together move. What a lost worker held is solved again by Dask, and nothing else: leaves
+    are part of their tasks, so that they can be sent again.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Sending large graph")
+        branches = [client.submit(solve, [leaf], pure=False) for leaf in leaves]
+    try:
+        while not is_enough(client.gather([client.submit(look, branch, pure=False) for branch in branches])):
+            if len(branches) == 1:
+                break
+            groups = [branches[k : k + fan_in] for k in range(0, len(branches), fan_in)]
+            branches = [client.submit(solve, group, pure=False) for group in groups]
+    finally:
+        client.cancel(branches, force=True)
+
+
 def map_items(client: Client, work: Callable[[Any, Any], Any], shared: Any, items: list[Any]) -> list[Any]:
     """``work(shared, item)`` for all items, as plain tasks; ``shared`` is sent to every worker once."""
     everywhere = client.scatter(shared, broadcast=True, hash=False)

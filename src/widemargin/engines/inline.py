@@ -47,6 +47,24 @@ def launch(rows: Any, n_ranks: int | None, task: Any, watch: Any) -> Any:
     return outcomes[0]
 
 
+def grow(
+    n_ranks: int | None,
+    leaves: list[Any],
+    solve: Callable[[list[Any]], Any],
+    look: Callable[[Any], Any],
+    fan_in: int,
+    is_enough: Callable[[list[Any]], bool],
+) -> None:
+    """A tree of work from its leaves to its root: ``solve`` each leaf, then every ``fan_in`` neighbours together.
+
+    After each level ``is_enough`` sees what ``look`` sees in every branch, and may end it.
+    """
+    branches = map_items(n_ranks, lambda _, leaf: solve([leaf]), None, leaves)
+    while not is_enough([look(branch) for branch in branches]) and len(branches) > 1:
+        groups = [branches[k : k + fan_in] for k in range(0, len(branches), fan_in)]
+        branches = map_items(n_ranks, lambda _, group: solve(group), None, groups)
+
+
 def map_items(n_ranks: int | None, work: Callable[[Any, Any], Any], shared: Any, items: list[Any]) -> list[Any]:
     """``work(shared, item)`` for all items, on so many threads; in the calling thread if it is one."""
     if not n_ranks or n_ranks == 1:

@@ -74,7 +74,7 @@ class Task:
     def run_on_rank(self, rows: Rows, comm: Communicator, watch: PartWatch | None) -> Outcome:
         """The whole fit, as one rank lives it."""
         with comm.ledger.phase("encode"):
-            shard, multiplicity, numbers, n_rows, classes, totals, seed = self._join(rows, comm)
+            shard, multiplicity, numbers, n_rows, classes, totals, seed = self.join(rows, comm)
         encode = comm.ledger
         parts = self.parts_of(len(classes))
         for positive, negative in parts:  # what is infeasible is found before anything is solved
@@ -82,7 +82,7 @@ class Task:
             self.problem.check(totals[positive], rest)
         width = shard.n_features
         if self.kernel is not None:
-            shard, width = self._bound(shard, multiplicity, numbers, n_rows, comm), n_rows
+            shard, width = self.bound(shard, multiplicity, numbers, n_rows, comm), n_rows
         fresh = self._fresh_state(shard, classes, width, comm) if self.keeps_state else None
         warm, sweeps = self._start(fresh, (len(parts), width), comm)
         results = []
@@ -118,7 +118,7 @@ class Task:
             return [(positive, None) for positive in range(n_classes)]
         return list(combinations(range(n_classes), 2))
 
-    def _bound(
+    def bound(
         self, shard: Shard, multiplicity: np.ndarray, numbers: np.ndarray, n_rows: int, comm: Communicator
     ) -> Shard:
         """The shard with the kernel on its rows."""
@@ -200,7 +200,7 @@ class Task:
         progress = Progress(report["sweep"], certificate, report["seconds"], report["counts"], direction, model)
         return report["part"], np.array(report["labels"], dtype=report["dtype"]), fresh, progress
 
-    def _join(
+    def join(
         self, rows: Rows, comm: Communicator
     ) -> tuple[Shard, np.ndarray, np.ndarray, int, np.ndarray, np.ndarray, int]:
         """Check this rank's rows and agree with the others on classes and their weights; fails on all ranks or none.

@@ -48,8 +48,6 @@ _DENSE = 0.05
 _BLOCK_BYTES = 1 << 22
 
 
-
-
 class Curvature(NamedTuple):
     """The smoothed Hessian of one machine with its intercept profiled out."""
 

@@ -1,0 +1,286 @@
+"""Dual coordinate descent for the optimal margin distribution machine with a kernel.
+
+    maximise over g   sum_i [ (1 - theta) g_i+ - (1 + theta) g_i- - g_i+^2 / (2 steep_i) - g_i-^2 / (2 v steep_i) ]
+                      - 0.5 beta' K beta,   beta_i = y_i g_i
+
+Every row has a response f_i = (K beta)_i and the margin y_i f_i; with an intercept, K + 1 stands for K. While all other
+g stay, the best g_i has a closed form in the margin that these give it: the step of the paper's equation (3), for one
+signed variable in place of two.
+
+Rows are taken in blocks, small enough to hold all kernel values between them: steps within a block cost little, and are
+repeated until they gain little; what moved is then told to all rows. Kernel values with all rows are kept where they
+fit, and else computed when needed. On several ranks the responses stay where they are and blocks travel.
+
+Reference: Wang, Cao, Zhang, Shi, Jin: Scalable Optimal Margin Distribution Machine, 2023, section 2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from widemargin.comm._protocol import Communicator
+from widemargin.compiled import margin_passes
+from widemargin.data.shard import Shard
+from widemargin.kernels.points import Points
+from widemargin.problems._protocol import Certificate
+from widemargin.problems.margin_distribution import MarginDistribution
+from widemargin.solvers._kernel_ranks import KernelModel, expansion, place_among_ranks, share, share_points, spread
+
+_CACHE_BYTES = 2 << 30
+_LEAST_GAIN = 1e-12  # of the largest: a row that gains less is not drawn
+
+
+class KernelValues:
+    """Kernel values of all rows of all ranks (down) with those of this rank (across): kept, or computed when asked for.
+
+    They are kept if every rank can hold its own in ``cache_bytes``.
+    """
+
+    def __init__(self, rows: Any, comm: Communicator, cache_bytes: int) -> None:
+        self._rows, self._comm = rows, comm
+        self.place = place_among_ranks(comm, rows.n_rows)
+        self.n_all = int(comm.allreduce(np.array([float(rows.n_rows)]))[0])
+        largest = int(comm.allreduce(np.array([float(rows.n_rows)]), "max")[0])
+        self.is_kept = self.n_all * largest * np.dtype(rows.dtype).itemsize <= cache_bytes
+        self._points: Points | None = None
+        self._values: np.ndarray | None = None
+
+    @property
+    def points(self) -> Points:
+        """The rows of all ranks."""
+        if self._points is None:
+            self._points = share_points(self._comm, self._rows.points(np.arange(self._rows.n_rows)))
+        return self._points
+
+    @property
+    def kept(self) -> np.ndarray:
+        if self._values is None:
+            self._values = self._rows.rows(self.points)
+        return self._values
+
+    def times(self, places: np.ndarray, coef: np.ndarray, points: Points | None = None) -> np.ndarray:
+        """``sum_j coef_j k(x_i, z_j)`` for every row of this rank, and the rows z at ``places`` of those of all ranks.
+
+        ``points`` are these rows, where they are at hand.
+        """
+        if not self.is_kept:
+            return self._rows.times(self.points[places] if points is None else points, coef)
+        out = np.zeros(self._rows.n_rows)
+        margin_passes.add_rows(self.kept, places, coef, out)
+        return out
+
+    def block(self, places: np.ndarray, points: Points) -> np.ndarray:
+        """Kernel values between all of some rows."""
+        if self.is_kept and self._comm.size == 1:
+            return self.kept[np.ix_(places, places)]
+        return self._rows.block(points)
+
+
+class _Best(NamedTuple):
+    """The model with the lowest objective so far, and the certificate."""
+
+    certificate: Certificate
+    g: np.ndarray
+    intercept: float
+    g_dual: np.ndarray  # that of the highest lower bound
+
+
+@dataclass
+class State:
+    """Where a run stands on one rank; arrays have one entry for each of its rows."""
+
+    problem: MarginDistribution
+    shard: Shard
+    comm: Communicator
+    rows: Any
+    rng: np.random.Generator  # this rank's own
+    values: KernelValues
+    steep: np.ndarray
+    curvature: np.ndarray  # ||phi_i||^2, with the constant feature
+    g: np.ndarray
+    response: np.ndarray  # K beta, without the intercept
+    intercept: float  # sum(beta) of all ranks, or 0
+    waiting: np.ndarray = field(default_factory=lambda: np.empty(0, np.intp))  # rows still to come in this epoch
+    n_blocks: int = 0
+    best: _Best | None = None
+    more: Any = None  # what another solver keeps
+
+    @property
+    def beta(self) -> np.ndarray:
+        return self.shard.y * self.g
+
+    @property
+    def margin(self) -> np.ndarray:
+        return self.shard.y * (self.response + self.intercept)
+
+    def move(self, change: np.ndarray, response: np.ndarray, intercept: float) -> None:
+        """Add to every g, and what that adds to responses and intercept."""
+        self.g, self.response, self.intercept = self.g + change, self.response + response, self.intercept + intercept
+
+
+class KernelMarginSolver:
+    """The verbs that all solvers of this problem with a kernel share."""
+
+    cache_bytes: int
+
+    def start(
+        self,
+        problem: MarginDistribution,
+        shard: Shard,
+        comm: Communicator,
+        rng: np.random.Generator,
+        warm: np.ndarray | None,
+    ) -> State:
+        """``warm`` is a beta for the rows of all ranks, by their numbers."""
+        rows = shard.kernel
+        if not rows.kernel.is_positive:
+            raise ValueError(
+                f"kernel={rows.kernel.name!r} is no inner product, without which this problem may have no minimum: use "
+                "'rbf', 'laplacian', 'poly' with coef0 >= 0, 'linear' or 'cosine'."
+            )
+        totals = comm.allreduce(np.bincount(shard.y < 0, shard.weight, 2))
+        problem.check(*totals)
+        steep = problem.steep(shard.weight, float(totals.sum()))
+        curvature = rows.diagonal_of(rows.points(np.arange(rows.n_rows))) + problem.constant
+        own = np.random.default_rng([comm.rank, int(rng.integers(2**31))])
+        g, response = np.zeros((2, shard.n_rows))
+        values = KernelValues(rows, comm, self.cache_bytes)
+        state = State(problem, shard, comm, rows, own, values, steep, curvature, g, response, 0.0)
+        if warm is not None:
+            state.g = np.where(steep > 0, shard.y * warm[rows.numbers], 0.0)
+            if problem.overshoot_weight == 0:
+                state.g = np.maximum(state.g, 0.0)
+            self._refresh(state)
+        return state
+
+    def certify(self, state: State) -> Certificate | None:
+        """Both objectives at the responses as they are known."""
+        return self._bounds(state)
+
+    def confirm(self, state: State) -> Certificate:
+        """The same with responses computed anew, kernel values in float64."""
+        self._refresh(state)
+        return self._bounds(state)
+
+    def verdict(self, state: State) -> str | None:
+        return None
+
+    def diagnostics(self, state: State) -> dict[str, float]:
+        """The largest violation of the optimality conditions, and the rows with a coefficient."""
+        residual = state.problem.residuals(state.g, state.margin, state.steep).max(initial=0.0)
+        violation = state.comm.allreduce(np.array([residual]), "max")[0]
+        support = state.comm.allreduce(np.array([float(np.count_nonzero(state.g))]))[0]
+        return {"violation": float(violation), "n_support": float(support)}
+
+    def direction(self, state: State) -> np.ndarray:
+        """beta of the rows of all ranks."""
+        return spread(state.comm, state.rows, state.beta)
+
+    def extract(self, state: State) -> KernelModel:
+        assert state.best is not None
+        points, coef = expansion(state.comm, state.rows, state.shard.y * state.best.g)
+        problem = state.problem
+        report = {"C": problem.C, "deadband": problem.deadband, "overshoot_weight": problem.overshoot_weight}
+        return KernelModel(state.rows.kernel, points, coef, state.best.intercept, report)
+
+    def _refresh(self, state: State) -> None:
+        """Compute all responses anew in float64: those of g, and of what was thought best, which is judged again."""
+        best, y, state.best = state.best, state.shard.y, None
+        every = [state.g] if best is None else [best.g, best.g_dual, state.g]
+        different = [g for k, g in enumerate(every) if all(g is not other for other in every[k + 1 :])]
+        support = np.flatnonzero(np.any(different, axis=0))
+        points = share_points(state.comm, state.rows.points(support))
+        coef = share(state.comm, (y * np.array(different))[:, support].T.ravel()).reshape(-1, len(different))
+        responses = state.rows.times(points, coef, exact=True)
+        totals = coef.sum(axis=0) * state.problem.constant
+        for k, g in enumerate(different):
+            state.g, state.response, state.intercept = g, responses[:, k].copy(), float(totals[k])
+            self._bounds(state)
+
+    def _bounds(self, state: State) -> Certificate:
+        problem = state.problem
+        linear, quadratic = problem.dual_terms(state.g, state.steep)
+        loss, inner = problem.loss(state.margin, state.steep), float(state.beta @ state.response)
+        loss, linear, quadratic, inner = state.comm.allreduce(np.array([loss, linear, quadratic, inner]))
+        squared = max(float(inner) + state.intercept**2, 0.0)
+        primal = problem.primal_value(float(loss), squared)
+        dual = problem.dual_value(float(linear), float(quadratic), squared)
+        best = state.best or _Best(Certificate(np.inf, -np.inf), state.g, state.intercept, state.g)
+        if primal <= best.certificate.primal:
+            best = best._replace(
+                certificate=best.certificate._replace(primal=primal), g=state.g, intercept=state.intercept
+            )
+        if dual >= best.certificate.dual:
+            best = best._replace(certificate=best.certificate._replace(dual=dual), g_dual=state.g)
+        state.best = best
+        return best.certificate
+
+
+@dataclass(frozen=True)
+class MarginDescent(KernelMarginSolver):
+    """Coordinate steps on blocks of ``block_rows`` rows; ``cache_bytes`` bound the kernel values that are kept.
+
+    In the first epoch, and while no block of rows would gain more than ``concentrated`` of what all rows gain by a step
+    each, rows come in a random order, each once in an epoch. Where some would, a part ``worst_share`` of a block are
+    those that gain most, and the others are drawn from those that gain anything: the worst alone are near copies of
+    each other. Within a block there are at most ``block_passes`` passes.
+    """
+
+    cache_bytes: int = _CACHE_BYTES
+    block_rows: int = 1024
+    block_passes: int = 50
+    worst_share: float = 0.5
+    concentrated: float = 0.5
+    closer: float = 0.01  # passes end when they gain this part of the first
+
+    def sweep(self, state: State) -> State:
+        """One block, whose rows come from all ranks."""
+        chosen = self._choose(state)
+        state.n_blocks += 1
+        comm, values, problem = state.comm, state.values, state.problem
+        place = place_among_ranks(comm, len(chosen))
+        places = share(comm, chosen + values.place.start)
+        points = share_points(comm, state.rows.points(chosen))
+        response = state.response[chosen] + state.intercept
+        numbers = np.stack([state.shard.y[chosen], state.steep[chosen], state.g[chosen], response], axis=1)
+        y, steep, g, response = np.ascontiguousarray(share(comm, numbers.ravel()).reshape(-1, 4).T)
+        solved = np.empty(0)
+        if comm.rank == 0:
+            solved = g.copy()
+            K = values.block(places, points)
+            order = state.rng.permutation(len(g))
+            rules = (order, self.block_passes, self.closer)
+            margin_passes.descend_block(K, problem.constant, y, steep, *problem.shape, solved, response, *rules)
+        solved = comm.broadcast(solved)
+        moved = np.flatnonzero(solved != g)
+        push = (y * (solved - g))[moved]
+        few = points if values.is_kept else points[moved]
+        change = np.zeros(state.shard.n_rows)
+        change[chosen] = (solved - g)[place]
+        state.move(change, values.times(places[moved], push, few), float(push.sum()) * problem.constant)
+        return state
+
+    def _choose(self, state: State) -> np.ndarray:
+        """Rows of this rank for the next block, ascending; as many as is its share of all rows."""
+        n, n_all = state.shard.n_rows, state.values.n_all
+        mine = -(-self.block_rows * n // n_all)
+        if mine >= n:
+            return np.arange(n)
+        gain = np.empty(n)
+        margin_passes.coordinate_gains(state.margin, state.g, state.curvature, state.steep, *state.problem.shape, gain)
+        worst = np.argpartition(-gain, mine - 1)[:mine]
+        is_first_epoch = state.n_blocks * self.block_rows < n_all
+        if is_first_epoch or not gain[worst].sum() > self.concentrated * gain.sum():
+            if len(state.waiting) < mine:
+                state.waiting = np.concatenate([state.waiting, state.rng.permutation(n)])
+            chosen, state.waiting = np.unique(state.waiting[:mine]), state.waiting[mine:]
+            return chosen
+        taken = np.zeros(n, dtype=bool)
+        few = max(1, int(self.worst_share * mine))
+        taken[worst[np.argpartition(-gain[worst], few - 1)[:few]]] = True
+        others = np.flatnonzero((gain > _LEAST_GAIN * gain.max()) & ~taken)
+        taken[state.rng.choice(others, min(len(others), mine - few), replace=False)] = True
+        return np.flatnonzero(taken)

@@ -1,0 +1,310 @@
+"""Semismooth Newton steps for the optimal margin distribution machine with a kernel.
+
+The primal objective is smooth with a piecewise constant second derivative. With b_i the second derivative of the loss
+of row i, which is 0 in the deadband, and pull_i minus the first one, a Newton step from w = sum_i beta_i phi_i is
+
+    inactive rows (b_i = 0)   change_i = -beta_i
+    active rows               (B^-1 + K_AA) change_A = B^-1 (y pull - beta)_A - K_AI change_I
+
+and the length of the step is the best one, which is found from the margins alone. As soon as the active rows are those
+of the optimum, one step ends it.
+
+The system is solved by conjugate gradients, one product with the kernel each. Where the active rows are few they are
+preconditioned by Cholesky's factor of the system itself, rounded, so that one or two will do; else by the kernel as
+some rows z of the data tell it, K ~ K_nz K_zz^-1 K_zn (Nystroem). A few blocks of coordinate steps come first: from
+nothing, every row would be active.
+
+On several ranks every one holds its rows of the kernel and of all vectors; a product costs one exchange of a number for
+each active row, a step one of the square of the number of rows z, or the active rows travel to rank 0.
+
+Reference: Chapelle: Training a Support Vector Machine in the Primal, 2007, for one-sided losses and a whole kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve, solve_triangular
+from scipy.linalg.lapack import dpotrf, spotrf
+
+from widemargin.comm._protocol import Communicator
+from widemargin.compiled import margin_passes
+from widemargin.data.shard import Shard
+from widemargin.problems._protocol import Certificate
+from widemargin.problems.margin_distribution import MarginDistribution
+from widemargin.solvers._kernel_ranks import place_among_ranks, share, share_points
+from widemargin.solvers.margin_descent import _CACHE_BYTES, KernelMarginSolver, MarginDescent, State
+
+_EXACT = 1e-28  # of the square of the right side: no step is more exact
+_VALUES_PER_SWEEP = 5e8  # kernel values between two looks at the clock
+_FLAT = 1e-3  # a step's length is found when the slope is this part of what it was
+_FULL = 0.2  # ... for the length 1, at which the coefficients of all inactive rows vanish
+
+
+class _Factor:
+    """Cholesky's factor of the whole system, at rank 0."""
+
+    def __init__(self, state: State, root: np.ndarray) -> None:
+        self._comm, self._active = state.comm, np.flatnonzero(root)
+        comm, active = state.comm, self._active
+        self._place, self._factor = place_among_ranks(comm, len(active)), None
+        places = share(comm, active + state.values.place.start)
+        points = share_points(comm, state.rows.points(active))
+        roots = share(comm, root[active])
+        if comm.rank == 0:
+            system = state.values.block(places, points)
+            system += system.dtype.type(state.problem.constant)
+            system *= roots.astype(system.dtype)
+            system *= roots.astype(system.dtype)[:, None]
+            self._factor = _factor(system)
+
+    def __call__(self, values: np.ndarray) -> np.ndarray:
+        everywhere = share(self._comm, values[self._active])
+        solved = np.empty(0)
+        if self._factor is not None:
+            solved = cho_solve((self._factor, True), everywhere.astype(self._factor.dtype), check_finite=False)
+        out = np.zeros(len(values))
+        out[self._active] = self._comm.broadcast(solved)[self._place]
+        return out
+
+
+def _factor(system: np.ndarray) -> np.ndarray:
+    """The factor of 1 + system, or of a little more where rounding made that indefinite; ``system`` is written to."""
+    diagonal = np.diagonal(system).astype(np.float64)
+    jitter = float(np.finfo(system.dtype).eps) * diagonal.max(initial=0.0)
+    for _ in range(20):
+        system[np.diag_indices(len(system))] = 1.0 + diagonal + jitter
+        factor, info = (spotrf if system.dtype == np.float32 else dpotrf)(system.T, lower=1, clean=0, overwrite_a=0)
+        if info == 0:
+            return factor
+        jitter *= 10.0
+    raise np.linalg.LinAlgError("The kernel is too far from an inner product for a Newton step.")
+
+
+class _Nystroem:
+    """The system with features of some rows in the kernel's place: features' features + noise, by Woodbury."""
+
+    def __init__(self, state: State, root: np.ndarray, landmarks: np.ndarray) -> None:
+        self._comm = state.comm
+        self._features = landmarks * root
+        explained = np.einsum("ij,ij->j", self._features, self._features)
+        self._noise = 1.0 + np.maximum(root**2 * state.curvature - explained, 0.0)
+        gram = state.comm.allreduce(((self._features / self._noise) @ self._features.T).ravel())
+        gram = gram.reshape(len(landmarks), -1).copy()
+        gram[np.diag_indices(len(gram))] += 1.0
+        self._factor = cho_factor(gram, lower=True, overwrite_a=True, check_finite=False)
+
+    def __call__(self, values: np.ndarray) -> np.ndarray:
+        scaled = values / self._noise
+        inner = cho_solve(self._factor, self._comm.allreduce(self._features @ scaled), check_finite=False)
+        return scaled - (inner @ self._features) / self._noise
+
+
+@dataclass
+class _System:
+    """A Newton step in the making, by conjugate gradients; arrays are those of this rank's rows.
+
+    In the variables ``change = root * z`` with root = sqrt(b) the system is (1 + root K root) z = right. What is left
+    of the right side is measured without the preconditioner: half its square is about what the step has yet to win.
+    """
+
+    root: np.ndarray  # 0 for inactive rows
+    z: np.ndarray
+    left: np.ndarray  # what is left of the right side
+    search: np.ndarray
+    norm: float  # of what is left, as the preconditioner sees it
+    squared: float  # of what is left
+    goal: float  # for that
+    floor: float  # below which it is rounding
+    change: np.ndarray  # of inactive rows
+    reach: np.ndarray  # K change of all rows, z included
+    precondition: Callable[[np.ndarray], np.ndarray]
+    n_products: int = 0
+
+
+@dataclass
+class _More:
+    n_descents: float = 0.0  # rows that the first blocks had
+    gaps: list[float] = field(default_factory=list)  # after each of them
+    is_newton: bool = False
+    landmarks: np.ndarray | None = None  # K_zz^-1/2 K_zn, with the constant feature
+    system: _System | None = None
+
+
+@dataclass(frozen=True)
+class MarginNewton(KernelMarginSolver):
+    """Newton steps after ``start_epochs`` of coordinate steps; ``cache_bytes`` bound the kernel values that are kept.
+
+    Up to ``direct_rows`` active rows the system is factored, else ``landmarks`` rows stand for the others in the
+    preconditioner. Conjugate gradients end when what is left is ``residual`` of the root of the gap, or after
+    ``most_products``.
+    """
+
+    cache_bytes: int = _CACHE_BYTES
+    start_epochs: float = 2.0
+    direct_rows: int = 3000
+    landmarks: int = 500
+    residual: float = 0.1
+    most_products: int = 300
+    descent: MarginDescent = field(default_factory=MarginDescent)
+
+    def start(
+        self,
+        problem: MarginDistribution,
+        shard: Shard,
+        comm: Communicator,
+        rng: np.random.Generator,
+        warm: np.ndarray | None,
+    ) -> State:
+        state = super().start(problem, shard, comm, rng, warm)
+        state.more = _More(is_newton=warm is not None)
+        return state
+
+    def sweep(self, state: State) -> State:
+        """A block of the first coordinate steps, a Newton step, or a part of one where products take long."""
+        more: _More = state.more
+        if not more.is_newton and not self.is_descent_over(state):
+            more.n_descents += self.descent.block_rows
+            state = self.descent.sweep(state)
+            more.gaps.append(self._bounds(state).relative)
+            return state
+        more.is_newton = True
+        if more.system is None:
+            more.system = self._begin(state)
+        self._go_on(state, more.system)
+        return state
+
+    def is_descent_over(self, state: State) -> bool:
+        """Whether it is time for Newton steps; equal on all ranks."""
+        return bool(state.more.n_descents >= self.start_epochs * state.values.n_all)
+
+    def certify(self, state: State) -> Certificate | None:
+        """Both objectives; None in the middle of a step."""
+        more: _More = state.more
+        return None if more.system is not None else self._bounds(state)
+
+    def confirm(self, state: State) -> Certificate:
+        state.more.system = None
+        return super().confirm(state)
+
+    # -- one step ----------------------------------------------------------------------------------------------------
+
+    def _begin(self, state: State) -> _System:
+        """The system of the next step."""
+        problem, comm, more = state.problem, state.comm, state.more
+        margin, beta = state.margin, state.beta
+        bend = problem.bend(margin, state.steep)
+        active = bend > 0
+        wanted = state.shard.y * problem.best_dual(margin, state.steep) - beta
+        change = np.where(active, 0.0, -beta)
+        counts = [float(np.count_nonzero(active)), float(np.count_nonzero(change)), change.sum()]
+        n_active, n_leaving, total = comm.allreduce(np.array(counts))
+        reach = self._product(state, change) if n_leaving else np.zeros(len(change))
+        root = np.sqrt(bend)
+        right = np.where(active, wanted / np.where(active, root, 1.0), 0.0) - root * (reach + problem.constant * total)
+        precondition: Callable[[np.ndarray], np.ndarray]
+        if n_active <= self.direct_rows:
+            precondition = _Factor(state, root)
+        else:
+            if more.landmarks is None:
+                more.landmarks = self._landmarks(state, active)
+            precondition = _Nystroem(state, root, more.landmarks)
+        search = precondition(right)
+        norm, squared = map(float, comm.allreduce(np.array([search @ right, right @ right])))
+        z, floor = np.zeros(len(root)), _EXACT * squared
+        goal = max(self.residual**2 * self._bounds(state).gap, floor)
+        return _System(root, z, right, search, norm, squared, goal, floor, change, reach, precondition)
+
+    def _go_on(self, state: State, system: _System) -> None:
+        """Conjugate gradients, until the step is ready or the clock wants to be looked at."""
+        comm, constant = state.comm, state.problem.constant
+        budget = _VALUES_PER_SWEEP
+        while True:
+            while system.squared > system.goal and system.n_products < self.most_products:
+                if budget <= 0:
+                    return
+                moving = system.root * system.search
+                product = self._product(state, moving)
+                total = float(comm.allreduce(np.array([moving.sum()]))[0]) * constant
+                image = system.search + system.root * (product + total)
+                length = system.norm / float(comm.allreduce(np.array([system.search @ image]))[0])
+                system.z += length * system.search
+                system.left = system.left - length * image
+                system.reach = system.reach + length * product
+                better = system.precondition(system.left)
+                norm, system.squared = map(
+                    float, comm.allreduce(np.array([better @ system.left, system.left @ system.left]))
+                )
+                system.search = better + (norm / system.norm) * system.search
+                system.norm = norm
+                system.n_products += 1
+                if not state.values.is_kept:
+                    budget -= float(state.values.n_all) ** 2 / comm.size
+            if self._move(state, system.change + system.root * system.z, system.reach):
+                break
+            # The objective does not fall along a step that is not exact enough.
+            if system.n_products >= self.most_products or system.goal <= system.floor:
+                self.descent.sweep(state)
+                break
+            system.goal = max(min(system.goal, system.squared) * 1e-2, system.floor)
+        state.more.system = None
+
+    def _product(self, state: State, coef: np.ndarray) -> np.ndarray:
+        """The kernel of this rank's rows with all rows, times the coefficients of those."""
+        support = np.flatnonzero(coef)
+        places = share(state.comm, support + state.values.place.start)
+        return state.values.times(places, share(state.comm, coef[support]))
+
+    def _move(self, state: State, change: np.ndarray, reach: np.ndarray) -> bool:
+        """Go along ``change`` of beta, which changes responses by ``reach``, as far as is best; False if not at all."""
+        comm, problem, y = state.comm, state.problem, state.shard.y
+        sums = comm.allreduce(np.array([change.sum(), change @ state.response, change @ reach]))
+        total = float(sums[0]) * problem.constant
+        along, squared = float(sums[1]) + total * state.intercept, float(sums[2]) + total**2
+        margin, tilt = state.margin, y * (reach + total)
+
+        def slopes(length: float) -> tuple[float, float]:
+            slope, bend = comm.allreduce(margin_passes.line_sums(margin, tilt, state.steep, *problem.shape, length))
+            return along + length * squared + float(slope), squared + float(bend)
+
+        length = best_length(slopes)
+        state.move(length * y * change, length * reach, length * total)
+        return length > 0
+
+    def _landmarks(self, state: State, active: np.ndarray) -> np.ndarray:
+        """K_zz^-1/2 K_zn for some active rows z."""
+        comm, values = state.comm, state.values
+        rows = np.flatnonzero(active)
+        n_active = float(comm.allreduce(np.array([float(len(rows))]))[0])
+        mine = min(len(rows), -(-int(self.landmarks * len(rows)) // int(n_active)))
+        chosen = np.sort(state.rng.choice(rows, mine, replace=False))
+        places = share(comm, chosen + values.place.start)
+        points = share_points(comm, state.rows.points(chosen))
+        across = values.kept[places] if values.is_kept else state.rows.rows(points)
+        across = across.astype(np.float64) + state.problem.constant
+        among = state.rows.block(points, exact=True).astype(np.float64) + state.problem.constant
+        # Rows that are nearly copies would make the factor fail.
+        among[np.diag_indices(len(among))] += 1e-7 * np.diagonal(among).max()
+        return solve_triangular(np.linalg.cholesky(among), across, lower=True, overwrite_b=True)
+
+
+def best_length(slopes: Callable[[float], tuple[float, float]]) -> float:
+    """Where a convex function with a piecewise linear slope is lowest, on the positive side: Newton within a bracket.
+
+    ``slopes(length)`` are the first and the second derivative.
+    """
+    first, _ = slopes(0.0)
+    if first >= 0:
+        return 0.0
+    length, low, high = 1.0, 0.0, np.inf
+    for _ in range(50):
+        slope, bend = slopes(length)
+        if abs(slope) <= (_FULL if length == 1.0 else _FLAT) * abs(first):
+            break
+        low, high = (length, high) if slope < 0 else (low, length)
+        following = length - slope / bend if bend > 0 else np.inf
+        middle = (low + high) / 2 if high < np.inf else 4 * low
+        length = following if low < following < min(high, 10 * middle) else middle
+    return length

@@ -1,0 +1,195 @@
+"""Newton's method on the primal of the linear optimal margin distribution machine.
+
+    minimise over w   0.5 ||w||^2 + sum_i loss_i(F_i),   F_i = y_i w.x_i
+
+The loss is smooth with a piecewise constant second derivative b_i, and minus its first derivative at any w is a g that
+bounds the optimum from below (:mod:`widemargin.problems.margin_distribution`):
+
+    gradient   w - z,   z = sum_i g_i y_i x_i
+    Hessian    I + sum_i b_i x_i x_i'
+    gap        0.5 ||w - z||^2, or less with the best multiple of g
+
+so that every step is bounded by what it needs anyway. The Hessian is formed where features are few, from a sample of
+rows where those are very many; where features are many, conjugate gradients take its place. The length of a step is the
+best one, which is found from the margins alone. The intercept is the weight of a constant feature, and the last entry
+of every vector here.
+
+On ranks: a step costs two exchanges of d numbers, one of d^2 for the Hessian or of d for each step of conjugate
+gradients, and a few of two numbers for the length.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from widemargin.comm._protocol import Communicator
+from widemargin.compiled import margin_passes
+from widemargin.data.shard import Shard
+from widemargin.problems._protocol import Certificate
+from widemargin.problems.margin_distribution import MarginDistribution
+from widemargin.solvers._protocol import Separator
+from widemargin.solvers.margin_newton import best_length
+from widemargin.solvers.newton import conjugate_gradients
+
+_MOST_PRODUCTS = 500
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """One rank's part of the problem."""
+
+    problem: MarginDistribution
+    shard: Shard
+    comm: Communicator
+    steep: np.ndarray
+    rng: np.random.Generator  # this rank's own
+
+    @classmethod
+    def of(cls, problem: MarginDistribution, shard: Shard, comm: Communicator, rng: np.random.Generator) -> Rows:
+        """Agree with all ranks on the totals; fails on every rank alike if the problem has no answer."""
+        totals = comm.allreduce(np.bincount(shard.y < 0, shard.weight, 2))
+        problem.check(*totals)
+        own = np.random.default_rng([comm.rank, int(rng.integers(2**31))])
+        return cls(problem, shard, comm, problem.steep(shard.weight, float(totals.sum())), own)
+
+    def margins(self, w: np.ndarray) -> np.ndarray:
+        return self.shard.y * (self.shard.scores(w[:-1]) + self.problem.constant * w[-1])
+
+
+class Point(NamedTuple):
+    """A w with all that a pass over the rows tells of it."""
+
+    w: np.ndarray
+    margin: np.ndarray
+    g: np.ndarray
+    z: np.ndarray
+    loss: float
+    certificate: Certificate
+
+    @classmethod
+    def at(cls, rows: Rows, w: np.ndarray, margin: np.ndarray) -> Point:
+        problem, g = rows.problem, np.empty(len(margin))
+        loss = margin_passes.pulls(margin, rows.steep, *problem.shape, g)
+        signed = rows.shard.y * g
+        sums = rows.comm.allreduce(np.append(rows.shard.combine(signed), [problem.constant * signed.sum(), loss]))
+        z, loss = sums[:-1], float(sums[-1])
+        primal = problem.primal_value(loss, float(w @ w))
+        # For this g the parts of the dual objective follow from those of the primal one: g.F = w.z.
+        dual = problem.dual_value(float(w @ z) + 2 * loss, 2 * loss, float(z @ z))
+        return cls(w, margin, g, z, loss, Certificate(primal, dual))
+
+
+class State(NamedTuple):
+    rows: Rows
+    point: Point
+    best: np.ndarray  # w of the lowest objective
+    certificate: Certificate
+    step: float = 0.0  # of gradient methods
+
+    def at(self, point: Point) -> State:
+        """The same run at another point; the best bounds are kept."""
+        old, new = self.certificate, point.certificate
+        certificate = Certificate(min(old.primal, new.primal), max(old.dual, new.dual))
+        best = point.w if new.primal <= old.primal else self.best
+        return self._replace(point=point, best=best, certificate=certificate)
+
+
+class LinearMarginSolver:
+    """The verbs that all linear solvers of this problem share."""
+
+    def start(
+        self, problem: MarginDistribution, shard: Shard, comm: Communicator, rng: np.random.Generator, warm=None
+    ) -> State:
+        """At ``warm``, whose intercept is not known and begins at 0; or at no w."""
+        rows = Rows.of(problem, shard, comm, rng)
+        w = np.zeros(shard.n_features + 1)
+        if warm is not None:
+            w[:-1] = warm
+        point = Point.at(rows, w, rows.margins(w))
+        return State(rows, point, w, point.certificate)
+
+    def certify(self, state: State) -> Certificate | None:
+        return state.certificate
+
+    def verdict(self, state: State) -> str | None:
+        return None
+
+    def diagnostics(self, state: State) -> dict[str, float]:
+        """The length of the gradient."""
+        return {"gradient": float(np.linalg.norm(state.point.w - state.point.z))}
+
+    def direction(self, state: State) -> np.ndarray:
+        return state.best[:-1]
+
+    def extract(self, state: State) -> Separator:
+        problem = state.rows.problem
+        report = {"C": problem.C, "deadband": problem.deadband, "overshoot_weight": problem.overshoot_weight}
+        return Separator(state.best[:-1].copy(), float(state.best[-1]), report)
+
+
+@dataclass(frozen=True)
+class MarginPrimal(LinearMarginSolver):
+    """Newton steps with the best length."""
+
+    direct_features: int = 512  # up to here the Hessian is formed
+    hessian_per_feature: int = 512  # rows that make up a Hessian, at most
+    cg_residual: float = 0.05
+
+    def sweep(self, state: State) -> State:
+        """One Newton step."""
+        rows, point = state.rows, state.point
+        step = self._step(rows, point)
+        tilt = rows.margins(step)
+        along, squared = float(point.w @ step), float(step @ step)
+
+        def slopes(length: float) -> tuple[float, float]:
+            sums = margin_passes.line_sums(point.margin, tilt, rows.steep, *rows.problem.shape, length)
+            slope, bend = rows.comm.allreduce(sums)
+            return along + length * squared + float(slope), squared + float(bend)
+
+        length = best_length(slopes)
+        if length == 0:
+            return state  # nothing is left to win but rounding
+        w = point.w + length * step
+        # Anew, since rounding would add up in margins that are only moved along.
+        return state.at(Point.at(rows, w, rows.margins(w)))
+
+    def _step(self, rows: Rows, point: Point) -> np.ndarray:
+        """Solve Hessian times step = -gradient."""
+        shard, comm, constant = rows.shard, rows.comm, rows.problem.constant
+        d = shard.n_features
+        bend = rows.problem.bend(point.margin, rows.steep)
+        active = np.flatnonzero(bend)
+        gradient = point.w - point.z
+        if d > self.direct_features:
+            mass = bend[active]
+
+            def product(v: np.ndarray) -> np.ndarray:
+                inner = shard.curvature(active, mass, v[:-1])
+                last = constant * (border[:-1] @ v[:-1] + border[-1] * v[-1])
+                return v + np.append(comm.allreduce(inner) + constant * v[-1] * border[:-1], last)
+
+            border = comm.allreduce(np.append(shard.combine_rows(active, mass), mass.sum()))
+            return conjugate_gradients(product, -gradient, self.cg_residual, _MOST_PRODUCTS)[0]
+        n_active = float(comm.allreduce(np.array([float(len(active))]))[0])
+        stride = max(1, int(n_active // max(self.hessian_per_feature * d, 8192)))
+        few = active[int(rows.rng.integers(stride)) :: stride]
+        mass = bend[few] * stride
+        hessian = np.eye(d + 1)
+        parts = [shard.second_moment(few, mass).ravel(), shard.combine_rows(few, mass), mass.sum(keepdims=True)]
+        sums = comm.allreduce(np.concatenate(parts))
+        hessian[:-1, :-1] += sums[: d * d].reshape(d, d)
+        hessian[-1, :-1] = hessian[:-1, -1] = constant * sums[d * d : -1]
+        hessian[-1, -1] += constant * sums[-1]
+        return -np.linalg.solve(hessian, gradient)
+
+
+def by_block(shard: Shard) -> Any:
+    """The pieces that the rows came in, and where each stands among all."""
+    begin = 0
+    for block in shard.blocks:
+        yield block, slice(begin, begin + block.shape[0])
+        begin += block.shape[0]
