@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from widemargin import DebiasedSparseSVC, HardMarginSVC, KernelSVC, NuMarginSVC, SparseSVC, SparseSVCCV
+from widemargin import (
+    DebiasedSparseSVC,
+    HardMarginSVC,
+    KernelSVC,
+    MarginDistributionSVC,
+    NuMarginSVC,
+    SparseSVC,
+    SparseSVCCV,
+)
 
 # Weighted and repeated rows take different paths to the same optimum, and end anywhere within tol of it; the same at a
-# tight tol: test_kernel.py::test_a_weight_is_a_number_of_copies_at_a_tight_tolerance.
+# tight tol: test_kernel.py::test_a_weight_is_a_number_of_copies_at_a_tight_tolerance, and in test_margin_distribution.py.
 ANOTHER_PATH = {
     f"check_sample_weight_equivalence_on_{kind}_data": "stops at tol on another path than repeated rows"
     for kind in ("dense", "sparse")
@@ -20,6 +28,8 @@ OTHER_DRAWS = dict.fromkeys(ANOTHER_PATH, "draws rows at random, and others wher
 
 
 def expected_failures(estimator):
+    if isinstance(estimator, MarginDistributionSVC):
+        return ANOTHER_PATH if estimator.kernel != "linear" else {}
     if not isinstance(estimator, KernelSVC):
         return {}
     if estimator.solver == "batch-perceptron" or estimator.slack is not None:
@@ -41,6 +51,10 @@ def expected_failures(estimator):
         KernelSVC(solver="batch-perceptron", random_state=0, max_iter=30),
         KernelSVC(solver="batch-perceptron", random_state=0, max_iter=30, cluster=2),
         KernelSVC(slack=0.05, random_state=0, max_iter=30),
+        MarginDistributionSVC(),
+        MarginDistributionSVC(cluster=2),
+        MarginDistributionSVC(kernel="linear", tol=1e-12),
+        MarginDistributionSVC(solver="partition-merge", n_partitions=2, random_state=0),
         SparseSVC(),
         SparseSVC(cluster=2),
         SparseSVCCV(n_alphas=6, cv=3),
