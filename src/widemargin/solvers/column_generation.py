@@ -37,6 +37,7 @@ _ROUNDING = 1e-10  # of alpha: a column beyond it violates
 _EXACT = 1e-12  # gap, relative
 _CONSTANT = 1e-13  # of the mean square: a variance that is rounding
 _MANY = 1000  # sweeps; tens are enough
+_LITTLE = 0.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -312,12 +313,19 @@ def solved(
     tol: float,
     max_iter: int,
     warm: np.ndarray | None = None,
+    below: float | None = None,
 ) -> State:
-    """The state at a relative gap of ``tol``, after ``max_iter`` sweeps, or as near as rounding lets it come."""
+    """The state at a relative gap of ``tol``, after ``max_iter`` sweeps, or as near as rounding lets it come.
+
+    With ``below`` it is enough to be so far under that objective that the gap is little of it.
+    """
     solver = ColumnGeneration()
     state = solver.start(problem, shard, comm, rng, warm)
     for _ in range(max_iter):
-        if state.certificate.relative <= tol or state.is_stuck:
+        certificate = state.certificate
+        if certificate.relative <= tol or state.is_stuck:
+            break
+        if below is not None and certificate.gap <= _LITTLE * (below - certificate.primal):
             break
         state = solver.sweep(state)
     return state
@@ -343,7 +351,7 @@ def alpha_max(problem: HingeL1, shard: Shard, comm: Communicator, rng: np.random
     negligible = _EXACT * upper
     alpha, lower, direction = 0.5 * upper, 0.0, None
     while alpha > negligible:
-        state = solved(replace(problem, alpha=alpha), shard, comm, rng, _EXACT, _MANY, direction)
+        state = solved(replace(problem, alpha=alpha), shard, comm, rng, _EXACT, _MANY, direction, below=level)
         gain = level - state.certificate.primal
         if gain <= _EXACT * level:  # beta = 0 is as good
             if lower > 0:
