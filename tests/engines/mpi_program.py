@@ -9,9 +9,9 @@ import sys
 import numpy as np
 from mpi4py import MPI
 
-from widemargin import HardMarginSVC, KernelSVC, NuMarginSVC
+from widemargin import DebiasedSparseSVC, HardMarginSVC, KernelSVC, MarginDistributionSVC, NuMarginSVC, SparseSVC
 from widemargin.comm.mpi import Mpi
-from widemargin.data import make_nonseparable, make_separable
+from widemargin.data import make_nonseparable, make_separable, make_sparse_gaussians
 from widemargin.solvers.newton import EntropicNewton
 
 WORLD = MPI.COMM_WORLD
@@ -40,11 +40,15 @@ def collectives() -> None:
 def same_bits() -> None:
     X, y = make_nonseparable(1201, 12, random_state=0)
     for kind, data, settings in (
-        (NuMarginSVC, (X, y), {"tol": 1e-5}),
-        (HardMarginSVC, make_separable(900, 8, random_state=0)[:2], {"tol": 1e-6}),
+        (NuMarginSVC, (X, y), {"tol": 1e-5, "random_state": 0}),
+        (HardMarginSVC, make_separable(900, 8, random_state=0)[:2], {"tol": 1e-6, "random_state": 0}),
+        (SparseSVC, make_sparse_gaussians(1500, 20, random_state=0)[:2], {}),
+        (DebiasedSparseSVC, make_sparse_gaussians(1500, 20, random_state=0)[:2], {}),
+        (MarginDistributionSVC, (X, y), {"kernel": "linear"}),
+        (MarginDistributionSVC, (X, y), {"kernel": "linear", "solver": "svrg", "random_state": 0}),
     ):
-        ours = kind(cluster=WORLD, random_state=0, **settings).fit(*mine(*data))
-        threads = kind(cluster=WORLD.size, random_state=0, **settings).fit(*data)
+        ours = kind(cluster=WORLD, **settings).fit(*mine(*data))
+        threads = kind(cluster=WORLD.size, **settings).fit(*data)
         same = bool((ours.coef_ == threads.coef_).all() and (ours.intercept_ == threads.intercept_).all())
         counted_alike = ours.cost_.scalars == threads.cost_.scalars
         say(kind=kind.__name__, same=same, reason=ours.stop_reason_, scalars=counted_alike)

@@ -54,7 +54,7 @@ def test_collectives_move_what_they_should():
 
 def test_same_seed_and_ranks_give_the_bits_of_threads():
     said = facts("same_bits")
-    assert len(said) == 2 * N_RANKS
+    assert len(said) == 6 * N_RANKS
     assert all(each["same"] and each["scalars"] and each["reason"] == "gap" for each in said), said
 
 
