@@ -382,21 +382,29 @@ def grow(
     look: Callable[[Any], Any],
     fan_in: int,
     is_enough: Callable[[list[Any]], bool],
+    is_over: Callable[[], Any],
 ) -> None:
     """A tree of plain tasks, as :func:`widemargin.engines.inline.grow`: branches stay where they were solved.
 
     Only those that are solved together move. What a lost worker held is solved again by Dask, and nothing else: leaves
-    are part of their tasks, so that they can be sent again.
+    are part of their tasks, so that they can be sent again. Once it is over, a level that is not ready is given up, but
+    for the first, without which there is nothing.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Sending large graph")
         branches = [client.submit(solve, [leaf], pure=False) for leaf in leaves]
     try:
-        while not is_enough(client.gather([client.submit(look, branch, pure=False) for branch in branches])):
-            if len(branches) == 1:
-                break
+        is_first = True
+        while True:
+            looks = [client.submit(look, branch, pure=False) for branch in branches]
+            while not all(each.done() for each in looks):
+                if not is_first and is_over():
+                    return
+                time.sleep(_POLL)
+            if is_enough(client.gather(looks)) or len(branches) == 1:
+                return
             groups = [branches[k : k + fan_in] for k in range(0, len(branches), fan_in)]
-            branches = [client.submit(solve, group, pure=False) for group in groups]
+            branches, is_first = [client.submit(solve, group, pure=False) for group in groups], False
     finally:
         client.cancel(branches, force=True)
 

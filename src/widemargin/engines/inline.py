@@ -50,19 +50,21 @@ def launch(rows: Any, n_ranks: int | None, task: Any, watch: Any) -> Any:
 def grow(
     n_ranks: int | None,
     leaves: list[Any],
-    solve: Callable[[list[Any]], Any],
+    solve: Callable[..., Any],
     look: Callable[[Any], Any],
     fan_in: int,
     is_enough: Callable[[list[Any]], bool],
+    is_over: Callable[[], Any],
 ) -> None:
     """A tree of work from its leaves to its root: ``solve`` each leaf, then every ``fan_in`` neighbours together.
 
-    After each level ``is_enough`` sees what ``look`` sees in every branch, and may end it.
+    After each level ``is_enough`` sees what ``look`` sees in every branch, and may end it. ``solve`` gets ``is_over``
+    too: once that is true, it comes to an end soon.
     """
-    branches = map_items(n_ranks, lambda _, leaf: solve([leaf]), None, leaves)
+    branches = map_items(n_ranks, lambda _, leaf: solve([leaf], is_over), None, leaves)
     while not is_enough([look(branch) for branch in branches]) and len(branches) > 1:
         groups = [branches[k : k + fan_in] for k in range(0, len(branches), fan_in)]
-        branches = map_items(n_ranks, lambda _, group: solve(group), None, groups)
+        branches = map_items(n_ranks, lambda _, group: solve(group, is_over), None, groups)
 
 
 def map_items(n_ranks: int | None, work: Callable[[Any, Any], Any], shared: Any, items: list[Any]) -> list[Any]:

@@ -76,7 +76,9 @@ class KernelClassifier(MarginClassifier):
         return super()._plan(rows, are_rows_checked=are_rows_checked)
 
     def _warm_state(self, rows: Rows) -> np.ndarray | None:
-        """Coefficients of the last fit, if the rows that had one are still the same."""
+        """Coefficients of the last fit: of features, or of rows if those that had one are still the same."""
+        if self._is_linear():
+            return getattr(self, "coef_", None) if self.warm_start else None
         support, X = getattr(self, "support_", None), rows.X
         if not self.warm_start or support is None or self.kernel == "precomputed" or not hasattr(X, "shape"):
             return None
@@ -124,9 +126,10 @@ class KernelClassifier(MarginClassifier):
             scores = linear_scores(X, self.coef_, self.intercept_)
         else:
             rows = RowsOnCPU(self.kernel_, X)
-            X_points = (
-                self.support_vectors_ if self.support_vectors_.shape[0] else np.empty((self.dual_coef_.shape[1], 0))
-            )
+            n_support = self.dual_coef_.shape[1]
+            if n_support == 0:
+                return np.tile(self.intercept_, (X.shape[0], 1))[:, 0 if len(self.classes_) == 2 else slice(None)]
+            X_points = self.support_vectors_ if self.support_vectors_.shape[0] else np.empty((n_support, 0))
             points = Points(X_points, getattr(self, "support_", np.arange(self.dual_coef_.shape[1])))
             scores = rows.times(points, self.dual_coef_.T, exact=X.dtype == np.float64) + self.intercept_
         return scores[:, 0] if len(self.classes_) == 2 else scores

@@ -83,33 +83,40 @@ class Tree:
 
     def launch(self, rows: Rows, cluster: Any, task: Task, watch: PartWatch) -> Outcome:
         """What an engine's ``launch`` does, as a tree of tasks."""
-        shard, multiplicity, numbers, n_rows, classes, totals, seed = task.join(rows, Solo())
+        begin, comm = time.perf_counter(), Solo()
+        with comm.ledger.phase("encode"):
+            shard, multiplicity, numbers, n_rows, classes, totals, seed = task.join(rows, comm)
         for positive, negative in task.parts_of(len(classes)):
             rest = totals.sum() - totals[positive] if negative is None else totals[negative]
             task.problem.check(totals[positive], rest)
-        shard = task.bound(shard, multiplicity, numbers, n_rows, Solo())
-        rng = np.random.default_rng(seed)
-        divided = self.divide(shard, rng)
+        shard = task.bound(shard, multiplicity, numbers, n_rows, comm)
+        with comm.ledger.phase("divide"):
+            divided = self.divide(shard, np.random.default_rng(seed))
+        before = time.perf_counter() - begin
         results = []
         for k, (positive, _) in enumerate(task.parts_of(len(classes))):
+            shard.kernel.ledger = comm.ledger if k == 0 else Ledger()
             labelled = shard.against_rest(positive) if len(classes) > 2 else shard.between(1, 0)
-            results.append(self._grow(labelled, divided, cluster, task, partial(watch, k, classes, None)))
+            results.append(self._grow(labelled, divided, cluster, task, partial(watch, k, classes, None), before))
         return Outcome(classes, results, shard.n_features)
 
     def divide(self, shard: Shard, rng: np.random.Generator) -> list[np.ndarray]:
         """Ascending numbers of the rows of each part."""
-        n = shard.n_rows
-        n_parts = self.n_parts
+        _, counts = np.unique(shard.y, return_counts=True)
+        n, rarest, n_parts = shard.n_rows, int(counts.min()), self.n_parts
         if n_parts == "auto":
             n_parts = 1
-            while n_parts * self.fan_in * _ROWS_PER_PART <= n:
+            while n_parts * self.fan_in * _ROWS_PER_PART <= n and n_parts * self.fan_in <= rarest:
                 n_parts *= self.fan_in
-        if n_parts > n:
-            raise ValueError(f"n_partitions={n_parts} is more than there are rows: it must lie in [1, {n}].")
-        groups = np.zeros(n)
+        if n_parts > rarest:
+            raise ValueError(
+                f"n_partitions={n_parts} is more than the rarest class has rows, and every part needs one of each: it "
+                f"must lie in [1, {rarest}]."
+            )
+        groups = shard.y
         if self.is_stratified and n_parts > 1:
-            groups = partition.strata(shard.kernel, partition.landmarks(shard.kernel, self.n_strata))
-            groups = groups * (shard.y.max() + 1) + shard.y  # and each class of each stratum
+            nearest = partition.strata(shard.kernel, partition.landmarks(shard.kernel, self.n_strata))
+            groups = shard.y * (nearest.max() + 1) + nearest  # by class first, so that each part has its share of it
         return partition.spread_evenly(groups, n_parts, rng)
 
     def _grow(
@@ -119,8 +126,10 @@ class Tree:
         cluster: Any,
         task: Task,
         watch: Callable[[Progress], str | None],
+        before: float,
     ) -> Result:
-        begin, rows = time.perf_counter(), shard.kernel
+        """The tree of one problem; ``before`` are the seconds that preparations took."""
+        begin, rows = time.perf_counter() - before, shard.kernel
         leaves = [
             Branch(rows.X[part], shard.y[part], shard.weight[part], rows.numbers[part], np.zeros(len(part)), None)
             for part in divided
@@ -147,20 +156,38 @@ class Tree:
             why.extend([reason] if reason else [])
             return reason is not None
 
+        def is_over() -> str | None:
+            return watch(Progress(len(levels), None, time.perf_counter() - begin, ledger.counts(), None, None))
+
         sizes = (shard.n_rows, rows.n_everywhere or shard.n_rows)
-        solve = partial(_solve, task.problem, rows.kernel, task.solver, task.limits, sizes)
-        grower(cluster)(leaves, solve, _look, self.fan_in, is_enough)
+        until = time.time() + task.limits.max_time - before  # a clock that all machines have
+        solve = partial(_solve, task.problem, rows.kernel, task.solver, task.limits, until, sizes)
+        grower(cluster)(leaves, solve, _look, self.fan_in, is_enough, is_over)
         model = levels[-1].model._replace(report={**levels[-1].model.report, "levels": levels})
         if len(last) == 1:
             root = last[0].result
-            return replace(root, model=model, stop_reason=why[0] if why else root.stop_reason, ledger=ledger)
-        return Result(model, _certified(task, shard, model), why[0], len(levels), [], ledger)
+            reason = why[0] if why and root.stop_reason != "gap" else root.stop_reason
+            return replace(root, model=model, stop_reason=reason, ledger=ledger + rows.ledger)
+        reason = why[0] if why else is_over() or "interrupted"
+        certificate = _certified(task, shard, model)
+        return Result(model, certificate, reason, len(levels), [], ledger + rows.ledger)
 
 
 def _solve(
-    problem: Any, kernel: Kernel, solver: Any, limits: Limits, sizes: tuple[int, int], children: list[Branch]
+    problem: Any,
+    kernel: Kernel,
+    solver: Any,
+    limits: Limits,
+    until: float,
+    sizes: tuple[int, int],
+    children: list[Branch],
+    is_over: Callable[[], str | None] | None = None,
 ) -> Branch:
-    """The problem of some branches together, from where they stand; ``sizes``: rows of the root, and largest number."""
+    """The problem of some branches together, from where they stand.
+
+    ``until`` is the end of the time for all, ``sizes`` are the rows of the root and the largest number of one,
+    ``is_over`` says why not to go on.
+    """
     n_rows, n_numbers = sizes
     y, weight, numbers = (np.concatenate([child[k] for child in children]) for k in (1, 2, 3))
     blocks = [child.X for child in children]
@@ -170,10 +197,14 @@ def _solve(
     beta = np.zeros(n_numbers)
     for child in children:
         beta[child.numbers] = child.beta * (child.weight.sum() / weight.sum())
-    shard = Shard(X, y, weight, RowsOnCPU(kernel, X, numbers, n_everywhere=n_numbers))
-    its = limits if len(y) == n_rows else replace(limits, tol=max(limits.tol, _LOOSE))
+    comm = Solo()
+    shard = Shard(X, y, weight, RowsOnCPU(kernel, X, numbers, comm.ledger, n_everywhere=n_numbers))
+    its = replace(limits, max_time=min(limits.max_time, until - time.time()))
+    if len(y) < n_rows:
+        its = replace(its, tol=max(limits.tol, _LOOSE))
     rng = np.random.default_rng([len(y), int(numbers[0])])
-    result = run(solver, problem, shard, Solo(), its, rng, warm=beta if beta.any() else None)
+    watch = None if is_over is None else lambda _: is_over()
+    result = run(solver, problem, shard, comm, its, rng, warm=beta if beta.any() else None, watch=watch)
     beta = np.zeros(n_numbers)
     beta[result.model.points.numbers] = result.model.coef
     return Branch(X, y, weight, numbers, beta[numbers], result)
@@ -194,10 +225,14 @@ def _model_of(task: Task, rows: RowsOnCPU, views: list[View]) -> KernelModel:
     beta = np.zeros(rows.n_everywhere or rows.n_rows)
     for view in views:
         beta[view.numbers] = view.beta * (view.weight / whole)
-    support = np.flatnonzero(beta[rows.numbers])
     beta = beta[rows.numbers]
+    support = np.flatnonzero(beta)
     intercept = float(beta.sum()) * task.problem.constant
-    return KernelModel(rows.kernel, rows.points(support), beta[support], intercept, views[0].result.model.report)
+    if rows.kernel.name == "precomputed":  # numbers say it all
+        points = Points(np.empty((len(support), 0)), rows.numbers[support])
+    else:
+        points = rows.points(support)
+    return KernelModel(rows.kernel, points, beta[support], intercept, {})
 
 
 def _certified(task: Task, shard: Shard, model: KernelModel) -> Certificate:

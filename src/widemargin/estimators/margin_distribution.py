@@ -221,13 +221,22 @@ class MarginDistributionSVC(KernelClassifier):
         Returns
         -------
         model : MarginDistributionSVC
-            A fitted copy; its certificate is that of the last level.
+            A fitted copy; its certificate, and what else is not of the model, is that of the last level.
         """
         check_is_fitted(self)
         if not hasattr(self, "levels_"):
             raise ValueError(f"solver={self.solver!r} has no levels: they are those of solver='partition-merge'.")
         every = [self.levels_] if len(self.classes_) == 2 else self.levels_
+        n_levels = min(len(levels) for levels in every)
+        if not -n_levels <= level < n_levels:
+            raise ValueError(
+                f"level={level} is not there: the tree has {n_levels} levels, and it must lie in "
+                f"[{-n_levels}, {n_levels - 1}]."
+            )
         twin = copy.copy(self)
+        for name in ("support_labels_", "support_weight_"):  # of other rows
+            if hasattr(twin, name):
+                delattr(twin, name)
         for name, value in self._model_attributes(self.classes_, [levels[level].model for levels in every]).items():
             setattr(twin, name, value)
         return twin

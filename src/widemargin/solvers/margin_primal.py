@@ -103,13 +103,35 @@ class LinearMarginSolver:
     def start(
         self, problem: MarginDistribution, shard: Shard, comm: Communicator, rng: np.random.Generator, warm=None
     ) -> State:
-        """At ``warm``, whose intercept is not known and begins at 0; or at no w."""
+        """At ``warm``, whose intercept is not known and begins at 0; or at the best point down the slope at 0.
+
+        Where C is tiny the gap is small at 0 already, which is a model that tells nothing.
+        """
         rows = Rows.of(problem, shard, comm, rng)
         w = np.zeros(shard.n_features + 1)
         if warm is not None:
             w[:-1] = warm
         point = Point.at(rows, w, rows.margins(w))
-        return State(rows, point, w, point.certificate)
+        state = State(rows, point, w, point.certificate)
+        return state if w.any() else self._along(state, point.z)
+
+    def _along(self, state: State, step: np.ndarray) -> State:
+        """The best point on the way of a step."""
+        rows, point = state.rows, state.point
+        tilt = rows.margins(step)
+        along, squared = float(point.w @ step), float(step @ step)
+
+        def slopes(length: float) -> tuple[float, float]:
+            sums = margin_passes.line_sums(point.margin, tilt, rows.steep, *rows.problem.shape, length)
+            slope, bend = rows.comm.allreduce(sums)
+            return along + length * squared + float(slope), squared + float(bend)
+
+        length = best_length(slopes)
+        if length == 0:
+            return state  # nothing is left to win but rounding
+        w = point.w + length * step
+        # Anew, since rounding would add up in margins that are only moved along.
+        return state.at(Point.at(rows, w, rows.margins(w)))
 
     def certify(self, state: State) -> Certificate | None:
         return state.certificate
@@ -140,22 +162,7 @@ class MarginPrimal(LinearMarginSolver):
 
     def sweep(self, state: State) -> State:
         """One Newton step."""
-        rows, point = state.rows, state.point
-        step = self._step(rows, point)
-        tilt = rows.margins(step)
-        along, squared = float(point.w @ step), float(step @ step)
-
-        def slopes(length: float) -> tuple[float, float]:
-            sums = margin_passes.line_sums(point.margin, tilt, rows.steep, *rows.problem.shape, length)
-            slope, bend = rows.comm.allreduce(sums)
-            return along + length * squared + float(slope), squared + float(bend)
-
-        length = best_length(slopes)
-        if length == 0:
-            return state  # nothing is left to win but rounding
-        w = point.w + length * step
-        # Anew, since rounding would add up in margins that are only moved along.
-        return state.at(Point.at(rows, w, rows.margins(w)))
+        return self._along(state, self._step(state.rows, state.point))
 
     def _step(self, rows: Rows, point: Point) -> np.ndarray:
         """Solve Hessian times step = -gradient."""

@@ -37,7 +37,9 @@ def landmarks(rows: Any, n_landmarks: int) -> np.ndarray:
 
 
 def strata(rows: Any, chosen: np.ndarray) -> np.ndarray:
-    """For every row the number of the landmark nearest to it."""
+    """For every row the number of the landmark nearest to it; 0 where there are none, all rows being 0."""
+    if not len(chosen):
+        return np.zeros(rows.n_rows, dtype=np.intp)
     points = rows.points(np.sort(chosen))
     # ||phi(x) - phi(z)||^2 but for what does not depend on z.
     height = rows.diagonal_of(points)[:, None] - 2.0 * rows.rows(points)
