@@ -24,8 +24,8 @@ class Ledger:
 
     ``rounds`` are collective exchanges, the same on every rank; ``messages``, ``scalars`` and ``bytes`` are what ranks
     put on the wire; ``cache_hits`` and ``cache_misses`` are kernel rows found and not found among those that are kept;
-    ``lost_peers`` counts ranks that were lost and whose rows others took over; ``seconds`` is
-    wall-clock time per phase, as rank 0 saw it.
+    ``lost_peers`` counts ranks that were lost during the fit; ``seconds`` is wall-clock time per phase, as rank 0 saw
+    it.
     """
 
     TRAFFIC: ClassVar[tuple[str, ...]] = (

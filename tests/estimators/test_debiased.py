@@ -12,7 +12,12 @@ from sklearn.base import clone
 from sklearn.feature_selection import SelectFromModel
 
 from widemargin import DebiasedSparseSVC, SparseSVC
+from widemargin.comm.solo import Solo
 from widemargin.data import make_sparse_gaussians
+from widemargin.data.shard import Shard
+from widemargin.problems.hinge_l1 import HingeL1
+from widemargin.solvers._run import Limits, run
+from widemargin.solvers.debiased import DebiasedRounds
 
 
 @pytest.fixture(scope="module")
@@ -205,9 +210,38 @@ def test_bad_parameters(data, given, name):
 @pytest.mark.parametrize("cluster", [None, 3])
 def test_a_penalty_that_leaves_nothing_is_said(data, cluster):
     X, y, _ = data
-    with pytest.warns(UserWarning, match="Nothing could be debiased.*Use a smaller alpha"):
+    with pytest.warns(UserWarning, match="Nothing could be debiased.*smaller alpha"):
         model = DebiasedSparseSVC(alpha=10.0, cluster=cluster).fit(X, y)
     assert model.stop_reason_ == "blind"
     assert (model.coef_ == 0).all()
     assert np.isinf(model.standard_error_).all()
     assert (model.pvalue_ == 1).all()
+
+
+def test_an_interrupt_after_the_first_round_keeps_what_is_known(data):
+    X, y, _ = data
+    rows, limits = Shard(X, y, np.ones(len(y))), Limits(1e-6, 100)
+    result = run(
+        DebiasedRounds(rounds=5),
+        HingeL1(),
+        rows,
+        Solo(),
+        limits,
+        np.random.default_rng(0),
+        watch=lambda _: "interrupted",
+    )
+    assert result.stop_reason == "interrupted"
+    assert result.n_iter == result.model.report["n_rounds"] == 1
+    assert result.certificate.relative <= 1e-6
+
+
+def test_a_rare_feature_that_some_machines_never_see_is_known_from_the_others(data):
+    X, y, _ = data
+    X = X.copy()
+    few = np.random.default_rng(0).choice(len(y), 12, replace=False)
+    X[:, 7] = 0.0
+    X[few, 7] = 1.0
+    one, many = (DebiasedSparseSVC(cluster=machines).fit(X, y) for machines in (None, 6))
+    assert np.isfinite(many.coef_debiased_).all()
+    assert 0.5 < many.standard_error_[0, 7] / one.standard_error_[0, 7] < 3
+    assert many.pvalue_[0, 7] > 1e-3

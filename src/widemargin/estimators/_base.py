@@ -23,7 +23,7 @@ from widemargin.callbacks import Interruption, ProgressLine, first_interrupt_kep
 from widemargin.checkpoint import FitState
 from widemargin.engines._select import is_dask, is_mpi, launcher
 from widemargin.estimators._task import FLOATS, Outcome, PartWatch, Rows, Task, checked_labels
-from widemargin.exceptions import InterruptedFitWarning
+from widemargin.exceptions import InterruptedFitWarning, PrecisionWarning
 from widemargin.kernels.functions import Kernel
 from widemargin.problems._protocol import Certificate
 from widemargin.solvers._protocol import Solver
@@ -252,8 +252,12 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         self.cost_ = sum((result.ledger for result in results[1:]), start=results[0].ledger)
 
     def _remarks(self) -> dict[str, tuple[type[Warning], str]]:
-        """Warnings for reasons to stop that the problem itself gave."""
-        return {}
+        """Warnings for reasons to stop that are neither a gap nor a limit."""
+        text = (
+            f"Rounding keeps the relative gap of {type(self).__name__} at {self.certificate_.relative:.1e}, over "
+            f"tol={self.tol:g}. Scale the features (StandardScaler), or allow a larger tol."
+        )
+        return {"precision": (PrecisionWarning, text)} if self.certificate_.relative > self.tol else {}
 
     def _warn(self) -> None:
         """Say what was not reached, and what to change, at the line that called ``fit``."""

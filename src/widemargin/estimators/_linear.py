@@ -41,7 +41,7 @@ class LinearByPairs(LinearClassifier):
         """What it means that hulls meet, and what to do."""
 
     def _remarks(self) -> dict[str, tuple[type[Warning], str]]:
-        return {"overlap": (OverlapWarning, self._about_overlap())}
+        return {**super()._remarks(), "overlap": (OverlapWarning, self._about_overlap())}
 
     def _warm_state(self, rows: Rows) -> np.ndarray | None:
         """Directions of the last fit, as long as the distance between the hulls."""

@@ -161,7 +161,7 @@ class Tree:
 
         sizes = (shard.n_rows, rows.n_everywhere or shard.n_rows)
         until = time.time() + task.limits.max_time - before  # a clock that all machines have
-        solve = partial(_solve, task.problem, rows.kernel, task.solver, task.limits, until, sizes)
+        solve = partial(_solve, task.problem, rows.kernel, task.solver, task.limits, until, sizes, task.seed)
         grower(cluster)(leaves, solve, _look, self.fan_in, is_enough, is_over)
         model = levels[-1].model._replace(report={**levels[-1].model.report, "levels": levels})
         if len(last) == 1:
@@ -180,6 +180,7 @@ def _solve(
     limits: Limits,
     until: float,
     sizes: tuple[int, int],
+    seed: int,
     children: list[Branch],
     is_over: Callable[[], str | None] | None = None,
 ) -> Branch:
@@ -202,7 +203,7 @@ def _solve(
     its = replace(limits, max_time=min(limits.max_time, until - time.time()))
     if len(y) < n_rows:
         its = replace(its, tol=max(limits.tol, _LOOSE))
-    rng = np.random.default_rng([len(y), int(numbers[0])])
+    rng = np.random.default_rng([seed, len(y), int(numbers[0])])
     watch = None if is_over is None else lambda _: is_over()
     result = run(solver, problem, shard, comm, its, rng, warm=beta if beta.any() else None, watch=watch)
     beta = np.zeros(n_numbers)
@@ -240,4 +241,6 @@ def _certified(task: Task, shard: Shard, model: KernelModel) -> Certificate:
     beta = np.zeros(shard.kernel.n_everywhere or shard.n_rows)
     beta[model.points.numbers] = model.coef
     state = task.solver.start(task.problem, shard, Solo(), np.random.default_rng(0), beta)
-    return task.solver.confirm(state)  # type: ignore[attr-defined]
+    certificate = task.solver.certify(state)  # in float64: so start computed the responses
+    assert certificate is not None
+    return certificate

@@ -32,7 +32,8 @@ class DebiasedSparseSVC(LinearClassifier):
     of which few coefficients are not zero: every machine solves a 1-norm SVM of its own rows (:class:`SparseSVC`),
     takes the bias of the penalty back by a Newton step, and the results are averaged and thresholded. A second round
     begins there with the score of all rows; what it gives does not depend on how the rows are divided. Machines are the
-    ranks of ``cluster``; only vectors of the number of features travel between them.
+    ranks of ``cluster``; vectors of the number of features travel between them, and, for s features that were kept,
+    matrices of s x s.
 
     Parameters
     ----------
@@ -122,7 +123,7 @@ class DebiasedSparseSVC(LinearClassifier):
     ([0, 1, 2, 3, 4], [0, 1, 2, 3, 4])
     """
 
-    penalty: ClassVar[str] = "l1"  # for SelectFromModel, which then keeps what is not zero
+    penalty: ClassVar[str] = "l1"  # for SelectFromModel, which then keeps coefficients over 1e-5
 
     _parameter_constraints: ClassVar[dict] = {
         **{name: LinearClassifier._parameter_constraints[name] for name in ("tol", "max_iter", "cluster", "verbose")},
@@ -202,7 +203,7 @@ class DebiasedSparseSVC(LinearClassifier):
             "n_machines_": reports[0]["n_machines"],
             "n_rows_": reports[0]["n_rows"],
         }
-        if self.rounds > 1 or reports[0]["n_machines"] == 1:
+        if min(report["n_rounds"] for report in reports) > 1 or reports[0]["n_machines"] == 1:
             errors = np.array([report["standard_error"] for report in reports])
             found = inference(debiased, errors[:, : debiased.shape[1]], self.confidence)
             attributes |= {
@@ -215,7 +216,7 @@ class DebiasedSparseSVC(LinearClassifier):
         return attributes
 
     def __getattr__(self, name: str) -> Any:
-        if name in _INTERVALS and "coef_" in vars(self):
+        if name in _INTERVALS and "coef_" in vars(self) and "standard_error_" not in vars(self):
             raise AttributeError(
                 f"There is no {name} after rounds=1 on {self.n_machines_} machines: the bias that each machine's own "
                 "estimate leaves does not average out, and intervals would not cover. Use rounds=2."
@@ -226,12 +227,12 @@ class DebiasedSparseSVC(LinearClassifier):
         return f"Raise {result.stop_reason}, or alpha."
 
     def _remarks(self) -> dict[str, tuple[type[Warning], str]]:
-        text = (
-            "Nothing could be debiased: a machine's 1-norm SVM has no coefficients, or too few of its rows lie near "
-            "the margin. Coefficients are those of the 1-norm SVM, and standard errors infinite. Use a smaller alpha, "
-            "or more rows on each machine."
+        blind = (
+            "Nothing could be debiased in the last round: no feature was kept before it, or a machine has too few rows "
+            "near the margin. Coefficients are those from before that round, and standard errors infinite. Use a "
+            "smaller alpha, or more rows on each machine."
         )
-        return {"blind": (UserWarning, text)}
+        return {**super()._remarks(), "blind": (UserWarning, blind)}
 
     def summary(self) -> CoefficientTable | list[CoefficientTable]:
         """The table of coefficients: debiased estimate, standard error, z, p-value, interval, and what is kept.

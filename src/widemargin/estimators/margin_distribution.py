@@ -118,7 +118,8 @@ class MarginDistributionSVC(KernelClassifier):
     certificate_ : Certificate
         ``primal``, ``dual``, ``gap``, ``relative`` of the worst class.
     stop_reason_ : str
-        ``"gap"``, ``"stop_level"``, ``"max_iter"``, ``"max_time"``, ``"callback"`` or ``"interrupted"``.
+        ``"gap"``, ``"stop_level"``, ``"precision"`` (linear: rounding leaves no more to close), ``"max_iter"``,
+        ``"max_time"``, ``"callback"`` or ``"interrupted"``.
     history_, cost_, n_iter_, parts_, n_features_in_, feature_names_in_
         As of :class:`KernelSVC`.
 

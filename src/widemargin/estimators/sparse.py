@@ -10,7 +10,6 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from widemargin.estimators._linear import LinearClassifier
 from widemargin.estimators._task import Rows
-from widemargin.exceptions import PrecisionWarning
 from widemargin.problems.hinge_l1 import HingeL1
 from widemargin.solvers._protocol import Separator, Solver
 from widemargin.solvers._run import Result
@@ -39,7 +38,7 @@ class SparseSVC(LinearClassifier):
     max_iter : int, default=1000
         Largest number of sweeps: each solves a linear program and looks for columns that it lacks.
     max_time : float, default=None
-        Largest number of seconds for each class.
+        Largest number of seconds for each class; ``alpha_max_`` is found first, and counts.
     class_weight : dict, "balanced" or None, default=None
         Multiplies the weight of the rows of each class.
     warm_start : bool, default=False
@@ -66,6 +65,8 @@ class SparseSVC(LinearClassifier):
     support_ : ndarray of int
         The features with a coefficient, of any class.
     n_features_selected_ : int
+    n_working_ : int or ndarray of shape (n_classes,)
+        Columns of the last linear program.
     certificate_ : Certificate
         ``primal``, ``dual``, ``gap``, ``relative``: the objective and its lower bound, of the worst class.
     stop_reason_ : str
@@ -92,7 +93,8 @@ class SparseSVC(LinearClassifier):
     -----
     One alpha serves all features: scale them (StandardScaler, or MaxAbsScaler for sparse ones) if their units differ.
     Not for groups of features that say the same, of which it keeps any one; and where all features matter, an l2
-    penalty (``KernelSVC(kernel="linear")``) predicts better.
+    penalty (``KernelSVC(kernel="linear")``) predicts better. In ``SelectFromModel`` features of coefficients under 1e-5
+    are dropped unless ``threshold`` says otherwise.
 
     References
     ----------
@@ -109,7 +111,7 @@ class SparseSVC(LinearClassifier):
     (5, True)
     """
 
-    penalty: ClassVar[str] = "l1"  # for SelectFromModel, which then keeps what is not zero
+    penalty: ClassVar[str] = "l1"  # for SelectFromModel, which then keeps coefficients over 1e-5
 
     _parameter_constraints: ClassVar[dict] = {
         **LinearClassifier._parameter_constraints,
@@ -160,12 +162,3 @@ class SparseSVC(LinearClassifier):
 
     def _advice(self, result: Result) -> str:
         return f"Raise {result.stop_reason}, or alpha: the sparser a model, the sooner it is found."
-
-    def _remarks(self) -> dict[str, tuple[type[Warning], str]]:
-        if self.certificate_.relative <= self.tol:
-            return {}
-        text = (
-            f"The relative gap is {self.certificate_.relative:.1e}, and rounding does not let it come to "
-            f"tol={self.tol:g}. Scale the features (StandardScaler), or allow a larger tol."
-        )
-        return {"precision": (PrecisionWarning, text)}

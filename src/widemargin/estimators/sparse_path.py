@@ -279,7 +279,14 @@ cost_, n_iter_, parts_, n_features_in_, feature_names_in_
         alphas = np.sort(np.asarray(alphas, dtype=np.float64))[::-1]
         if not len(alphas) or not (alphas > 0).all() or not np.isfinite(alphas).all():
             raise ValueError(f"alphas={self.alphas!r} must be numbers over 0, and finite.")
-        folds = list(check_cv(self.cv, y, classifier=True).split(X, y))
+        folds = list(check_cv(self.cv, codes, classifier=True).split(X, codes))
+        for train, _ in folds:
+            there = np.bincount(codes[train], weight[train], len(classes))
+            if not (there > 0).all():
+                lacking = classes[there == 0].tolist()
+                raise ValueError(
+                    f"A training part of cv={self.cv!r} has no rows of {lacking}: use fewer folds, or more rows."
+                )
         limits = Limits(self.tol, self.max_iter)
         work = partial(_errors_of_fold, alphas=alphas, fit_intercept=bool(self.fit_intercept), limits=limits)
         outcomes = mapper(self.cluster)(work, (X, codes, weight), folds)

@@ -79,6 +79,8 @@ class RestrictedLP:
 
         It goes on where it stood if columns are the same, else from a model and feasible masses, ``gap`` apart.
         """
+        if self._lead + self.k == 0:  # nothing to choose: no coefficients, and every row at its cap
+            return self._model(coef, self.caps)._replace(is_final=True)
         if self._point is None:
             self._choose_band(1 - self.columns @ coef - intercept * self.y, bool(np.any(coef)))
         else:

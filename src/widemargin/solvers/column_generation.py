@@ -30,6 +30,7 @@ from widemargin.compiled.columns import add_squares_csr, add_squares_dense
 from widemargin.data.shard import Shard
 from widemargin.problems._protocol import Certificate
 from widemargin.problems.hinge_l1 import HingeL1
+from widemargin.solvers._kernel_ranks import place_among_ranks
 from widemargin.solvers._protocol import Separator
 from widemargin.solvers._restricted_lp import RestrictedLP
 
@@ -66,11 +67,8 @@ class Rows:
         present = None if np.all(shard.weight > 0) else np.flatnonzero(shard.weight > 0)
         y, weight = (shard.y, shard.weight) if present is None else (shard.y[present], shard.weight[present])
         caps = problem.caps(weight, total)
-        n_before = np.zeros(comm.size)
-        n_before[comm.rank + 1 :] = len(y)
-        begin = int(comm.allreduce(n_before)[comm.rank])
+        where = place_among_ranks(comm, len(y))
         all_y, all_caps = (_joined(comm, values) for values in (y, caps))
-        where = slice(begin, begin + len(y))
         return cls(problem, shard, comm, present, where, y, caps, totals / total, all_y, all_caps)
 
     def at_zero(self) -> tuple[np.ndarray, float, float]:
@@ -248,7 +246,7 @@ class ColumnGeneration:
         return "precision" if state.is_stuck else None
 
     def direction(self, state: State) -> np.ndarray:
-        """Coefficients, and the intercept last."""
+        """Coefficients; the intercept is found anew."""
         return state.coef
 
     def extract(self, state: State) -> Separator:
@@ -288,7 +286,7 @@ def _bounded(
     mass = float(comm.allreduce(np.array([masses.sum()]))[0])
     beyond = np.abs(correlation) > alpha * (1 + _ROUNDING)
     there, here = correlation[beyond], state.correlation[beyond]
-    step = float(np.min((alpha - np.sign(there) * here) / np.abs(there - here), initial=1.0))
+    step = max(0.0, float(np.min((alpha - np.sign(there) * here) / np.abs(there - here), initial=1.0)))
     scale = 1 / problem.excess(correlation)
     if scale * mass > (1 - step) * state.mass + step * mass:
         masses, correlation = scale * masses, scale * correlation

@@ -66,6 +66,7 @@ class State:
     certificate: Certificate  # of the worst machine's 1-norm SVM
     alpha: float  # the penalties of all machines, averaged
     n_kept: int  # the most coefficients that a machine's 1-norm SVM has
+    is_stuck: bool  # rounding ended one of these before its gap was closed
     naive: Estimate  # the average of all b^(m), without a score
     at: Estimate
     round: int = 0
@@ -102,12 +103,12 @@ class DebiasedRounds:
             share * np.concatenate([local.coef, [local.intercept, local.rows.problem.penalty]])
         )
         worst = self._worst(comm, local.certificate)
-        kept = comm.allreduce(np.array([float(np.count_nonzero(local.coef))]), "max")[0]
+        kept, stuck = comm.allreduce(np.array([np.count_nonzero(local.coef), local.is_stuck], dtype=float), "max")
         # The masses are balanced: they have no part in the intercept.
         score = np.append(local.correlation, 0.0)
         at = Estimate(local.coef, local.intercept, score)
         average = Estimate(np.array(naive), float(intercept), np.zeros(len(score)))
-        return State(problem, shard, comm, n, share, worst, float(alpha), int(kept), average, at)
+        return State(problem, shard, comm, n, share, worst, float(alpha), int(kept), bool(stuck), average, at)
 
     def sweep(self, state: State) -> State:
         """One round; none at all where a machine is blind."""
@@ -119,7 +120,7 @@ class DebiasedRounds:
         is_blind = comm.allreduce(np.array([float(curvature is None)]), "max")[0] > 0
         if is_blind or curvature is None:
             return self._blind(state)
-        step = self._step_of_a_share if self.shares_inverse and comm.size > 1 else self._step
+        step = self._step_of_a_share if self._is_shared(state) else self._step
         debiased, error = step(state, curvature, margins)
         coef = self._thresholded(state, debiased, error)
         ahead = at.score[-1] / curvature.mass if fit_intercept else 0.0
@@ -132,10 +133,16 @@ class DebiasedRounds:
         """The bounds of the worst machine's 1-norm SVM, once all rounds are done."""
         return state.certificate if state.round >= self.rounds else None
 
+    def confirm(self, state: State) -> Certificate:
+        """The same, wherever the rounds were ended."""
+        return state.certificate
+
     def verdict(self, state: State) -> str | None:
         if state.is_blind:
             return "blind"
-        return "max_iter" if state.certificate.relative > self.tol else None
+        if state.certificate.relative > self.tol:
+            return "precision" if state.is_stuck else "max_iter"
+        return None
 
     def direction(self, state: State) -> np.ndarray:
         return state.at.coef
@@ -146,12 +153,16 @@ class DebiasedRounds:
             "coef_naive": state.naive.coef,
             "coef_debiased": state.debiased,
             "standard_error": state.standard_error,  # of all coefficients, and of the intercept
+            "n_rounds": state.round,
             "n_machines": state.comm.size,
             "n_rows": state.n,
         }
         return Separator(state.at.coef, state.at.intercept, report)
 
     # -- pieces of a round
+
+    def _is_shared(self, state: State) -> bool:
+        return self.shares_inverse and state.comm.size > 1
 
     @staticmethod
     def _curvature(state: State, margins: np.ndarray) -> Curvature | None:
@@ -166,7 +177,10 @@ class DebiasedRounds:
 
     def _blind(self, state: State) -> State:
         """The end: what was known before the round, and that nothing is known of its errors."""
-        unknown = np.full(state.shard.n_features + state.problem.fit_intercept, np.inf)
+        has_intercept = state.problem.fit_intercept and not self._is_shared(state)
+        unknown = np.full(state.shard.n_features + has_intercept, np.inf)
+        if state.debiased is not None and state.comm.size == 1:
+            return replace(state, round=max(2, self.rounds))  # the round before has intervals of its own
         if state.debiased is not None:
             return replace(state, round=self.rounds, is_blind=True, standard_error=unknown)
         naive = state.naive
@@ -197,8 +211,12 @@ class DebiasedRounds:
         theta = debiasing.full_inverse(rows, curvature, at.coef != 0)
         ahead = debiasing.one_step(at.beta(fit_intercept), at.score[: p + fit_intercept], theta)
         sums = debiasing.variance_sums(state.shard, margins, theta, fit_intercept)
-        debiased, sums = state.comm.allreduce(state.share * ahead)[:p], state.comm.allreduce(sums)
-        return debiased, debiasing.standard_errors(sums, state.n)
+        # A feature that does not vary near the margin of some machine is known from the others alone.
+        has_row = np.diff(theta.indptr) > 0
+        shares = state.comm.allreduce(state.share * has_row)
+        part = np.where(shares > 0, shares, 1.0)
+        debiased = state.comm.allreduce(np.where(has_row | (shares == 0), state.share * ahead, 0.0)) / part
+        return debiased[:p], debiasing.standard_errors(state.comm.allreduce(sums) / part, state.n)
 
     def _step_of_a_share(
         self, state: State, curvature: Curvature, margins: np.ndarray

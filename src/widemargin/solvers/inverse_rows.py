@@ -111,4 +111,5 @@ def _checked(H: np.ndarray, c: float) -> np.ndarray:
             f"c={c:g} is no constraint on rows of an inverse: it must lie in (0, 1), since at 1 and beyond the row of "
             "zeros satisfies it. More rows of data, or a wider bandwidth, allow a smaller one."
         )
-    return np.ascontiguousarray(H, dtype=np.float64)
+    # In Fortran's order the transpose of a symmetric matrix is the same, and no copy.
+    return np.ascontiguousarray(H if H.flags.c_contiguous else H.T, dtype=np.float64)

@@ -88,6 +88,7 @@ class State(NamedTuple):
     best: np.ndarray  # w of the lowest objective
     certificate: Certificate
     step: float = 0.0  # of gradient methods
+    is_stuck: bool = False  # nothing is left to win but rounding
 
     def at(self, point: Point) -> State:
         """The same run at another point; the best bounds are kept."""
@@ -128,7 +129,7 @@ class LinearMarginSolver:
 
         length = best_length(slopes)
         if length == 0:
-            return state  # nothing is left to win but rounding
+            return state._replace(is_stuck=True)
         w = point.w + length * step
         # Anew, since rounding would add up in margins that are only moved along.
         return state.at(Point.at(rows, w, rows.margins(w)))
@@ -137,7 +138,7 @@ class LinearMarginSolver:
         return state.certificate
 
     def verdict(self, state: State) -> str | None:
-        return None
+        return "precision" if state.is_stuck else None
 
     def diagnostics(self, state: State) -> dict[str, float]:
         """The length of the gradient."""

@@ -34,6 +34,8 @@ from widemargin.data.shard import Shard
 from widemargin.problems.margin_distribution import MarginDistribution
 from widemargin.solvers.margin_primal import LinearMarginSolver, Point, Rows, State, by_block
 
+_SHORTEST = 1e-15  # a step that moves nothing
+
 
 @dataclass(frozen=True)
 class SVRG(LinearMarginSolver):
@@ -64,7 +66,7 @@ class SVRG(LinearMarginSolver):
         # A step too long may end in numbers that are none.
         following = Point.at(rows, w, rows.margins(w)) if np.isfinite(w).all() else None
         if following is None or not following.certificate.primal <= point.certificate.primal:
-            return state._replace(step=state.step / 2)
+            return state._replace(step=state.step / 2, is_stuck=state.step < _SHORTEST)
         return state.at(following)._replace(step=min(self.growth * state.step, self.largest))
 
     @staticmethod
