@@ -107,12 +107,13 @@ class Shard:
                 _pass("second_moment", block, inside, mass[where], part)
                 total += part
                 continue
-            roots = np.sqrt(mass[where])
-            step = max(_LEAST_ROWS, _BLOCK_BYTES // (8 * d))
-            for begin in range(0, len(inside), step):
-                few = slice(begin, begin + step)
-                taken = block[inside[few]] * roots[few, None]
-                total = dsyrk(1.0, taken.astype(np.float64, copy=False).T, 1.0, total, lower=1, overwrite_c=1)
+            step = max(_LEAST_ROWS, _BLOCK_BYTES // (8 * max(d, 1)))
+            for sign in (1.0, -1.0):
+                some = np.flatnonzero(sign * mass[where] > 0)
+                for begin in range(0, len(some), step):
+                    few = some[begin : begin + step]
+                    taken = block[inside[few]] * np.sqrt(np.abs(mass[where][few]))[:, None]
+                    total = dsyrk(sign, taken.T, 1.0, total, lower=1, overwrite_c=1)
         if self.is_sparse:
             return total
         diagonal = np.diag(total).copy()
@@ -134,6 +135,19 @@ class Shard:
             taken = block[inside]
             out[where] = taken.toarray() if sp.issparse(taken) else taken
         return out
+
+    def dense_columns(self, columns: np.ndarray) -> np.ndarray:
+        """The given columns of all rows as a dense float64 array."""
+        out = np.empty((self.n_rows, len(columns)))
+        for block, where in self.pieces():
+            taken = block[:, columns]
+            out[where] = taken.toarray() if sp.issparse(taken) else taken
+        return out
+
+    def pieces(self) -> Iterator[tuple[Any, slice]]:
+        """The blocks, and where the rows of each stand among all."""
+        for k, block in enumerate(self.blocks):
+            yield block, slice(int(self._edges[k]), int(self._edges[k + 1]))
 
     def take(self, rows: np.ndarray) -> Shard:
         """A copy of the given ascending rows."""

@@ -148,7 +148,8 @@ class Tree:
             model = _model_of(task, rows, views)
             levels.append(Level(len(views), seconds, [view.seconds for view in views], max(gaps), model))
             certificate = views[0].result.certificate if len(views) == 1 else None
-            reason = watch(Progress(len(levels), certificate, seconds, ledger.counts(), None, model))
+            seen = model if task.watch_model else None
+            reason = watch(Progress(len(levels), certificate, seconds, ledger.counts(), None, seen))
             if reason is None and seconds > task.limits.max_time:
                 reason = "max_time"
             if reason is None and 1 < len(views) <= self.stop_at:

@@ -98,8 +98,7 @@ class Rows:
 
     def signed_columns(self, which: np.ndarray) -> np.ndarray:
         """``y_i x_ij`` of some columns for all rows, on rank 0; nothing elsewhere."""
-        blocks = [block[:, which] for block in self.shard.blocks]
-        local = np.concatenate([b.toarray() if sp.issparse(b) else np.asarray(b) for b in blocks]).astype(np.float64)
+        local = self.shard.dense_columns(which)
         local = (local if self.present is None else local[self.present]) * self.y[:, None]
         if self.comm.size == 1:
             return local
@@ -115,15 +114,12 @@ def _joined(comm: Communicator, values: np.ndarray) -> np.ndarray:
 def _squares(problem: HingeL1, shard: Shard, comm: Communicator, total: float) -> np.ndarray:
     """The mean square of each column, around its mean if there is an intercept."""
     squares = np.zeros(shard.n_features)
-    begin = 0
-    for block in shard.blocks:
-        weight = shard.weight[begin : begin + block.shape[0]]
-        begin += block.shape[0]
+    for block, where in shard.pieces():
         if sp.issparse(block):
             parts = (np.asarray(block.data), np.asarray(block.indices), np.asarray(block.indptr))
-            add_squares_csr(*parts, weight, squares)
+            add_squares_csr(*parts, shard.weight[where], squares)
         else:
-            add_squares_dense(np.asarray(block), weight, squares)
+            add_squares_dense(np.asarray(block), shard.weight[where], squares)
     squares = comm.allreduce(squares) / total
     if problem.fit_intercept:
         around = squares - (comm.allreduce(shard.combine(shard.weight)) / total) ** 2

@@ -21,7 +21,7 @@ gradients, and a few of two numbers for the length.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -193,11 +193,3 @@ class MarginPrimal(LinearMarginSolver):
         hessian[-1, :-1] = hessian[:-1, -1] = constant * sums[d * d : -1]
         hessian[-1, -1] += constant * sums[-1]
         return -np.linalg.solve(hessian, gradient)
-
-
-def by_block(shard: Shard) -> Any:
-    """The pieces that the rows came in, and where each stands among all."""
-    begin = 0
-    for block in shard.blocks:
-        yield block, slice(begin, begin + block.shape[0])
-        begin += block.shape[0]

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-import scipy.sparse as sp
 from scipy.special import ndtr
 
 from widemargin.data.shard import Shard
@@ -100,9 +99,7 @@ def _moments(margins: np.ndarray, weight: np.ndarray) -> np.ndarray:
 
 def _signed_columns(shard: Shard, kept: np.ndarray, fit_intercept: bool) -> np.ndarray:
     """``y_i z_i`` in the kept columns; the column of ones comes last."""
-    columns = kept[:-1] if fit_intercept else kept
-    parts = [block[:, columns] for block in shard.blocks]
-    Z = np.vstack([part.toarray() if sp.issparse(part) else part for part in parts]).astype(np.float64)
+    Z = shard.dense_columns(kept[:-1] if fit_intercept else kept)
     if fit_intercept:
         Z = np.column_stack([Z, np.ones(len(Z))])
     Z *= shard.y[:, None]

@@ -32,7 +32,7 @@ from widemargin.comm._protocol import Communicator
 from widemargin.compiled import margin_passes
 from widemargin.data.shard import Shard
 from widemargin.problems.margin_distribution import MarginDistribution
-from widemargin.solvers.margin_primal import LinearMarginSolver, Point, Rows, State, by_block
+from widemargin.solvers.margin_primal import LinearMarginSolver, Point, Rows, State
 
 _SHORTEST = 1e-15  # a step that moves nothing
 
@@ -75,7 +75,7 @@ class SVRG(LinearMarginSolver):
         problem, shard = rows.problem, rows.shard
         u, centre = w.copy(), point.z.copy()  # w_old - h = z
         scales = np.array([1.0, 0.0, problem.constant])
-        for block, where in by_block(shard):
+        for block, where in shard.pieces():
             order = rows.rng.permutation(block.shape[0])
             numbers = (order, shard.y[where], n_rows * rows.steep[where], *problem.shape, n_rows * point.g[where])
             if sp.issparse(block):
