@@ -104,17 +104,13 @@ class LinearMarginSolver:
     def start(
         self, problem: MarginDistribution, shard: Shard, comm: Communicator, rng: np.random.Generator, warm=None
     ) -> State:
-        """At ``warm``, whose intercept is not known and begins at 0; or at the best point down the slope at 0.
-
-        Where C is tiny the gap is small at 0 already, which is a model that tells nothing.
-        """
+        """At ``warm``, whose intercept is not known and begins at 0; or at no w."""
         rows = Rows.of(problem, shard, comm, rng)
         w = np.zeros(shard.n_features + 1)
         if warm is not None:
             w[:-1] = warm
         point = Point.at(rows, w, rows.margins(w))
-        state = State(rows, point, w, point.certificate)
-        return state if w.any() else self._along(state, point.z)
+        return State(rows, point, w, point.certificate)
 
     def _along(self, state: State, step: np.ndarray) -> State:
         """The best point on the way of a step."""
@@ -160,6 +156,13 @@ class MarginPrimal(LinearMarginSolver):
     direct_features: int = 512  # up to here the Hessian is formed
     hessian_per_feature: int = 512  # rows that make up a Hessian, at most
     cg_residual: float = 0.05
+
+    def start(
+        self, problem: MarginDistribution, shard: Shard, comm: Communicator, rng: np.random.Generator, warm=None
+    ) -> State:
+        """A step down the slope from there: where C is tiny the gap is small at 0 already."""
+        state = super().start(problem, shard, comm, rng, warm)
+        return self._along(state, state.point.z - state.point.w)._replace(is_stuck=False)
 
     def sweep(self, state: State) -> State:
         """One Newton step."""
