@@ -425,6 +425,7 @@ def test_ctrl_c_keeps_a_certified_model(options, when):
         if is_time and not pressed.is_set():
             pressed.set()
             signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+            time.sleep(1.0)  # for the main thread to take notice, on a busy machine
         return narrow(A, B)
 
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
