@@ -431,7 +431,7 @@ def test_ctrl_c_keeps_a_certified_model(options, when):
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.warns(InterruptedFitWarning):
-            model = MarginDistributionSVC(C=1e8, kernel=pressing, tol=1e-13, **options).fit(X, y)
+            model = MarginDistributionSVC(C=1e8, kernel=pressing, tol=0.0, max_iter=3000, **options).fit(X, y)
     finally:
         signal.signal(signal.SIGINT, before)
     assert model.stop_reason_ == "interrupted"
