@@ -539,7 +539,6 @@ def best_of(job: Callable[[], Any], repeats: int = 5) -> float:
 
 def ranks(report: Section, peers: Peers) -> None:
     """One rank and two, on two cores: whole fits, and time for each kernel value where paths differ."""
-    before = report.read("exact").get("exact", {})
     found: dict[str, Any] = {}
     rows, bars = [], []
     for name in ("a9a-exact", "mnist8-bias"):
@@ -548,9 +547,7 @@ def ranks(report: Section, peers: Peers) -> None:
             print(f"ranks: {key}", flush=True)
             each = {}
             for cluster in (None, 2):
-                if solver == "exact" and name in before:
-                    each[f"{cluster or 1}"] = before[name][f"ours, {cluster or 1}"]
-                elif solver == "exact":
+                if solver == "exact":
                     each[f"{cluster or 1}"] = runs.in_child(runs.exact, name, report.quick, cluster)
                 else:
                     each[f"{cluster or 1}"] = runs.in_child(
