@@ -569,9 +569,9 @@ def test_the_sparse_svm_on_workers_is_that_of_threads(client):
 
 @pytest.mark.parametrize("kind", ["collection", "array"])
 def test_a_lost_machine_is_left_out_of_the_average(doomed, kind):
-    X, y, beta = make_sparse_gaussians(6000, 300, random_state=0)
-    rows = (X, y) if kind == "array" else (da.from_array(X, chunks=(2000, 300)), da.from_array(y, chunks=2000))
-    model = DebiasedSparseSVC(cluster=doomed, rounds=60, constraint=0.6)
+    X, y, beta = make_sparse_gaussians(6000, 150, random_state=0)
+    rows = (X, y) if kind == "array" else (da.from_array(X, chunks=(2000, 150)), da.from_array(y, chunks=2000))
+    model = DebiasedSparseSVC(cluster=doomed, rounds=250, constraint=0.6)
     address, fitted, messages, _ = harm_during(doomed, lambda: model.fit(*rows), signal.SIGKILL)
     assert fitted is model, fitted
     lost = [str(message) for message in messages if isinstance(message, PeerLostWarning)]
@@ -585,8 +585,8 @@ def test_a_lost_machine_is_left_out_of_the_average(doomed, kind):
 
 
 def test_a_lost_machine_is_an_error_if_asked_for(doomed):
-    X, y, _ = make_sparse_gaussians(6000, 300, random_state=0)
-    model = DebiasedSparseSVC(cluster=doomed, rounds=60, constraint=0.6, if_lost="raise")
+    X, y, _ = make_sparse_gaussians(6000, 150, random_state=0)
+    model = DebiasedSparseSVC(cluster=doomed, rounds=250, constraint=0.6, if_lost="raise")
     address, error, _, _ = harm_during(doomed, lambda: model.fit(X, y), signal.SIGKILL)
     assert isinstance(error, PeerLost)
     assert error.address == address
