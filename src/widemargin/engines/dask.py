@@ -297,28 +297,31 @@ class _Job:
 
     def _raise_cause(self, ranks: list[Future]) -> None:
         """Raise what went wrong first: a rank's own error before the loss of it that others report."""
-        until = time.monotonic() + _GRACE
+        addresses, until = self._placement.addresses, time.monotonic() + _GRACE
         while True:
-            errors = [future.exception() for future in ranks if future.status == "error"]
-            named = {error.address for error in errors if isinstance(error, PeerLost)}
-            # Those that are named lost will say nothing more.
-            waiting = [
-                future
-                for future, address in zip(ranks, self._placement.addresses, strict=True)
-                if not future.done() and address not in named
-            ]
-            if not waiting or time.monotonic() > until:
+            alive = set(_workers(self._client))
+            is_awaited = any(
+                not future.done() and address in alive for future, address in zip(ranks, addresses, strict=True)
+            )
+            if not is_awaited or time.monotonic() > until:
                 break
             time.sleep(_POLL)
-        own = [error for error in errors if not isinstance(error, PeerLost)]
-        if own:
-            raise own[0]
-        alive = set(_workers(self._client))
-        gone = [address for address in self._placement.addresses if address not in alive]
-        losses = [error for error in errors if isinstance(error, PeerLost)]
-        if losses:
-            raise next((error for error in losses if error.address in gone), losses[0])
-        where = gone[0] if gone else self._placement.addresses[0]
+        errors = {
+            address: future.exception()
+            for future, address in zip(ranks, addresses, strict=True)
+            if future.status == "error"
+        }
+        losses = {address: error for address, error in errors.items() if isinstance(error, PeerLost)}
+        for address, error in errors.items():
+            if address not in losses:
+                raise error
+        gone = [address for address in addresses if address not in alive]
+        # Who has lost a peer closes its connections, and is then named lost by others itself.
+        accusers = {address for address, error in losses.items() if error.address != address}
+        named = sorted(losses.values(), key=lambda error: (error.address not in gone, error.address in accusers))
+        if named:
+            raise named[0]
+        where = gone[0] if gone else addresses[0]
         raise PeerLost(f"Worker {where} was lost.", where)
 
 
