@@ -111,7 +111,7 @@ import sys
 from widemargin import NuMarginSVC
 from widemargin.data import make_nonseparable
 X, y = make_nonseparable(3000, 40, random_state=0)
-model = NuMarginSVC(solver="saddle", block_size=1, tol=1e-12, max_iter=1_000_000, checkpoint=sys.argv[1])
+model = NuMarginSVC(solver="saddle", block_size=1, tol=0.0, max_iter=1_000_000, checkpoint=sys.argv[1])
 model.fit(X, y)
 """
 

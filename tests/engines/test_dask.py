@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import pickle
 import signal
 import threading
-import time
 import warnings
 
 import numpy as np
@@ -17,6 +15,7 @@ from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.model_selection import GridSearchCV
 from sklearn.svm import SVC, LinearSVC
 
+from tests.engines.conftest import N_WORKERS, Gated, StopAfter, eventually, start_cluster
 from widemargin import DebiasedSparseSVC, HardMarginSVC, KernelSVC, NuMarginSVC, PeerLost, SparseSVC, SparseSVCCV
 from widemargin.data import make_nonseparable, make_sparse_gaussians
 from widemargin.exceptions import InterruptedFitWarning, PeerLostWarning
@@ -25,6 +24,7 @@ from widemargin.solvers.newton import EntropicNewton
 distributed = pytest.importorskip("distributed", reason="needs the dask extra")
 da = pytest.importorskip("dask.array")
 dd = pytest.importorskip("dask.dataframe")
+engine = pytest.importorskip("widemargin.engines.dask")
 
 pytestmark = [
     pytest.mark.xdist_group("dask"),
@@ -32,33 +32,8 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
 
-N_WORKERS = 3
-# Long enough to be interrupted, and the same work on any number of ranks.
-LONG = {"solver": "saddle", "block_size": 1, "tol": 1e-12, "random_state": 0}
-
-
-def start_cluster(n_workers: int = N_WORKERS):
-    return distributed.LocalCluster(
-        n_workers=n_workers, threads_per_worker=1, dashboard_address=None, silence_logs=logging.CRITICAL
-    )
-
-
-@pytest.fixture(scope="module")
-def client():
-    with start_cluster() as cluster, distributed.Client(cluster) as client:
-        yield client
-
-
-@pytest.fixture
-def doomed():
-    """A cluster of its own for a test that does harm to it."""
-    cluster = start_cluster()
-    client = distributed.Client(cluster)
-    try:
-        yield client
-    finally:
-        client.close()
-        cluster.close(timeout=10)
+# Rounds of small steps, which never close a gap of 0.
+ENDLESS = {"solver": "saddle", "block_size": 1, "tol": 0.0, "max_iter": 1_000_000, "random_state": 0}
 
 
 @pytest.fixture(scope="module")
@@ -225,29 +200,11 @@ def test_two_fits_at_once_both_finish(client, data):
 
 
 def test_progress_reaches_the_driver_and_a_callback_stops_the_fit(client, data):
-    class StopAfterThree:
-        def __init__(self):
-            self.seen = 0
-
-        def setup(self, estimator, context):
-            pass
-
-        def teardown(self, estimator, context):
-            pass
-
-        def on_fit_task_begin(self, estimator, context):
-            pass
-
-        def on_fit_task_end(self, estimator, context, *, fitted_estimator=None):
-            if context.task_name == "sweep":
-                assert fitted_estimator.coef_.shape == (1, 20)
-                self.seen += 1
-            return self.seen >= 3
-
     X, y = data
-    watcher = StopAfterThree()
-    model = NuMarginSVC(cluster=client, max_iter=100_000, **LONG).set_callbacks(watcher).fit(X, y)
-    assert watcher.seen >= 3
+    watcher = StopAfter(3)
+    model = NuMarginSVC(cluster=client, **ENDLESS).set_callbacks(watcher).fit(X, y)
+    assert len(watcher.models) >= 3
+    assert all(each.coef_.shape == (1, 20) for each in watcher.models)
     assert model.stop_reason_ == "callback"
 
 
@@ -256,24 +213,32 @@ def collection_with_a_recipe():
     return rows, rows[:, 0] + 0.3 * rows[:, 1] > 0
 
 
-def harm_during(client, fit, harm: signal.Signals):
-    """Run ``fit`` and send a signal to the process of one worker once all ranks are at work.
+def gated(Estimator, gate, **options):
+    """An estimator whose ranks wait at the gate, in their first sweep."""
 
-    Returns the worker's address, the outcome, what was warned, and the seconds from the signal to the end.
+    class Held(Estimator):
+        def _solver(self):
+            return Gated(super()._solver(), gate)
+
+    return Held(**options)
+
+
+def harm_during(client, gate, fit, harm: signal.Signals):
+    """Run ``fit`` and send a signal to the process of one worker when all ranks are at the gate, then open it.
+
+    Returns the worker's address, the outcome, and what was warned.
     """
     pids = client.run(os.getpid)
     address = sorted(pids)[1]
-    sent_at = []
+    sent = []
 
-    def send_when_all_work():
-        deadline = time.monotonic() + 30
-        while n_ranks_at_work(client) < N_WORKERS and time.monotonic() < deadline:
-            time.sleep(0.02)
-        time.sleep(0.7)
-        os.kill(pids[address], harm)
-        sent_at.append(time.monotonic())
+    def send_when_all_wait():
+        if eventually(lambda: set(gate.waiting()) == set(pids.values())):
+            os.kill(pids[address], harm)
+            sent.append(harm)
+        gate.open()
 
-    thread = threading.Thread(target=send_when_all_work)
+    thread = threading.Thread(target=send_when_all_wait)
     thread.start()
     try:
         with warnings.catch_warnings(record=True) as caught:
@@ -282,12 +247,12 @@ def harm_during(client, fit, harm: signal.Signals):
                 outcome = fit()
             except PeerLost as error:
                 outcome = error
-        ended_at = time.monotonic()
     finally:
-        thread.join(timeout=60)
-        if harm is signal.SIGSTOP:
+        thread.join()
+        if sent == [signal.SIGSTOP]:
             os.kill(pids[address], signal.SIGCONT)
-    return address, outcome, [each.message for each in caught], ended_at - sent_at[0]
+    assert sent, f"only {gate.waiting()} came to the gate"
+    return address, outcome, [each.message for each in caught]
 
 
 def n_ranks_at_work(client) -> int:
@@ -303,29 +268,62 @@ def assert_done_by_survivors(model, address, messages):
     assert np.isfinite(model.certificate_).all()
 
 
+class Report:
+    """A future whose error is known after it was looked at so many times; without an error it never ends."""
+
+    def __init__(self, error=None, after=0):
+        self.error, self.looks = error, after
+
+    @property
+    def status(self):
+        return "error" if self.error is not None and self.looks <= 0 else "pending"
+
+    def done(self):
+        self.looks -= 1
+        return self.status == "error"
+
+    def exception(self):
+        return self.error
+
+
+@pytest.mark.parametrize("alive", ["abc", "ac"], ids=["lost but not missed yet", "missed"])
+def test_a_rank_that_ends_because_of_a_loss_is_not_taken_for_the_lost_one(monkeypatch, alive):
+    """Rank 1 is lost; rank 0 says so and closes its connections, which rank 2 may report before that is heard."""
+    monkeypatch.setattr(engine, "_workers", lambda client: list(alive))
+    monkeypatch.setattr(engine, "_GRACE", 1.0)
+    job = engine._Job(None, engine.Placement(["a", "b", "c"], [[], [], []]), None, None, "lock")
+    ranks = [Report(PeerLost("rank 1 is lost", "b"), after=2), Report(), Report(PeerLost("rank 0 is lost", "a"))]
+    with pytest.raises(PeerLost, match="rank 1 is lost"):
+        job._raise_cause(ranks)
+    ranks[1] = Report(ArithmeticError("rank 1 failed"), after=2)
+    with pytest.raises(ArithmeticError if "b" in alive else PeerLost):
+        job._raise_cause(ranks)
+
+
 @pytest.mark.parametrize("kind", ["collection", "array"])
-def test_a_killed_worker_costs_its_rows_to_be_recomputed(doomed, kind):
+def test_a_killed_worker_costs_its_rows_to_be_recomputed(doomed, gate, kind):
     X, y = collection_with_a_recipe()
     if kind == "array":
         X, y = doomed.gather(doomed.compute([X, y]))
-    model = NuMarginSVC(cluster=doomed, max_iter=20, **LONG)
-    address, fitted, messages, _ = harm_during(doomed, lambda: model.fit(X, y), signal.SIGKILL)
+    model = gated(NuMarginSVC, gate, cluster=doomed)
+    address, fitted, messages = harm_during(doomed, gate, lambda: model.fit(X, y), signal.SIGKILL)
     assert fitted is model, fitted
     assert_done_by_survivors(model, address, messages)
 
 
-def test_a_stopped_worker_counts_as_lost_after_its_silence(doomed):
+def test_a_stopped_worker_counts_as_lost_after_its_silence(doomed, gate):
     import dask
 
     X, y = collection_with_a_recipe()
-    model = NuMarginSVC(cluster=doomed, max_iter=20, **LONG)
+    model = gated(NuMarginSVC, gate, cluster=doomed)
     with dask.config.set({"widemargin.silence": 3.0}):
-        address, fitted, messages, _ = harm_during(doomed, lambda: model.fit(X, y), signal.SIGSTOP)
+        address, fitted, messages = harm_during(doomed, gate, lambda: model.fit(X, y), signal.SIGSTOP)
     assert fitted is model, fitted
     assert_done_by_survivors(model, address, messages)
 
 
-def test_rows_without_a_recipe_are_lost_for_good_and_said_so_soon(doomed):
+def test_rows_without_a_recipe_are_lost_for_good_and_said_so(doomed, gate):
+    """Instead of waiting for them, which would be for ever."""
     import dask
 
     X, y = collection_with_a_recipe()
@@ -336,11 +334,10 @@ def test_rows_without_a_recipe_are_lost_for_good_and_said_so_soon(doomed):
     ]
     X = da.concatenate([da.from_delayed(part, (4_000, 32), rows.dtype) for part in parts])
     y = da.from_array(np.concatenate([labels[k::3] for k in range(3)]), chunks=4_000)
-    model = NuMarginSVC(cluster=doomed, max_iter=10_000, **LONG)
-    address, error, _, seconds = harm_during(doomed, lambda: model.fit(X, y), signal.SIGKILL)
+    model = gated(NuMarginSVC, gate, cluster=doomed)
+    address, error, _ = harm_during(doomed, gate, lambda: model.fit(X, y), signal.SIGKILL)
     assert isinstance(error, PeerLost)
     assert error.address == address
-    assert seconds < 10
 
 
 def test_tasks_end_when_the_client_of_the_driver_is_closed(client, data):
@@ -350,19 +347,16 @@ def test_tasks_end_when_the_client_of_the_driver_is_closed(client, data):
 
     def fit():
         try:
-            NuMarginSVC(cluster=driver, max_iter=1_000_000, **LONG).fit(X, y)
+            NuMarginSVC(cluster=driver, **ENDLESS).fit(X, y)
         except BaseException as error:
             failed.append(error)
 
     thread = threading.Thread(target=fit)
     thread.start()
-    deadline = time.monotonic() + 20
-    while n_ranks_at_work(client) < N_WORKERS and time.monotonic() < deadline:
-        time.sleep(0.05)
+    assert eventually(lambda: n_ranks_at_work(client) == N_WORKERS)
     driver.close()
-    while n_ranks_at_work(client) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    thread.join(timeout=20)
+    assert eventually(lambda: n_ranks_at_work(client) == 0)
+    thread.join(timeout=60)
     assert not thread.is_alive()
     assert failed
     # The workers are free for others again.
@@ -370,12 +364,16 @@ def test_tasks_end_when_the_client_of_the_driver_is_closed(client, data):
 
 
 def test_ctrl_c_on_the_driver_keeps_the_best_model(client, data):
+    class Press(StopAfter):
+        def on_fit_task_end(self, estimator, context, *, fitted_estimator=None):
+            if not self.models and context.task_name == "sweep":
+                signal.raise_signal(signal.SIGINT)
+            return super().on_fit_task_end(estimator, context, fitted_estimator=fitted_estimator)
+
     X, y = data
-    model = NuMarginSVC(cluster=client, max_iter=1_000_000, **LONG)
+    model = NuMarginSVC(cluster=client, **ENDLESS).set_callbacks(Press())
     # A process that runs tests for another may ignore Ctrl-C.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    timer = threading.Timer(2.0, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
     try:
         with pytest.warns(InterruptedFitWarning):
             model.fit(X, y)
@@ -391,9 +389,7 @@ def test_tls_clusters_work():
     security = distributed.Security.temporary()
     X, y = make_nonseparable(400, 6, random_state=0)
     with (
-        distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, dashboard_address=None, security=security, silence_logs=logging.CRITICAL
-        ) as cluster,
+        start_cluster(2, security=security) as cluster,
         distributed.Client(cluster) as client,
     ):
         assert client.scheduler.address.startswith("tls://")
@@ -484,40 +480,17 @@ def test_scores_of_kernels_are_lazy_and_equal(client, few, kernel):
 
 @pytest.mark.parametrize("kernel", ["rbf", narrow], ids=["rbf", "callable"])
 def test_the_model_of_a_kernel_reaches_the_driver_s_callbacks(client, few, kernel):
-    class Recorder:
-        def __init__(self):
-            self.accuracy = []
-
-        def setup(self, estimator, context):
-            pass
-
-        def teardown(self, estimator, context):
-            pass
-
-        def on_fit_task_begin(self, estimator, context):
-            pass
-
-        def on_fit_task_end(self, estimator, context, *, fitted_estimator=None):
-            if context.task_name == "sweep":
-                self.accuracy.append(fitted_estimator.score(X, y))
-
     X, y = few
-    recorder = Recorder()
-    model = KernelSVC(kernel=kernel, cluster=client, tol=1e-5).set_callbacks(recorder).fit(X, y)
-    assert len(recorder.accuracy) == len(model.history_)
-    assert recorder.accuracy[-1] == pytest.approx(model.score(X, y), abs=0.02)
+    watcher = StopAfter()
+    model = KernelSVC(kernel=kernel, cluster=client, tol=1e-5).set_callbacks(watcher).fit(X, y)
+    assert len(watcher.models) == len(model.history_)
+    assert watcher.models[-1].score(X, y) == pytest.approx(model.score(X, y), abs=0.02)
 
 
-def slow(A, B):
-    """Takes its time, so that there is some to lose a worker in."""
-    time.sleep(0.05)
-    return rbf_kernel(A, B, gamma=0.3)
-
-
-def test_a_killed_worker_costs_a_kernel_its_rows_to_be_recomputed(doomed, few):
+def test_a_killed_worker_costs_a_kernel_its_rows_to_be_recomputed(doomed, gate, few):
     X, y = few
-    model = KernelSVC(kernel=slow, cluster=doomed, tol=1e-4)
-    address, fitted, messages, _ = harm_during(doomed, lambda: model.fit(X, y), signal.SIGKILL)
+    model = gated(KernelSVC, gate, gamma=0.3, cluster=doomed, tol=1e-4)
+    address, fitted, messages = harm_during(doomed, gate, lambda: model.fit(X, y), signal.SIGKILL)
     assert fitted is model, fitted
     assert_done_by_survivors(model, address, messages)
     theirs = SVC(gamma=0.3).fit(X, y)
@@ -568,11 +541,11 @@ def test_the_sparse_svm_on_workers_is_that_of_threads(client):
 
 
 @pytest.mark.parametrize("kind", ["collection", "array"])
-def test_a_lost_machine_is_left_out_of_the_average(doomed, kind):
+def test_a_lost_machine_is_left_out_of_the_average(doomed, gate, kind):
     X, y, beta = make_sparse_gaussians(6000, 150, random_state=0)
     rows = (X, y) if kind == "array" else (da.from_array(X, chunks=(2000, 150)), da.from_array(y, chunks=2000))
-    model = DebiasedSparseSVC(cluster=doomed, rounds=250, constraint=0.6)
-    address, fitted, messages, _ = harm_during(doomed, lambda: model.fit(*rows), signal.SIGKILL)
+    model = gated(DebiasedSparseSVC, gate, cluster=doomed)
+    address, fitted, messages = harm_during(doomed, gate, lambda: model.fit(*rows), signal.SIGKILL)
     assert fitted is model, fitted
     lost = [str(message) for message in messages if isinstance(message, PeerLostWarning)]
     assert len(lost) == 1
@@ -584,9 +557,9 @@ def test_a_lost_machine_is_left_out_of_the_average(doomed, kind):
     assert np.linalg.norm(model.coef_[0] - beta) < 0.2
 
 
-def test_a_lost_machine_is_an_error_if_asked_for(doomed):
+def test_a_lost_machine_is_an_error_if_asked_for(doomed, gate):
     X, y, _ = make_sparse_gaussians(6000, 150, random_state=0)
-    model = DebiasedSparseSVC(cluster=doomed, rounds=250, constraint=0.6, if_lost="raise")
-    address, error, _, _ = harm_during(doomed, lambda: model.fit(X, y), signal.SIGKILL)
+    model = gated(DebiasedSparseSVC, gate, cluster=doomed, if_lost="raise")
+    address, error, _ = harm_during(doomed, gate, lambda: model.fit(X, y), signal.SIGKILL)
     assert isinstance(error, PeerLost)
     assert error.address == address

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import pickle
 import signal
 import threading
-import time
 import warnings
 from pathlib import Path
 
@@ -15,6 +13,7 @@ import numpy as np
 import pytest
 from sklearn.metrics.pairwise import rbf_kernel
 
+from tests.engines.conftest import StopAfter, eventually
 from tests.problems.test_margin_distribution import exact_odm
 from tests.problems_at_hand import overlapping
 from tests.test_architecture import imported
@@ -78,50 +77,20 @@ pytestmark = [
 TREE = {"solver": "partition-merge", "n_partitions": 4, "C": 100.0, "gamma": 0.3, "random_state": 0}
 
 
-@pytest.fixture(scope="module")
-def client():
-    """For all tests: a worker that is killed is replaced, and that is done last."""
-    cluster = distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=logging.CRITICAL
-    )
-    client = distributed.Client(cluster)
-    try:
-        yield client
-    finally:
-        client.close()
-        cluster.close(timeout=10)
-
-
-class StopAfter:
-    """Asks to stop after so many levels."""
-
-    def __init__(self, n_levels):
-        self.n_levels, self.seen = n_levels, 0
-
-    def setup(self, estimator, context):
-        pass
-
-    def teardown(self, estimator, context):
-        pass
-
-    def on_fit_task_begin(self, estimator, context):
-        pass
-
-    def on_fit_task_end(self, estimator, context, *, fitted_estimator=None):
-        if context.task_name == "sweep":
-            assert len(fitted_estimator.dual_coef_)
-            self.seen += 1
-        return self.seen >= self.n_levels
-
-
 def narrow(A, B):
     return rbf_kernel(A, B, gamma=0.3)
 
 
-def slow(A, B):
-    """Takes its time, so that there is some to lose a worker in, or to interrupt."""
-    time.sleep(0.05)
-    return rbf_kernel(A, B, gamma=0.3)
+def held_after_the_leaves(gate, n_rows):
+    """A kernel that waits at the gate on workers once they have more rows than a leaf, of ``n_rows``."""
+    here = os.getpid()
+
+    def kernel(A, B):
+        if os.getpid() != here and len(B) > n_rows // TREE["n_partitions"]:
+            gate.wait()
+        return rbf_kernel(A, B, gamma=0.3)
+
+    return kernel
 
 
 def test_the_tree_on_workers_is_that_of_threads(client):
@@ -150,7 +119,9 @@ def test_the_tree_on_workers_is_that_of_threads(client):
     assert model.cluster is None
     np.testing.assert_array_equal(model.predict(X), here.predict(X))
     # What callbacks ask for here ends it there, and an error there is raised here.
-    stopped = MarginDistributionSVC(cluster=client, **TREE).set_callbacks(StopAfter(2)).fit(X, y)
+    watcher = StopAfter(2)
+    stopped = MarginDistributionSVC(cluster=client, **TREE).set_callbacks(watcher).fit(X, y)
+    assert all(len(each.dual_coef_) for each in watcher.models)
     assert stopped.stop_reason_ == "callback"
     assert [level.n_parts for level in stopped.levels_] == [4, 2]
     here = os.getpid()
@@ -166,58 +137,54 @@ def test_the_tree_on_workers_is_that_of_threads(client):
         MarginDistributionSVC(cluster=client, **TREE).fit(da.from_array(X), da.from_array(y))
 
 
-def test_ctrl_c_on_the_driver_keeps_the_last_level(client):
+def test_ctrl_c_on_the_driver_keeps_the_last_level(client, gate):
+    """Pressed when the second level is being solved, which is held until the fit has ended without it."""
     X, y = overlapping(0, n=80, shift=0.5)
     # A process that runs tests for another may ignore Ctrl-C.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    main, levels = threading.main_thread().ident, []
+    main = threading.main_thread().ident
 
-    class PressLater(StopAfter):
-        def on_fit_task_end(self, estimator, context, *, fitted_estimator=None):
-            if context.task_name == "sweep" and not levels:
-                levels.append(threading.Timer(0.3, signal.pthread_kill, (main, signal.SIGINT)))
-                levels[0].start()
-            return False
+    def press_in_the_middle():
+        if eventually(gate.waiting):
+            signal.pthread_kill(main, signal.SIGINT)
 
-    options = {**TREE, "kernel": slow, "tol": 1e-14, "C": 1e8, "cache_size": 1e-6}
-    model = MarginDistributionSVC(cluster=client, **options).set_callbacks(PressLater(9))
-    begin = time.monotonic()
+    thread = threading.Thread(target=press_in_the_middle)
+    model = MarginDistributionSVC(cluster=client, **{**TREE, "kernel": held_after_the_leaves(gate, len(y))})
+    thread.start()
     try:
         with pytest.warns(InterruptedFitWarning):
             model.fit(X, y)
     finally:
+        thread.join()
         signal.signal(signal.SIGINT, before)
-    assert time.monotonic() - begin < 20
     assert model.stop_reason_ == "interrupted"
-    assert 1 <= len(model.levels_) < 3
+    assert len(model.levels_) == 1
     assert model.certificate_.dual <= model.certificate_.primal
     assert model.score(X, y) > 0.5
 
 
-def test_a_killed_worker_costs_its_parts_and_the_answer_is_the_same(client):
+def test_a_killed_worker_costs_its_parts_and_the_answer_is_the_same(doomed, gate):
+    """Killed when it solves a part of the second level, and holds what it has solved of the first."""
     X, y = overlapping(0, n=80, shift=0.5)
-    pids = client.run(os.getpid)
-    doomed = sorted(pids)[1]
+    options = {**TREE, "tol": 1e-6}
     killed = []
 
-    def kill_at_work():
-        deadline = time.monotonic() + 30
-        while not killed and time.monotonic() < deadline:
-            # In the middle: something was done there, and something else is being done.
-            has = client.has_what().get(doomed, ())
-            if has and client.processing().get(doomed):
-                os.kill(pids[doomed], signal.SIGKILL)
-                killed.append(doomed)
-            time.sleep(0.02)
+    def kill_in_the_middle():
+        if eventually(gate.waiting):
+            killed.append(gate.waiting()[0])
+            os.kill(killed[0], signal.SIGKILL)
+        gate.open()
 
-    thread = threading.Thread(target=kill_at_work)
+    thread = threading.Thread(target=kill_in_the_middle)
     thread.start()
     try:
-        model = MarginDistributionSVC(cluster=client, **{**TREE, "kernel": slow, "tol": 1e-6}).fit(X, y)
+        model = MarginDistributionSVC(cluster=doomed, **{**options, "kernel": held_after_the_leaves(gate, len(y))}).fit(
+            X, y
+        )
     finally:
-        thread.join(timeout=60)
-    assert killed, "the fit was over too soon"
-    here = MarginDistributionSVC(**{**TREE, "kernel": narrow, "tol": 1e-6}).fit(X, y)
+        thread.join()
+    assert killed, "no worker came to the second level"
+    here = MarginDistributionSVC(**{**options, "kernel": narrow}).fit(X, y)
     assert model.stop_reason_ == "gap"
     assert model.certificate_.primal == pytest.approx(exact_odm(narrow(X, X), y, model._problem()).value, rel=2e-6)
     np.testing.assert_array_equal(model.dual_coef_, here.dual_coef_)

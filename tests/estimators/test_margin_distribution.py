@@ -389,18 +389,17 @@ def test_the_time_is_that_of_the_whole_tree(cluster):
     X, y = overlapping(0, n=60)
 
     def slow(A, B):
-        time.sleep(0.02)
+        time.sleep(0.05)
         return narrow(A, B)
 
-    begin = time.monotonic()
-    with pytest.warns(ConvergenceWarning, match=r"max_time=0.2"):
+    with pytest.warns(ConvergenceWarning, match=r"max_time=0.1"):
         model = MarginDistributionSVC(
-            C=1e6, kernel=slow, tol=1e-15, max_time=0.2, cluster=cluster, cache_size=1e-6, **{**TREE, "n_partitions": 8}
+            C=1e6, kernel=slow, tol=1e-15, max_time=0.1, cluster=cluster, cache_size=1e-6, **{**TREE, "n_partitions": 8}
         ).fit(X, y)
     assert model.stop_reason_ == "max_time"
     assert model.certificate_.dual <= model.certificate_.primal
     # The leaves once each, and what certifies; not all levels for as long each.
-    assert time.monotonic() - begin < 5.0
+    assert len(model.levels_) == 1
 
 
 def test_a_gap_that_is_closed_late_is_closed():
@@ -425,7 +424,8 @@ def test_ctrl_c_keeps_a_certified_model(options, when):
         if is_time and not pressed.is_set():
             pressed.set()
             signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
-            time.sleep(1.0)  # for the main thread to take notice, on a busy machine
+            while signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+                time.sleep(0.01)  # until the main thread has taken notice: the next one would raise
         return narrow(A, B)
 
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
