@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from tests.problems_at_hand import on_ranks
 from widemargin.kernels.functions import Kernel
 from widemargin.kernels.on_cpu import RowsOnCPU
-from widemargin.solvers._kernel_ranks import expansion, place_among_ranks, share, share_points
+from widemargin.solvers._kernel_ranks import expansion, share, share_points
 
 
 def dense(X):
@@ -44,14 +44,6 @@ def test_shared_arrays_stand_one_after_the_other_and_keep_their_type(n_ranks, ki
 def test_a_rank_may_have_nothing_to_share():
     for shared in on_ranks(3, lambda comm: share(comm, np.full(2 * (comm.rank == 1), 5.0))):
         np.testing.assert_array_equal(shared, [5.0, 5.0])
-
-
-def test_places_follow_each_other(n_ranks):
-    places = on_ranks(n_ranks, lambda comm: place_among_ranks(comm, 3 * comm.rank))
-    begin = 0
-    for rank, place in enumerate(places):
-        assert (place.start, place.stop) == (begin, begin + 3 * rank)
-        begin = place.stop
 
 
 def test_points_of_all_ranks_arrive_everywhere_with_their_numbers(n_ranks, values, storage, dtype):

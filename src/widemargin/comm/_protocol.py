@@ -40,3 +40,11 @@ class Communicator(Protocol):
 
     def broadcast(self, values: np.ndarray | None, root: int = 0) -> np.ndarray:
         """The array of ``root``, on every rank; what others pass is not looked at."""
+
+
+def place_among_ranks(comm: Communicator, n: int) -> slice:
+    """Where this rank's ``n`` things stand when those of all ranks are put one after the other."""
+    counts = np.zeros(comm.size)
+    counts[comm.rank] = n
+    ends = np.cumsum(comm.allreduce(counts)).astype(np.intp)
+    return slice(int(ends[comm.rank]) - n, int(ends[comm.rank]))

@@ -17,14 +17,14 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_consistent_length
 
 from widemargin.checkpoint import FitState
-from widemargin.comm._protocol import Communicator
+from widemargin.comm._protocol import Communicator, place_among_ranks
 from widemargin.data.shard import Shard
 from widemargin.kernels.functions import Kernel
 from widemargin.kernels.on_cpu import RowsOnCPU
 from widemargin.kernels.points import Points
 from widemargin.ledger import Ledger
 from widemargin.problems._protocol import Certificate
-from widemargin.solvers._kernel_ranks import KernelModel, place_among_ranks
+from widemargin.solvers._kernel_ranks import KernelModel
 from widemargin.solvers._protocol import Separator, Solver
 from widemargin.solvers._run import Limits, Progress, Result, run
 

@@ -8,7 +8,7 @@ import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.linalg.lapack import dpstrf
 
-from widemargin.comm._protocol import Communicator
+from widemargin.comm._protocol import Communicator, place_among_ranks
 from widemargin.kernels.functions import Kernel
 from widemargin.kernels.points import Points
 
@@ -88,14 +88,6 @@ def _interpolated(K: np.ndarray, wanted: np.ndarray, size: int) -> np.ndarray:
     out = np.zeros(len(K))
     out[kept] = solve_triangular(factor, half, lower=True, trans="T")
     return out
-
-
-def place_among_ranks(comm: Communicator, n: int) -> slice:
-    """Where this rank's ``n`` things stand when those of all ranks are put one after the other."""
-    counts = np.zeros(comm.size)
-    counts[comm.rank] = n
-    ends = np.cumsum(comm.allreduce(counts)).astype(np.intp)
-    return slice(int(ends[comm.rank]) - n, int(ends[comm.rank]))
 
 
 def balanced(comm: Communicator, beta: np.ndarray) -> np.ndarray:

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from widemargin.comm._protocol import Communicator
+from widemargin.comm._protocol import Communicator, place_among_ranks
 from widemargin.data.shard import Shard
 from widemargin.kernels.points import Points
 from widemargin.problems._protocol import Certificate
@@ -33,7 +33,6 @@ from widemargin.solvers._kernel_ranks import (
     KernelModel,
     balanced,
     expansion,
-    place_among_ranks,
     reduced,
     share,
     share_points,

@@ -25,12 +25,11 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from widemargin.comm._protocol import Communicator
+from widemargin.comm._protocol import Communicator, place_among_ranks
 from widemargin.compiled.columns import add_squares_csr, add_squares_dense
 from widemargin.data.shard import Shard
 from widemargin.problems._protocol import Certificate
 from widemargin.problems.hinge_l1 import HingeL1
-from widemargin.solvers._kernel_ranks import place_among_ranks
 from widemargin.solvers._protocol import Separator
 from widemargin.solvers._restricted_lp import RestrictedLP
 

@@ -21,13 +21,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from widemargin.comm._protocol import Communicator
+from widemargin.comm._protocol import Communicator, place_among_ranks
 from widemargin.compiled import margin_passes
 from widemargin.data.shard import Shard
 from widemargin.kernels.points import Points
 from widemargin.problems._protocol import Certificate
 from widemargin.problems.margin_distribution import MarginDistribution
-from widemargin.solvers._kernel_ranks import KernelModel, expansion, place_among_ranks, share, share_points, spread
+from widemargin.solvers._kernel_ranks import KernelModel, expansion, share, share_points, spread
 
 _CACHE_BYTES = 2 << 30
 _LEAST_GAIN = 1e-12  # of the largest: a row that gains less is not drawn

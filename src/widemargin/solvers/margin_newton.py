@@ -29,12 +29,12 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve, solve_triangular
 from scipy.linalg.lapack import dpotrf, spotrf
 
-from widemargin.comm._protocol import Communicator
+from widemargin.comm._protocol import Communicator, place_among_ranks
 from widemargin.compiled import margin_passes
 from widemargin.data.shard import Shard
 from widemargin.problems._protocol import Certificate
 from widemargin.problems.margin_distribution import MarginDistribution
-from widemargin.solvers._kernel_ranks import place_among_ranks, share, share_points
+from widemargin.solvers._kernel_ranks import share, share_points
 from widemargin.solvers.margin_descent import _CACHE_BYTES, KernelMarginSolver, MarginDescent, State
 
 _EXACT = 1e-28  # of the square of the right side: no step is more exact
