@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
+from widemargin.compiled.margin_passes import best_coordinate
 from widemargin.problems.margin_distribution import MarginDistribution
 
 PROBLEMS = [
@@ -117,7 +118,7 @@ def test_the_step_of_a_coordinate_is_the_best_of_many(v, rest):
         linear, quadratic = problem.dual_terms(np.array([g]), np.array([steep]))
         return linear - quadratic / 2 - rest * g - 0.5 * curvature * g * g
 
-    best = problem.best_coordinate(rest, curvature, steep)
+    best = best_coordinate(rest, curvature, steep, *problem.shape)
     grid = np.linspace(best - 1, best + 1, 2001)
     assert value(best) >= max(value(g) for g in grid if v > 0 or g >= 0) - 1e-12
 

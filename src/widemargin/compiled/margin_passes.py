@@ -47,7 +47,10 @@ def line_sums(margin, tilt, steep, low, high, v, length):
 
 @compiled()
 def best_coordinate(rest, curvature, steep, low, high, v):
-    """The g of a row that is best while all others stay, where ``rest`` is the margin that they give it."""
+    """The g of a row that is best while all others stay, where ``rest`` is the margin that they give it.
+
+    ``curvature`` is ``||phi_i||^2``.
+    """
     if rest < low:
         return steep * (low - rest) / (1.0 + steep * curvature)
     if rest > high:

@@ -163,12 +163,7 @@ def intercept_after(intercept: float, center: np.ndarray, before: np.ndarray, af
 
 def score_sums(shard: Shard, margins: np.ndarray, fit_intercept: bool) -> np.ndarray:
     """``sum_i w_i y_i z_i 1[m_i < 1]``: the score, times the number of rows."""
-    return mass_sums(shard, np.where(margins < 1, shard.weight, 0.0), fit_intercept)
-
-
-def mass_sums(shard: Shard, mass: np.ndarray, fit_intercept: bool) -> np.ndarray:
-    """``sum_i a_i y_i z_i``: the score at the minimiser of a penalised loss with dual masses a."""
-    signed = mass * shard.y
+    signed = np.where(margins < 1, shard.weight * shard.y, 0.0)
     total = shard.combine(signed)
     return np.append(total, signed.sum()) if fit_intercept else total
 

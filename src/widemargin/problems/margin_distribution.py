@@ -115,7 +115,3 @@ class MarginDistribution:
         short = np.abs(np.maximum(low - margin, 0.0) - slack)
         beyond = np.abs(np.maximum(margin - high, 0.0) - over)
         return np.where(steep > 0, np.maximum(short, beyond if v > 0 else 0.0), 0.0)
-
-    def best_coordinate(self, rest: float, curvature: float, steep: float) -> float:
-        """The best g of a row, where ``rest`` is its margin without it and ``curvature`` is ``||phi_i||^2``."""
-        return float(margin_passes.best_coordinate(rest, curvature, steep, *self.shape))
