@@ -20,6 +20,7 @@ autoregressive Sigma_jk = .5^|j - k|, and equicorrelated .3.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -35,7 +36,7 @@ N_SIGNALS = len(PAPER_MU)
 
 
 @dataclass(frozen=True)
-class Design:
+class Design(ABC):
     """Two Gaussian classes in ``p`` dimensions; subclasses say what Sigma is."""
 
     p: int
@@ -43,17 +44,17 @@ class Design:
 
     # -- what Sigma is
 
+    @abstractmethod
     def covariance_times(self, v: np.ndarray) -> np.ndarray:
         """``Sigma v``."""
-        raise NotImplementedError
 
+    @abstractmethod
     def precision_times(self, v: np.ndarray) -> np.ndarray:
         """``Sigma^-1 v``."""
-        raise NotImplementedError
 
+    @abstractmethod
     def noise(self, n: int, rng: np.random.Generator) -> np.ndarray:
         """``n`` rows from N(0, Sigma)."""
-        raise NotImplementedError
 
     # -- what follows
 

@@ -188,8 +188,8 @@ class DebiasedSparseSVC(LinearClassifier):
 
     def _plan(self, rows: Rows, *, are_rows_checked: bool) -> Task:
         task = super()._plan(rows, are_rows_checked=are_rows_checked)
-        limits = replace(task.limits, max_iter=max(self.max_iter, self.rounds))  # sweeps are rounds here
-        return replace(task, if_lost=self.if_lost, limits=limits)
+        # Sweeps are rounds here.
+        return replace(task, if_lost=self.if_lost, limits=replace(task.limits, max_iter=self.rounds))
 
     def _model_attributes(self, classes: np.ndarray, models: list[Separator]) -> dict[str, Any]:
         plain = [model._replace(report={"alpha": model.report["alpha"]}) for model in models]

@@ -188,16 +188,17 @@ cost_, n_iter_, parts_, n_features_in_, feature_names_in_
     """
 
     _parameter_constraints: ClassVar[dict] = {
-        **SparseSVC._parameter_constraints,
+        **{
+            name: constraint
+            for name, constraint in SparseSVC._parameter_constraints.items()
+            if name not in ("alpha", "warm_start", "checkpoint")
+        },
         "alphas": ["array-like", None],
         "n_alphas": [Interval(Integral, 1, None, closed="left")],
         "eps": [Interval(Real, 0, 1, closed="neither")],
         "cv": ["cv_object"],
         "rule": [StrOptions({"best", "one-standard-error"})],
     }
-    for _name in ("alpha", "warm_start", "checkpoint"):
-        del _parameter_constraints[_name]
-    del _name
 
     def __init__(
         self,

@@ -29,7 +29,7 @@ from widemargin.problems._protocol import Certificate
 from widemargin.problems.margin_distribution import MarginDistribution
 from widemargin.solvers._kernel_ranks import KernelModel, expansion, share, share_points, spread
 
-_CACHE_BYTES = 2 << 30
+CACHE_BYTES = 2 << 30
 _LEAST_GAIN = 1e-12  # of the largest: a row that gains less is not drawn
 
 
@@ -229,7 +229,7 @@ class MarginDescent(KernelMarginSolver):
     each other. Within a block there are at most ``block_passes`` passes.
     """
 
-    cache_bytes: int = _CACHE_BYTES
+    cache_bytes: int = CACHE_BYTES
     block_rows: int = 1024
     block_passes: int = 50
     worst_share: float = 0.5

@@ -35,7 +35,7 @@ from widemargin.data.shard import Shard
 from widemargin.problems._protocol import Certificate
 from widemargin.problems.margin_distribution import MarginDistribution
 from widemargin.solvers._kernel_ranks import share, share_points
-from widemargin.solvers.margin_descent import _CACHE_BYTES, KernelMarginSolver, MarginDescent, State
+from widemargin.solvers.margin_descent import CACHE_BYTES, KernelMarginSolver, MarginDescent, State
 
 _EXACT = 1e-28  # of the square of the right side: no step is more exact
 _VALUES_PER_SWEEP = 5e8  # kernel values between two looks at the clock
@@ -142,7 +142,7 @@ class MarginNewton(KernelMarginSolver):
     ``most_products``.
     """
 
-    cache_bytes: int = _CACHE_BYTES
+    cache_bytes: int = CACHE_BYTES
     start_epochs: float = 2.0
     direct_rows: int = 3000
     landmarks: int = 500
