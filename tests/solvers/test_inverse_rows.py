@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 
 from widemargin.solvers.inverse_rows import clime_rows, scio_rows
 
@@ -87,19 +86,6 @@ def test_any_selection_of_rows_is_made_alike():
     nothing = scio_rows(H, np.array([], dtype=int), 0.1)
     assert nothing.theta.shape == (0, 40)
     assert len(nothing.violation) == 0
-
-
-def test_a_warm_start_ends_at_the_same_rows():
-    H, rows = hessian(), np.arange(40)
-    cold = scio_rows(H, rows, 0.1, tolerance=1e-8)
-    near = scio_rows(hessian(seed=1), rows, 0.1).theta
-    warm = scio_rows(H, rows, 0.1, tolerance=1e-8, start=near)
-    assert np.allclose(warm.theta.toarray(), cold.theta.toarray(), atol=1e-6)
-    # A start that satisfies the constraint without being the solution is not taken for it.
-    feasible = sp.csr_matrix(np.linalg.inv(H))
-    assert np.allclose(
-        scio_rows(H, rows, 0.1, tolerance=1e-8, start=feasible).theta.toarray(), cold.theta.toarray(), atol=1e-6
-    )
 
 
 def test_a_feature_that_is_absent_has_no_row_and_disturbs_no_other():

@@ -44,93 +44,89 @@ def descend_row(gram, c, tolerance, max_passes, t, gradient):
 
 
 @compiled(fastmath=FAST)
-def scio_block(H, rows, c, tolerance, max_passes, T, diagonal, violation):
-    """For each j of ``rows`` minimise ``t'Ht/2 - t_j + c ||t||_1``; row r of ``T`` is the start and receives t.
+def with_violators(gradient, limit, working, size):
+    """Entries whose gradient is beyond ``limit`` join the first ``size`` of ``working``; the new size and their number.
 
-    ``diagonal`` receives ``(H t)_j`` and ``violation`` the largest entry of ``|H t - e_j|``. The gradient over all p
-    entries is brought up to date once per round, which reads one row of H for each entry that changed; between rounds
-    the descent sees nothing but the entries that were not zero or violated the conditions. Entries that violate them
-    join ten at least, and not more than double the set: far from the end most of them would soon be zero again.
+    Ten join at least, and not more than double the set: far from the end most of them would soon be zero again.
+    """
+    p = gradient.shape[0]
+    beyond, n_beyond = np.empty(p, dtype=np.int64), 0
+    for k in range(p):
+        if abs(gradient[k]) > limit:
+            beyond[n_beyond] = k
+            n_beyond += 1
+    if n_beyond == 0:
+        return size, 0
+    is_working = np.zeros(p, dtype=np.bool_)
+    for a in range(size):
+        is_working[working[a]] = True
+    room, level = max(10, size), limit
+    if n_beyond > room:
+        level = np.partition(np.abs(gradient[beyond[:n_beyond]]), n_beyond - room)[n_beyond - room]
+    for a in range(n_beyond):
+        k = beyond[a]
+        if not is_working[k] and abs(gradient[k]) >= level:
+            working[size] = k
+            size += 1
+    return size, n_beyond
+
+
+@compiled(fastmath=FAST)
+def scio_row(H, j, c, tolerance, max_passes, t):
+    """Minimise ``t'Ht/2 - t_j + c ||t||_1`` from ``t = 0``, in place; the gradient ``H t - e_j`` at the end.
+
+    The gradient over all p entries is brought up to date once per round, which reads one row of H for each entry that
+    changed; between rounds the descent sees nothing but the entries that were not zero or violated the conditions.
     """
     p = H.shape[0]
+    t[j] = (1.0 - c) / H[j, j]
     gradient = np.empty(p)
-    place = np.full(p, -1, dtype=np.int64)  # where an entry stands in the working set
-    working = np.empty(p, dtype=np.int64)
-    beyond = np.empty(p, dtype=np.int64)
+    for k in range(p):
+        gradient[k] = t[j] * H[j, k]
+    gradient[j] -= 1.0
+    working, size = np.empty(p, dtype=np.int64), 1
+    working[0] = j
+    left = max_passes
+    while True:
+        size, n_beyond = with_violators(gradient, c * (1.0 + tolerance), working, size)
+        if n_beyond == 0 or left <= 0:
+            return gradient
+        gram = np.empty((size, size))
+        here, before, slope = np.empty(size), np.empty(size), np.empty(size)
+        for a in range(size):
+            row = H[working[a]]
+            for b in range(size):
+                gram[a, b] = row[working[b]]
+            here[a] = before[a] = t[working[a]]
+            slope[a] = gradient[working[a]]
+        n_passes, _ = descend_row(gram, c, 0.5 * tolerance * c, left, here, slope)
+        left -= n_passes
+        kept = 0
+        for a in range(size):
+            k = working[a]
+            step = here[a] - before[a]
+            if step != 0.0:
+                t[k] = here[a]
+                row = H[k]
+                for b in range(p):
+                    gradient[b] += step * row[b]
+            if here[a] != 0.0:
+                working[kept] = k
+                kept += 1
+        size = kept
+
+
+@compiled(fastmath=FAST)
+def scio_block(H, rows, c, tolerance, max_passes, T, diagonal, violation):
+    """Row r of ``T``, of zeros before, receives the t of :func:`scio_row` for j = ``rows[r]``.
+
+    ``diagonal`` receives ``(H t)_j`` and ``violation`` the largest entry of ``|H t - e_j|``; without an H_jj there is
+    no such t.
+    """
     for r in range(rows.shape[0]):
         j = rows[r]
-        t = T[r]
         if H[j, j] <= 0.0:
-            t[:] = 0.0
             diagonal[r], violation[r] = 0.0, 1.0
             continue
-        size = 0
-        gradient[:] = 0.0
-        gradient[j] = -1.0
-        for k in range(p):
-            if t[k] != 0.0:
-                working[size] = k
-                size += 1
-        is_warm = size > 0  # such a row may satisfy the constraint and still not be the solution
-        if not is_warm:
-            t[j] = (1.0 - c) / H[j, j]
-            working[0] = j
-            size = 1
-        for a in range(size):
-            step = t[working[a]]
-            row = H[working[a]]
-            for k in range(p):
-                gradient[k] += step * row[k]
-        left = max_passes
-        while True:
-            n_beyond = 0
-            for k in range(p):
-                if abs(gradient[k]) > c * (1.0 + tolerance):
-                    beyond[n_beyond] = k
-                    n_beyond += 1
-            if (n_beyond == 0 and not is_warm) or left <= 0:
-                break
-            is_warm = False
-            for a in range(size):
-                place[working[a]] = a
-            room = max(10, size)
-            level = c * (1.0 + tolerance)
-            if n_beyond > room:
-                sizes = np.empty(n_beyond)
-                for a in range(n_beyond):
-                    sizes[a] = abs(gradient[beyond[a]])
-                level = np.partition(sizes, n_beyond - room)[n_beyond - room]
-            for a in range(n_beyond):
-                k = beyond[a]
-                if place[k] < 0 and abs(gradient[k]) >= level:
-                    working[size] = k
-                    size += 1
-            gram = np.empty((size, size))
-            here, before, slope = np.empty(size), np.empty(size), np.empty(size)
-            for a in range(size):
-                place[working[a]] = -1
-                row = H[working[a]]
-                for b in range(size):
-                    gram[a, b] = row[working[b]]
-                here[a] = before[a] = t[working[a]]
-                slope[a] = gradient[working[a]]
-            n_passes, _ = descend_row(gram, c, 0.5 * tolerance * c, left, here, slope)
-            left -= n_passes
-            kept = 0
-            for a in range(size):
-                k = working[a]
-                step = here[a] - before[a]
-                if step != 0.0:
-                    t[k] = here[a]
-                    row = H[k]
-                    for b in range(p):
-                        gradient[b] += step * row[b]
-                if here[a] != 0.0:
-                    working[kept] = k
-                    kept += 1
-            size = kept
-        worst = 0.0
-        for k in range(p):
-            if abs(gradient[k]) > worst:
-                worst = abs(gradient[k])
-        diagonal[r], violation[r] = gradient[j] + 1.0, worst
+        gradient = scio_row(H, j, c, tolerance, max_passes, T[r])
+        diagonal[r], violation[r] = gradient[j] + 1.0, np.abs(gradient).max()

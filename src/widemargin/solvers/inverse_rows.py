@@ -60,12 +60,11 @@ def scio_rows(
     *,
     tolerance: float = 1e-3,
     max_passes: int = 10_000,
-    start: sp.csr_matrix | None = None,
 ) -> InverseRows:
     """Rows by coordinate descent, to optimality conditions within ``tolerance * c``.
 
-    ``H`` is symmetric, float64 and C-ordered; only its rows are read. ``start``, of the shape of the result, holds
-    rows to begin from, as those of a similar H. ``max_passes`` bounds the passes over the entries at work, per row.
+    ``H`` is symmetric, float64 and C-ordered; only its rows are read. ``max_passes`` bounds the passes over the
+    entries at work, per row.
     """
     H = _checked(H, c)
     rows = np.asarray(rows, dtype=np.int64)
@@ -75,7 +74,7 @@ def scio_rows(
     pieces = []
     for begin in range(0, n_rows, step):
         part = slice(begin, min(begin + step, n_rows))
-        T = np.zeros((part.stop - begin, p)) if start is None else start[part].toarray()
+        T = np.zeros((part.stop - begin, p))
         scio_block(H, rows[part], c, tolerance, max_passes, T, diagonal[part], violation[part])
         pieces.append(sp.csr_matrix(T))
     theta = sp.vstack(pieces, format="csr") if pieces else sp.csr_matrix((0, p))
