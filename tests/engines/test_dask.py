@@ -21,6 +21,7 @@ from widemargin.data import make_nonseparable, make_sparse_gaussians
 from widemargin.exceptions import InterruptedFitWarning, PeerLostWarning
 from widemargin.solvers.newton import EntropicNewton
 
+dask = pytest.importorskip("dask", reason="needs the dask extra")
 distributed = pytest.importorskip("distributed", reason="needs the dask extra")
 da = pytest.importorskip("dask.array")
 dd = pytest.importorskip("dask.dataframe")
@@ -208,9 +209,35 @@ def test_progress_reaches_the_driver_and_a_callback_stops_the_fit(client, data):
     assert model.stop_reason_ == "callback"
 
 
-def collection_with_a_recipe():
-    rows = da.random.default_rng(0).normal(size=(12_000, 32), chunks=(2_000, 32))
-    return rows, rows[:, 0] + 0.3 * rows[:, 1] > 0
+def chunk_of_rows(k):
+    return np.random.default_rng(k).normal(size=(2_000, 32))
+
+
+def collection_with_a_recipe(client):
+    """Chunks that are computed on the workers in turn, so that all have some, and elsewhere once those are gone."""
+    addresses = sorted(client.scheduler_info()["workers"])
+    chunks = [
+        client.submit(chunk_of_rows, k, workers=[addresses[k % N_WORKERS]], allow_other_workers=True, pure=False)
+        for k in range(6)
+    ]
+    X = da.concatenate([da.from_delayed(dask.delayed(each), (2_000, 32), np.float64) for each in chunks])
+    return X, X[:, 0] + 0.3 * X[:, 1] > 0
+
+
+def scattered(client, *arrays, n_chunks=6):
+    """Collections whose chunks were sent to the workers in turn, so that no worker holds a run of rows."""
+    addresses = sorted(client.scheduler_info()["workers"])
+    size = -(-len(arrays[0]) // n_chunks)
+    chunks = [slice(k * size, min((k + 1) * size, len(arrays[0]))) for k in range(n_chunks)]
+    out = []
+    for array in arrays:
+        parts = [
+            dask.delayed(client.scatter(array[chunk], workers=[addresses[k % len(addresses)]], hash=False))
+            for k, chunk in enumerate(chunks)
+        ]
+        shapes = [(array[chunk].shape, array.dtype) for chunk in chunks]
+        out.append(da.concatenate([da.from_delayed(part, *shape) for part, shape in zip(parts, shapes, strict=True)]))
+    return out
 
 
 def gated(Estimator, gate, **options):
@@ -302,7 +329,7 @@ def test_a_rank_that_ends_because_of_a_loss_is_not_taken_for_the_lost_one(monkey
 
 @pytest.mark.parametrize("kind", ["collection", "array"])
 def test_a_killed_worker_costs_its_rows_to_be_recomputed(doomed, gate, kind):
-    X, y = collection_with_a_recipe()
+    X, y = collection_with_a_recipe(doomed)
     if kind == "array":
         X, y = doomed.gather(doomed.compute([X, y]))
     model = gated(NuMarginSVC, gate, cluster=doomed)
@@ -312,9 +339,7 @@ def test_a_killed_worker_costs_its_rows_to_be_recomputed(doomed, gate, kind):
 
 
 def test_a_stopped_worker_counts_as_lost_after_its_silence(doomed, gate):
-    import dask
-
-    X, y = collection_with_a_recipe()
+    X, y = collection_with_a_recipe(doomed)
     model = gated(NuMarginSVC, gate, cluster=doomed)
     with dask.config.set({"widemargin.silence": 3.0}):
         address, fitted, messages = harm_during(doomed, gate, lambda: model.fit(X, y), signal.SIGSTOP)
@@ -324,16 +349,7 @@ def test_a_stopped_worker_counts_as_lost_after_its_silence(doomed, gate):
 
 def test_rows_without_a_recipe_are_lost_for_good_and_said_so(doomed, gate):
     """Instead of waiting for them, which would be for ever."""
-    import dask
-
-    X, y = collection_with_a_recipe()
-    rows, labels = doomed.gather(doomed.compute([X, y]))
-    parts = [
-        dask.delayed(doomed.scatter(rows[k::3], workers=[address], hash=False))
-        for k, address in enumerate(sorted(doomed.run(os.getpid)))
-    ]
-    X = da.concatenate([da.from_delayed(part, (4_000, 32), rows.dtype) for part in parts])
-    y = da.from_array(np.concatenate([labels[k::3] for k in range(3)]), chunks=4_000)
+    X, y = scattered(doomed, *make_nonseparable(3000, 10, random_state=0))
     model = gated(NuMarginSVC, gate, cluster=doomed)
     address, error, _ = harm_during(doomed, gate, lambda: model.fit(X, y), signal.SIGKILL)
     assert isinstance(error, PeerLost)
@@ -435,24 +451,6 @@ def test_kernels_on_collections_certify_the_objective_of_one_machine(client, few
     np.testing.assert_allclose(model.decision_function(X), plain.decision_function(X), atol=0.05)
 
 
-def scattered(client, *arrays, n_chunks=6):
-    """Collections whose chunks lie on workers in turn, so that no worker holds a run of rows."""
-    import dask
-
-    addresses = sorted(client.scheduler_info()["workers"])
-    size = -(-len(arrays[0]) // n_chunks)
-    chunks = [slice(k * size, min((k + 1) * size, len(arrays[0]))) for k in range(n_chunks)]
-    out = []
-    for array in arrays:
-        parts = [
-            dask.delayed(client.scatter(array[chunk], workers=[addresses[k % len(addresses)]], hash=False))
-            for k, chunk in enumerate(chunks)
-        ]
-        shapes = [(array[chunk].shape, array.dtype) for chunk in chunks]
-        out.append(da.concatenate([da.from_delayed(part, *shape) for part, shape in zip(parts, shapes, strict=True)]))
-    return out
-
-
 def test_support_vectors_of_a_collection_have_no_numbers(client, few):
     X, y = few
     model = KernelSVC(gamma=0.3, cluster=client).fit(*scattered(client, X, y))
@@ -543,7 +541,7 @@ def test_the_sparse_svm_on_workers_is_that_of_threads(client):
 @pytest.mark.parametrize("kind", ["collection", "array"])
 def test_a_lost_machine_is_left_out_of_the_average(doomed, gate, kind):
     X, y, beta = make_sparse_gaussians(6000, 150, random_state=0)
-    rows = (X, y) if kind == "array" else (da.from_array(X, chunks=(2000, 150)), da.from_array(y, chunks=2000))
+    rows = (X, y) if kind == "array" else scattered(doomed, X, y, n_chunks=N_WORKERS)
     model = gated(DebiasedSparseSVC, gate, cluster=doomed)
     address, fitted, messages = harm_during(doomed, gate, lambda: model.fit(*rows), signal.SIGKILL)
     assert fitted is model, fitted
