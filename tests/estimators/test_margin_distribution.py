@@ -22,7 +22,7 @@ from tests.estimators.test_kernel import Recorder, three_classes
 from tests.problems.test_margin_distribution import exact_odm
 from tests.problems_at_hand import overlapping
 from widemargin import InterruptedFitWarning, MarginDistributionSVC, PrecisionWarning
-from widemargin.estimators import _tree
+from widemargin.solvers import partition_merge
 
 GAMMA = 0.25
 TIGHT = {"tol": 1e-7, "gamma": GAMMA}
@@ -238,6 +238,15 @@ def test_every_level_is_a_model(grown):
     np.testing.assert_array_equal(model.at_level(-1).decision_function(X), model.decision_function(X))
 
 
+def test_rows_are_kept_once_for_all_levels_and_only_those_that_have_a_coefficient(grown):
+    model, X, _ = grown
+    among = model.levels_[0].among
+    assert all(level.among is among for level in model.levels_)
+    used = np.unique(np.concatenate([level.numbers for level in model.levels_]))
+    np.testing.assert_array_equal(among.numbers, used)
+    np.testing.assert_array_equal(among.X, X[used])
+
+
 def test_the_first_level_is_the_mean_of_models_of_parts(grown):
     model, X, y = grown
     whole = np.zeros(len(X))
@@ -246,9 +255,9 @@ def test_the_first_level_is_the_mean_of_models_of_parts(grown):
     from widemargin.kernels.on_cpu import RowsOnCPU
 
     rows = RowsOnCPU(model.kernel_, X)
-    parts = _tree.Tree(4, 2, 32, True, 1).divide(Shard(X, (y > 0).astype(float), np.ones(len(y)), rows), rng)
+    parts = partition_merge.Tree(4, 2, 32, True, 1).divide(Shard(X, (y > 0).astype(float), np.ones(len(y)), rows), rng)
     for part in parts:
-        alone = MarginDistributionSVC(C=100.0, gamma=GAMMA, tol=_tree._LOOSE).fit(X[part], y[part])
+        alone = MarginDistributionSVC(C=100.0, gamma=GAMMA, tol=partition_merge._LOOSE).fit(X[part], y[part])
         whole += alone.decision_function(X) / 4
     early = model.at_level(0).decision_function(X)
     np.testing.assert_allclose(early, whole, atol=0.5)  # both are within a loose gap of the same
@@ -356,7 +365,7 @@ def test_merged_parts_begin_near_their_end_only_if_rescaled(monkeypatch):
     """The gap at the start of the root, from coefficients times the shares of parts and from those as they are."""
     X, y = overlapping(0, n=160, shift=0.5)
     starts = []
-    usual = _tree.run
+    usual = partition_merge.run
 
     def noting(solver, problem, shard, comm, limits, rng, *, warm=None, **options):
         if shard.n_rows == len(y):
@@ -365,8 +374,8 @@ def test_merged_parts_begin_near_their_end_only_if_rescaled(monkeypatch):
                 starts.append(solver.certify(state).relative)
         return usual(solver, problem, shard, comm, limits, rng, warm=warm, **options)
 
-    monkeypatch.setattr(_tree, "run", noting)
-    monkeypatch.setattr(_tree, "_LOOSE", 1e-3)
+    monkeypatch.setattr(partition_merge, "run", noting)
+    monkeypatch.setattr(partition_merge, "_LOOSE", 1e-3)
     MarginDistributionSVC(C=10.0, gamma=GAMMA, **{**TREE, "n_partitions": 2}).fit(X, y)
     rescaled, as_they_are, from_nothing = starts
     assert rescaled < 0.2 * min(as_they_are, from_nothing)

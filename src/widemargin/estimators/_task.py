@@ -40,6 +40,16 @@ class Rows(NamedTuple):
     weight: Any
 
 
+class Prepared(NamedTuple):
+    """The rows of one rank, ready for the problems of all parts."""
+
+    shard: Shard  # with a kernel on its rows, if there is one
+    classes: np.ndarray
+    parts: list[tuple[int, int | None]]  # positive and negative class of each problem
+    width: int  # of a direction: one number for each feature, or for each row of all ranks
+    seed: int
+
+
 class Outcome(NamedTuple):
     classes: np.ndarray
     results: list[Result]
@@ -73,20 +83,12 @@ class Task:
 
     def run_on_rank(self, rows: Rows, comm: Communicator, watch: PartWatch | None) -> Outcome:
         """The whole fit, as one rank lives it."""
-        with comm.ledger.phase("encode"):
-            shard, multiplicity, numbers, n_rows, classes, totals, seed = self.join(rows, comm)
+        shard, classes, parts, width, seed = self.prepare(rows, comm)
         encode = comm.ledger
-        parts = self.parts_of(len(classes))
-        for positive, negative in parts:  # what is infeasible is found before anything is solved
-            rest = totals.sum() - totals[positive] if negative is None else totals[negative]
-            self.problem.check(totals[positive], rest)
-        width = shard.n_features
-        if self.kernel is not None:
-            shard, width = self.bound(shard, multiplicity, numbers, n_rows, comm), n_rows
         fresh = self._fresh_state(shard, classes, width, comm) if self.keeps_state else None
         warm, sweeps = self._start(fresh, (len(parts), width), comm)
         results = []
-        for k, (positive, negative) in enumerate(parts):
+        for k, part in enumerate(parts):
             comm.ledger = encode if k == 0 else Ledger()
             if self.kernel is not None:
                 shard.kernel.ledger = comm.ledger
@@ -94,7 +96,7 @@ class Task:
             result = run(
                 self.solver,
                 self.problem,
-                shard.against_rest(positive) if negative is None else shard.between(positive, negative),
+                self.labelled(shard, part),
                 comm,
                 self.limits,
                 np.random.default_rng([seed, k]),
@@ -106,6 +108,24 @@ class Task:
             )
             results.append(result)
         return Outcome(classes, results, shard.n_features)
+
+    def prepare(self, rows: Rows, comm: Communicator) -> Prepared:
+        """All that comes before the first problem is solved; what is infeasible is refused here."""
+        with comm.ledger.phase("encode"):
+            shard, multiplicity, numbers, n_rows, classes, totals, seed = self.join(rows, comm)
+        parts = self.parts_of(len(classes))
+        for positive, negative in parts:
+            rest = totals.sum() - totals[positive] if negative is None else totals[negative]
+            self.problem.check(totals[positive], rest)
+        if self.kernel is None:
+            return Prepared(shard, classes, parts, shard.n_features, seed)
+        return Prepared(self.bound(shard, multiplicity, numbers, n_rows, comm), classes, parts, n_rows, seed)
+
+    @staticmethod
+    def labelled(shard: Shard, part: tuple[int, int | None]) -> Shard:
+        """The rows of one problem, with labels of -1 and +1."""
+        positive, negative = part
+        return shard.against_rest(positive) if negative is None else shard.between(positive, negative)
 
     def parts_of(self, n_classes: int) -> list[tuple[int, int | None]]:
         """Positive and negative class of each problem; None is all others.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from functools import partial
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -13,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from widemargin.engines._select import is_dask, is_mpi
 from widemargin.estimators._kernel import KernelClassifier
 from widemargin.estimators._task import Outcome, Rows, Task
-from widemargin.estimators._tree import Tree
+from widemargin.estimators._tree import launch_tree
 from widemargin.problems.margin_distribution import MarginDistribution
 from widemargin.solvers._protocol import Solver
 from widemargin.solvers._run import Result
@@ -21,6 +22,7 @@ from widemargin.solvers.margin_auto import MarginAuto
 from widemargin.solvers.margin_descent import MarginDescent
 from widemargin.solvers.margin_newton import MarginNewton
 from widemargin.solvers.margin_primal import MarginPrimal
+from widemargin.solvers.partition_merge import Tree
 from widemargin.solvers.svrg import SVRG
 
 _OF_THE_TREE = {"n_partitions": "auto", "merge_factor": 2, "n_strata": 32, "partition": "stratified", "stop_level": 0}
@@ -287,7 +289,7 @@ class MarginDistributionSVC(KernelClassifier):
             fan_in, is_stratified = int(self.merge_factor), self.partition == "stratified"
             n_parts = self.n_partitions if self.n_partitions == "auto" else int(self.n_partitions)
             tree = Tree(n_parts, fan_in, int(self.n_strata), is_stratified, fan_in ** int(self.stop_level))
-            launch = tree.launch
+            launch = partial(launch_tree, tree)
         return super()._launch(launch, task, rows, X, y, sample_weight)
 
     def _model_attributes(self, classes: np.ndarray, models: list[Any]) -> dict[str, Any]:

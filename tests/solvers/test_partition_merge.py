@@ -10,10 +10,9 @@ from sklearn.metrics.pairwise import rbf_kernel
 from tests.problems_at_hand import overlapping
 from widemargin.comm.solo import Solo
 from widemargin.data.shard import Shard
-from widemargin.estimators._tree import Tree
 from widemargin.kernels.functions import Kernel
 from widemargin.kernels.on_cpu import RowsOnCPU
-from widemargin.solvers import partition
+from widemargin.solvers import partition_merge
 
 RBF = Kernel("rbf", 0.25)
 
@@ -33,47 +32,47 @@ def test_landmarks_are_the_pivots_of_cholesky(kernel, seed):
     X, _ = overlapping(seed, n=60, d=8)
     K = {"rbf": rbf_kernel(X, gamma=0.25), "linear": X @ X.T, "poly": (0.25 * X @ X.T + 1) ** 2}[kernel.name]
     for rows in (RowsOnCPU(kernel, X), RowsOnCPU(kernel, sp.csr_matrix(X))):
-        assert partition.landmarks(rows, 7).tolist() == pivoted(K, 7)
+        assert partition_merge.landmarks(rows, 7).tolist() == pivoted(K, 7)
 
 
 def test_landmarks_end_where_they_span_all_rows():
     X = np.repeat(np.random.default_rng(0).normal(size=(4, 3)), 5, axis=0)
-    chosen = partition.landmarks(RowsOnCPU(RBF, X), 10)
+    chosen = partition_merge.landmarks(RowsOnCPU(RBF, X), 10)
     assert len(chosen) == 4
     assert len(np.unique(X[chosen], axis=0)) == 4
-    assert len(partition.landmarks(RowsOnCPU(Kernel("linear"), X), 10)) == 3
-    assert partition.landmarks(RowsOnCPU(RBF, X[:1]), 10).tolist() == [0]
-    assert partition.landmarks(RowsOnCPU(RBF, X[:7]), 100).size <= 7
+    assert len(partition_merge.landmarks(RowsOnCPU(Kernel("linear"), X), 10)) == 3
+    assert partition_merge.landmarks(RowsOnCPU(RBF, X[:1]), 10).tolist() == [0]
+    assert partition_merge.landmarks(RowsOnCPU(RBF, X[:7]), 100).size <= 7
 
 
 def test_landmarks_of_given_values_are_those_of_the_kernel():
     X, _ = overlapping(0, n=40)
     given, computed = RowsOnCPU(Kernel("precomputed"), rbf_kernel(X, gamma=0.25)), RowsOnCPU(RBF, X)
-    np.testing.assert_array_equal(partition.landmarks(given, 6), partition.landmarks(computed, 6))
+    np.testing.assert_array_equal(partition_merge.landmarks(given, 6), partition_merge.landmarks(computed, 6))
 
 
 def test_a_stratum_is_what_is_nearest_to_a_landmark():
     X, _ = overlapping(0, n=50)
     for kernel, K in ((RBF, rbf_kernel(X, gamma=0.25)), (Kernel("linear"), X @ X.T)):
         rows = RowsOnCPU(kernel, X)
-        chosen = np.sort(partition.landmarks(rows, 4))
+        chosen = np.sort(partition_merge.landmarks(rows, 4))
         diagonal = np.diagonal(K)
         distance = diagonal[:, None] + diagonal[chosen] - 2 * K[:, chosen]
-        np.testing.assert_array_equal(partition.strata(rows, chosen), np.argmin(distance, axis=1))
+        np.testing.assert_array_equal(partition_merge.strata(rows, chosen), np.argmin(distance, axis=1))
 
 
 def test_rows_that_are_all_zero_are_one_stratum():
     rows = RowsOnCPU(Kernel("linear"), np.zeros((5, 2)))
-    chosen = partition.landmarks(rows, 3)
+    chosen = partition_merge.landmarks(rows, 3)
     assert chosen.size == 0
-    assert partition.strata(rows, chosen).tolist() == [0] * 5
+    assert partition_merge.strata(rows, chosen).tolist() == [0] * 5
 
 
 @pytest.mark.parametrize("n_parts", [1, 2, 3, 7, 23])
 def test_parts_hold_every_row_once_and_their_share_of_every_group(n_parts, seed):
     rng = np.random.default_rng(seed)
     groups = rng.integers(0, 5, 23)
-    parts = partition.spread_evenly(groups, n_parts, rng)
+    parts = partition_merge.spread_evenly(groups, n_parts, rng)
     assert len(parts) == n_parts
     np.testing.assert_array_equal(np.sort(np.concatenate(parts)), np.arange(23))
     assert all((np.diff(part) > 0).all() for part in parts)
@@ -83,14 +82,16 @@ def test_parts_hold_every_row_once_and_their_share_of_every_group(n_parts, seed)
 
 
 def test_rows_of_a_group_are_dealt_at_random():
-    first, other = (partition.spread_evenly(np.zeros(40), 2, np.random.default_rng(seed))[0] for seed in (0, 1))
-    again = partition.spread_evenly(np.zeros(40), 2, np.random.default_rng(0))[0]
+    first, other = (partition_merge.spread_evenly(np.zeros(40), 2, np.random.default_rng(seed))[0] for seed in (0, 1))
+    again = partition_merge.spread_evenly(np.zeros(40), 2, np.random.default_rng(0))[0]
     assert first.tolist() == again.tolist() != other.tolist()
 
 
 def divided(X, y, n_parts, *, is_stratified=True):
     rows = RowsOnCPU(RBF, X, ledger=Solo().ledger)
-    return Tree(n_parts, 2, 8, is_stratified, 1).divide(Shard(X, y, np.ones(len(y)), rows), np.random.default_rng(0))
+    return partition_merge.Tree(n_parts, 2, 8, is_stratified, 1).divide(
+        Shard(X, y, np.ones(len(y)), rows), np.random.default_rng(0)
+    )
 
 
 @pytest.mark.parametrize("n_parts", [2, 5, 8])
@@ -101,7 +102,7 @@ def test_parts_have_their_share_of_every_class_to_within_a_row(n_parts, seed):
     parts = divided(X, y, n_parts)
     for label in range(3):
         assert np.ptp([np.count_nonzero(y[part] == label) for part in parts]) <= 1
-    groups = partition.strata(RowsOnCPU(RBF, X), partition.landmarks(RowsOnCPU(RBF, X), 8))
+    groups = partition_merge.strata(RowsOnCPU(RBF, X), partition_merge.landmarks(RowsOnCPU(RBF, X), 8))
     for stratum in range(8):  # of each class in it within a row, so that of all within three
         assert np.ptp([np.count_nonzero(groups[part] == stratum) for part in parts]) <= 3
 

@@ -1,0 +1,265 @@
+"""SODM: a fit on parts of the rows, merged by and by; every level has a model of all rows.
+
+    divide    rows into p^L parts that are like the whole
+    leaves    solve the problem of each part
+    merge     every p neighbours: their rows together, their coefficients times the share that each part has of the
+              weight (coefficients go as 1 over the number of rows), and solve on from there
+    root      all rows: the problem itself, to its certified gap
+
+Parts are like the whole if each has its share of every stratum, and of every class in it. Strata lie around landmarks
+([1], section 3.2): these are chosen one by one, each the row farthest from the span of those before it in the kernel's
+space, which is Cholesky's factorisation with pivots of the kernel matrix and makes the determinant of their kernel
+values large ((7)); a stratum is what is nearest to one of them ((8)).
+
+[1] stops before the root, at p parts, with coefficients that are not rescaled; here the root is solved, and begins near
+its end. Before, at level l, the coefficients of all parts, each times its share, are a model of all rows.
+
+Who starts the tasks of the tree is not said here: they are plain functions of branches.
+
+[1] Wang, Cao, Zhang, Shi, Jin: Scalable Optimal Margin Distribution Machine, 2023, Algorithm 1.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from widemargin.comm.solo import Solo
+from widemargin.data.shard import Shard
+from widemargin.kernels.functions import Kernel
+from widemargin.kernels.on_cpu import RowsOnCPU
+from widemargin.kernels.points import Points
+from widemargin.problems._protocol import Certificate
+from widemargin.solvers._kernel_ranks import KernelModel
+from widemargin.solvers._run import Limits, Result, run
+
+_ROWS_PER_PART = 2000  # of the leaves, at least, where their number is not given
+_SPANNED = 1e-10  # of the longest row: a squared distance to a span that is none
+_LOOSE = 0.1  # relative gap below the root, where another merge comes anyway
+
+
+@dataclass(frozen=True)
+class Tree:
+    """How rows are divided and merged, and at how many parts to stop: 1 is the root."""
+
+    n_parts: int | Literal["auto"]
+    fan_in: int
+    n_strata: int
+    is_stratified: bool
+    stop_at: int
+
+    def divide(self, shard: Shard, rng: np.random.Generator) -> list[np.ndarray]:
+        """Ascending numbers of the rows of each part."""
+        _, counts = np.unique(shard.y, return_counts=True)
+        n, rarest, n_parts = shard.n_rows, int(counts.min()), self.n_parts
+        if n_parts == "auto":
+            n_parts = 1
+            while n_parts * self.fan_in * _ROWS_PER_PART <= n and n_parts * self.fan_in <= rarest:
+                n_parts *= self.fan_in
+        if n_parts > rarest:
+            raise ValueError(
+                f"n_partitions={n_parts} is more than the rarest class has rows, and every part needs one of each: it "
+                f"must lie in [1, {rarest}]."
+            )
+        groups = shard.y
+        if self.is_stratified and n_parts > 1:
+            nearest = strata(shard.kernel, landmarks(shard.kernel, self.n_strata))
+            groups = shard.y * (nearest.max() + 1) + nearest  # by class first, so that each part has its share of it
+        return spread_evenly(groups, n_parts, rng)
+
+
+# -- how rows are divided
+
+
+def landmarks(rows: Any, n_landmarks: int) -> np.ndarray:
+    """Numbers of rows, fewer where all others lie in their span; ``rows`` is a kernel on the rows of one place."""
+    left = rows.diagonal_of(rows.points(np.arange(rows.n_rows))).copy()
+    least = _SPANNED * float(left.max(initial=0.0))
+    factor = np.empty((n_landmarks, rows.n_rows))
+    chosen: list[int] = []
+    while len(chosen) < min(n_landmarks, rows.n_rows):
+        pivot = int(np.argmax(left))
+        if not left[pivot] > least:
+            break
+        done = factor[: len(chosen)]
+        values = rows.rows(rows.points(np.array([pivot])))[0] - done[:, pivot] @ done
+        factor[len(chosen)] = values / np.sqrt(left[pivot])
+        left -= factor[len(chosen)] ** 2
+        left[pivot] = 0.0
+        chosen.append(pivot)
+    return np.array(chosen, dtype=np.intp)
+
+
+def strata(rows: Any, chosen: np.ndarray) -> np.ndarray:
+    """For every row the number of the landmark nearest to it; 0 where there are none, all rows being 0."""
+    if not len(chosen):
+        return np.zeros(rows.n_rows, dtype=np.intp)
+    points = rows.points(np.sort(chosen))
+    # ||phi(x) - phi(z)||^2 but for what does not depend on z.
+    height = rows.diagonal_of(points)[:, None] - 2.0 * rows.rows(points)
+    return np.argmin(height, axis=0)
+
+
+def spread_evenly(groups: np.ndarray, n_parts: int, rng: np.random.Generator) -> list[np.ndarray]:
+    """Ascending numbers of the rows of each part: rows of every group in random order, dealt out in turn.
+
+    Dealing goes on from group to group where it stopped, so that parts are of one size to within a row.
+    """
+    order = np.argsort(groups[shuffled := rng.permutation(len(groups))], kind="stable")
+    part = np.empty(len(groups), dtype=np.intp)
+    part[shuffled[order]] = np.arange(len(groups)) % n_parts
+    return [np.flatnonzero(part == k) for k in range(n_parts)]
+
+
+# -- how parts are solved and merged
+
+
+class Branch(NamedTuple):
+    """Rows of one part, and its coefficients."""
+
+    X: Any
+    y: np.ndarray
+    weights: np.ndarray
+    numbers: np.ndarray  # among all rows
+    beta: np.ndarray
+    result: Result | None  # of its solution; None before
+
+    @property
+    def weight(self) -> float:
+        """Of all its rows."""
+        return float(self.weights.sum())
+
+
+class View(NamedTuple):
+    """What is seen of a solved branch from outside."""
+
+    numbers: np.ndarray
+    beta: np.ndarray
+    weight: float
+    result: Result
+    seconds: float  # that its solution took, where it was solved
+
+
+@dataclass(frozen=True)
+class Level:
+    """A level of the tree; rows are kept once for all levels, and the model is made of them when it is asked for."""
+
+    n_parts: int
+    seconds: float  # since the beginning
+    task_seconds: list[float]  # of each part
+    largest_gap: float  # of the parts
+    kernel: Kernel
+    among: Points  # rows in ascending order of their numbers, all that have a coefficient among them
+    numbers: np.ndarray  # of those with a coefficient here
+    coef: np.ndarray
+    intercept: float
+
+    @property
+    def model(self) -> KernelModel:
+        """The model of all rows."""
+        chosen = np.searchsorted(self.among.numbers, self.numbers)
+        return KernelModel(self.kernel, self.among[chosen], self.coef, self.intercept, {})
+
+
+@dataclass(frozen=True)
+class Branching:
+    """The problem of any branch, and how it is solved; plain data, so that it can travel."""
+
+    problem: Any
+    kernel: Kernel
+    solver: Any
+    limits: Limits
+    until: float  # the end of the time for all, on a clock that all machines have
+    n_rows: int  # of the root
+    n_numbers: int  # the largest number of a row is below it
+    seed: int
+
+    def leaves(self, shard: Shard, divided: list[np.ndarray]) -> list[Branch]:
+        """Parts of the rows before they are solved."""
+        rows = shard.kernel
+        return [
+            Branch(rows.X[part], shard.y[part], shard.weight[part], rows.numbers[part], np.zeros(len(part)), None)
+            for part in divided
+        ]
+
+    def solve(self, children: list[Branch], is_over: Callable[[], str | None] | None = None) -> Branch:
+        """Some branches together, from where they stand; ``is_over`` says why not to go on."""
+        y, weights, numbers = (np.concatenate([child[k] for child in children]) for k in (1, 2, 3))
+        comm, warm = Solo(), together(children, self.n_numbers)
+        blocks = [child.X for child in children]
+        rows = RowsOnCPU(self.kernel, blocks, numbers, comm.ledger, n_everywhere=self.n_numbers)
+        limits = replace(self.limits, max_time=min(self.limits.max_time, self.until - time.time()))
+        if len(y) < self.n_rows:
+            limits = replace(limits, tol=max(limits.tol, _LOOSE))
+        rng = np.random.default_rng([self.seed, len(y), int(numbers[0])])
+        result = run(
+            self.solver,
+            self.problem,
+            Shard(rows.X, y, weights, rows),
+            comm,
+            limits,
+            rng,
+            warm=warm if warm.any() else None,
+            watch=None if is_over is None else lambda _: is_over(),
+        )
+        beta = np.zeros(self.n_numbers)
+        beta[result.model.points.numbers] = result.model.coef
+        return Branch(rows.X, y, weights, numbers, beta[numbers], result)
+
+    def certified(self, shard: Shard, model: KernelModel) -> Certificate:
+        """Bounds of the problem of all rows by a model of a level below: one product with the kernel."""
+        beta = np.zeros(self.n_numbers)
+        beta[model.points.numbers] = model.coef
+        state = self.solver.start(self.problem, shard, Solo(), np.random.default_rng(0), beta)
+        certificate = self.solver.certify(state)  # in float64: so start computed the responses
+        assert certificate is not None
+        return certificate
+
+
+def look(branch: Branch) -> View:
+    """A branch without its rows."""
+    result = branch.result
+    assert result is not None
+    seconds = sum(result.ledger.seconds.values())
+    few = result.model._replace(points=Points(branch.X[:0], np.empty(0, np.intp)), coef=np.empty(0))
+    return View(branch.numbers, branch.beta, branch.weight, replace(result, model=few), seconds)
+
+
+def together(parts: Sequence[Branch | View], n_numbers: int) -> np.ndarray:
+    """Coefficients of all parts by the numbers of their rows, each times the share of its part in the weight."""
+    whole = sum(part.weight for part in parts)
+    beta = np.zeros(n_numbers)
+    for part in parts:
+        beta[part.numbers] = part.beta * (part.weight / whole)
+    return beta
+
+
+def level_of(views: list[View], branching: Branching, rows: RowsOnCPU, seconds: float) -> Level:
+    """What is kept of a level whose parts are all solved."""
+    beta = together(views, branching.n_numbers)
+    numbers = np.flatnonzero(beta)
+    # Of given kernel values numbers say it all.
+    X = np.empty((rows.n_rows, 0)) if rows.kernel.name == "precomputed" else rows.X
+    return Level(
+        len(views),
+        seconds,
+        [view.seconds for view in views],
+        max(view.result.certificate.relative for view in views),
+        rows.kernel,
+        Points(X, rows.numbers),
+        numbers,
+        beta[numbers],
+        float(beta.sum()) * branching.problem.constant,
+    )
+
+
+def without_other_rows(levels: list[Level]) -> list[Level]:
+    """The same levels, which keep but the rows that have a coefficient at one of them."""
+    used = np.unique(np.concatenate([level.numbers for level in levels]))
+    everything = levels[0].among
+    among = everything[np.searchsorted(everything.numbers, used)]
+    return [replace(level, among=among) for level in levels]
