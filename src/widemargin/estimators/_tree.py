@@ -16,7 +16,7 @@ from widemargin.engines._select import grower
 from widemargin.estimators._task import Outcome, PartWatch, Rows, Task
 from widemargin.ledger import Ledger
 from widemargin.solvers._run import Progress, Result
-from widemargin.solvers.partition_merge import Branching, Level, Tree, View, level_of, look, without_other_rows
+from widemargin.solvers.partition_merge import Branching, Level, Tree, View, leaves, level_of, look, without_other_rows
 
 
 def launch_tree(tree: Tree, rows: Rows, cluster: Any, task: Task, watch: PartWatch) -> Outcome:
@@ -73,8 +73,7 @@ def _grow(
     def is_over() -> str | None:
         return watch(Progress(len(levels), None, time.perf_counter() - begin, ledger.counts(), None, None))
 
-    leaves = branching.leaves(shard, divided)
-    grower(cluster)(leaves, branching.solve, look, tree.fan_in, is_enough, is_over)
+    grower(cluster)(leaves(shard, divided), branching.solve, look, tree.fan_in, is_enough, is_over)
     levels = without_other_rows(levels)
     model = levels[-1].model._replace(report={"levels": levels})
     if len(last) == 1:

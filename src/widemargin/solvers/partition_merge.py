@@ -178,14 +178,6 @@ class Branching:
     n_numbers: int  # the largest number of a row is below it
     seed: int
 
-    def leaves(self, shard: Shard, divided: list[np.ndarray]) -> list[Branch]:
-        """Parts of the rows before they are solved."""
-        rows = shard.kernel
-        return [
-            Branch(rows.X[part], shard.y[part], shard.weight[part], rows.numbers[part], np.zeros(len(part)), None)
-            for part in divided
-        ]
-
     def solve(self, children: list[Branch], is_over: Callable[[], str | None] | None = None) -> Branch:
         """Some branches together, from where they stand; ``is_over`` says why not to go on."""
         y, weights, numbers = (np.concatenate([child[k] for child in children]) for k in (1, 2, 3))
@@ -218,6 +210,15 @@ class Branching:
         certificate = self.solver.certify(state)  # in float64: so start computed the responses
         assert certificate is not None
         return certificate
+
+
+def leaves(shard: Shard, divided: list[np.ndarray]) -> list[Branch]:
+    """Parts of the rows before they are solved."""
+    rows = shard.kernel
+    return [
+        Branch(rows.X[part], shard.y[part], shard.weight[part], rows.numbers[part], np.zeros(len(part)), None)
+        for part in divided
+    ]
 
 
 def look(branch: Branch) -> View:
