@@ -381,6 +381,20 @@ def test_merged_parts_begin_near_their_end_only_if_rescaled(monkeypatch):
     assert rescaled < 0.2 * min(as_they_are, from_nothing)
 
 
+@pytest.mark.parametrize("solver", ["dual-descent", "newton", "partition-merge"])
+@pytest.mark.parametrize("storage", STORAGES)
+def test_bounds_are_those_of_the_optimum_far_from_the_origin_too(solver, storage):
+    """Rows on a grid of 1/64, so that the shift itself loses nothing, with as many features of zeros again."""
+    X, y = overlapping(0, n=60)
+    near = np.round(X * 64) / 64
+    far = STORAGES[storage](np.hstack([near + 2.0**25, np.zeros((60, 2 * X.shape[1]))]))
+    model = MarginDistributionSVC(C=10.0, gamma=GAMMA, solver=solver, tol=1e-7).fit(far, y)
+    exact = exact_odm(rbf_kernel(near, gamma=GAMMA), y, model._problem()).value
+    assert model.certificate_.dual <= exact * (1 + 1e-7)
+    assert model.certificate_.primal >= exact * (1 - 1e-7)
+    assert model.certificate_.relative <= 1e-7
+
+
 # -- limits, interrupts, callbacks -------------------------------------------------------------------------------------
 
 

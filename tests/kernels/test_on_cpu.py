@@ -177,6 +177,21 @@ def test_sparse_rows_far_from_the_origin_are_taken_in_float64():
     assert_near(rows.rows(rows.points(np.arange(60))), by_scikit_learn(kernel, X), 1e-6)
 
 
+@pytest.mark.parametrize("storage", [sp.csr_matrix, np.asarray], ids=["csr", "zeros stored"])
+@pytest.mark.parametrize("name", ["rbf", "laplacian"])
+def test_sparse_rows_so_far_from_the_origin_that_float64_is_too_coarse_are_centred(name, storage):
+    """On a grid of 1/64, so that the shift itself loses nothing; three features of ten are not zero."""
+    kernel = Kernel(name, 0.3)
+    near, far = np.zeros((2, 60, 10))
+    near[:, :3] = np.round(np.random.default_rng(0).normal(size=(60, 3)) * 64) / 64
+    far[:, :3] = near[:, :3] + 2.0**25
+    rows, coef = RowsOnCPU(kernel, storage(far)), np.random.default_rng(1).normal(size=60)
+    points, expected = rows.points(np.arange(60)), by_scikit_learn(kernel, near)
+    assert_near(rows.block(points, exact=True), expected, 1e-9)
+    assert_near(rows.times(points, coef, exact=True), expected @ coef, 1e-9)
+    assert_near(rows.rows(points), expected, 1e-5)
+
+
 def test_one_huge_sparse_row_does_no_harm_to_the_others():
     X = np.vstack([1e9 * np.eye(1, 12), np.eye(6, 12) + 0.3 * np.eye(6, 12, 6)])
     kernel = Kernel("rbf", 0.5)
@@ -184,6 +199,13 @@ def test_one_huge_sparse_row_does_no_harm_to_the_others():
     assert_near(rows.times(rows.points(np.arange(7)), np.ones(7), exact=True), by_scikit_learn(kernel, X).sum(1), 1e-9)
     linear = RowsOnCPU(Kernel("linear"), sp.csr_matrix(X))
     np.testing.assert_allclose(linear.diagonal_of(linear.points(np.arange(7))), (X**2).sum(axis=1), rtol=1e-12)
+
+
+def test_one_huge_dense_row_does_no_harm_to_the_others():
+    X, kernel = np.random.default_rng(0).normal(size=(30, 4)), Kernel("rbf", 0.5)
+    X[3] = 1e9
+    rows = RowsOnCPU(kernel, X)
+    assert_near(rows.block(rows.points(np.arange(30)), exact=True), by_scikit_learn(kernel, X), 1e-9)
 
 
 def test_a_rank_whose_own_rows_are_near_the_origin_knows_the_points_of_others_that_are_not():

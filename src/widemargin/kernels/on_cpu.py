@@ -29,6 +29,9 @@ _COLUMNS_BYTES = 1 << 20  # and so do the points that sparse rows meet
 # A float32 product may be wrong by this much of the squared norms, in units of their rounding.
 _PRODUCT_ERROR = 4 * np.finfo(np.float32).eps
 _TOLERABLE_EXPONENT_ERROR = 1e-5  # which is a relative error of kernel values
+# In float64 more is not tolerable: certificates would be those of another kernel.
+_LARGEST_EXPONENT = 1e-9 / (4 * np.finfo(np.float64).eps)
+_DENSE_BYTES = 1 << 30  # of one rank's sparse rows, if they have to be centred
 _STEPS_PER_ROW = 100  # at most, in the problem of a working set
 _FEW_ROWS = 4096  # which are worked on in float64
 _LOG2E = float(np.log2(np.e))
@@ -201,23 +204,33 @@ class RowsOnCPU:
         return np.float32 if is_exact and n_rows > _FEW_ROWS else np.float64
 
     def _has_exact_exponents(self, reduce: Callable[[np.ndarray, Any], np.ndarray]) -> bool:
-        """Whether float32 products serve, after centring where that is possible and needed."""
-        largest = _TOLERABLE_EXPONENT_ERROR / (float(self.kernel.gamma) * _PRODUCT_ERROR)
-        is_fixed = self._is_sparse or sp.issparse(self.X)
-        longest, is_fixed_somewhere = reduce(np.array([self._longest(), float(is_fixed)]), "max")
-        if longest <= largest or is_fixed_somewhere:
+        """Whether float32 products serve, after centring where that is possible and needed.
+
+        Sparse rows are centred, and dense then, only where float64 does not serve either and they are not too many.
+        """
+        gamma = float(self.kernel.gamma)
+        largest = _TOLERABLE_EXPONENT_ERROR / (gamma * _PRODUCT_ERROR)
+        sparse_bytes = 8.0 * self.X.shape[0] * self.X.shape[1] if self._is_sparse or sp.issparse(self.X) else 0.0
+        longest, sparse_bytes = reduce(np.array([self._longest(), sparse_bytes]), "max")
+        is_fixed = sparse_bytes > 0 and (gamma * longest <= _LARGEST_EXPONENT or sparse_bytes > _DENSE_BYTES)
+        if longest <= largest or is_fixed:
             return bool(longest <= largest)
-        sums = reduce(np.append(self.X.sum(axis=0, dtype=np.float64), float(self.n_rows)), "sum")
-        self._centre = sums[:-1] / max(sums[-1], 1.0)
-        return bool(reduce(np.array([self._longest()]), "max")[0] <= largest)
+        sums = np.asarray(self.X.sum(axis=0, dtype=np.float64)).ravel()
+        sums = reduce(np.append(sums, float(self.n_rows)), "sum")
+        as_it_was = self._is_sparse
+        self._centre, self._is_sparse = sums[:-1] / max(sums[-1], 1.0), False
+        centred = reduce(np.array([self._longest()]), "max")[0]
+        if centred > max(largest, longest / 4):  # a few rows are far from all others, which the centre would be too
+            self._centre, self._is_sparse = None, as_it_was
+        return bool(centred <= largest)
 
     def _longest(self) -> float:
         """The largest squared norm of a row, from the centre."""
-        if sp.issparse(self.X) or self._centre is None:
+        if self._centre is None:
             return float(_squared_norms(self.X).max(initial=0.0))
         return max(
             (
-                float(_squared_norms(self.X[begin:end] - self._centre).max(initial=0.0))
+                float(_squared_norms(_dense(self.X[begin:end]) - self._centre).max(initial=0.0))
                 for begin, end in _pieces(self.n_rows, self._tile_rows(self.X.shape[1]))
             ),
             default=0.0,
@@ -242,7 +255,7 @@ class RowsOnCPU:
             X = sp.csr_matrix(X)
             X = X if X.dtype == dtype else X.astype(dtype)
         else:
-            X = X.toarray() if sp.issparse(X) else X
+            X = _dense(X)
             X = X if self._centre is None else X - self._centre
             X = np.ascontiguousarray(X, dtype=dtype)
         norms = _squared_norms(X)
@@ -367,6 +380,10 @@ class RowsOnCPU:
 def _pieces(n: int, size: int) -> Iterator[tuple[int, int]]:
     for begin in range(0, n, size):
         yield begin, min(begin + size, n)
+
+
+def _dense(X: Any) -> np.ndarray:
+    return X.toarray() if sp.issparse(X) else X
 
 
 def _density(X: Any) -> float:
