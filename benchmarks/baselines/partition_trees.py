@@ -38,7 +38,7 @@ from widemargin.kernels.on_cpu import RowsOnCPU
 from widemargin.kernels.points import Points
 from widemargin.problems.hinge_l2 import HingeL2
 from widemargin.problems.margin_distribution import MarginDistribution
-from widemargin.solvers import partition
+from widemargin.solvers import partition_merge
 from widemargin.solvers._run import Limits, run
 from widemargin.solvers.block_dual import BlockDual
 from widemargin.solvers.margin_auto import MarginAuto
@@ -111,19 +111,19 @@ Divide = Callable[[RowsOnCPU, np.ndarray, int, int, np.random.Generator], tuple[
 
 def at_random(rows, y, n_parts, fan_in, rng):
     """Equal parts."""
-    return partition.spread_evenly(np.zeros(rows.n_rows), n_parts, rng), None
+    return partition_merge.spread_evenly(np.zeros(rows.n_rows), n_parts, rng), None
 
 
 def strata_dealt(rows, y, n_parts, fan_in, rng):
     """Every part gets its share of every stratum, and of each class in it."""
-    groups = partition.strata(rows, partition.landmarks(rows, N_STRATA))
-    return partition.spread_evenly(2 * groups + (y > 0), n_parts, rng), None
+    groups = partition_merge.strata(rows, partition_merge.landmarks(rows, N_STRATA))
+    return partition_merge.spread_evenly(2 * groups + (y > 0), n_parts, rng), None
 
 
 def clusters_dealt(rows, y, n_parts, fan_in, rng):
     """Every part gets its share of every cluster, and of each class in it."""
     groups = k_means(rows, N_CLUSTERS, rng).place(rows)
-    return partition.spread_evenly(2 * groups + (y > 0), n_parts, rng), None
+    return partition_merge.spread_evenly(2 * groups + (y > 0), n_parts, rng), None
 
 
 def clusters(rows, y, n_parts, fan_in, rng):
@@ -145,7 +145,7 @@ def k_means(rows: RowsOnCPU, n_clusters: int, rng: np.random.Generator) -> Split
     sample = np.sort(rng.choice(rows.n_rows, min(_SAMPLE, rows.n_rows), replace=False))
     points, few = rows.points(sample), rows.only(sample)
     K = few.rows(points).astype(np.float64)
-    first = partition.landmarks(few, n_clusters)
+    first = partition_merge.landmarks(few, n_clusters)
     place = np.argmin(np.diag(K)[first] - 2 * K[:, first], axis=1)
     coef = squares = np.empty(0)
     for _ in range(_ROUNDS):
