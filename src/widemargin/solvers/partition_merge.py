@@ -9,7 +9,7 @@
 Parts are like the whole if each has its share of every stratum, and of every class in it. Strata lie around landmarks
 ([1], section 3.2): these are chosen one by one, each the row farthest from the span of those before it in the kernel's
 space, which is Cholesky's factorisation with pivots of the kernel matrix and makes the determinant of their kernel
-values large ((7)); a stratum is what is nearest to one of them ((8)).
+values large ((8)); a stratum is what is nearest to one of them ((7)).
 
 [1] stops before the root, at p parts, with coefficients that are not rescaled; here the root is solved, and begins near
 its end. Before, at level l, the coefficients of all parts, each times its share, are a model of all rows.
