@@ -49,6 +49,8 @@ bench: $(VENV)/.bench
 	$(ONE_THREAD) $(BIN)/python -m benchmarks.kernel
 	$(ONE_THREAD) $(BIN)/python -m benchmarks.sparse
 	$(ONE_THREAD) $(BIN)/python -m benchmarks.debiased
+	$(ONE_THREAD) $(BIN)/python -m benchmarks.margin_distribution
+	$(ONE_THREAD) $(BIN)/python -m benchmarks.gossip
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build dist demo-output

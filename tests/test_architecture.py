@@ -1,4 +1,4 @@
-"""Arrows between folders: `estimators -> engines, solvers -> problems, comm -> compiled, data, ledger`, none back."""
+"""Arrows between folders: `estimators -> engines, solvers, peers -> problems, comm -> compiled, data`, none back."""
 
 from __future__ import annotations
 
@@ -23,21 +23,26 @@ ALLOWED = {
     "comm": FOUNDATION,
     "kernels": FOUNDATION,
     "solvers": FOUNDATION | {"problems", "comm", "kernels"},
-    "engines": FOUNDATION | {"problems", "comm"},
+    "peers": FOUNDATION | {"problems", "comm"},
+    "engines": FOUNDATION | {"problems", "comm", "peers"},
     "callbacks": {"problems"},  # shows a certificate
     "checkpoint": FOUNDATION | {"problems"},
-    "estimators": FOUNDATION | {"problems", "comm", "kernels", "solvers", "engines", "callbacks", "checkpoint"},
+    "estimators": FOUNDATION
+    | {"problems", "comm", "kernels", "solvers", "peers", "engines", "callbacks", "checkpoint"},
     "report": FOUNDATION | {"problems", "estimators"},
     "io": FOUNDATION | {"problems", "estimators"},
-    "cli": FOUNDATION | {"problems", "estimators", "report", "io"},
+    "cli": FOUNDATION | {"problems", "comm", "peers", "engines", "estimators", "report", "io"},
 }
 # Packages that only certain files may import, as a test of the path within the package.
 RESERVED = {
-    "sklearn": lambda path: path.parts[0] in {"estimators", "data", "report", "io", "cli.py"},
-    "dask": lambda path: path.name == "dask.py" and path.parts[0] in {"comm", "engines"},
-    "distributed": lambda path: path.name == "dask.py" and path.parts[0] in {"comm", "engines"},
+    "sklearn": lambda path: path.parts[0] in {"estimators", "data", "report", "io", "cli"},
+    "dask": lambda path: path.name in {"dask.py", "dask_peers.py"} and path.parts[0] in {"comm", "engines"},
+    "distributed": lambda path: path.name in {"dask.py", "dask_peers.py"} and path.parts[0] in {"comm", "engines"},
     "mpi4py": lambda path: path.name == "mpi.py" and path.parts[0] in {"comm", "engines"},
     "matplotlib": lambda path: path.parts[0] == "report",
+    "networkx": lambda path: path.name in {"topology.py", "network.py"} and path.parts[0] in {"peers", "report"},
+    "zmq": lambda path: path.name == "zmq_peers.py" and path.parts[0] == "comm",
+    "typer": lambda path: path.parts[0] == "cli",
 }
 
 

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from widemargin import data
+    from widemargin.comm.faults import Faults
     from widemargin.estimators.debiased import DebiasedSparseSVC
+    from widemargin.estimators.gossip import GossipSVC
     from widemargin.estimators.hard_margin import HardMarginSVC
     from widemargin.estimators.kernel import KernelSVC
     from widemargin.estimators.margin_distribution import MarginDistributionSVC
@@ -24,6 +26,8 @@ __version__ = "0.1.0"
 _HOMES = {
     "Certificate": "widemargin.problems._protocol",
     "DebiasedSparseSVC": "widemargin.estimators.debiased",
+    "Faults": "widemargin.comm.faults",
+    "GossipSVC": "widemargin.estimators.gossip",
     "HardMarginSVC": "widemargin.estimators.hard_margin",
     "InterruptedFitWarning": "widemargin.exceptions",
     "KernelSVC": "widemargin.estimators.kernel",
@@ -42,6 +46,8 @@ _HOMES = {
 __all__ = [
     "Certificate",
     "DebiasedSparseSVC",
+    "Faults",
+    "GossipSVC",
     "HardMarginSVC",
     "InterruptedFitWarning",
     "KernelSVC",

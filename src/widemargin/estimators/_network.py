@@ -1,0 +1,196 @@
+"""A fit as a network of peers: rows to peers, ticks in this process or peers on the workers of a cluster, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from widemargin.comm.faults import Faults
+from widemargin.comm.solo import Solo
+from widemargin.estimators._task import Outcome, PartWatch, Rows, Task, weights_of_classes
+from widemargin.ledger import Ledger
+from widemargin.peers.admm import GossipADMM
+from widemargin.peers.peer import Algorithm, Peer
+from widemargin.peers.push_sum import PushSum
+from widemargin.peers.rows import PeerRows
+from widemargin.peers.simulation import Simulation
+from widemargin.peers.topology import Graph
+from widemargin.problems._protocol import Certificate
+from widemargin.solvers._protocol import Separator
+from widemargin.solvers._run import Progress, Result, run
+
+
+class Node(NamedTuple):
+    """One peer as it stood at the end: its own model, and what it knows of how good that is."""
+
+    coef_: np.ndarray
+    intercept_: np.ndarray
+    certificate: Certificate | None  # of the network that it hears; None where it has none
+    members: frozenset[int]  # of that network
+    consensus_error: float  # distance of its model to the mean of all, by the length of that
+    n_rows: int
+    live_neighbours: tuple[int, ...]
+    messages_sent: int
+    bytes_sent: int
+    messages_received: int
+    bytes_received: int
+    refused: int  # messages of strangers, malformed or stale ones
+
+    @property
+    def gap(self) -> float:
+        """The certified relative gap; infinite where there is none."""
+        return float("inf") if self.certificate is None else self.certificate.relative
+
+
+@dataclass(frozen=True)
+class Network:
+    """Who writes to whom, and what peers compute."""
+
+    graph: Graph
+    fan_out: int
+    algorithm: Literal["admm", "push-sum"]
+    is_metric_full: bool
+    batch_size: int
+    rounds: int
+    has_constant: bool
+    faults: Faults
+    known_classes: np.ndarray | None = None  # those that rows may lack
+
+    def launch(self, rows: Sequence[Rows], cluster: Any, task: Task, watch: PartWatch) -> Outcome:
+        """What an engine's ``launch`` does, with the rows of peers for those of ranks."""
+        ledger = Ledger()
+        with ledger.phase("encode"):
+            classes, factors = self._agree(rows, task)
+            owned = [self.encoded(part, classes, factors) for part in rows]
+        begin = partial(self._begin, task.problem, owned, task.seed)
+        return self.run(begin, None, task, watch, classes, ledger)
+
+    def run(
+        self,
+        begin: Callable[[int, int], Peer],
+        peers: dict[int, Peer] | None,
+        task: Task,
+        watch: PartWatch,
+        classes: np.ndarray,
+        ledger: Ledger,
+    ) -> Outcome:
+        """Ticks in this process, of peers that begin, or of those that are there."""
+        n_problems = 1 if len(classes) == 2 else len(classes)
+
+        def watch_all(progress: Progress) -> str | None:
+            """Every problem is seen after every tick; they share it."""
+            if progress.model is None:
+                return watch(0, classes, None, progress)
+            reasons = [
+                watch(k, classes, None, progress._replace(model=model))
+                for k, model in enumerate(self._separators(progress.model, n_problems))
+            ]
+            return next((reason for reason in reasons if reason is not None), None)
+
+        comm, rng = Solo(), np.random.default_rng([task.seed, 2])
+        comm.ledger = ledger
+        simulation = Simulation(begin, len(self.graph), self.faults)
+        no_shard: Any = None  # each peer has its own
+        start: Any = peers
+        result = run(
+            simulation,
+            task.problem,
+            no_shard,
+            comm,
+            task.limits,
+            rng,
+            warm=start,
+            watch=watch_all,
+            watch_model=task.watch_model,
+        )
+        return self._outcome(classes, result, n_problems)
+
+    def _agree(self, rows: Sequence[Rows], task: Task) -> tuple[np.ndarray, np.ndarray]:
+        """All classes that have rows of some weight, and the factor of the weights of each."""
+        labels = np.concatenate([part.y[part.weight > 0] for part in rows])
+        weight = np.concatenate([part.weight[part.weight > 0] for part in rows])
+        classes = np.unique(labels)
+        if self.known_classes is not None:
+            classes = np.union1d(self.known_classes, classes)
+        if len(classes) < 2:
+            raise ValueError(
+                f"{task.name} needs at least 2 classes with rows of positive weight, and got {len(classes)} class(es): "
+                f"{classes.tolist()}."
+            )
+        if task.class_weight is None:
+            return classes, np.ones(len(classes))
+        totals = np.bincount(np.searchsorted(classes, labels), weight, len(classes))
+        return classes, weights_of_classes(task.class_weight, classes, totals)
+
+    def encoded(self, rows: Rows, classes: np.ndarray, factors: np.ndarray) -> PeerRows:
+        """The rows of one peer that have some weight, with class numbers for labels."""
+        present = np.flatnonzero(rows.weight)
+        X, y = rows.X[present], rows.y[present]
+        codes = np.searchsorted(classes, y).clip(max=len(classes) - 1)
+        unknown = np.unique(y[classes[codes] != y])
+        if len(unknown):
+            known = classes.tolist()
+            raise ValueError(f"y has the classes {unknown.tolist()}, which are not among those known: {known}.")
+        weight = rows.weight[present] * factors[codes]
+        return PeerRows.of(X, codes, weight, len(classes), has_constant=self.has_constant)
+
+    def _begin(self, problem: Any, owned: Sequence[PeerRows], seed: int, number: int, life: int) -> Peer:
+        return self.begin(problem, owned[number], seed, number, life)
+
+    def begin(self, problem: Any, rows: PeerRows, seed: int, number: int, life: int = 0) -> Peer:
+        """A peer that knows its rows and nothing else."""
+        of_work, of_letters = np.random.default_rng([seed, number, life]).spawn(2)
+        algorithm: Algorithm
+        if self.algorithm == "admm":
+            algorithm = GossipADMM(problem, rows, of_work, self.is_metric_full)
+        else:
+            algorithm = PushSum(problem, rows, of_work, self.batch_size, self.rounds, self.fan_out)
+        return Peer(number, problem, algorithm, list(self.graph[number]), self.fan_out, of_letters, life)
+
+    def _separators(self, peers: dict[int, Peer], n_problems: int) -> list[Separator]:
+        """The models of the peer of the lowest number, one for each problem."""
+        model = peers[min(peers)].model
+        return [Separator(*self._split(model[k]), {}) for k in range(n_problems)]
+
+    def _split(self, w: np.ndarray) -> tuple[np.ndarray, float]:
+        return (w[:-1], float(w[-1])) if self.has_constant else (w, 0.0)
+
+    def nodes(self, peers: dict[int, Peer]) -> dict[int, Node]:
+        """What is to be seen of every peer."""
+        models = np.array([peers[number].model for number in sorted(peers)])
+        mean = models.mean(axis=0)
+        length = float(np.linalg.norm(mean)) or 1.0
+        return {number: self._node(peers[number], mean, length) for number in sorted(peers)}
+
+    def _node(self, peer: Peer, mean: np.ndarray, length: float) -> Node:
+        pairs = [self._split(w) for w in peer.model]
+        return Node(
+            coef_=np.array([coef for coef, _ in pairs]),
+            intercept_=np.array([intercept for _, intercept in pairs]),
+            certificate=None if peer.proof is None else peer.proof.worst,
+            members=peer.table.members,
+            consensus_error=float(np.linalg.norm(peer.model - mean)) / length,
+            n_rows=peer.algorithm.rows.n_rows,
+            live_neighbours=tuple(peer.live_neighbours),
+            **vars(peer.traffic),
+        )
+
+    def _outcome(self, classes: np.ndarray, result: Result, n_problems: int) -> Outcome:
+        """One result for each problem, with the worst certificate of all peers; ticks and traffic are told once."""
+        peers: dict[int, Peer] = result.model
+        proofs = [peer.proof for peer in peers.values()]
+        n_features = peers[min(peers)].algorithm.rows.n_features - self.has_constant
+        results = []
+        for k, separator in enumerate(self._separators(peers, n_problems)):
+            certificate = result.certificate
+            if all(proof is not None for proof in proofs):
+                own = [proof.certificates[k] for proof in proofs if proof is not None]
+                certificate = max(own, key=lambda each: each.relative)
+            model = separator._replace(report={"peers": peers, "network": self} if k == 0 else {})
+            history, ledger = (result.history, result.ledger) if k == 0 else ([], Ledger())
+            results.append(Result(model, certificate, result.stop_reason, result.n_iter, history, ledger))
+        return Outcome(classes, results, n_features)

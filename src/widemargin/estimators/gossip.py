@@ -1,0 +1,496 @@
+"""GossipSVC: a linear SVM trained by peers that keep their rows, with no server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from numbers import Integral, Real
+from typing import Any, ClassVar
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.base import _fit_context
+from sklearn.callback import with_callbacks
+from sklearn.kernel_approximation import RBFSampler
+from sklearn.utils import check_array, check_random_state
+from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
+from sklearn.utils.validation import _check_feature_names, validate_data
+
+from widemargin.comm.faults import Faults
+from widemargin.engines._select import is_dask
+from widemargin.estimators._base import common_attributes
+from widemargin.estimators._linear import LinearClassifier
+from widemargin.estimators._network import Network, Node
+from widemargin.estimators._task import FLOATS, Outcome, Rows, Task, checked_labels
+from widemargin.ledger import Ledger
+from widemargin.peers import topology
+from widemargin.peers.peer import Peer
+from widemargin.problems.mean_hinge import MeanHinge
+from widemargin.solvers._protocol import Separator, Solver
+from widemargin.solvers._run import Result
+
+_MOST_PEERS = 10  # where their number is not given
+_PORTRAIT_NUMBERS = 1 << 20  # of second moments that all peers together may tell, for a full metric
+_OF_PUSH_SUM: dict[str, Any] = {"batch_size": 32, "rounds": 1}
+_OF_THE_MAP: dict[str, Any] = {"gamma": "scale", "n_random_features": 256}
+
+
+class GossipSVC(LinearClassifier):
+    """Linear SVM trained by peers that keep their rows, with no server; every peer knows how good its model is.
+
+    Solves, over the rows of all peers, with the intercept as the weight of a constant feature,
+
+    .. math:: \\min_w \\tfrac{\\alpha}{2} \\|w\\|^2 + \\tfrac1N \\sum_i \\max(0, 1 - y_i\\, w \\cdot x_i)
+
+    Peers write to neighbours in a network, letters may be lost and peers may leave and come back. The gap is certified
+    by gossip alone: no peer, and nobody else, sees the rows of all. This is the problem of
+    ``LinearSVC(loss="hinge", C=1 / (alpha * n_samples))``.
+
+    Parameters
+    ----------
+    alpha : float, default=1e-4
+        Multiplies the penalty; the paper's lambda.
+    n_peers : int or "auto", default="auto"
+        Peers of the network; ``"auto"`` is ten, or as many as there are rows, or as there are workers.
+    topology : {"random-regular", "complete", "ring", "grid", "star", "erdos-renyi"}, networkx graph or list of \
+            edges, default="random-regular"
+        Who writes to whom. A network that falls apart is refused, with its components named.
+    degree : int, default=3
+        Neighbours of each peer in a random regular graph; their mean number in an Erdos-Renyi graph.
+    fan_out : int, default=3
+        Neighbours that a peer writes to in each tick, chosen at random where it has more.
+    solver : {"admm", "push-sum"}, default="admm"
+        ``"admm"`` is one-way relaxed ADMM. ``"push-sum"`` is the paper's GADGET, with its corrections: hundreds of
+        times more messages to a gap of one percent, and little memory at a peer.
+    metric : {"auto", "full", "diagonal"}, default="auto"
+        In which ADMM measures how far peers are apart: by second moments of all features, which needs several times
+        fewer ticks, or by their diagonal. For a full metric every peer tells all others the second moments of its rows
+        once. ``"auto"`` does that up to a million numbers of all peers together.
+    batch_size : int, default=32
+        Rows that a peer draws for each step of push-sum.
+    rounds : int, default=1
+        Ticks of averaging for each step of push-sum.
+    fit_intercept : bool, default=True
+        Whether there is an intercept; it is penalised, as in LIBLINEAR.
+    kernel : {"linear", "rbf"}, default="linear"
+        ``"rbf"`` maps rows to random Fourier features, the same at all peers by a seed that they share.
+    gamma : float or "scale", default="scale"
+        Of the rbf kernel; ``"scale"`` is 1 / (n_features * X.var()) of all rows.
+    n_random_features : int, default=256
+        Random Fourier features.
+    shards : None, "by-label" or list of int, default=None
+        How ``fit`` divides rows among peers: evenly and at random, sorted by label, or at random with these sizes.
+        Rows that are apart already go to :meth:`fit_shards`.
+    faults : Faults or None, default=None
+        What goes wrong in the simulated network: loss, delay, crashes, partitions. See
+        :class:`widemargin.comm.faults.Faults`.
+    tol : float, default=1e-3
+        Stop when every peer has certified a relative gap of at most this.
+    max_iter : int, default=1000
+        Largest number of ticks.
+    max_time : float, default=None
+        Largest number of seconds.
+    class_weight : dict, "balanced" or None, default=None
+        Multiplies the weight of the rows of each class.
+    cluster : dask.distributed.Client or None, default=None
+        None simulates the network in this process, tick by tick. With a client every peer runs on a worker of its own,
+        in its own time, and peers write to each other without this process.
+    random_state : int, RandomState instance or None, default=0
+        Seed of the network, of who has which rows, of the faults and of all that peers draw.
+    verbose : int, default=0
+        1 shows a line with the gap against ``tol``.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+    coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
+        Of the peer of the lowest number that is there: any would do. One row for two classes; with more, one for each
+        class against the rest, all in the same messages. With the rbf kernel, on its random features.
+    intercept_ : ndarray of shape (1,) or (n_classes,)
+    nodes_ : dict of int to Node
+        Every peer that is there: its ``coef_`` and ``intercept_``, its certified ``gap``, ``consensus_error``, messages
+        and bytes sent and received, live neighbours.
+    consensus_ : float
+        The largest ``consensus_error`` of all peers.
+    graph_ : dict of int to list of int
+        Neighbours of each peer.
+    certificate_ : Certificate
+        ``primal``, ``dual``, ``gap``, ``relative``: the worst that any peer has certified.
+    stop_reason_ : str
+        ``"gap"``, ``"max_iter"``, ``"max_time"``, ``"callback"`` or ``"interrupted"``.
+    history_ : list of dict
+        Per tick from the first at which all peers had a certificate: seconds, bounds, messages and bytes so far.
+    cost_ : Ledger
+        Messages and bytes that all peers sent, seconds per phase.
+    n_iter_ : int
+        Ticks.
+    parts_ : list of Result
+    n_features_in_ : int
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+
+    See Also
+    --------
+    KernelSVC : With ``kernel="linear"`` the same loss where all rows may be brought together.
+    DebiasedSparseSVC : Many machines, one average, and intervals for coefficients.
+
+    Notes
+    -----
+    Not for rows that may be put together: there KernelSVC is faster by far. Not private by itself: a peer's model, its
+    pull (a sum over its rows) and, for ADMM, second moments of its features are told to all; with few rows at a peer
+    they tell much of them.
+
+    References
+    ----------
+    H. Dutta, N. Nataraj: GADGET SVM: A Gossip-bAseD sub-GradiEnT Solver for Linear SVMs, 2018.
+
+    N. Bastianello, R. Carli, L. Schenato, M. Todescato: Asynchronous Distributed Optimization over Lossy Networks via
+    Relaxed ADMM: Stability and Linear Convergence, 2021.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from sklearn.preprocessing import scale
+    >>> from widemargin import GossipSVC
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> model = GossipSVC(alpha=1e-2).fit(scale(X), y)
+    >>> model.stop_reason_, len(model.nodes_), max(node.gap for node in model.nodes_.values()) <= 1e-3
+    ('gap', 10, True)
+    """
+
+    _parameter_constraints: ClassVar[dict] = {
+        **{k: v for k, v in LinearClassifier._parameter_constraints.items() if k not in ("warm_start", "checkpoint")},
+        "alpha": [Interval(Real, 0, None, closed="neither")],
+        "n_peers": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
+        "topology": [StrOptions(set(topology.NAMES)), HasMethods(["nodes", "edges"]), list, tuple, np.ndarray],
+        "degree": [Interval(Integral, 1, None, closed="left")],
+        "fan_out": [Interval(Integral, 1, None, closed="left")],
+        "solver": [StrOptions({"admm", "push-sum"})],
+        "metric": [StrOptions({"auto", "full", "diagonal"})],
+        "batch_size": [Interval(Integral, 1, None, closed="left")],
+        "rounds": [Interval(Integral, 1, None, closed="left")],
+        "fit_intercept": ["boolean"],
+        "kernel": [StrOptions({"linear", "rbf"})],
+        "gamma": [StrOptions({"scale"}), Interval(Real, 0, None, closed="neither")],
+        "n_random_features": [Interval(Integral, 1, None, closed="left")],
+        "shards": [None, StrOptions({"by-label"}), list, tuple, np.ndarray],
+        "faults": [None, Faults],
+        "class_weight": [dict, StrOptions({"balanced"}), None],
+        "cluster": [None, HasMethods("scheduler_info")],
+    }
+
+    def __init__(
+        self,
+        alpha=1e-4,
+        *,
+        n_peers="auto",
+        topology="random-regular",
+        degree=3,
+        fan_out=3,
+        solver="admm",
+        metric="auto",
+        batch_size=32,
+        rounds=1,
+        fit_intercept=True,
+        kernel="linear",
+        gamma="scale",
+        n_random_features=256,
+        shards=None,
+        faults=None,
+        tol=1e-3,
+        max_iter=1000,
+        max_time=None,
+        class_weight=None,
+        cluster=None,
+        random_state=0,
+        verbose=0,
+    ):
+        self.alpha = alpha
+        self.n_peers = n_peers
+        self.topology = topology
+        self.degree = degree
+        self.fan_out = fan_out
+        self.solver = solver
+        self.metric = metric
+        self.batch_size = batch_size
+        self.rounds = rounds
+        self.fit_intercept = fit_intercept
+        self.kernel = kernel
+        self.gamma = gamma
+        self.n_random_features = n_random_features
+        self.shards = shards
+        self.faults = faults
+        self.tol = tol
+        self.max_iter = max_iter
+        self.max_time = max_time
+        self.class_weight = class_weight
+        self.cluster = cluster
+        self.random_state = random_state
+        self.verbose = verbose
+
+    @with_callbacks
+    @_fit_context(prefer_skip_nested_validation=True)
+    def fit_shards(self, shards):
+        """Fit to rows that are apart already: each peer has its own.
+
+        Parameters
+        ----------
+        shards : list of (X, y) or (X, y, sample_weight)
+            The rows of each peer, all with the same columns.
+
+        Returns
+        -------
+        self : object
+            The fitted estimator.
+        """
+        if self.shards is not None:
+            raise ValueError(f"shards={self.shards!r} says how fit divides rows; fit_shards is given them divided.")
+        self._check_parameters()
+        shards = _listed(shards)
+        pieces = [self._checked_shard(number, shard) for number, shard in enumerate(shards)]
+        if self.n_peers not in ("auto", len(pieces)):
+            raise ValueError(f"n_peers={self.n_peers} and {len(pieces)} shards were given: they must be as many.")
+        self.n_features_in_ = pieces[0].X.shape[1]
+        _check_feature_names(self, shards[0][0], reset=True)
+        task = self._plan(pieces[0], are_rows_checked=True)
+        given = [shard[0] for shard in shards], [shard[1] for shard in shards]
+        self._unpack(self._launch_shards(task, pieces, *given), pieces)
+        self._warn()
+        return self
+
+    def partial_fit(self, X, y, classes=None, sample_weight=None, peer=None):
+        """Go on with new rows, at peers that are there or at one that joins.
+
+        Peers keep what they know, and their rows of earlier calls.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows that arrive.
+        y : array-like of shape (n_samples,)
+            Their labels, of the classes of the first call.
+        classes : array-like of shape (n_classes,), default=None
+            All classes; of use in the first call only, where these rows do not have all of them.
+        sample_weight : array-like of shape (n_samples,), default=None
+            How often each row counts.
+        peer : int, "new" or None, default=None
+            The peer at which they arrive; ``"new"`` is one that joins the network, with ``degree`` neighbours chosen
+            at random; None spreads them over all.
+
+        Returns
+        -------
+        self : object
+            The fitted estimator.
+        """
+        if not hasattr(self, "_peers"):
+            if hasattr(self, "coef_"):
+                raise ValueError("The peers of this model live in the process that fitted it: call fit here first.")
+            self._known_classes = None if classes is None else np.unique(classes)
+            try:
+                return self.fit(X, y, sample_weight)
+            finally:
+                del self._known_classes
+        return self._go_on(X, y, sample_weight, peer)
+
+    @with_callbacks
+    @_fit_context(prefer_skip_nested_validation=True)
+    def _go_on(self, X, y, sample_weight, peer):
+        X, y = validate_data(self, X, y, reset=False, accept_sparse="csr", dtype=FLOATS, order="C")
+        rows = checked_labels(Rows(X, y, sample_weight), X.shape[0])
+        network = self._arrive(rows._replace(X=self._mapped(rows.X)), peer)
+
+        def launch(rows, cluster, task: Task, watch) -> Outcome:
+            begin = lambda number, life: self._peers[number]  # noqa: E731
+            return network.run(begin, self._peers, task, watch, self.classes_, Ledger())
+
+        outcome = super()._launch(launch, self._plan(rows, are_rows_checked=True), rows, X, y, sample_weight)
+        self._unpack(outcome, rows)
+        self._warn()
+        return self
+
+    # -- from rows to peers and back ---------------------------------------------------------------------------------
+
+    def _validate(self, X, y, sample_weight) -> Rows:
+        self._check_parameters()
+        return super()._validate(X, y, sample_weight)
+
+    def _check_parameters(self) -> None:
+        """Parameters that mean nothing together."""
+        for owner, value, defaults in (("solver", "push-sum", _OF_PUSH_SUM), ("kernel", "rbf", _OF_THE_MAP)):
+            if getattr(self, owner) != value:
+                for name, default in defaults.items():
+                    if getattr(self, name) != default:
+                        raise ValueError(
+                            f"{name}={getattr(self, name)!r} belongs to {owner}={value!r} and means nothing with "
+                            f"{owner}={getattr(self, owner)!r}."
+                        )
+        if self.solver != "admm" and self.metric != "auto":
+            raise ValueError(f"metric={self.metric!r} belongs to solver='admm' and means nothing with 'push-sum'.")
+        if self.cluster is not None and self.faults is not None:
+            raise ValueError("faults are those of a simulated network (cluster=None); workers fail by themselves.")
+
+    def _checked_shard(self, number: int, shard: Any) -> Rows:
+        """The rows of one peer; an error says whose they are."""
+        if not isinstance(shard, list | tuple) or len(shard) not in (2, 3):
+            raise ValueError(f"shards[{number}] must be a pair (X, y) or a triple (X, y, sample_weight).")
+        X = check_array(
+            shard[0], accept_sparse="csr", dtype=FLOATS, order="C", input_name=f"X of shard {number}", estimator=self
+        )
+        weight = shard[2] if len(shard) == 3 else None
+        y = np.asarray(shard[1])
+        if y.shape != (X.shape[0],):
+            raise ValueError(f"shards[{number}] has {X.shape[0]} rows and labels of shape {y.shape}.")
+        return checked_labels(Rows(X, y, weight), X.shape[0])
+
+    def _launch(self, launch, task: Task, rows: Rows, X, y, sample_weight) -> Outcome:
+        n_rows = rows.X.shape[0]
+        n_peers = self._n_peers(n_rows)
+        owner = self._owners(np.asarray(rows.y), n_peers)
+        parts = [np.flatnonzero(owner == k) for k in range(n_peers)]
+        pieces = [Rows(rows.X[part], rows.y[part], rows.weight[part]) for part in parts]
+        return self._launch_shards(task, pieces, X, y, sample_weight)
+
+    def _launch_shards(self, task: Task, pieces: list[Rows], X, y, sample_weight=None) -> Outcome:
+        """Map the rows of each peer, and let the network work."""
+        self._make_map(pieces, task.seed)
+        pieces = [piece._replace(X=self._mapped(piece.X)) for piece in pieces]
+        widths = sorted({piece.X.shape[1] for piece in pieces})
+        if len(widths) > 1:
+            raise ValueError(f"Shards have different numbers of columns: {widths}.")
+        network = self._network(len(pieces), widths[0] + bool(self.fit_intercept), task.seed)
+        return super()._launch(network.launch, task, pieces, X, y, sample_weight)  # type: ignore[arg-type]
+
+    def _n_peers(self, n_rows: int) -> int:
+        if self.n_peers != "auto":
+            if self.n_peers > n_rows:
+                raise ValueError(f"n_peers={self.n_peers} is more than there are rows for them: n_samples = {n_rows}.")
+            return int(self.n_peers)
+        if isinstance(self.shards, str) or self.shards is None:
+            most = len(self.cluster.scheduler_info()["workers"]) if is_dask(self.cluster) else _MOST_PEERS
+            return min(most, n_rows)
+        return len(self.shards)
+
+    def _owners(self, y: np.ndarray, n_peers: int) -> np.ndarray:
+        """The peer of each row."""
+        n, rng = len(y), check_random_state(self.random_state)
+        sizes = [len(part) for part in np.array_split(np.arange(n), n_peers)]
+        order = rng.permutation(n)
+        if isinstance(self.shards, str):
+            order = np.argsort(y, kind="stable")
+        elif self.shards is not None:
+            sizes = [int(size) for size in self.shards]
+            if len(sizes) != n_peers or min(sizes) < 1 or sum(sizes) != n:
+                raise ValueError(
+                    f"shards={list(self.shards)!r} must be {n_peers} positive sizes that add up to the {n} rows."
+                )
+        owner = np.empty(n, np.intp)
+        owner[order] = np.repeat(np.arange(n_peers), sizes)
+        return owner
+
+    def _network(self, n_peers: int, n_features: int, seed: int) -> Network:
+        is_small = n_peers * n_features * (n_features + 1) // 2 <= _PORTRAIT_NUMBERS
+        return Network(
+            graph=topology.build(self.topology, n_peers, int(self.degree), seed),
+            fan_out=int(self.fan_out),
+            algorithm=self.solver,
+            is_metric_full=self.metric == "full" or (self.metric == "auto" and is_small),
+            batch_size=int(self.batch_size),
+            rounds=int(self.rounds),
+            has_constant=bool(self.fit_intercept),
+            faults=self.faults or Faults(),
+            known_classes=getattr(self, "_known_classes", None),
+        )
+
+    def _arrive(self, rows: Rows, peer: Any) -> Network:
+        """Hand rows to peers that are there, or to one that joins."""
+        peers: dict[int, Peer] = self._peers
+        network = self._last_network
+        factors = np.ones(len(self.classes_))
+        if self.class_weight is not None:
+            raise ValueError("class_weight is set by the rows of the first call; with partial_fit give sample_weight.")
+        if peer == "new":
+            number = max(network.graph) + 1
+            rng = np.random.default_rng([len(peers), number])
+            there = sorted(peers)
+            neighbours = sorted(rng.choice(there, min(int(self.degree), len(there)), replace=False).tolist())
+            graph = {**network.graph, number: neighbours}
+            graph |= {j: sorted([*graph[j], number]) for j in neighbours}
+            network = replace(network, graph=graph)
+            peers[number] = network.begin(self._problem(), network.encoded(rows, self.classes_, factors), 0, number)
+            for j in neighbours:
+                peers[j].meet(number)
+        elif peer is None:
+            for k, part in zip(sorted(peers), np.array_split(np.arange(len(rows.y)), len(peers)), strict=True):
+                if len(part):
+                    few = Rows(rows.X[part], rows.y[part], rows.weight[part])
+                    peers[k].gain(network.encoded(few, self.classes_, factors))
+        elif isinstance(peer, Integral) and int(peer) in peers:
+            peers[int(peer)].gain(network.encoded(rows, self.classes_, factors))
+        else:
+            raise ValueError(f"peer={peer!r} must be None, 'new' or one of those that are there: {sorted(peers)}.")
+        return replace(network, faults=Faults())
+
+    def _unpack(self, outcome: Outcome, rows: Any) -> None:
+        report = outcome.results[0].model.report
+        network, peers = report.pop("network"), report.pop("peers")
+        super()._unpack(outcome, rows)
+        self._last_network, self._peers = network, peers
+        self.nodes_: dict[int, Node] = network.nodes(peers)
+        self.consensus_: float = max(node.consensus_error for node in self.nodes_.values())
+        self.graph_ = network.graph
+
+    # -- random features ---------------------------------------------------------------------------------------------
+
+    def _make_map(self, pieces: list[Rows], seed: int) -> None:
+        self._map = None
+        if self.kernel == "rbf":
+            options = {"n_components": self.n_random_features, "random_state": seed}
+            self._map = RBFSampler(gamma=self._gamma(pieces), **options).fit(pieces[0].X[:1])
+
+    def _gamma(self, pieces: list[Rows]) -> float:
+        if self.gamma != "scale":
+            return float(self.gamma)
+        size = sum(piece.X.shape[0] * piece.X.shape[1] for piece in pieces)
+        sums = sum(piece.X.sum() for piece in pieces)
+        squares = sum((X.multiply(X) if sp.issparse(X) else X * X).sum() for X, *_ in pieces)
+        variance = squares / size - (sums / size) ** 2
+        return 1.0 / (pieces[0].X.shape[1] * variance) if variance > 0 else 1.0
+
+    def _mapped(self, X: Any) -> Any:
+        return X if self._map is None else self._map.transform(X).astype(X.dtype, copy=False)
+
+    # -- the way of a fit --------------------------------------------------------------------------------------------
+
+    def _problem(self) -> MeanHinge:
+        return MeanHinge(float(self.alpha))
+
+    def _solver(self) -> Solver:
+        return None  # type: ignore[return-value]  # peers are one each
+
+    def _model_attributes(self, classes: np.ndarray, models: list[Separator]) -> dict[str, Any]:
+        plain = [model._replace(report={}) for model in models]
+        return {**common_attributes(classes, plain), "coef_": np.array([model.coef for model in models])}
+
+    def _scores(self, X: Any) -> np.ndarray:
+        return super()._scores(self._mapped(X))
+
+    def _advice(self, result: Result) -> str:
+        if self.solver == "push-sum":
+            return "Raise max_iter, or use solver='admm'."
+        return f"Raise {result.stop_reason}, fan_out or degree, or allow a larger tol."
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the peers, who hold the rows."""
+        state = super().__getstate__()
+        return {name: value for name, value in state.items() if name not in ("_peers", "_last_network")}
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+
+def _listed(shards: Iterable[Any]) -> list[Any]:
+    listed = list(shards)
+    if not listed:
+        raise ValueError("shards is empty: there must be the rows of at least one peer.")
+    return listed

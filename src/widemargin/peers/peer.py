@@ -1,0 +1,419 @@
+"""A peer: rows that stay here, a model, neighbours to write to. It has no clock and no wire; whoever runs it has them.
+
+    tick      forget neighbours that are silent, work on the own rows, say what is due, write letters
+    receive   take in a letter, and records of others that come with it
+
+The same peer runs in a simulation, on a Dask worker and on its own in a shell. A letter is not acknowledged. Records
+are, by bits in whatever is written next, and sent again where a letter was overtaken: each crosses each edge about
+once. Peers need not start together or be equally fast: who hears of a later time than its own goes on from there, so
+that snapshots of one time can be laid side by side. Silence is measured by the own work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from widemargin.peers.claims import (
+    EXAMINER,
+    KEPT,
+    KINDS,
+    LIFE,
+    Claims,
+    Portrait,
+    Proof,
+    Proposal,
+    Record,
+    Snapshot,
+    Verdict,
+    is_finite,
+    n_bytes_of,
+)
+from widemargin.peers.rows import PeerRows
+from widemargin.problems.mean_hinge import MeanHinge
+
+_SILENCE = 12  # letters that should have come, and have not
+_PROBE = 10  # ticks between letters to a neighbour that is silent
+_INTERVAL = 4  # ticks between two snapshots, at least
+_WINDOW = 60  # letters that can be confirmed
+_ALL_BITS = (1 << _WINDOW) - 1
+_OVERTAKEN = 1  # a letter that has not come when so many numbers more have is taken for lost
+_RECORD_BYTES = 1 << 20  # in one message, or a single record; the others go with the next
+
+Key = tuple[type, int]  # kind of record, and whose
+
+
+class Message(NamedTuple):
+    """What goes from one peer to another."""
+
+    sender: int
+    number: int  # of the letter; a lower one than the last heard is stale
+    letter: np.ndarray
+    records: Sequence[Record]
+    heard: int  # number of the last letter that came from the one it is written to
+    heard_before: int  # bit k: the one of k + 1 numbers before it came, too
+    n_bytes: int  # of the numbers in it
+
+
+class Algorithm(Protocol):
+    """What one peer computes, and what it writes to neighbours."""
+
+    rows: PeerRows
+    model: np.ndarray  # (problems, d)
+
+    @property
+    def letter_shape(self) -> tuple[int, ...]:
+        """Of all letters that are written and heard."""
+
+    def work(self) -> None:
+        """One tick of work on the own rows."""
+
+    def letter(self, to: int) -> np.ndarray:
+        """What a neighbour is told, as it is written now."""
+
+    def hear(self, sender: int, letter: np.ndarray) -> None:
+        """Take in what a neighbour wrote."""
+
+    def lose(self, neighbour: int) -> None:
+        """Forget a neighbour that has fallen silent."""
+
+    def gain(self, rows: PeerRows) -> None:
+        """Rows have arrived."""
+
+    def bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        """A and V of some dual variables of the own rows."""
+
+    def portrait(self, peer: int, number: int) -> Portrait | None:
+        """What all are told of the own features; None for nothing."""
+
+    def adopt(self, portraits: list[Portrait]) -> None:
+        """Use what these peers tell of their features."""
+
+    def suggest(self) -> float:
+        """A positive number that all would better use, and of which they take the geometric mean."""
+
+    def agree(self, stiffness: float) -> None:
+        """Use that mean."""
+
+
+@dataclass
+class Traffic:
+    """What a peer has sent and received."""
+
+    messages_sent: int = 0
+    bytes_sent: int = 0
+    messages_received: int = 0
+    bytes_received: int = 0
+    refused: int = (
+        0  # stale letters; messages of strangers, or with numbers that are not finite, or are too many or few
+    )
+
+
+@dataclass
+class Peer:
+    """One peer of a network; ``neighbours`` are those it may write to, whether they are there or not."""
+
+    number: int
+    problem: MeanHinge
+    algorithm: Algorithm
+    neighbours: list[int]
+    fan_out: int
+    rng: np.random.Generator
+    life: int = 0
+    ticks: int = 0
+    traffic: Traffic = field(default_factory=Traffic)
+    table: Claims = field(init=False)
+    _window: dict[int, tuple[int, int]] = field(default_factory=dict)  # last letter of each neighbour, and bits before
+    _worked: int = 0  # ticks that were worked, which are fewer than those that passed for who comes late or was idle
+    _heard: dict[int, int] = field(default_factory=dict)  # how many when it came, while the neighbour is not silent
+    _pending: dict[int, dict[Key, None]] = field(default_factory=dict)  # records to send, in order
+    _unconfirmed: dict[int, dict[int, list[Record]]] = field(default_factory=dict)  # by letter
+    _sizes: dict[Key, int] = field(default_factory=dict)
+    _proposed: int = -1  # tick of the snapshots last proposed
+    _period_shown: int = -1  # tick of the last snapshot
+    _is_news: bool = True  # whether neighbours have come or gone since the last snapshot
+    _n_in_metric: int = 0  # portraits that the metric is made of
+    _has_new_portraits: bool = False
+    _members_seen: frozenset[int] | None = None  # when the metric was last looked at
+
+    def __post_init__(self) -> None:
+        self.table = Claims(self.number, self.problem)
+        self._pending = {j: {} for j in self.neighbours}
+        self._show_portrait()
+
+    # -- what a peer can say at any time -----------------------------------------------------------------------------
+
+    @property
+    def model(self) -> np.ndarray:
+        """The best certified model, or the latest before there is one."""
+        return self.algorithm.model if self.proof is None else self.proof.model
+
+    @property
+    def proof(self) -> Proof | None:
+        """How good it is, for the network as it is now."""
+        best = self.table.best
+        return best if best is not None and best.members is self.table.members else None
+
+    @property
+    def live_neighbours(self) -> list[int]:
+        """Those that have been heard, and not too long ago."""
+        return [j for j in self.neighbours if j in self._heard]
+
+    # -- ticks and messages ------------------------------------------------------------------------------------------
+
+    def tick(self) -> list[tuple[int, Message]]:
+        """Work for one tick; messages to neighbours."""
+        self.ticks += 1
+        self._worked += 1
+        for silent in [j for j, at in self._heard.items() if self._worked - at > self._patience()]:
+            self._forget(silent)
+        self._use_news_of_features()
+        self.algorithm.work()
+        if self._has_waited() and (self._is_news or self._is_snapshot_due()):
+            self._take_snapshot()
+        self._propose()
+        self._judge()
+        self.table.prove()
+        return [(to, self._message(to)) for to in self._addressees()]
+
+    def receive(self, message: Message) -> None:
+        """Take in a message; a letter that is stale, or a message that is malformed or of a stranger, is counted."""
+        sender = message.sender
+        if sender not in self.neighbours or not self._is_sound(message):
+            self.traffic.refused += 1
+            return
+        self.traffic.messages_received += 1
+        self.traffic.bytes_received += message.n_bytes
+        moment = self._own_moment()
+        is_new = self._note(sender, message.number)
+        self.ticks = max(self.ticks, message.number % LIFE - 1)  # who comes late, or was idle, keeps the time of others
+        for record in message.records:  # which are good however late
+            key = type(record), record.peer
+            if record.peer == self.number:
+                continue  # what was said here, in this life or in a former one
+            if self.table.take(record):
+                self._spread(record, EXAMINER.size_of(record, self.algorithm.model, moment), not_to=sender)
+            elif self.table.newest[key[0]][key[1]].number == record.number:
+                self._pending[sender].pop(key, None)  # it has that one
+        if not is_new:
+            self.traffic.refused += 1
+            return
+        self._confirm(sender, message.heard, message.heard_before)
+        self._is_news |= sender not in self._heard
+        self._heard[sender] = self._worked
+        self.algorithm.hear(sender, message.letter)
+
+    def gain(self, rows: PeerRows) -> None:
+        """Rows have arrived here."""
+        self.algorithm.gain(rows)
+        self._show_portrait()
+        self._is_news, self.table.best = True, None
+
+    def meet(self, neighbour: int) -> None:
+        """Another peer may be written to from now on."""
+        if neighbour not in self.neighbours:
+            self.neighbours.append(neighbour)
+            self._owe_everything_to(neighbour)
+
+    def _is_sound(self, message: Message) -> bool:
+        """Whether what is in a message is what it should be; of records, in those that are news."""
+        if message.number <= 0 or not is_finite(message.letter, self.algorithm.letter_shape):
+            return False
+        moment = self._own_moment()
+        for record in message.records:
+            if type(record) not in KINDS:
+                return False
+            known = self.table.newest[type(record)].get(record.peer)
+            is_news = known is None or known.number < record.number
+            if is_news and EXAMINER.size_of(record, self.algorithm.model, moment) < 0:
+                return False
+        return True
+
+    def _own_moment(self) -> np.ndarray | None:
+        portrait = self.table.newest[Portrait].get(self.number)
+        return None if portrait is None else portrait.moment
+
+    # -- neighbours --------------------------------------------------------------------------------------------------
+
+    def _patience(self) -> float:
+        """Ticks without a letter after which a neighbour counts as gone."""
+        return _SILENCE * max(1.0, len(self.neighbours) / self.fan_out)
+
+    def _has_waited(self) -> bool:
+        """Whether all neighbours have been heard, or had time enough: who speaks before names too small a network."""
+        return len(self._heard) == len(self.neighbours) or self._worked > self._patience()
+
+    def _forget(self, neighbour: int) -> None:
+        self._heard.pop(neighbour, None)
+        self._owe_everything_to(neighbour)
+        self.algorithm.lose(neighbour)
+        self._is_news = True
+
+    def _owe_everything_to(self, neighbour: int) -> None:
+        self._unconfirmed.pop(neighbour, None)
+        self._pending[neighbour] = {(kind, peer): None for kind, newest in self.table.newest.items() for peer in newest}
+
+    def _addressees(self) -> list[int]:
+        """Some neighbours by chance; those that are silent are tried now and then."""
+        live = [j for j in self.neighbours if j in self._heard or self._worked <= self._patience()]
+        chosen = live
+        if len(live) > self.fan_out:
+            chosen = [live[k] for k in self.rng.choice(len(live), self.fan_out, replace=False)]
+        silent = [j for j in self.neighbours if j not in live]
+        if silent and self._worked % _PROBE == 0:
+            chosen = [*chosen, silent[(self._worked // _PROBE) % len(silent)]]
+        return chosen
+
+    def _message(self, to: int) -> Message:
+        """The letter, and records that the neighbour lacks, as far as is known."""
+        n_bytes, pending, newest, sizes = 32, self._pending[to], self.table.newest, self._sizes
+        if pending:
+            keys = list(pending)
+            n_record_bytes = sum([sizes[key] for key in keys])
+            while n_record_bytes > _RECORD_BYTES and len(keys) > 1:
+                n_record_bytes -= sizes[keys.pop()]
+            records = [newest[kind][peer] for kind, peer in keys]
+            self._unconfirmed.setdefault(to, {})[self._number] = records
+            self._pending[to] = dict.fromkeys(list(pending)[len(keys) :])
+            n_bytes += n_record_bytes
+        else:
+            records = []
+        letter = self.algorithm.letter(to)
+        n_bytes += letter.nbytes
+        self.traffic.messages_sent += 1
+        self.traffic.bytes_sent += n_bytes
+        return Message(self.number, self._number, letter, records, *self._window.get(to, (0, 0)), n_bytes)
+
+    def _note(self, sender: int, number: int) -> bool:
+        """Mark a letter as heard; whether it is newer than all before."""
+        last, before = self._window.get(sender, (0, 0))
+        if last and number // LIFE > last // LIFE:
+            self._forget(sender)  # it has begun anew, and what it thought before does not bind it
+            last = 0
+        ahead = number - last
+        if ahead <= 0:
+            if 0 < -ahead <= _WINDOW:
+                self._window[sender] = last, before | 1 << (-ahead - 1)
+            return False
+        before = ((before << ahead) | (1 << (ahead - 1))) & _ALL_BITS if last and ahead <= _WINDOW else 0
+        self._window[sender] = number, before
+        return True
+
+    def _confirm(self, to: int, heard: int, before: int) -> None:
+        """Drop records that have arrived; owe again those of letters that were overtaken."""
+        for number in [number for number in self._unconfirmed.get(to, ()) if number <= heard]:
+            age = heard - number - 1
+            has_come = age < 0 or (age < _WINDOW and bool(before >> age & 1))
+            if has_come or age >= _OVERTAKEN:
+                records = self._unconfirmed[to].pop(number)
+                if not has_come:
+                    keys = ((type(record), record.peer) for record in records)
+                    newest = ((key, self.table.newest[key[0]][key[1]]) for key in keys)
+                    again = [key for (key, known), sent in zip(newest, records, strict=True) if known is sent]
+                    self._pending[to].update(dict.fromkeys(again))
+
+    # -- what all are told -------------------------------------------------------------------------------------------
+
+    @property
+    def _number(self) -> int:
+        """Of whatever is said in this tick."""
+        return self.life * LIFE + self.ticks + 1
+
+    def _interval(self) -> int:
+        """Ticks between snapshots: the same for all, rarer with time and where there are many peers."""
+        return _INTERVAL << max(1, self.ticks // 64, len(self.table.members) // 16).bit_length() - 1
+
+    @property
+    def _period(self) -> int:
+        """The last tick at which all who are on time take a snapshot."""
+        return self.ticks - self.ticks % self._interval()
+
+    def _is_snapshot_due(self) -> bool:
+        """Once in a period, and not while someone is still unknown: nothing could be proved with it."""
+        return self._period > self._period_shown and self.table.is_network_known
+
+    def _say(self, record: Record) -> None:
+        self.table.take(record)
+        self._spread(record, n_bytes_of(record))
+
+    def _spread(self, record: Record, n_bytes: int, not_to: int | None = None) -> None:
+        key = type(record), record.peer
+        self._sizes[key] = n_bytes
+        self._has_new_portraits |= key[0] is Portrait
+        for neighbour, pending in self._pending.items():
+            if neighbour != not_to:
+                pending[key] = None
+
+    def _use_news_of_features(self) -> None:
+        """Make the metric anew when twice as many peers have told of their features, or all that are there."""
+        members = self.table.members
+        if self._has_new_portraits or members is not self._members_seen:
+            portraits = self.table.latest(Portrait)
+            self._members_seen = members
+            if len(portraits) >= 2 * self._n_in_metric or len(portraits) == len(members):
+                self.algorithm.adopt(portraits)
+                self._n_in_metric, self._has_new_portraits = len(portraits), False
+
+    def _show_portrait(self) -> None:
+        portrait = self.algorithm.portrait(self.number, self._number)
+        if portrait is not None:
+            self._say(portrait)
+
+    def _take_snapshot(self) -> None:
+        suggestions = [snapshot.stiffness for snapshot in self.table.latest(Snapshot) if snapshot.total > 0]
+        if suggestions:
+            self.algorithm.agree(float(np.exp(np.mean(np.log(suggestions)))))
+        mass, pull = self.algorithm.bounds()
+        proof = self.proof
+        snapshot = Snapshot(
+            peer=self.number,
+            number=self._number,
+            tick=self._period,
+            neighbours=np.array(self.live_neighbours, dtype=np.int64),
+            total=self.algorithm.rows.total,
+            mass=mass,
+            pull=pull,
+            model=self.algorithm.model.copy(),
+            stiffness=self.algorithm.suggest(),
+            gap=np.inf if proof is None else proof.worst.relative,
+        )
+        self._say(snapshot)
+        self._is_news, self._period_shown = False, self._period
+
+    def _propose(self) -> None:
+        """If it is the own turn, propose the mean of all models of one tick; or of the newest, where ticks differ."""
+        if self.table.proposer != self.number or not self.table.is_network_known:
+            return
+        tick = self.table.common_tick()
+        if tick is not None and tick > self._proposed:
+            snapshots = [self.table.snapshots[tick][peer] for peer in sorted(self.table.members)]
+        elif self.ticks - self._proposed > 4 * self._interval():
+            snapshots, tick = self.table.latest(Snapshot), self.ticks
+        else:
+            return
+        weights = np.array([snapshot.total for snapshot in snapshots])
+        if not weights.any():
+            return
+        models = np.array([snapshot.model for snapshot in snapshots])
+        self._say(Proposal(self.number, self._number, np.tensordot(weights / weights.sum(), models, axes=1)))
+        self._proposed = tick
+
+    def _judge(self) -> None:
+        """Say what the last proposals cost the own rows."""
+        proposals = self.table.to_judge()
+        own = self.table.newest[Verdict].get(self.number)
+        known: dict[int, np.ndarray] = {}
+        total = self.algorithm.rows.total
+        if own is not None and proposals and own.proposer == proposals[0][0] and own.total == total:
+            known = dict(zip(own.judged.tolist(), own.costs, strict=True))
+        new = [key for key in proposals if key[1] not in known]
+        if not new:
+            return
+        costs = self.algorithm.rows.hinge_sums(np.array([self.table.proposals[key] for key in new]))
+        known |= {key[1]: cost for key, cost in zip(new, costs, strict=True)}
+        numbers = sorted(known, reverse=True)[:KEPT]
+        judged = np.array([known[number] for number in numbers])
+        self._say(Verdict(self.number, self._number, new[0][0], total, np.array(numbers, np.int64), judged))

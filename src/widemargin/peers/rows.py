@@ -1,0 +1,85 @@
+"""The rows of one peer, and what may be said of them: sums, never rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from widemargin.compiled import peer_passes
+
+
+@dataclass(frozen=True)
+class PeerRows:
+    """Rows with one label of +1 or -1 in each of several problems, which share all messages.
+
+    ``X`` is dense or CSR of shape (n, d), with a constant feature where there is an intercept; ``signs`` is of shape
+    (problems, n); ``weight`` are multiplicities.
+    """
+
+    X: Any
+    signs: np.ndarray
+    weight: np.ndarray
+
+    @classmethod
+    def of(cls, X: Any, codes: np.ndarray, weight: np.ndarray, n_classes: int, *, has_constant: bool) -> PeerRows:
+        """Rows whose labels are class numbers: one problem for two classes, else one for each against the rest."""
+        if has_constant:
+            ones = np.ones((X.shape[0], 1), X.dtype)
+            X = sp.hstack([X, ones], format="csr") if sp.issparse(X) else np.hstack([X, ones])
+        positive = [1] if n_classes == 2 else range(n_classes)
+        signs = np.array([np.where(codes == k, 1.0, -1.0) for k in positive])
+        return cls(X, signs.reshape(len(positive), X.shape[0]), np.asarray(weight, dtype=np.float64))
+
+    @property
+    def n_rows(self) -> int:
+        return int(self.X.shape[0])
+
+    @property
+    def n_features(self) -> int:
+        return int(self.X.shape[1])
+
+    @property
+    def n_problems(self) -> int:
+        return len(self.signs)
+
+    @property
+    def total(self) -> float:
+        """The sum of the weights."""
+        return float(self.weight.sum())
+
+    def hinge_sums(self, models: np.ndarray) -> np.ndarray:
+        """``sum_i m_i max(0, 1 - y_i w.x_i)`` of models of shape (models, problems, d): one for each and problem."""
+        n_models, n_problems, d = models.shape
+        scores = np.asarray(self.X @ models.reshape(-1, d).T).T.reshape(n_models, n_problems, self.n_rows)
+        return np.maximum(0.0, 1.0 - self.signs * scores) @ self.weight
+
+    def pull(self, dual: np.ndarray) -> np.ndarray:
+        """``V = sum_i a_i y_i x_i`` of each problem."""
+        coefficients = dual * self.signs
+        if not sp.issparse(self.X):
+            return np.asarray(coefficients @ self.X, dtype=np.float64)
+        arrays = np.asarray(self.X.data), np.asarray(self.X.indices), np.asarray(self.X.indptr)
+        pull = np.zeros((self.n_problems, self.n_features))
+        for k in range(self.n_problems):
+            peer_passes.pull_csr(*arrays, coefficients[k], pull[k])
+        return pull
+
+    def moment(self, *, is_full: bool) -> np.ndarray:
+        """``sum_i m_i x_i x_i'``, or its diagonal."""
+        X = self.X.astype(np.float64)
+        if is_full:
+            scaled = X.multiply(self.weight[:, None]).tocsr() if sp.issparse(X) else X * self.weight[:, None]
+            product = X.T @ scaled
+            return product.toarray() if sp.issparse(product) else np.asarray(product)
+        squares = X.multiply(X) if sp.issparse(X) else X * X
+        return np.asarray(squares.T @ self.weight, dtype=np.float64).ravel()
+
+    def joined(self, other: PeerRows) -> PeerRows:
+        """These rows and others after them."""
+        if sp.issparse(self.X) != sp.issparse(other.X):
+            raise ValueError("Rows that arrive must be sparse if those that are there are, and dense if they are.")
+        X = sp.vstack([self.X, other.X], format="csr") if sp.issparse(self.X) else np.vstack([self.X, other.X])
+        return PeerRows(X, np.hstack([self.signs, other.signs]), np.concatenate([self.weight, other.weight]))

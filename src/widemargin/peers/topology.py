@@ -1,0 +1,98 @@
+"""Who may write to whom: graphs by name, or as the user has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import isqrt
+from typing import Any
+
+NAMES = ("complete", "ring", "grid", "star", "random-regular", "erdos-renyi")
+_TRIES = 100  # random graphs, until one is connected
+
+Graph = dict[int, list[int]]  # neighbours of each peer, in order
+
+
+def build(topology: Any, n_peers: int, degree: int, seed: int) -> Graph:
+    """The neighbours of peers 0 to ``n_peers - 1``; an error names the components of a graph that is not connected.
+
+    ``topology`` is a name, a networkx graph or a list of edges. ``degree`` is that of a random regular graph, and the
+    mean one of an Erdos-Renyi graph. With few peers both are complete.
+    """
+    import networkx as nx
+
+    graph = _named(topology, n_peers, degree, seed) if isinstance(topology, str) else _given(topology, n_peers)
+    if n_peers > 1 and not nx.is_connected(graph):
+        components = [sorted(component) for component in nx.connected_components(graph)]
+        shown = "; ".join(_shortened(component) for component in components[:6])
+        raise ValueError(
+            f"The network has {len(components)} components that no message can cross: {shown}. Every peer must be "
+            "reached from every other: add edges, or fit each component on its own."
+        )
+    return {peer: sorted(j for j in graph[peer] if j != peer) for peer in range(n_peers)}
+
+
+def _named(name: str, n_peers: int, degree: int, seed: int) -> Any:
+    import networkx as nx
+
+    if name not in NAMES:
+        raise ValueError(f"topology={name!r} must be one of {', '.join(NAMES)}, a networkx graph or a list of edges.")
+    if name == "complete" or n_peers <= min(degree, 2) + 1:
+        return nx.complete_graph(n_peers)
+    if name == "ring":
+        return nx.cycle_graph(n_peers)
+    if name == "star":
+        return nx.star_graph(n_peers - 1)
+    if name == "grid":
+        return _grid(n_peers)
+    if degree >= n_peers - 1:
+        return nx.complete_graph(n_peers)
+    graphs: Iterable[Any]
+    if name == "random-regular":
+        degree += n_peers * degree % 2  # no graph has an odd number of ends
+        graphs = (nx.random_regular_graph(degree, n_peers, seed=seed + k) for k in range(_TRIES))
+    else:
+        graphs = (nx.gnp_random_graph(n_peers, degree / (n_peers - 1), seed=seed + k) for k in range(_TRIES))
+    for graph in graphs:
+        if nx.is_connected(graph):
+            return graph
+    return graph
+
+
+def _grid(n_peers: int) -> Any:
+    """Rows as long as columns, or nearly; the last row may be short."""
+    import networkx as nx
+
+    width = isqrt(n_peers - 1) + 1
+    graph = nx.empty_graph(n_peers)
+    graph.add_edges_from((k, k + 1) for k in range(n_peers - 1) if (k + 1) % width)
+    graph.add_edges_from((k, k + width) for k in range(n_peers - width))
+    return graph
+
+
+def _given(topology: Any, n_peers: int) -> Any:
+    """A graph of the user's, with its nodes numbered in their order."""
+    import networkx as nx
+
+    if hasattr(topology, "nodes") and hasattr(topology, "edges"):
+        graph = nx.convert_node_labels_to_integers(nx.Graph(topology))
+    else:
+        graph = nx.empty_graph(n_peers)
+        try:
+            edges = [(int(one), int(other)) for one, other in topology]
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"topology={topology!r} must be one of {', '.join(NAMES)}, a networkx graph or a list of edges, each a "
+                "pair of peer numbers."
+            ) from error
+        wrong = [edge for edge in edges if min(edge) < 0 or max(edge) >= n_peers]
+        if wrong:
+            raise ValueError(f"topology names {wrong[0]}; with {n_peers} peers numbers must lie in [0, {n_peers - 1}].")
+        graph.add_edges_from(edges)
+    if len(graph) != n_peers:
+        raise ValueError(f"topology has {len(graph)} nodes and there are {n_peers} peers: they must be as many.")
+    return graph
+
+
+def _shortened(component: list[int]) -> str:
+    shown = ", ".join(map(str, component[:8]))
+    return f"{{{shown}{', ...' if len(component) > 8 else ''}}}"

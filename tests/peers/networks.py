@@ -1,0 +1,142 @@
+"""Small networks for tests, and the optimum of their rows by LIBLINEAR."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from sklearn.svm import LinearSVC
+
+from widemargin.comm.faults import Faults
+from widemargin.comm.solo import Solo
+from widemargin.peers.admm import GossipADMM
+from widemargin.peers.peer import Peer
+from widemargin.peers.push_sum import PushSum
+from widemargin.peers.rows import PeerRows
+from widemargin.peers.simulation import Simulation, State
+from widemargin.problems.mean_hinge import MeanHinge
+
+ALPHA = 0.01
+
+
+def overlapping_rows(n=120, d=5, seed=0, n_classes=2, dtype=np.float64):
+    """Rows of classes that overlap, as numbers, with a constant feature."""
+    rng = np.random.default_rng(seed)
+    codes = rng.integers(n_classes, size=n)
+    centres = 1.5 * rng.normal(size=(n_classes, d))
+    X = centres[codes] + rng.normal(size=(n, d)) * np.linspace(0.5, 2.0, d)
+    return np.hstack([X, np.ones((n, 1))]).astype(dtype), codes
+
+
+def signs_of(codes, n_classes):
+    """One problem for two classes, else one for each against the rest."""
+    return [np.where(codes == k, 1.0, -1.0) for k in ([1] if n_classes == 2 else range(n_classes))]
+
+
+def objective(w, X, y, weight, alpha):
+    hinge = np.maximum(0.0, 1.0 - y * (X @ w))
+    return 0.5 * alpha * float(w @ w) + float(weight @ hinge) / weight.sum()
+
+
+def optimum(X, y, weight=None, alpha=ALPHA, tol=1e-11):
+    """F* by LIBLINEAR, to about nine digits unless told otherwise."""
+    weight = np.ones(len(y)) if weight is None else weight
+    present = weight > 0
+    X, y, weight = X[present].astype(np.float64), y[present], weight[present]
+    if len(np.unique(y)) < 2:  # which LIBLINEAR refuses: the same rows mirrored are the same problem
+        X, y = np.where(np.arange(len(y))[:, None] % 2, -X, X), np.where(np.arange(len(y)) % 2, -y, y)
+    model = LinearSVC(
+        loss="hinge", C=1 / (alpha * weight.sum()), fit_intercept=False, tol=tol, max_iter=2_000_000, random_state=0
+    ).fit(X, y, weight)
+    w = model.coef_[0] * (1 if model.classes_[1] > 0 else -1)
+    return objective(w, X, y, weight, alpha)
+
+
+def ring(k):
+    return {i: sorted({(i - 1) % k, (i + 1) % k} - {i}) for i in range(k)}
+
+
+def chords(k):
+    """A ring whose opposite peers are neighbours, too: three each where k is even."""
+    return {i: sorted({(i - 1) % k, (i + 1) % k, (i + k // 2) % k} - {i}) for i in range(k)}
+
+
+@dataclass
+class Network:
+    """Peers with rows, one simulation of them and where it stands."""
+
+    parts: list[PeerRows]
+    graph: dict[int, list[int]]
+    alpha: float = ALPHA
+    solver: str = "admm"
+    is_full: bool = True
+    fan_out: int = 3
+    batch_size: int = 8
+    rounds: int = 1
+    seed: int = 0
+    faults: Faults = field(default_factory=Faults)
+    simulation: Simulation = field(init=False)
+    state: State = field(init=False)
+
+    def __post_init__(self):
+        self.problem = MeanHinge(self.alpha)
+        self.simulation = Simulation(self.begin, len(self.parts), self.faults)
+        self.comm = Solo()
+        self.state = self.simulation.start(self.problem, None, self.comm, np.random.default_rng(self.seed), None)
+
+    def begin(self, number: int, life: int) -> Peer:
+        of_work, of_letters = np.random.default_rng([self.seed, number, life]).spawn(2)
+        rows = self.parts[number]
+        algorithm: Any = GossipADMM(self.problem, rows, of_work, self.is_full)
+        if self.solver == "push-sum":
+            algorithm = PushSum(self.problem, rows, of_work, self.batch_size, self.rounds, self.fan_out)
+        return Peer(number, self.problem, algorithm, list(self.graph[number]), self.fan_out, of_letters, life)
+
+    @property
+    def peers(self) -> dict[int, Peer]:
+        return self.state.peers
+
+    def go(self, ticks=1):
+        for _ in range(ticks):
+            self.state = self.simulation.sweep(self.state)
+        return self
+
+    def until(self, gap, ticks):
+        """Ticks until the whole network has certified a gap."""
+        for tick in range(1, ticks + 1):
+            self.go()
+            proof = self.simulation.certify(self.state)
+            if proof is not None and proof.relative <= gap:
+                return tick
+        raise AssertionError(f"no gap of {gap:g} within {ticks} ticks: {proof}")
+
+    def optima(self, members):
+        """Of the rows of these peers, one for each problem."""
+        X = np.vstack([_dense(self.peers[i].algorithm.rows.X) for i in sorted(members)])
+        y = np.hstack([self.peers[i].algorithm.rows.signs for i in sorted(members)])
+        weight = np.concatenate([self.peers[i].algorithm.rows.weight for i in sorted(members)])
+        return [optimum(X, signs, weight, self.alpha) for signs in y]
+
+
+def _dense(X):
+    return X.toarray() if hasattr(X, "toarray") else X
+
+
+def split(X, codes, sizes, weight=None, n_classes=2, order=None):
+    """The rows of each peer, in this order of rows."""
+    order = np.arange(len(codes)) if order is None else order
+    weight = np.ones(len(codes)) if weight is None else weight
+    pieces = np.split(order, np.cumsum(sizes)[:-1])
+    return [PeerRows.of(X[p], codes[p], weight[p], n_classes, has_constant=False) for p in pieces]
+
+
+def even(n, k):
+    return [len(part) for part in np.array_split(np.arange(n), k)]
+
+
+def assert_brackets(proof, exact, slack=1e-8):
+    """What LIBLINEAR found lies between the bounds of every problem."""
+    for certificate, value in zip(proof.certificates, exact, strict=True):
+        assert certificate.dual <= value + slack
+        assert value <= certificate.primal + slack

@@ -1,0 +1,303 @@
+"""One peer: what it takes from others, what it refuses, and how it knows what has arrived."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.peers.networks import ALPHA, Network, chords, even, overlapping_rows, ring, split
+from widemargin.peers import peer as module
+from widemargin.peers.admm import GossipADMM
+from widemargin.peers.claims import LIFE, Portrait, Proposal, Snapshot, Verdict
+from widemargin.peers.peer import Message, Peer
+from widemargin.problems.mean_hinge import MeanHinge
+
+X, CODES = overlapping_rows(60)
+PARTS = split(X, CODES, even(60, 3))
+
+
+@pytest.fixture
+def trio():
+    """Three peers that know each other, in the middle of their work."""
+    return Network(PARTS, ring(3)).go(12)
+
+
+def one_of(network, number, to):
+    """A message that peer would write now."""
+    return dict(network.peers[number].tick())[to]
+
+
+def in_bits(peer):
+    model, prices = peer.algorithm.model.tobytes(), [c.price.tobytes() for c in peer.algorithm.neighbours.values()]
+    return model, prices, {kind: {k: r.number for k, r in by.items()} for kind, by in peer.table.newest.items()}
+
+
+# -- refused and counted -----------------------------------------------------------------------------------------------
+
+
+def refused(peer, message):
+    """Whether a message changes nothing but the count of those that were refused."""
+    before, counts = in_bits(peer), peer.traffic.refused
+    peer.receive(message)
+    return in_bits(peer) == before and peer.traffic.refused == counts + 1
+
+
+def test_a_good_message_is_not_refused(trio):
+    assert not refused(trio.peers[0], one_of(trio, 1, 0))
+
+
+def test_a_stranger(trio):
+    assert refused(trio.peers[0], one_of(trio, 1, 0)._replace(sender=7))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_letter_that_is_not_finite(trio, value):
+    message = one_of(trio, 1, 0)
+    letter = message.letter.copy()
+    letter[0, 0, 2] = value
+    assert refused(trio.peers[0], message._replace(letter=letter))
+    trio.go(5)
+    assert all(np.isfinite(peer.model).all() for peer in trio.peers.values())
+
+
+def test_a_letter_of_large_numbers_is_finite(trio):
+    """The fast check overflows there, and must not decide."""
+    message = one_of(trio, 1, 0)
+    with np.errstate(over="ignore"):
+        assert not refused(trio.peers[0], message._replace(letter=np.full_like(message.letter, 1e200)))
+
+
+@pytest.mark.parametrize(
+    "letter",
+    [np.zeros((2, 1, 5)), np.zeros((1, 6)), np.zeros((2, 1, 6), dtype=np.int64), [[0.0] * 6] * 2, None],
+    ids=["short", "flat", "whole numbers", "a list", "nothing"],
+)
+def test_a_letter_of_another_kind(trio, letter):
+    assert refused(trio.peers[0], one_of(trio, 1, 0)._replace(letter=letter))
+
+
+def test_a_number_below_one(trio):
+    assert refused(trio.peers[0], one_of(trio, 1, 0)._replace(number=0))
+
+
+def spoilt(record, **changes):
+    return record._replace(number=record.number + 1000, **changes)
+
+
+SPOILT = {
+    "portrait, not finite": (Portrait, lambda r: {"moment": r.moment * np.nan}),
+    "portrait, of fewer features": (Portrait, lambda r: {"moment": r.moment[1:]}),
+    "portrait, weight": (Portrait, lambda r: {"total": -1.0}),
+    "snapshot, mass": (Snapshot, lambda r: {"mass": r.mass * np.inf}),
+    "snapshot, pull": (Snapshot, lambda r: {"pull": r.pull[:, 1:]}),
+    "snapshot, model": (Snapshot, lambda r: {"model": r.model + np.nan}),
+    "snapshot, weight": (Snapshot, lambda r: {"total": np.nan}),
+    "snapshot, stiffness": (Snapshot, lambda r: {"stiffness": 0.0}),
+    "snapshot, infinite stiffness": (Snapshot, lambda r: {"stiffness": np.inf}),
+    "snapshot, gap": (Snapshot, lambda r: {"gap": np.nan}),
+    "snapshot, neighbours": (Snapshot, lambda r: {"neighbours": r.neighbours.astype(float)}),
+    "proposal, not finite": (Proposal, lambda r: {"model": r.model * np.inf}),
+    "proposal, of another shape": (Proposal, lambda r: {"model": r.model[0]}),
+    "verdict, costs": (Verdict, lambda r: {"costs": r.costs * np.nan}),
+    "verdict, fewer costs": (Verdict, lambda r: {"costs": r.costs[:-1]}),
+    "verdict, judged": (Verdict, lambda r: {"judged": r.judged.astype(float)}),
+    "verdict, on nothing": (Verdict, lambda r: {"judged": r.judged[:0], "costs": r.costs[:0]}),
+    "verdict, weight": (Verdict, lambda r: {"total": np.inf}),
+    "a peer below zero": (Snapshot, lambda r: {"peer": -1}),
+}
+
+
+@pytest.mark.parametrize(("kind", "change"), SPOILT.values(), ids=SPOILT.keys())
+def test_a_record_that_is_malformed(trio, kind, change):
+    peer = trio.peers[2]
+    record = peer.table.newest[kind][0]
+    message = one_of(trio, 1, 2)
+    with np.errstate(invalid="ignore"):
+        wrong = spoilt(record, **change(record))
+    assert refused(peer, message._replace(records=[*message.records, wrong]))
+    assert not refused(peer, message._replace(records=[spoilt(record)]))  # which says that it is the change
+
+
+def test_something_that_is_no_record(trio):
+    message = one_of(trio, 1, 0)
+    assert refused(trio.peers[0], message._replace(records=[("snapshot", 1)]))
+
+
+def test_a_portrait_where_nobody_uses_them():
+    network = Network(PARTS, ring(3), solver="push-sum").go(5)
+    message = one_of(network, 1, 0)
+    before = network.peers[0].traffic.refused
+    network.peers[0].receive(message._replace(records=[Portrait(1, 5, 1.0, np.ones(6, np.float32))]))
+    assert network.peers[0].traffic.refused == before + 1
+
+
+def test_stale_letters_are_dropped_and_their_records_taken(trio):
+    peer, other = trio.peers[0], trio.peers[1]
+    late = one_of(trio, 1, 0)
+    news = spoilt(other.table.newest[Snapshot][1])
+    peer.receive(one_of(trio, 1, 0))
+    before, counts = peer.algorithm.neighbours[1].centre.tobytes(), peer.traffic.refused
+    peer.receive(late._replace(records=[news]))
+    assert peer.algorithm.neighbours[1].centre.tobytes() == before
+    assert peer.traffic.refused == counts + 1
+    assert peer.table.newest[Snapshot][1] is news
+
+
+# -- lives -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_peer_that_begins_anew_is_understood_and_gets_everything(trio):
+    trio.state.peers[1] = anew = trio.begin(1, 1)
+    trio.go(8)
+    for kind in (Portrait, Snapshot, Proposal, Verdict):
+        assert anew.table.newest[kind].keys() >= trio.peers[0].table.newest[kind].keys() - {1}
+    assert trio.peers[0].table.newest[Snapshot][1].number > LIFE
+    assert anew.proof is not None
+    assert anew.proof.members == frozenset(range(3))
+
+
+def test_a_peer_that_begins_anew_is_told_what_it_said_before(trio):
+    """Of which it knows nothing: it neither believes it nor stumbles over it."""
+    anew = trio.begin(0, 1)
+    old = [trio.peers[1].table.newest[kind][0] for kind in (Portrait, Snapshot, Proposal, Verdict)]
+    anew.receive(one_of(trio, 1, 0)._replace(records=old))
+    assert anew.traffic.refused == 0
+    assert Proposal not in anew.table.newest or 0 not in anew.table.newest[Proposal]
+    assert anew.table.newest[Portrait][0].number > LIFE
+
+
+def test_letters_of_a_former_life_are_stale(trio):
+    old = one_of(trio, 1, 0)
+    trio.state.peers[1] = trio.begin(1, 3)
+    trio.go(4)
+    before = trio.peers[0].algorithm.neighbours[1]
+    trio.peers[0].receive(old)
+    assert trio.peers[0].algorithm.neighbours[1] is before
+
+
+# -- silence -----------------------------------------------------------------------------------------------------------
+
+
+def test_silence_drops_an_edge_and_a_return_restores_it(trio):
+    silent = trio.peers[1]
+    del trio.state.peers[1]
+    trio.go(1)
+    while 1 in trio.peers[0].live_neighbours:
+        trio.go(1)
+    assert trio.peers[0].ticks == 12 + module._SILENCE + 1  # the last letter was heard after twelve ticks
+    assert 1 not in trio.peers[0].algorithm.neighbours
+    trio.state.peers[1] = silent  # with all that it knew
+    trio.go(2 * module._PROBE)
+    assert trio.peers[0].live_neighbours == [1, 2]
+    assert silent.live_neighbours == [0, 2]
+
+
+def test_a_silent_neighbour_is_tried_now_and_then(trio):
+    del trio.state.peers[1]
+    trio.go(40)
+    to_silent = [any(to == 1 for to, _ in trio.peers[0].tick()) for _ in range(module._PROBE)]
+    assert sum(to_silent) == 1
+
+
+def test_fan_out_is_the_number_of_letters_in_a_tick():
+    network = Network(split(X, CODES, even(60, 6)), chords(6), fan_out=2).go(30)
+    for _ in range(10):
+        letters = network.peers[0].tick()
+        assert len({to for to, _ in letters}) == len(letters) == 2
+    assert network.comm.ledger.messages == 30 * 6 * 2
+
+
+# -- what has arrived --------------------------------------------------------------------------------------------------
+
+
+class Silent(GossipADMM):
+    """An algorithm that does nothing, for peers whose letters do not matter."""
+
+    def work(self):
+        pass
+
+
+def idle_peer(number):
+    algorithm = Silent(MeanHinge(ALPHA), PARTS[0], np.random.default_rng(0), False)
+    return Peer(number, MeanHinge(ALPHA), algorithm, [1 - number], 1, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("loss", [0.1, 0.5, 0.9])
+def test_bits_say_which_letters_came_whatever_was_lost_or_late(loss, seed):
+    """Against a set of all numbers that came."""
+    rng, peer, came = np.random.default_rng([seed, int(10 * loss)]), idle_peer(0), set()
+    numbers = np.arange(1, 400)
+    order = np.argsort(numbers + rng.integers(0, 12, size=len(numbers)) * (rng.random(len(numbers)) < 0.3))
+    for number in numbers[order].tolist():
+        for _ in range(1 + (rng.random() < 0.1)):  # now and then twice
+            if rng.random() < loss:
+                continue
+            is_new = peer._note(1, number)
+            assert is_new == (number > max(came, default=0))
+            first = min(came, default=number)
+            came.add(number)
+            last, bits = peer._window[1]
+            assert last == max(came)
+            for age in range(module._WINDOW):
+                expected = last - age - 1 in came
+                claimed = bool(bits >> age & 1)
+                assert not claimed or expected  # what is confirmed has come
+                # All that came is confirmed, too: unless a gap as wide as the window has made it forgotten.
+                if expected and last - first <= module._WINDOW:
+                    assert claimed
+
+
+@pytest.mark.parametrize("loss", [0.2, 0.6])
+def test_every_record_is_confirmed_or_sent_again(loss, seed):
+    """Two peers, one of which has ever new things to say, over a wire that loses letters both ways and reorders."""
+    rng = np.random.default_rng([seed, int(10 * loss)])
+    one, other = idle_peer(0), idle_peer(1)
+    under_way, said = [], {}
+    for tick in range(300):
+        if tick < 200 and tick % 3 == 0:
+            subject = int(rng.integers(2, 9))
+            said[subject] = Proposal(subject, tick + 1, np.full((1, 6), float(tick)))
+            one._say(said[subject])
+        for sender in (one, other):
+            under_way += [(tick + int(rng.integers(1, 4)), *letter) for letter in sender.tick() if rng.random() >= loss]
+        for message in [message for at, _, message in under_way if at == tick]:
+            (one, other)[1 - message.sender].receive(message)
+    newest = other.table.newest[Proposal]
+    for subject, record in said.items():
+        assert newest[subject].number == record.number
+    assert not [key for key in one._pending[1] if key[0] is Proposal and key[1] in said]
+
+
+def test_records_cross_an_edge_about_once_where_nothing_is_lost():
+    one, other = idle_peer(0), idle_peer(1)
+    sent = []
+    for tick in range(60):
+        if tick % 5 == 0:
+            one._say(Proposal(5, tick + 1, np.zeros((1, 6))))
+        letters = one.tick(), other.tick()
+        sent += [
+            (r.peer, r.number) for _, m in letters[0] for r in m.records if isinstance(r, Proposal) and r.peer == 5
+        ]
+        for _, message in (*letters[0], *letters[1]):
+            (one, other)[1 - message.sender].receive(message)
+    assert len(sent) == len(set(sent)) == 12
+
+
+def test_a_message_holds_only_so_many_records_and_the_next_the_others(monkeypatch):
+    one, other = idle_peer(0), idle_peer(1)
+    monkeypatch.setattr(module, "_RECORD_BYTES", 500)
+    for subject in range(2, 40):
+        one._say(Proposal(subject, 1, np.zeros((1, 6))))
+    n_messages = 0
+    while len(other.table.newest[Proposal]) < 38:
+        ((_, message),) = one.tick()
+        assert 0 < sum(module.n_bytes_of(record) for record in message.records) <= 500
+        assert message.n_bytes == 32 + message.letter.nbytes + sum(map(module.n_bytes_of, message.records))
+        other.receive(message)
+        one.receive(dict(other.tick())[0])
+        n_messages += 1
+    assert n_messages > 5
+
+
+def test_message_is_what_wire_and_loop_expect():
+    assert Message._fields == ("sender", "number", "letter", "records", "heard", "heard_before", "n_bytes")
