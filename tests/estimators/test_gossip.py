@@ -225,7 +225,7 @@ def test_pickles_leave_the_peers_behind(data):
     np.testing.assert_array_equal(copy.predict(X), model.predict(X))
     assert len(copy.nodes_) == 10
     assert not any(X[:50].tobytes() in part for part in (pickle.dumps(model),))
-    with pytest.raises(ValueError, match="live in the process that fitted"):
+    with pytest.raises(ValueError, match="lived in the process that fitted"):
         copy.partial_fit(X, y)
     clone(model).partial_fit(X, y)
 

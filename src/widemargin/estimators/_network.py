@@ -13,6 +13,7 @@ from widemargin.comm.faults import Faults
 from widemargin.comm.solo import Solo
 from widemargin.estimators._task import Outcome, PartWatch, Rows, Task, weights_of_classes
 from widemargin.ledger import Ledger
+from widemargin.peers import loop as peers_loop
 from widemargin.peers.admm import GossipADMM
 from widemargin.peers.peer import Algorithm, Peer
 from widemargin.peers.push_sum import PushSum
@@ -22,6 +23,10 @@ from widemargin.peers.topology import Graph
 from widemargin.problems._protocol import Certificate
 from widemargin.solvers._protocol import Separator
 from widemargin.solvers._run import Progress, Result, run
+
+NOTHING_KNOWN = Certificate(1.0, 0.0)  # F(0) and D(0), for any data
+_MEETING_TIME = 60.0  # seconds that peers on workers wait for all to be there
+_REASONS = {"max_ticks": "max_iter"}
 
 
 class Node(NamedTuple):
@@ -66,6 +71,8 @@ class Network:
         with ledger.phase("encode"):
             classes, factors = self._agree(rows, task)
             owned = [self.encoded(part, classes, factors) for part in rows]
+        if cluster is not None:
+            return self._run_on_workers(cluster, owned, task, watch, classes, ledger)
         begin = partial(self._begin, task.problem, owned, task.seed)
         return self.run(begin, None, task, watch, classes, ledger)
 
@@ -79,7 +86,6 @@ class Network:
         ledger: Ledger,
     ) -> Outcome:
         """Ticks in this process, of peers that begin, or of those that are there."""
-        n_problems = 1 if len(classes) == 2 else len(classes)
 
         def watch_all(progress: Progress) -> str | None:
             """Every problem is seen after every tick; they share it."""
@@ -87,7 +93,7 @@ class Network:
                 return watch(0, classes, None, progress)
             reasons = [
                 watch(k, classes, None, progress._replace(model=model))
-                for k, model in enumerate(self._separators(progress.model, n_problems))
+                for k, model in enumerate(self._separators(progress.model))
             ]
             return next((reason for reason in reasons if reason is not None), None)
 
@@ -107,7 +113,7 @@ class Network:
             watch=watch_all,
             watch_model=task.watch_model,
         )
-        return self._outcome(classes, result, n_problems)
+        return self._outcome(classes, result)
 
     def _agree(self, rows: Sequence[Rows], task: Task) -> tuple[np.ndarray, np.ndarray]:
         """All classes that have rows of some weight, and the factor of the weights of each."""
@@ -151,46 +157,140 @@ class Network:
             algorithm = PushSum(problem, rows, of_work, self.batch_size, self.rounds, self.fan_out)
         return Peer(number, problem, algorithm, list(self.graph[number]), self.fan_out, of_letters, life)
 
-    def _separators(self, peers: dict[int, Peer], n_problems: int) -> list[Separator]:
+    def _run_on_workers(
+        self, client: Any, owned: list[PeerRows], task: Task, watch: PartWatch, classes: np.ndarray, ledger: Ledger
+    ) -> Outcome:
+        """Each peer on a worker of its own, in real time; this process waits, and may ask them to end."""
+        from widemargin.engines.dask_peers import launch_peers
+
+        told: dict[int, dict[str, float]] = {}
+        reasons: list[str] = []
+
+        def is_over() -> bool:
+            figures = list(told.values())
+            tick = max((int(each["tick"]) for each in figures), default=0)
+            seconds = max((each["seconds"] for each in figures), default=0.0)
+            reason = watch(0, classes, None, Progress(tick, None, seconds, ledger.counts(), None, None))
+            reasons.extend([reason] if reason else [])
+            return bool(reason)
+
+        limits = peers_loop.Limits(
+            task.limits.tol, task.limits.max_iter, task.limits.max_time, at_least=len(owned), grace=_MEETING_TIME
+        )
+        life = peers_loop.Life(partial(_begin_there, self, task.problem, task.seed), limits)
+        with ledger.phase("sweep"):
+            reports, lost = launch_peers(client, owned, life, self.graph, is_over, told.__setitem__)
+        ledger.lost_peers = len(lost)
+        for report in reports.values():
+            ledger.messages += report.messages_sent
+            ledger.bytes += report.bytes_sent
+            ledger.scalars += report.bytes_sent // 8
+        return self._outcome_of_reports(classes, reports, owned, reasons, ledger)
+
+    def _outcome_of_reports(
+        self,
+        classes: np.ndarray,
+        reports: dict[int, peers_loop.Report],
+        owned: list[PeerRows],
+        reasons: list[str],
+        ledger: Ledger,
+    ) -> Outcome:
+        first = reports[min(reports)]
+        ends = {report.stop_reason for report in reports.values()}
+        reason = "gap" if ends == {"gap"} else (reasons or sorted(str(end) for end in ends - {"gap"}))[0]
+        mean = np.mean([report.model for report in reports.values()], axis=0)
+        length = float(np.linalg.norm(mean)) or 1.0
+        nodes = {
+            number: Node(
+                *self._coefficients(report.model),
+                certificate=report.certificate,
+                members=frozenset(report.members),
+                consensus_error=float(np.linalg.norm(report.model - mean)) / length,
+                n_rows=owned[number].n_rows,
+                live_neighbours=tuple(report.live_neighbours),
+                messages_sent=report.messages_sent,
+                bytes_sent=report.bytes_sent,
+                messages_received=report.messages_received,
+                bytes_received=report.bytes_received,
+                refused=report.refused + report.stale,
+            )
+            for number, report in sorted(reports.items())
+        }
+        certificates = [report.certificates for report in reports.values()]
+        return self._results(
+            classes,
+            first.model,
+            certificates if all(certificates) else [],
+            {"nodes": nodes, "network": self},
+            Result(None, NOTHING_KNOWN, _REASONS.get(reason, reason), first.ticks, _history(first), ledger),
+            owned[0].n_features - self.has_constant,
+        )
+
+    def _outcome(self, classes: np.ndarray, result: Result) -> Outcome:
+        peers: dict[int, Peer] = result.model
+        first, proofs = peers[min(peers)], [peer.proof for peer in peers.values()]
+        return self._results(
+            classes,
+            first.model,
+            [proof.certificates for proof in proofs if proof is not None] if all(proofs) else [],
+            {"nodes": self._nodes(peers), "network": self, "peers": peers},
+            result,
+            first.algorithm.rows.n_features - self.has_constant,
+        )
+
+    def _results(
+        self,
+        classes: np.ndarray,
+        model: np.ndarray,
+        certificates: list[list[Certificate]],
+        report: dict[str, Any],
+        whole: Result,
+        n_features: int,
+    ) -> Outcome:
+        """One result for each problem, with the worst certificate of all peers; ticks and traffic are told once."""
+        results = []
+        for k, w in enumerate(model):
+            own = [each[k] for each in certificates] or [whole.certificate]
+            separator = Separator(*self._split(w), report if k == 0 else {})
+            history, ledger = (whole.history, whole.ledger) if k == 0 else ([], Ledger())
+            worst = max(own, key=lambda each: each.relative)
+            results.append(Result(separator, worst, whole.stop_reason, whole.n_iter, history, ledger))
+        return Outcome(classes, results, n_features)
+
+    def _separators(self, peers: dict[int, Peer]) -> list[Separator]:
         """The models of the peer of the lowest number, one for each problem."""
-        model = peers[min(peers)].model
-        return [Separator(*self._split(model[k]), {}) for k in range(n_problems)]
+        return [Separator(*self._split(w), {}) for w in peers[min(peers)].model]
 
     def _split(self, w: np.ndarray) -> tuple[np.ndarray, float]:
         return (w[:-1], float(w[-1])) if self.has_constant else (w, 0.0)
 
-    def nodes(self, peers: dict[int, Peer]) -> dict[int, Node]:
+    def _coefficients(self, model: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        pairs = [self._split(w) for w in model]
+        return np.array([coef for coef, _ in pairs]), np.array([intercept for _, intercept in pairs])
+
+    def _nodes(self, peers: dict[int, Peer]) -> dict[int, Node]:
         """What is to be seen of every peer."""
-        models = np.array([peers[number].model for number in sorted(peers)])
-        mean = models.mean(axis=0)
+        mean = np.mean([peer.model for peer in peers.values()], axis=0)
         length = float(np.linalg.norm(mean)) or 1.0
-        return {number: self._node(peers[number], mean, length) for number in sorted(peers)}
+        return {
+            number: Node(
+                *self._coefficients(peer.model),
+                certificate=None if peer.proof is None else peer.proof.worst,
+                members=peer.table.members,
+                consensus_error=float(np.linalg.norm(peer.model - mean)) / length,
+                n_rows=peer.algorithm.rows.n_rows,
+                live_neighbours=tuple(peer.live_neighbours),
+                **vars(peer.traffic),
+            )
+            for number, peer in sorted(peers.items())
+        }
 
-    def _node(self, peer: Peer, mean: np.ndarray, length: float) -> Node:
-        pairs = [self._split(w) for w in peer.model]
-        return Node(
-            coef_=np.array([coef for coef, _ in pairs]),
-            intercept_=np.array([intercept for _, intercept in pairs]),
-            certificate=None if peer.proof is None else peer.proof.worst,
-            members=peer.table.members,
-            consensus_error=float(np.linalg.norm(peer.model - mean)) / length,
-            n_rows=peer.algorithm.rows.n_rows,
-            live_neighbours=tuple(peer.live_neighbours),
-            **vars(peer.traffic),
-        )
 
-    def _outcome(self, classes: np.ndarray, result: Result, n_problems: int) -> Outcome:
-        """One result for each problem, with the worst certificate of all peers; ticks and traffic are told once."""
-        peers: dict[int, Peer] = result.model
-        proofs = [peer.proof for peer in peers.values()]
-        n_features = peers[min(peers)].algorithm.rows.n_features - self.has_constant
-        results = []
-        for k, separator in enumerate(self._separators(peers, n_problems)):
-            certificate = result.certificate
-            if all(proof is not None for proof in proofs):
-                own = [proof.certificates[k] for proof in proofs if proof is not None]
-                certificate = max(own, key=lambda each: each.relative)
-            model = separator._replace(report={"peers": peers, "network": self} if k == 0 else {})
-            history, ledger = (result.history, result.ledger) if k == 0 else ([], Ledger())
-            results.append(Result(model, certificate, result.stop_reason, result.n_iter, history, ledger))
-        return Outcome(classes, results, n_features)
+def _begin_there(network: Network, problem: Any, seed: int, number: int, rows: PeerRows) -> Peer:
+    """A peer, on its worker."""
+    return network.begin(problem, rows, seed, number)
+
+
+def _history(report: peers_loop.Report) -> list[dict[str, float]]:
+    """The way of one peer, as rows of a history."""
+    return [{"sweep": row.tick, **row._asdict()} for row in report.history if np.isfinite(row.gap)]

@@ -281,9 +281,11 @@ class GossipSVC(LinearClassifier):
         self : object
             The fitted estimator.
         """
-        if not hasattr(self, "_peers"):
+        if getattr(self, "_peers", None) is None:
             if hasattr(self, "coef_"):
-                raise ValueError("The peers of this model live in the process that fitted it: call fit here first.")
+                raise ValueError(
+                    "The peers of this model lived in the process that fitted it, or on workers, and are gone: use fit."
+                )
             self._known_classes = None if classes is None else np.unique(classes)
             try:
                 return self.fit(X, y, sample_weight)
@@ -431,12 +433,12 @@ class GossipSVC(LinearClassifier):
 
     def _unpack(self, outcome: Outcome, rows: Any) -> None:
         report = outcome.results[0].model.report
-        network, peers = report.pop("network"), report.pop("peers")
+        nodes, network, peers = report.pop("nodes"), report.pop("network"), report.pop("peers", None)
         super()._unpack(outcome, rows)
-        self._last_network, self._peers = network, peers
-        self.nodes_: dict[int, Node] = network.nodes(peers)
-        self.consensus_: float = max(node.consensus_error for node in self.nodes_.values())
+        self.nodes_: dict[int, Node] = nodes
+        self.consensus_: float = max(node.consensus_error for node in nodes.values())
         self.graph_ = network.graph
+        self._last_network, self._peers = network, peers
 
     # -- random features ---------------------------------------------------------------------------------------------
 

@@ -1,0 +1,149 @@
+"""The table of one peer: what counts, who is there, and what makes a proof."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from widemargin.peers.claims import KEPT, LIFE, Claims, Proposal, Snapshot, Verdict
+from widemargin.problems.mean_hinge import MeanHinge
+
+ALPHA = 0.5
+W = np.array([[0.5, 0.0]])
+
+
+def snapshot(peer, neighbours, number=1, tick=0, total=10.0, mass=2.0, life=0):
+    return Snapshot(
+        peer=peer,
+        number=life * LIFE + number,
+        tick=tick,
+        neighbours=np.array(neighbours, dtype=np.int64),
+        total=total,
+        mass=np.array([mass]),
+        pull=np.array([[1.0, 0.0]]),
+        model=W,
+        stiffness=1.0,
+        gap=np.inf,
+    )
+
+
+def verdict(peer, cost, number=1, judged=(1,), total=10.0, life=0, proposer=0):
+    costs = np.full((len(judged), 1), float(cost))
+    return Verdict(peer, life * LIFE + number, proposer, total, np.array(judged, dtype=np.int64), costs)
+
+
+@pytest.fixture
+def table():
+    """Two peers, all said."""
+    table = Claims(0, MeanHinge(ALPHA))
+    for record in (
+        snapshot(0, [1]), snapshot(1, [0]), Proposal(0, 1, W), verdict(0, 3.0), verdict(1, 5.0),
+    ):  # fmt: skip
+        assert table.take(record)
+    return table
+
+
+def test_a_proof_is_of_sums_over_all(table):
+    proof = table.prove()
+    assert proof.members == {0, 1}
+    assert proof.total == 20.0
+    certificate = proof.worst
+    assert certificate.primal == pytest.approx(0.5 * ALPHA * 0.25 + (3 + 5) / 20)
+    assert certificate.dual == pytest.approx(4 / 20 - 2**2 / (2 * ALPHA * 20**2))
+
+
+def test_older_records_are_no_news(table):
+    assert not table.take(snapshot(1, [0]))
+    assert not table.take(snapshot(1, [0], number=0))
+    assert table.take(snapshot(1, [0], number=2))
+
+
+def test_there_is_no_proof_while_one_is_named_and_unknown(table):
+    table.take(snapshot(1, [0, 2], number=2))
+    assert table.prove() is None
+    assert not table.is_network_known
+    assert table.members == {0, 1, 2}
+    table.take(snapshot(2, [1]))
+    assert table.is_network_known
+    assert table.prove() is None  # it has not judged
+    table.take(verdict(2, 7.0))
+    assert table.prove().worst.primal == pytest.approx(0.5 * ALPHA * 0.25 + (3 + 5 + 7) / 30)
+
+
+def test_one_that_is_no_longer_named_is_not_counted(table):
+    table.take(snapshot(1, [0, 2], number=2))
+    table.take(snapshot(2, [1]))
+    table.take(snapshot(1, [0], number=3))
+    assert table.members == {0, 1}
+    assert table.prove() is not None
+
+
+def test_the_lowest_number_that_is_there_proposes():
+    table = Claims(3, MeanHinge(ALPHA))
+    table.take(snapshot(3, [1, 5]))
+    assert table.proposer == 1
+    table.take(snapshot(3, [5], number=2))
+    assert table.proposer == 3
+
+
+def test_bounds_never_get_worse_while_the_problem_is_the_same(table):
+    before = table.prove().worst
+    table.take(Proposal(0, 2, 3 * W))
+    for peer in (0, 1):
+        table.take(verdict(peer, 9.0, number=2, judged=(2, 1)))
+        table.take(snapshot(peer, [1 - peer], number=2, tick=4, mass=0.1))
+    assert table.prove().worst == before
+
+
+@pytest.mark.parametrize("is_verdict_first", [True, False])
+def test_costs_of_fewer_rows_never_meet_weights_of_more(table, is_verdict_first):
+    """Whichever arrives first, there is no proof before both are of the same rows."""
+    assert table.prove() is not None
+    new = verdict(1, 25.0, number=2, total=30.0), snapshot(1, [0], number=2, tick=4, total=30.0)
+    for record in new if is_verdict_first else new[::-1]:
+        before = table.prove()
+        assert before is None or before.total == 20.0
+        table.take(record)
+    table.take(snapshot(0, [1], number=2, tick=4))
+    proof = table.prove()
+    assert proof.total == 40.0
+    assert proof.worst.primal == pytest.approx(0.5 * ALPHA * 0.25 + (3 + 25) / 40)
+
+
+def test_an_old_verdict_that_comes_after_new_rows_is_not_used(table):
+    table.take(snapshot(1, [0], number=5, tick=4, total=30.0))
+    table.take(verdict(1, 5.0, number=3))  # of ten rows: late, and newer than the one that is here
+    assert table.prove() is None
+
+
+def test_a_former_life_of_as_many_rows_may_have_had_others(table):
+    table.take(snapshot(1, [0], life=1))
+    assert table.prove() is None
+    table.take(verdict(1, 6.0, life=1))
+    assert table.prove().worst.primal == pytest.approx(0.5 * ALPHA * 0.25 + (3 + 6) / 20)
+
+
+def test_costs_are_kept_of_the_one_whose_turn_it_is():
+    """Also where one of a higher number, and a later life, has proposed much before."""
+    table = Claims(0, MeanHinge(ALPHA))
+    for peer in (0, 1):
+        table.take(snapshot(peer, [1 - peer]))
+    for number in range(1, 9 * KEPT):
+        judged = range(5 * LIFE + number, 5 * LIFE + number - KEPT, -1)
+        table.take(verdict(1, 1.0, number=number, judged=judged, proposer=1))
+    for number in range(1, 3 * KEPT):
+        table.take(verdict(1, 1.0, number=100 + number, judged=[number], proposer=0))
+        assert (0, number) in table.costs
+    assert len(table.costs) <= 4 * KEPT
+
+
+def test_the_table_does_not_grow_with_time():
+    table = Claims(0, MeanHinge(ALPHA))
+    for number in range(1, 200):
+        table.take(snapshot(0, [], number=number, tick=number))
+        table.take(Proposal(0, number, W))
+        table.take(verdict(0, 1.0, number=number, judged=(number,)))
+        table.prove()
+    assert len(table.snapshots) == KEPT
+    assert len(table.proposals) == KEPT
+    assert len(table.costs) <= 4 * KEPT
