@@ -43,6 +43,7 @@ RESERVED = {
     "networkx": lambda path: path.name in {"topology.py", "network.py"} and path.parts[0] in {"peers", "report"},
     "zmq": lambda path: path.name == "zmq_peers.py" and path.parts[0] == "comm",
     "typer": lambda path: path.parts[0] == "cli",
+    "rich": lambda path: path.parts[0] in {"cli", "callbacks.py"},
 }
 
 

@@ -215,7 +215,7 @@ def chunk_of_rows(k):
 
 def collection_with_a_recipe(client):
     """Chunks that are computed on the workers in turn, so that all have some, and elsewhere once those are gone."""
-    addresses = sorted(client.scheduler_info()["workers"])
+    addresses = sorted(client.nthreads())
     chunks = [
         client.submit(chunk_of_rows, k, workers=[addresses[k % N_WORKERS]], allow_other_workers=True, pure=False)
         for k in range(6)
@@ -226,7 +226,7 @@ def collection_with_a_recipe(client):
 
 def scattered(client, *arrays, n_chunks=6):
     """Collections whose chunks were sent to the workers in turn, so that no worker holds a run of rows."""
-    addresses = sorted(client.scheduler_info()["workers"])
+    addresses = sorted(client.nthreads())
     size = -(-len(arrays[0]) // n_chunks)
     chunks = [slice(k * size, min((k + 1) * size, len(arrays[0]))) for k in range(n_chunks)]
     out = []

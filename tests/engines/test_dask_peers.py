@@ -106,7 +106,7 @@ def test_peers_reach_the_optimum_with_rows_here_or_there(client):
     X, y = census(600)
     parts = [(X[k::3], y[k::3]) for k in range(3)]
     graph = circulant(3, [1])
-    addresses = sorted(client.scheduler_info(n_workers=-1)["workers"])
+    addresses = sorted(client.nthreads())
     (there,) = client.scatter([parts[2]], workers=[addresses[5]], hash=False)
     told = []
     life = Life(partial(begin, graph), replace(LIMITS, at_least=3))

@@ -24,7 +24,7 @@ pytestmark = [
 def test_peers_on_workers_find_the_optimum_and_each_proves_it(client):
     X, y = overlapping(0, n=300, shift=0.8)
     exact = optimum(X, y)
-    n_workers = len(client.scheduler_info()["workers"])
+    n_workers = len(client.nthreads())
     model = GossipSVC(0.01, cluster=client, max_iter=100_000).fit(X, y)
     assert model.stop_reason_ == "gap"
     assert sorted(model.nodes_) == list(range(n_workers))

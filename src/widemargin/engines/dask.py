@@ -56,13 +56,13 @@ def launch(rows: Any, cluster: Client | None, task: Any, watch: Any) -> Any:
     placement = _place_collection(client, futures, lost) if futures else _scatter(rows, client, lost)
     while True:
         try:
-            with _locked(client, placement.addresses) as lock:
+            with locked(client, placement.addresses) as lock:
                 outcome = _Job(client, placement, task, watch, lock).run()
             break
         except PeerLost as error:
             lost.append(error.address)
             _forget_worker(client, error.address)
-            remaining = [address for address in _workers(client) if address not in lost]
+            remaining = [address for address in workers_of(client) if address not in lost]
             if not remaining or task.if_lost == "raise":
                 raise
             if task.if_lost == "leave out":
@@ -85,7 +85,7 @@ def launch(rows: Any, cluster: Client | None, task: Any, watch: Any) -> Any:
 
 
 @contextmanager
-def _locked(client: Client, addresses: list[str]) -> Iterator[str]:
+def locked(client: Client, addresses: list[str]) -> Iterator[str]:
     """Hold the workers for one fit; the name by which the lock can be released.
 
     The lock is asked for in short turns: a driver that dies while it waits must not stay in the queue. One that dies
@@ -112,8 +112,9 @@ def _client(cluster: Client | None) -> Client:
         ) from None
 
 
-def _workers(client: Client) -> list[str]:
-    return sorted(client.scheduler_info(n_workers=-1)["workers"])
+def workers_of(client: Client) -> list[str]:
+    """Addresses of all workers that are there."""
+    return sorted(client.nthreads())  # the list in scheduler_info is emptied now and then by the client's own refresh
 
 
 def _persist(rows: Any, client: Client) -> list[Future]:
@@ -197,7 +198,7 @@ def _unrecoverable(lost: list[str]) -> PeerLost:
 
 def _scatter(rows: Any, client: Client, lost: list[str]) -> Placement:
     """Equal parts of an in-memory array, sent once to all workers; they stay here to be sent again."""
-    addresses = [address for address in _workers(client) if address not in lost][: rows.X.shape[0]]
+    addresses = [address for address in workers_of(client) if address not in lost][: rows.X.shape[0]]
     if not addresses:
         raise ValueError("The Dask cluster has no workers.")
     parts = split_rows(rows, len(addresses))
@@ -299,7 +300,7 @@ class _Job:
         """Raise what went wrong first: a rank's own error before the loss of it that others report."""
         addresses, until = self._placement.addresses, time.monotonic() + _GRACE
         while True:
-            alive = set(_workers(self._client))
+            alive = set(workers_of(self._client))
             is_awaited = any(
                 not future.done() and address in alive for future, address in zip(ranks, addresses, strict=True)
             )

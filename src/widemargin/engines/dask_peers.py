@@ -23,7 +23,7 @@ from distributed import CancelledError, Client, Future, KilledWorker, Variable, 
 
 from widemargin.comm.dask import address_name
 from widemargin.comm.dask_peers import DaskPeers, stop_event
-from widemargin.engines.dask import _locked, _workers
+from widemargin.engines.dask import locked, workers_of
 from widemargin.exceptions import PeerLost, PeerLostWarning
 
 _POLL = 0.05  # seconds between two looks at the tasks and at the wish to stop
@@ -63,13 +63,13 @@ def launch_peers(
     """
     addresses = _place(client, parts)
     name = f"widemargin-{uuid.uuid4().hex[:12]}"
-    with _locked(client, addresses) as lock:
+    with locked(client, addresses) as lock:
         return _Job(client, name, addresses, is_over, tell).run(parts, live, neighbours, lock)
 
 
 def _place(client: Client, parts: Sequence[Any]) -> list[str]:
     """The worker of each peer: the one that has its rows, or one that is free."""
-    free = _workers(client)
+    free = workers_of(client)
     if len(parts) > len(free):
         raise ValueError(f"There are {len(parts)} peers and {len(free)} workers; each peer needs a worker of its own.")
     held = {part.key: part for part in parts if isinstance(part, Future)}
@@ -168,7 +168,7 @@ class _Job:
         if not waiting or time.monotonic() < self._look_at:
             return not waiting
         self._look_at = time.monotonic() + _LOOK
-        return waiting.isdisjoint(_workers(self._client))
+        return waiting.isdisjoint(workers_of(self._client))
 
     def _outcome(self, futures: list[Future]) -> PeersOutcome:
         for future in futures:

@@ -367,7 +367,7 @@ class GossipSVC(LinearClassifier):
                 raise ValueError(f"n_peers={self.n_peers} is more than there are rows for them: n_samples = {n_rows}.")
             return int(self.n_peers)
         if isinstance(self.shards, str) or self.shards is None:
-            most = len(self.cluster.scheduler_info()["workers"]) if is_dask(self.cluster) else _MOST_PEERS
+            most = len(self.cluster.nthreads()) if is_dask(self.cluster) else _MOST_PEERS
             return min(most, n_rows)
         return len(self.shards)
 

@@ -1,0 +1,5 @@
+"""``python -m widemargin.cli`` is the command ``widemargin``."""
+
+from widemargin.cli import main
+
+main()

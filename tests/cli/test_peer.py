@@ -1,0 +1,203 @@
+"""The command line: what it reads, what it says when something is wrong, what it saves."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import lzma
+import sys
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+pytest.importorskip("typer", reason="needs the cli extra")
+pytest.importorskip("rich", reason="needs the cli extra")
+pytest.importorskip("zmq", reason="needs the gossip extra")
+
+from widemargin.cli import main
+from widemargin.cli._rows import read_rows
+from widemargin.cli.peer import Terms, _chosen
+
+TEXT = "1 1:0.5 3:2\n-1 2:1\n1 1:1 2:-1\n-1 3:-1\n"
+DENSE = np.array([[0.5, 0, 2], [0, 1, 0], [1, -1, 0], [0, 0, -1]])
+LABELS = [1, -1, 1, -1]
+NO_SECRET = "Peers need a secret that they share"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.delenv("WIDEMARGIN_SECRET", raising=False)
+    (tmp_path / "rows.svm").write_text(TEXT)
+    (tmp_path / "secret").write_text("a secret that is long enough\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(monkeypatch, *options):
+    """The exit code of the command."""
+    monkeypatch.setattr(sys, "argv", ["widemargin", "peer", *map(str, options)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    return ended.value.code
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--pace", "1"], "Missing option '--data'"),
+        (["--data", "rows.svm"], NO_SECRET),
+        (["--data", "rows.svm", "--secret", "short"], "at least 16"),
+        (["--data", "rows.svm", "--secret-file", "none"], "cannot be read from none: No such file"),
+        (["--data", "none.svm"], "none.svm cannot be read: No such file or directory."),
+        (["--data", "bad.svm"], "bad.svm is not understood"),
+        (["--data", "bad.csv"], "bad.csv is not understood: its lines differ in length."),
+        (["--data", "bad.xz"], "bad.xz cannot be read"),
+        (["--data", "bad.npz"], "bad.npz"),
+        (["--data", "pickled.npz"], "pickled.npz is not understood"),
+        (["--data", "nan.csv"], "missing or not finite"),
+        (["--data", "rows.svm", "--listen", "here"], "'here' is no address"),
+        (["--data", "rows.svm", "--listen", "0.0.0.0:0"], "how others reach it"),
+        (["--data", "rows.svm", "--alpha", "-1"], "--alpha -1.0 must be positive"),
+        (["--data", "rows.svm", "--tol", "nan"], "--tol nan must be at least 0"),
+        (["--data", "rows.svm", "--pace", "fast"], "--pace"),
+        (["--data", "rows.svm", "--classes", "1"], "at least two different classes"),
+        (["--data", "rows.svm", "--classes", "a,b"], "must be numbers"),
+        (["--data", "rows.svm", "--classes", "1,2"], "has labels [-1.0]"),
+        (["--data", "rows.svm", "--features", "2"], "has 3 features and the network 2"),
+        (["--data", "rows.svm", "--model", "no/where.npz"], "There is no folder no"),
+        (["--data", "rows.svm", "--number", str(1 << 40)], "must be below"),
+        (["--data", "rows.svm", "--join", "127.0.0.1:1", "--alpha", "1"], "decided by whoever begins"),
+        (["--data", "rows.svm", "--join", "127.0.0.1:1"], "Nobody answers at 127.0.0.1:1"),
+    ],
+)
+def test_whatever_is_wrong_is_said_in_a_sentence(folder, monkeypatch, capsys, options, sentence):
+    (folder / "bad.svm").write_text("what is this")
+    (folder / "bad.csv").write_text("1,2,3\n1,2\n")
+    (folder / "nan.csv").write_text("1,nan,1\n1,2,0\n")
+    (folder / "bad.xz").write_bytes(b"not compressed")
+    (folder / "bad.npz").write_bytes(b"not arrays")
+    np.savez(folder / "pickled.npz", X=np.array([{}], dtype=object), y=np.ones(1))
+    monkeypatch.setattr("widemargin.cli.peer._ANSWER_TIME", 0.3)
+    if sentence != NO_SECRET:
+        monkeypatch.setenv("WIDEMARGIN_SECRET", "a secret that is long enough")
+    assert run(monkeypatch, *options) == 2
+    out, err = capsys.readouterr()
+    assert sentence in err
+    assert "Traceback" not in err + out
+    assert err.count("\n") == 1
+
+
+def test_help_has_an_example(monkeypatch, capsys):
+    assert run(monkeypatch, "--help") == 0
+    out, _ = capsys.readouterr()
+    assert "widemargin peer --data part1.svm" in out
+    assert "Ctrl-C" in out
+
+
+def test_a_peer_alone_trains_prints_and_saves(folder, monkeypatch, capsys):
+    code = run(
+        monkeypatch, "--data", "rows.svm", "--secret-file", "secret", "--peers", 1, "--alpha", 0.1, "--tol", 1e-6,
+        "--every", 0.01, "--model", "out.npz", "--max-time", 60,
+    )  # fmt: skip
+    out, err = capsys.readouterr()
+    assert code == 0, err
+    assert "listens at 127.0.0.1:" in out
+    assert "ends: all peers have certified what was asked for" in out
+    assert "certificate: optimum in [" in out
+    assert out.count("gap ") >= 3
+    with np.load("out.npz", allow_pickle=False) as arrays:
+        assert arrays["coef"].shape == (1, 3)
+        assert arrays["intercept"].shape == (1,)
+        assert arrays["classes"].tolist() == [-1, 1]
+        scores = DENSE @ arrays["coef"][0] + arrays["intercept"][0]
+    assert np.array_equal(np.sign(scores), LABELS)
+
+
+def test_strings_for_classes_and_a_time_limit(folder, monkeypatch, capsys):
+    lines = ["f0,f1,kind", *(f"{np.cos(k):.3f},{np.sin(k):.3f},{'abc'[k % 3]}" for k in range(30))]
+    (folder / "rows.csv").write_text("\n".join(lines))
+    code = run(
+        monkeypatch, "--data", "rows.csv", "--secret-file", "secret", "--max-time", 0.3, "--no-intercept",
+        "--model", "three.npz",
+    )  # fmt: skip
+    out, err = capsys.readouterr()
+    assert code == 0, err
+    assert "its time is over" in out
+    with np.load("three.npz", allow_pickle=False) as arrays:
+        assert arrays["coef"].shape == (3, 2)
+        assert arrays["classes"].tolist() == ["a", "b", "c"]
+        assert not arrays["intercept"].any()
+
+
+def test_files_of_all_kinds_hold_the_same_rows(folder):
+    (folder / "rows.svm.xz").write_bytes(lzma.compress(TEXT.encode()))
+    (folder / "rows.gz").write_bytes(gzip.compress(TEXT.encode()))
+    lines = [",".join(map(str, [*row, label])) for row, label in zip(DENSE, LABELS, strict=True)]
+    (folder / "rows.csv").write_text("\n".join(lines))
+    (folder / "names.csv.gz").write_bytes(gzip.compress(("a,b,c,label\n" + "\n".join(lines)).encode()))
+    np.savez(folder / "rows.npz", X=DENSE, y=LABELS)
+    sparse = sp.csr_matrix(DENSE)
+    np.savez(
+        folder / "sparse.npz",
+        data=sparse.data,
+        indices=sparse.indices,
+        indptr=sparse.indptr,
+        shape=sparse.shape,
+        y=LABELS,
+    )
+    names = ["rows.svm", "rows.svm.xz", "rows.gz", "rows.csv", "names.csv.gz", "rows.npz", "sparse.npz"]
+    for name in names:
+        X, y = read_rows(folder / name)
+        np.testing.assert_array_equal(X.toarray() if sp.issparse(X) else X, DENSE)
+        np.testing.assert_array_equal(y, LABELS)
+
+
+def test_terms_that_make_no_sense_are_refused():
+    good = {
+        "alpha": 0.1, "tol": 1e-3, "classes": [0, 1], "n_features": 3, "has_constant": True, "is_metric_full": True,
+        "fan_out": 3, "degree": 3, "at_least": 2,
+    }  # fmt: skip
+    assert Terms.of(good).classes == [0, 1]
+    for change in (
+        {"alpha": 0.0}, {"alpha": "x"}, {"tol": -1}, {"classes": [1]}, {"classes": [1, 1]}, {"classes": [1, "a"]},
+        {"classes": None}, {"n_features": 0}, {"fan_out": None}, {"more": 1},
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match="not understood"):
+            Terms.of({**good, **change})
+
+
+def test_a_newcomer_writes_to_the_one_it_asked_and_to_others_by_chance():
+    known = {k: f"host:{k}" for k in range(1, 9)}
+    for _ in range(20):
+        chosen = _chosen(known, 5, 3)
+        assert len(chosen) == 3
+        assert 5 in chosen
+        assert all(known[each] == address for each, address in chosen.items())
+    assert _chosen({5: "host:5"}, 5, 3) == {5: "host:5"}
+
+
+def test_without_its_packages_the_command_says_what_to_install(monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "typer", None)
+    monkeypatch.delitem(sys.modules, "widemargin.cli.peer", raising=False)
+    assert run(monkeypatch) == 2
+    assert "pip install 'widemargin[cli,gossip]'" in capsys.readouterr().err
+
+
+def test_a_line_that_changes_is_shown_on_a_terminal():
+    from rich.console import Console
+
+    from widemargin.cli.peer import _Line
+
+    class Loop:
+        def report(self):
+            from widemargin.peers.loop import Report
+
+            return Report(1, np.zeros((1, 2)), [], [1], 0.5, [], 7, 1.0, 3, 2_000_000, 2, 500, 0, 0, None, [])
+
+    stream = io.StringIO()
+    with _Line(Console(file=stream, force_terminal=True, width=200), None) as line:
+        line.show(Loop())
+        line._live.refresh()
+    assert "tick 7  gap inf" in stream.getvalue()
+    assert "(2.0 MB)" in stream.getvalue()

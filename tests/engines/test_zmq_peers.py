@@ -1,0 +1,293 @@
+"""Peers that stand on their own: processes started by the command line, strangers at the door, one that is killed."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from sklearn.datasets import dump_svmlight_file
+from sklearn.svm import LinearSVC
+
+zmq = pytest.importorskip("zmq", reason="needs the gossip extra")
+pytest.importorskip("typer", reason="needs the cli extra")
+pytest.importorskip("rich", reason="needs the cli extra")
+
+from widemargin.comm.zmq_peers import Keys, ZmqPeers, ask  # noqa: E402
+
+ALPHA, TOL = 0.01, 1e-3
+SECRET = "of this network alone"
+FIGURES = re.compile(
+    r"tick (\d+)  gap (\S+)  .*  peers (\d+)  neighbours (\d+)  .*  refused (\d+)  .* s"
+    r"(?:  optimum in \[(\S+), (\S+)\])?"
+)
+
+
+class Shell:
+    """One ``widemargin peer`` in a process of its own, whose output goes to a file."""
+
+    def __init__(self, folder, name, *options):
+        self.output, self.model = folder / f"{name}.txt", folder / f"{name}.npz"
+        command = [sys.executable, "-m", "widemargin.cli", "peer", "--data", folder / f"{name}.svm"]
+        command += ["--secret-file", folder / "secret", "--model", self.model, "--every", 0.1, "--silence", 3]
+        command += ["--max-time", 100, *options]
+        threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        path = os.pathsep.join(each for each in sys.path if each)
+        with self.output.open("w") as file:
+            self.process = subprocess.Popen(
+                [str(each) for each in command],
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **threads, "PYTHONPATH": path},
+            )
+
+    @property
+    def text(self):
+        return self.output.read_text()
+
+    def wait_until(self, condition, seconds=90.0):
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert self.process.poll() is None, f"it has ended: {self.text}"
+            assert time.monotonic() < deadline, f"waited in vain: {self.text}"
+            time.sleep(0.03)
+
+    def where(self):
+        """Its number and address, once it listens."""
+        pattern = re.compile(r"peer (\d+) listens at (\S+),")
+        self.wait_until(lambda: pattern.search(self.text))
+        number, address = pattern.search(self.text).groups()
+        return int(number), address
+
+    def figures(self):
+        """Of its newest line: gap, peers, refused, and the interval of the optimum."""
+        found = FIGURES.findall(self.text)
+        if not found or not found[-1][-1]:
+            return np.inf, 0, 0, (-np.inf, np.inf)
+        _, gap, peers, _, refused, low, high = found[-1]
+        return float(gap), int(peers), int(refused), (float(low), float(high))
+
+    def wait_for_network_of(self, n_peers):
+        def is_certified():
+            gap, peers, _, _ = self.figures()
+            return peers == n_peers and gap <= TOL
+
+        self.wait_until(is_certified)
+        return self.figures()[-1]
+
+    def end(self):
+        """What it printed, once it has ended by itself, and its model."""
+        assert self.process.wait(timeout=90) == 0, self.text
+        with np.load(self.model, allow_pickle=False) as arrays:
+            return self.text, {name: arrays[name] for name in arrays}
+
+
+@pytest.fixture
+def shells():
+    """Processes that are ended by their own numbers, whatever happens."""
+    started = []
+    yield started
+    for shell in started:
+        if shell.process.poll() is None:
+            shell.process.kill()
+        shell.process.wait(timeout=20)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(320, 6))
+    y = np.where(X @ rng.normal(size=6) + 0.7 * rng.normal(size=len(X)) > 0, 1, -1)
+    for k in range(4):
+        part = slice(80 * k, 80 * k + 80)
+        dump_svmlight_file(X[part], y[part], str(tmp_path / f"part{k}.svm"), zero_based=False)
+    (tmp_path / "secret").write_text(SECRET + "\n")
+    np.savez(tmp_path / "all", X=X, y=y)
+    return tmp_path
+
+
+def optimum(folder, which):
+    with np.load(folder / "all.npz") as arrays:
+        rows = np.concatenate([np.arange(80 * k, 80 * k + 80) for k in which])
+        X, y = arrays["X"][rows], arrays["y"][rows]
+    model = LinearSVC(loss="hinge", C=1 / (ALPHA * len(y)), tol=1e-9, max_iter=10**6).fit(X, y)
+
+    def objective(w, b):
+        return 0.5 * ALPHA * (w @ w + b * b) + np.maximum(0, 1 - y * (X @ w + b)).mean()
+
+    return objective(model.coef_[0], model.intercept_[0]), objective
+
+
+def assert_ended_well(shells, folder, which):
+    best, objective = optimum(folder, which)
+    for shell in shells:
+        text, arrays = shell.end()
+        assert "ends: all peers have certified what was asked for" in text
+        assert f"for the rows of {len(which)} peers" in text
+        assert sorted(arrays) == ["classes", "coef", "intercept"]
+        assert arrays["classes"].tolist() == [-1, 1]
+        value = objective(arrays["coef"][0], arrays["intercept"][0])
+        assert best * (1 - 1e-9) <= value <= best * (1 + TOL)
+
+
+def knock(address, junk):
+    host, port = address.rsplit(":", 1)
+    with socket.create_connection((host, int(port)), timeout=10) as raw:
+        raw.sendall(junk)
+
+
+def test_three_agree_with_liblinear_and_strangers_do_no_harm(folder, shells):
+    begins = Shell(folder, "part0", "--alpha", ALPHA, "--tol", TOL, "--peers", 3)
+    shells.append(begins)
+    _, address = begins.where()
+    shells.append(Shell(folder, "part1", "--join", address))
+    begins.wait_for_network_of(2)
+    noise = [b"GET / HTTP/1.0\r\n\r\n", np.random.default_rng(0).bytes(4000), b"\xff" + bytes(63), b""]
+    for junk in noise:
+        knock(address, junk)
+    with pytest.raises(ValueError, match="Nobody answers"):
+        ask(address, Keys.of("of another network"), 5, timeout=0.5)
+    half = Keys.of(SECRET)._replace(**Keys.of("of another network")._asdict() | {"listener_public": Keys.of(SECRET)[0]})
+    with pytest.raises(ValueError, match="Nobody answers"):
+        ask(address, half, 5, timeout=0.5)
+    # A member that talks nonsense.
+    babbler = ZmqPeers(7, "127.0.0.1:0", Keys.of(SECRET), 10_000)
+    try:
+        babbler.link(1, address)
+        before = begins.figures()[2]
+        deadline = time.monotonic() + 60
+        while begins.figures()[2] < before + 5 and time.monotonic() < deadline:
+            for junk in (b"", b"\x00nonsense", b"\x01" + bytes(200)):
+                babbler.send(1, junk)
+            babbler.receive(0.05)
+    finally:
+        babbler.close()
+    begins.wait_until(lambda: begins.figures()[2] >= len(noise) + 2 + 5)
+    shells.append(Shell(folder, "part2", "--join", address))
+    assert_ended_well(shells, folder, [0, 1, 2])
+
+
+def test_one_is_killed_and_comes_back(folder, shells):
+    begins = Shell(folder, "part0", "--alpha", ALPHA, "--tol", TOL, "--peers", 4)
+    shells.append(begins)
+    _, address = begins.where()
+    other, doomed = Shell(folder, "part1", "--join", address), Shell(folder, "part2", "--join", address)
+    shells += [other, doomed]
+    number, _ = doomed.where()
+    for shell in (begins, other, doomed):
+        shell.wait_for_network_of(3)
+    # The network is to have four peers before it may end, so this is in the middle.
+    os.kill(doomed.process.pid, signal.SIGKILL)
+    doomed.process.wait(timeout=20)
+    best, _ = optimum(folder, [0, 1])
+    for shell in (begins, other):
+        low, high = shell.wait_for_network_of(2)
+        assert low <= best * (1 + 1e-8)
+        assert high >= best * (1 - 1e-8)
+    returned = Shell(folder, "part2", "--join", address, "--number", number)
+    shells.append(returned)
+    best, _ = optimum(folder, [0, 1, 2])
+    for shell in (begins, other, returned):
+        low, high = shell.wait_for_network_of(3)
+        assert low <= best * (1 + 1e-8)
+        assert high >= best * (1 - 1e-8)
+    assert returned.where()[0] == number
+    # Ctrl-C ends one with the best that it has.
+    os.kill(other.process.pid, signal.SIGINT)
+    text, arrays = other.end()
+    assert "it was interrupted" in text
+    assert arrays["coef"].shape == (1, 6)
+
+
+# -- the transport by itself -----------------------------------------------------------------------------------------
+
+
+def exchange(sender, to, receiver, data, seconds=20.0):
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        sender.send(to, data)
+        sender.receive(0)
+        got = receiver.receive(0.05)
+        if got:
+            return got[0]
+    raise AssertionError("nothing came")
+
+
+def test_letters_introductions_and_a_return_at_another_address():
+    keys = Keys.of(SECRET)
+    one, two = ZmqPeers(1, "127.0.0.1:0", keys, 1000), ZmqPeers(2, "127.0.0.1:0", keys, 1000)
+    try:
+        one.host(lambda number: {"terms": {"alpha": 1.0}, "life": 3})
+        two.link(1, one.address)
+        assert exchange(two, 1, one, b"hello") == b"hello"
+        assert one.newcomers() == [2]
+        assert one.newcomers() == []
+        assert exchange(one, 2, two, b"and back") == b"and back"
+        assert two.gone() == set()
+        two.close()
+        deadline = time.monotonic() + 20
+        while one.gone() != {2} and time.monotonic() < deadline:
+            one.send(2, b"nobody reads this")
+            one.receive(0.02)
+        assert one.gone() == {2}
+        two = ZmqPeers(2, "127.0.0.1:0", keys, 1000)
+        two.link(1, one.address)
+        assert exchange(two, 1, one, b"again") == b"again"
+        assert exchange(one, 2, two, b"welcome") == b"welcome"
+        # Beyond twice the limit nothing comes in, and the connection is made anew.
+        two.send(1, bytes(5000))
+        assert exchange(two, 1, one, b"short") in (b"short", b"again")
+    finally:
+        one.close()
+        two.close()
+
+
+def test_questions_that_make_no_sense_are_counted():
+    keys = Keys.of(SECRET)
+    peer = ZmqPeers(1, "127.0.0.1:0", keys, 1 << 20)
+    questions = [
+        b"J", b"J[]", b"Jnull", b"J" + b"[" * 100_000, b'J{"ask": "meet"}', b'J{"ask": "meet", "number": -1}',
+        b'J{"ask": "meet", "number": 5, "address": "nowhere"}', b'J{"ask": "meet", "number": 5, "address": 7}',
+        b'J{"ask": "terms", "number": 5}', b'J{"ask": "meet", "number": 1, "address": "127.0.0.1:5"}', b"X", b"",
+    ]  # fmt: skip
+    other = ZmqPeers(2, "127.0.0.1:0", keys, 1 << 20)
+    try:
+        other.link(1, peer.address)
+        exchange(other, 1, peer, b"hello")
+        peer.newcomers()
+        before = peer.refused
+        deadline = time.monotonic() + 20
+        for question in questions:
+            other._links[1].send(question)
+        while peer.refused < before + len(questions) and time.monotonic() < deadline:
+            peer.receive(0.05)
+        assert peer.refused == before + len(questions)
+        assert peer.newcomers() == []
+    finally:
+        peer.close()
+        other.close()
+
+
+def test_secrets_and_addresses_are_checked():
+    with pytest.raises(ValueError, match="at least 16"):
+        Keys.of("short")
+    assert Keys.of(SECRET) == Keys.of(SECRET)
+    assert not set(Keys.of(SECRET)) & set(Keys.of(SECRET + "!"))
+    for address in ("nowhere", "host:99999", "a b:1", "host:1/../x", "tcp://host:1"):
+        with pytest.raises(ValueError, match="no address"):
+            ZmqPeers(1, address, Keys.of(SECRET), 1000)
+    with pytest.raises(ValueError, match="how others reach it"):
+        ZmqPeers(1, "0.0.0.0:0", Keys.of(SECRET), 1000)
+    everywhere = ZmqPeers(1, "0.0.0.0:0", Keys.of(SECRET), 1000, advertise="example.org:5555")
+    assert everywhere.address == "example.org:5555"
+    everywhere.close()
+    taken = ZmqPeers(1, "127.0.0.1:0", Keys.of(SECRET), 1000)
+    with pytest.raises(ValueError, match=r"Cannot listen at .*: Address already in use"):
+        ZmqPeers(2, taken.address, Keys.of(SECRET), 1000)
+    taken.close()
