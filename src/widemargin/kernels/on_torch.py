@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -309,8 +310,10 @@ class RowsOnTorch:
             sums += piece.sum(dim=0)
             is_255ths &= ((255 * piece - torch.round(255 * piece)).abs() <= 1e-5).all()
         top, are_pixels = torch.stack([largest.double(), is_255ths.double()]).tolist()
+        if not np.isfinite(top):
+            raise ValueError("Input X contains NaN or infinity.")
         base = 255.0 if are_pixels and top <= 1.0 else 1.0
-        scale = base * 2.0 ** np.floor(np.log2(_LARGEST / (base * top))) if 0 < top < np.inf else 1.0
+        scale = base * 2.0 ** np.floor(np.log2(_LARGEST / (base * top))) if top > 0 else 1.0
         shift = torch.zeros(width, dtype=torch.float64, device=self.device)
         if self.kernel.is_shift_invariant and n:
             shift = torch.round(scale * sums / n)
@@ -424,6 +427,20 @@ class NoCache:
     def times(self, points: Any, coef: np.ndarray) -> np.ndarray:
         self._rows.ledger.cache_misses += len(points)
         return self._rows.times(points, coef)
+
+
+def resolved_there(kernel: Kernel, shard: Any, total: Any, weight: np.ndarray) -> Kernel:
+    """The same kernel with a number for ``gamma``, for rows that are tensors; see :meth:`Kernel.resolved`."""
+    if not isinstance(kernel.gamma, str) or not kernel.needs_gamma:
+        return kernel
+    X, gamma = shard.X, 1.0 / shard.n_features
+    if kernel.gamma == "scale":
+        mass = torch.from_numpy(np.ascontiguousarray(weight)).to(X.device)
+        whole = float(mass.sum()) * X.shape[1]
+        mean = float((mass @ X.to(torch.float64)).sum()) / whole
+        variance = float(mass @ ((X.to(torch.float64) - mean) ** 2).sum(dim=1)) / whole
+        gamma = gamma / variance if variance > 0 else 1.0
+    return replace(kernel, gamma=float(gamma))
 
 
 def free_bytes(device: torch.device) -> float:

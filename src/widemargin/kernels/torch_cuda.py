@@ -31,8 +31,7 @@ def _exp2(x, NATIVE: tl.constexpr):
         return tl.inline_asm_elementwise(
             "ex2.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
         )
-    else:
-        return tl.exp2(x)
+    return tl.exp2(x)
 
 
 @triton.jit
@@ -42,16 +41,15 @@ def _finish(
     """Kernel values from a tile of products."""
     if KIND == _RBF:
         return _exp2(product * scale + (row_term[:, None] + point_term[None, :]), NATIVE)
-    elif KIND == _POLY:
+    if KIND == _POLY:
         base = product * scale + shift
         power = base
         for _ in tl.static_range(DEGREE - 1):
             power *= base
         return power
-    elif KIND == _SIGMOID:
+    if KIND == _SIGMOID:
         return 1.0 - 2.0 / (tl.exp2((product * scale + shift) * (2.0 * _LOG2E)) + 1.0)
-    else:
-        return product * scale
+    return product * scale
 
 
 @triton.jit
@@ -277,9 +275,7 @@ def times(rows: Side, points: Side, coef: torch.Tensor, form: Form) -> torch.Ten
         _laplacian[grid](rows.matrix, points.matrix, coef, out, n, m, per_sum, form.scale, width, **sizes)
     else:
         matrices = (rows.matrix, points.matrix, rows.term, points.term)
-        _times[grid](
-            *matrices, coef, out, n, m, per_sum, form.scale, form.shift, D=width, **sizes, **_constants(form)
-        )
+        _times[grid](*matrices, coef, out, n, m, per_sum, form.scale, form.shift, D=width, **sizes, **_constants(form))
     return out[0].to(torch.float64) if n_sums == 1 else out.sum(dim=0, dtype=torch.float64)
 
 

@@ -28,7 +28,7 @@ from widemargin.comm._protocol import Communicator
 from widemargin.data.shard import Shard
 from widemargin.problems._protocol import Certificate
 from widemargin.problems.hinge_l2 import HingeL2
-from widemargin.solvers._kernel_ranks import balanced
+from widemargin.solvers._kernel_ranks import KernelModel, balanced
 from widemargin.solvers.block_dual import BlockDual, State
 
 BLOCK = 1024  # rows of a working set
@@ -148,3 +148,7 @@ class FlatDual(BlockDual):
         few = min(BLOCK // 4, len(positive), len(negative))
         larger = positive if len(positive) > len(negative) else negative
         return [*positive[:few], *negative[:few], *larger[few : BLOCK // 2 - few]]
+
+    def extract(self, state: State) -> KernelModel:
+        model = super().extract(state)
+        return model._replace(report={**model.report, "kernel_error": state.rows.error})
