@@ -263,9 +263,10 @@ def _expansion_attributes(models: list[KernelModel]) -> dict[str, Any]:
     coef = np.zeros((len(models), len(support)))
     for k, model in enumerate(models):
         coef[k, np.searchsorted(support, model.points.numbers)] = model.coef
+    is_in_order = len(first) == len(everything) and bool((np.diff(first) == 1).all())
     return {
         "support_": support,
-        "support_vectors_": everything.X[first],
+        "support_vectors_": everything.X if is_in_order else everything.X[first],
         "dual_coef_": coef,
         "n_support_": np.array([len(model.coef) for model in models]),
     }

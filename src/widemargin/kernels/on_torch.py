@@ -15,7 +15,8 @@ float64 from the rows as they were given.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -38,7 +39,7 @@ _ROWS_AT_ONCE = 1 << 16  # that are prepared in float64, or brought from the hos
 _SAMPLE = 256  # rows whose kernel values are computed both ways, to tell the error of rounding
 _SHARE = 0.8  # of the free memory of a device that rows may take
 _LEAST_GROUPS = 1024  # of neighbouring rows, of which the worst of each is a candidate
-_STAGING_BYTES = 32 << 20
+_STAGING_BYTES, _THREADS = 32 << 20, 8  # on the way to a device
 _LOG2E = float(np.log2(np.e))
 
 
@@ -90,6 +91,7 @@ class RowsOnTorch:
         self.n_everywhere = n_everywhere
         self.ledger = ledger if ledger is not None else Ledger()
         self._primitives = _primitives(self.device)
+        self._hinge: Any = None
         n_rows, width = self.X.shape
         room = _SHARE * free_bytes(self.device)
         exact, prepared = n_rows * width * _itemsize(self.X), 4 * n_rows * (width + 64)
@@ -101,10 +103,10 @@ class RowsOnTorch:
                 f"and {room / 2**30:.1f} GiB may be used: use device='cpu', or fewer features."
             )
         self._given = self._brought(self.X) if self._is_here else None
-        self._scale, self._shift, self._split = self._representation()
+        self._scale, self._shift, self._columns, self._split = self._representation()
         self._form = self._form_of(self._scale)
         self._rows, self._points = self._prepared_rows()
-        self.error = max(self.rounding_error(), float(np.finfo(np.float32).eps))  # of a kernel value
+        self.largest_error, self.error = self._errors()
 
     @property
     def n_rows(self) -> int:
@@ -130,16 +132,16 @@ class RowsOnTorch:
         """Places of rows, on the device."""
         return torch.from_numpy(np.asarray(rows, dtype=np.int64)).to(self.device)
 
-    def hinge_sums(self, scores: Any, y: Any, weight: Any, scale: float, intercept: float) -> np.ndarray:
-        """See :func:`widemargin.problems.hinge_l2.hinge_sums`."""
-        return self._primitives.hinge_sums(scores, y, weight, scale, intercept)
+    def repeated(self, step: Callable[[], None]) -> Callable[[int], None]:
+        """The step so many times; it must change tensors where they are, and ask the device for nothing."""
+        return self._primitives.Repeated(step, self.ledger)
 
-    def groups(self) -> int:
-        """How many neighbouring rows are looked at together; a power of two."""
-        size = 1
-        while self.n_rows // (2 * size) >= _LEAST_GROUPS:
-            size *= 2
-        return size
+    def hinge_sums(self, scores: Any, y: Any, weight: Any, scale: float, intercept: float) -> np.ndarray:
+        """See :func:`widemargin.problems.hinge_l2.hinge_sums`; many are asked for with the same tensors."""
+        tensors = (scores, y, weight)
+        if self._hinge is None or any(a is not b for a, b in zip(self._hinge[0], tensors, strict=True)):
+            self._hinge = tensors, self._primitives.HingeSums(*tensors)
+        return self._hinge[1](scale, intercept)
 
     def working_set(
         self, response: Any, y: Any, beta: Any, low: Any, high: Any, kept: Any, middle: Any, size: int
@@ -151,7 +153,7 @@ class RowsOnTorch:
         rows go the largest pull of any that may rise and the least of any that may fall. Nothing waits for the device.
         """
         is_kept = torch.zeros(self.n_rows, dtype=torch.bool, device=self.device)
-        is_kept[kept] = True
+        is_kept.index_fill_(0, kept, True)
         keys, places, top, bottom = self._primitives.scan(
             response, y, beta, low, high, is_kept, middle, self._neighbours()
         )
@@ -255,14 +257,14 @@ class RowsOnTorch:
         """Solve the dual of a working set on the device: new ``beta``, new ``pull``, and the number of steps."""
         return self._primitives.solve(K, pull, beta, low, high, tol, is_tied, max_steps)
 
-    def rounding_error(self) -> float:
-        """The largest error of a kernel value among pairs of some rows, beside float64 and the rows as given."""
+    def _errors(self) -> tuple[float, float]:
+        """The largest and the typical error of a kernel value of some rows, beside float64 and the rows as given."""
         some = np.linspace(0, self.n_rows - 1, min(self.n_rows, _SAMPLE)).astype(np.int64)
-        points = self.points(torch.from_numpy(some).to(self.device))
-        before = self.ledger.kernel_evaluations
-        exact, ours = self.block(points, exact=True), self.block(points)
+        points, before = self.points(self.places(some)), self.ledger.kernel_evaluations
+        errors = (self.block(points, exact=True) - self.block(points)) if len(some) else torch.zeros((1, 1))
         self.ledger.kernel_evaluations = before
-        return float((exact - ours).abs().max()) if len(some) else 0.0
+        largest, typical = torch.stack([errors.abs().max(), errors.square().mean().sqrt()]).tolist()
+        return float(largest), max(float(typical), float(np.finfo(np.float32).eps) / 2)
 
     # -- how ---------------------------------------------------------------------------------------------------------
 
@@ -299,8 +301,8 @@ class RowsOnTorch:
                 piece = piece / torch.where(lengths > 0, lengths, 1.0)
             yield piece
 
-    def _representation(self) -> tuple[float, torch.Tensor, torch.Tensor]:
-        """Scale, shift, and the columns that get a second number."""
+    def _representation(self) -> tuple[float, torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Scale, shift, the columns that are not zero in all rows, and, of these, those that get a second number."""
         source = self._given if self._given is not None else self.X
         n, width = self.X.shape
         largest, sums = torch.zeros((), device=self.device), torch.zeros(width, device=self.device).double()
@@ -318,14 +320,16 @@ class RowsOnTorch:
         if self.kernel.is_shift_invariant and n:
             shift = torch.round(scale * sums / n)
         if self.kernel.name == "laplacian":  # in float32, by distances
-            return float(scale), shift, torch.zeros(0, dtype=torch.int64, device=self.device)
-        lost = torch.zeros(width, dtype=torch.float64, device=self.device)
+            return float(scale), shift, torch.arange(width, device=self.device), self.places(np.empty(0))
+        lost, squares = torch.zeros((2, width), dtype=torch.float64, device=self.device)
         for piece in self._in_pieces(source):
             r = scale * piece - shift
+            squares += (r * r).sum(dim=0)
             lost += ((r - r.to(torch.float16).to(torch.float64)) ** 2).sum(dim=0)
-        room = width if self.precision == "float32" else (_padded(width) - width) // 2
-        order = torch.argsort(lost, descending=True)[:room]
-        return float(scale), shift, order[lost[order] > 0].sort().values
+        columns = squares.nonzero()[:, 0]
+        room = width if self.precision == "float32" else (_padded(len(columns)) - len(columns)) // 2
+        order = torch.argsort(lost[columns], descending=True)[:room]
+        return float(scale), shift, columns, order[lost[columns][order] > 0].sort().values
 
     def _prepared(self, piece: torch.Tensor) -> tuple[Side, torch.Tensor]:
         """Rows in float64 as the inner loops read them on the left, and, on the right, the same in another order."""
@@ -333,19 +337,21 @@ class RowsOnTorch:
         if self.kernel.name == "laplacian":
             r = r.to(torch.float32)
             return Side(r, torch.zeros(len(r), dtype=torch.float32, device=r.device)), r
-        high = r.to(torch.float16)
-        fine, coarse = r[:, self._split], high[:, self._split]
-        low = (fine - coarse.to(torch.float64)).to(torch.float16)
-        used = piece.shape[1] + 2 * len(self._split)
-        left = torch.zeros((len(r), _padded(used)), dtype=torch.float16, device=r.device)
-        left[:, : piece.shape[1]] = high
-        right = left if not len(self._split) else left.clone()
-        if len(self._split):
-            middle = piece.shape[1] + len(self._split)
-            left[:, piece.shape[1] : middle], left[:, middle:used] = coarse, low
-            right[:, piece.shape[1] : middle], right[:, middle:used] = low, coarse
-        # The norms of what the products are products of; l.l' is left out of those too.
-        norms = (left.to(torch.float64) * right.to(torch.float64)).sum(dim=1)
+        # A column that is zero in all rows adds to no product with them, and to the norms of points alone.
+        elsewhere = (r * r).sum(dim=1) - (r[:, self._columns] ** 2).sum(dim=1)
+        r = r[:, self._columns]
+        high, width, n_split = r.to(torch.float16), r.shape[1], len(self._split)
+        coarse = high[:, self._split]
+        fine = (r[:, self._split] - coarse.to(torch.float64)).to(torch.float16)
+        left = torch.zeros((len(r), _padded(width + 2 * n_split)), dtype=torch.float16, device=r.device)
+        left[:, :width] = high
+        right = left if n_split == 0 else left.clone()
+        if n_split:
+            first, second = slice(width, width + n_split), slice(width + n_split, width + 2 * n_split)
+            left[:, first], left[:, second] = coarse, fine
+            right[:, first], right[:, second] = fine, coarse
+        # The norms of what the products are products of: l.l' is left out of them too.
+        norms = elsewhere.clamp(min=0) + (left.to(torch.float64) * right.to(torch.float64)).sum(dim=1)
         return Side(left, (-0.5 * self._form.scale * norms).to(torch.float32)), right
 
     def _prepared_rows(self) -> tuple[Side, Side]:
@@ -389,10 +395,9 @@ class RowsOnTorch:
         n_split = len(self._split)
         if not n_split:
             return right
-        first = self.X.shape[1]
-        matrix = right.matrix.clone()
-        matrix[:, first : first + n_split] = right.matrix[:, first + n_split : first + 2 * n_split]
-        matrix[:, first + n_split : first + 2 * n_split] = right.matrix[:, first : first + n_split]
+        width, matrix = len(self._columns), right.matrix.clone()
+        first, second = slice(width, width + n_split), slice(width + n_split, width + 2 * n_split)
+        matrix[:, first], matrix[:, second] = right.matrix[:, second], right.matrix[:, first]
         return Side(matrix, right.term)
 
     def _given_points(self, points: Any) -> torch.Tensor:
@@ -405,8 +410,8 @@ class RowsOnTorch:
     def _exact_side(self, piece: torch.Tensor) -> Side:
         if self.kernel.is_shift_invariant:
             piece = piece - self._shift / self._scale
-        form = self._form_of(1.0)
-        return Side(piece, -0.5 * form.scale * (piece * piece).sum(dim=1))
+        term = -0.5 * self._form_of(1.0).scale * (piece * piece).sum(dim=1)
+        return Side(piece if len(self._columns) == piece.shape[1] else piece[:, self._columns], term)
 
     def _exact_rows(self) -> Iterator[Side]:
         for piece in self._in_pieces(self._given if self._given is not None else self.X):
@@ -486,18 +491,23 @@ _staging: list[torch.Tensor] = []
 
 
 def _uploaded(X: np.ndarray, device: torch.device) -> torch.Tensor:
-    """A dense array on the device, by way of memory that the device reads by itself; filled by several threads."""
-    source = torch.from_numpy(np.ascontiguousarray(X))
+    """A dense array on the device, by way of memory that the device reads by itself, filled by several threads."""
+    X = np.ascontiguousarray(X)
     if device.type != "cuda" or X.nbytes < _STAGING_BYTES:
-        return source.to(device)
+        return torch.from_numpy(X).to(device)
     while len(_staging) < 2:
         _staging.append(torch.empty(_STAGING_BYTES, dtype=torch.uint8, pin_memory=True))
-    out, flat = torch.empty(source.shape, dtype=source.dtype, device=device), source.view(-1).view(torch.uint8)
-    there, ready = out.view(-1).view(torch.uint8), [torch.cuda.Event(), torch.cuda.Event()]
-    for turn, begin in enumerate(range(0, len(flat), _STAGING_BYTES)):
-        part, k = flat[begin : begin + _STAGING_BYTES], turn % 2
-        ready[k].synchronize()  # what lay there has been read
-        _staging[k][: len(part)].copy_(part)
-        there[begin : begin + len(part)].copy_(_staging[k][: len(part)], non_blocking=True)
-        ready[k].record()
+    out = torch.empty(X.shape, dtype=torch.from_numpy(X[:0]).dtype, device=device)
+    flat, there = X.reshape(-1).view(np.uint8), out.view(-1).view(torch.uint8)
+    ready = [torch.cuda.Event(), torch.cuda.Event()]
+    slice_bytes = _STAGING_BYTES // _THREADS
+    with ThreadPoolExecutor(_THREADS) as pool:
+        for turn, begin in enumerate(range(0, len(flat), _STAGING_BYTES)):
+            part, k = flat[begin : begin + _STAGING_BYTES], turn % 2
+            ready[k].synchronize()  # what lay there has been read
+            here = _staging[k].numpy()[: len(part)]
+            cuts = [slice(first, first + slice_bytes) for first in range(0, len(part), slice_bytes)]
+            list(pool.map(lambda cut, here=here, part=part: np.copyto(here[cut], part[cut]), cuts))
+            there[begin : begin + len(part)].copy_(_staging[k][: len(part)], non_blocking=True)
+            ready[k].record()
     return out

@@ -6,8 +6,9 @@ of a working set is solved by one thread block that holds it in shared memory (C
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -214,11 +215,11 @@ def _scan(
         tl.store(places + side * n_groups + group, group.to(tl.int64) * SIZE + at, mask=group < n_groups)
 
 
-def _tiles(width: int, dtype: Any) -> dict[str, int]:
+def _tiles(width: int) -> dict[str, int]:
     """Block shapes, by the number of columns; measured on an H200."""
     if width <= 128:
-        return {"BM": 128, "BN": 128, "BD": width, "num_warps": 8, "num_stages": 2}
-    return {"BM": 128, "BN": 256, "BD": 64, "num_warps": 8, "num_stages": 4}
+        return {"BM": 128, "BN": 64, "BD": width, "num_warps": 4, "num_stages": 3}
+    return {"BM": 128, "BN": 256, "BD": 64, "num_warps": 8, "num_stages": 3}
 
 
 def _constants(form: Form) -> dict[str, Any]:
@@ -238,7 +239,7 @@ def values(rows: Side, points: Side, form: Form) -> torch.Tensor:
         sizes = {"BM": 64, "BN": 64, "SUMS": False, "NATIVE": not _INTERPRETED}
         _laplacian[grid](rows.matrix, points.matrix, out, out, n, m, 64, form.scale, width, **sizes)
         return out
-    sizes = _tiles(width, rows.matrix.dtype) | {"BM": 128, "BN": 128, "num_warps": 8, "num_stages": 2}
+    sizes = _tiles(width) | {"BM": 64, "BN": 64, "num_warps": 4, "num_stages": 3}
     grid = (triton.cdiv(n, sizes["BM"]), triton.cdiv(m, sizes["BN"]))
     matrices = (rows.matrix, points.matrix, rows.term, points.term)
     _values[grid](*matrices, out, n, m, form.scale, form.shift, D=width, **sizes, **_constants(form))
@@ -261,12 +262,10 @@ def times(rows: Side, points: Side, coef: torch.Tensor, form: Form) -> torch.Ten
     if rows.matrix.dtype == torch.float64:
         return _times_in_float64(rows, points, coef, form)
     coef = coef.to(torch.float32)
-    if form.kind == LAPLACIAN:
-        sizes = {"BM": 64, "BN": 64, "SUMS": True, "NATIVE": not _INTERPRETED}
-    else:
-        sizes = _tiles(width, rows.matrix.dtype)
+    by_distance = {"BM": 64, "BN": 64, "SUMS": True, "NATIVE": not _INTERPRETED}
+    sizes = by_distance if form.kind == LAPLACIAN else _tiles(width)
     tiles = triton.cdiv(n, sizes["BM"])
-    enough = 1 if tiles > 1024 else triton.cdiv(1024, tiles)  # programs, so that no multiprocessor waits for the last
+    enough = 1 if tiles > 256 else triton.cdiv(256, tiles)  # programs, so that all multiprocessors have work
     per_sum = min(_POINTS_PER_SUM, max(512, triton.cdiv(triton.cdiv(m, enough), sizes["BN"]) * sizes["BN"]))
     n_sums = triton.cdiv(m, per_sum)
     out = torch.empty((n_sums, n), dtype=torch.float32, device=coef.device)
@@ -315,15 +314,79 @@ def _times_in_float64(rows: Side, points: Side, coef: torch.Tensor, form: Form) 
     return out
 
 
-def hinge_sums(
-    scores: torch.Tensor, y: torch.Tensor, weight: torch.Tensor, scale: float, intercept: float
-) -> np.ndarray:
-    """The loss of all rows, and its slopes by scale and intercept."""
-    blocks = triton.cdiv(len(scores), 2048)
-    out = torch.empty((blocks, 3), dtype=torch.float64, device=scores.device)
-    place = torch.tensor([scale, intercept], dtype=torch.float64).to(scores.device)
-    _hinge[(blocks,)](scores, y, weight, place, out, len(scores), BLOCK=2048)
-    return out.sum(dim=0).cpu().numpy()
+class _Graph:
+    """Work on the device that was noted down once and is started as a whole, from then on."""
+
+    _pools: ClassVar[dict[int, Any]] = {}  # memory for what is made in between, taken once for each device
+
+    def __init__(self, step: Callable[[], Any]) -> None:
+        device = torch.cuda.current_device()
+        if device not in self._pools:
+            self._pools[device] = torch.cuda.graph_pool_handle()
+        self._graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            self._graph.capture_begin(pool=self._pools[device])
+            try:
+                self.out = step()
+            finally:
+                self._graph.capture_end()
+        torch.cuda.current_stream().wait_stream(stream)
+
+    def __call__(self) -> None:
+        self._graph.replay()
+
+
+class Repeated:
+    """A step that is done again and again, on the same memory and without a look from the host.
+
+    What one step adds to the ledger is added for those that are repeated unseen.
+    """
+
+    def __init__(self, step: Callable[[], None], ledger: Any) -> None:
+        self._step, self._ledger = step, ledger
+        self._graph: _Graph | None = None
+        self._values, self._is_warm = 0, False
+
+    def __call__(self, times: int) -> None:
+        for _ in range(times):
+            if not self._is_warm:
+                self._step()  # what is compiled when first used cannot be noted down
+                self._is_warm = True
+                continue
+            if self._graph is None:
+                before = self._ledger.kernel_evaluations
+                self._graph = _Graph(self._step)
+                self._values = self._ledger.kernel_evaluations - before
+                self._ledger.kernel_evaluations = before
+            self._graph()
+            self._ledger.kernel_evaluations += self._values
+
+
+class HingeSums:
+    """The loss of all rows and its slopes, at one place after the other."""
+
+    def __init__(self, scores: torch.Tensor, y: torch.Tensor, weight: torch.Tensor) -> None:
+        blocks, device = triton.cdiv(len(scores), 2048), scores.device
+        parts = torch.empty((blocks, 3), dtype=torch.float64, device=device)
+        self._place = torch.zeros(2, dtype=torch.float64, pin_memory=True)
+        self._sums = torch.zeros(3, dtype=torch.float64, pin_memory=True)
+        there = torch.empty(2, dtype=torch.float64, device=device)
+
+        def step() -> None:
+            there.copy_(self._place, non_blocking=True)
+            _hinge[(blocks,)](scores, y, weight, there, parts, len(scores), BLOCK=2048)
+            self._sums.copy_(parts.sum(dim=0), non_blocking=True)
+
+        step()
+        torch.cuda.synchronize()
+        self._graph = _Graph(step)
+
+    def __call__(self, scale: float, intercept: float) -> np.ndarray:
+        self._place[0], self._place[1] = scale, intercept
+        self._graph()
+        torch.cuda.current_stream().synchronize()
+        return self._sums.numpy().copy()
 
 
 def scan(
@@ -351,11 +414,11 @@ def scan(
 
 # -- the problem of a working set --------------------------------------------------------------------------------------
 
-# A thread has four neighbouring rows. A step has two searches for the best row, each by warps first (one instruction for
-# 32 lanes), then, behind a barrier, by every warp for itself over what the warps have found. A key has the leading 22
-# bits of a number and the ten of the row that it belongs to, so that the largest key names its row; pulls are counted
-# from the middle of the violation, where these bits say most. What all threads read between the second barrier and the
-# next first one is written between the first and the second.
+# A thread has four neighbouring rows. A step has two searches for the best row, each by warps first (one instruction
+# for 32 lanes), then, behind a barrier, by every warp for itself over what the warps have found. A key has the leading
+# 22 bits of a number and the ten of the row that it belongs to, so that the largest key names its row; pulls are
+# counted from the middle of the violation, where these bits say most. What all threads read between the second barrier
+# and the next first one is written between the first and the second.
 _SOLVE = r"""
 #define FULL 0xffffffffu
 #define ROWS 4

@@ -10,6 +10,7 @@ a :class:`Form` says what becomes of a product p of row i and point j, with a nu
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -78,14 +79,28 @@ def times(rows: Side, points: Side, coef: torch.Tensor, form: Form) -> torch.Ten
     return out
 
 
-def hinge_sums(
-    scores: torch.Tensor, y: torch.Tensor, weight: torch.Tensor, scale: float, intercept: float
-) -> np.ndarray:
-    """The twin of :func:`widemargin.problems.hinge_l2.hinge_sums`."""
-    slack = 1.0 - y * (scale * scores + intercept)
-    push = torch.where(slack > 0, weight * y, 0.0)
-    sums = torch.stack([(weight * slack.clamp(min=0)).sum(), -(push @ scores), -push.sum()])
-    return sums.cpu().numpy()
+class HingeSums:
+    """The loss of all rows and its slopes by scale and intercept: :func:`widemargin.problems.hinge_l2.hinge_sums`."""
+
+    def __init__(self, scores: torch.Tensor, y: torch.Tensor, weight: torch.Tensor) -> None:
+        self._arrays = scores, y, weight
+
+    def __call__(self, scale: float, intercept: float) -> np.ndarray:
+        scores, y, weight = self._arrays
+        slack = 1.0 - y * (scale * scores + intercept)
+        push = torch.where(slack > 0, weight * y, 0.0)
+        return torch.stack([(weight * slack.clamp(min=0)).sum(), -(push @ scores), -push.sum()]).cpu().numpy()
+
+
+class Repeated:
+    """A step that is done again and again, on the same memory."""
+
+    def __init__(self, step: Callable[[], None], ledger: Any) -> None:
+        self._step = step
+
+    def __call__(self, times: int) -> None:
+        for _ in range(times):
+            self._step()
 
 
 def solve(

@@ -14,12 +14,13 @@ the violation may be these, and before a certificate is believed, they are compu
 they were given, and the descent goes on from there. It thus ends at the optimum of the rows as given, whatever the
 precision of the kernel values in between.
 
-[1] Wen, Shi, Li, He, Chen: ThunderSVM: a fast SVM library on GPUs and CPUs, JMLR 2018 (working sets of which half stay).
+[1] Wen, Shi, Li, He, Chen: ThunderSVM: a fast SVM library on GPUs and CPUs, JMLR 2018.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,7 @@ class FlatState(State):
     middle: Any = None  # of the pulls of rows that violate most, up and down
     open: Any = None  # the violation when the last round began
     moved: Any = None  # sum of squares of all changes since the responses were exact
+    repeated: Any = None  # the round, so many times
     next_look: float = np.inf
     is_exact: bool = True
 
@@ -71,6 +73,7 @@ class FlatDual(BlockDual):
         first = [] if n <= BLOCK else self._of_both_classes(shard, rng)
         state.kept = rows.places(np.array(first, dtype=np.int64))
         state.middle, state.open, state.moved = (rows.vector(np.array(0.0)) for _ in range(3))
+        state.repeated = rows.repeated(partial(self._flat_round, state))
         if warm is not None:
             self._refresh(state)
         state.next_look = _FIRST_LOOK * self._violation(state)
@@ -79,8 +82,8 @@ class FlatDual(BlockDual):
     def sweep(self, state: FlatState) -> FlatState:  # type: ignore[override]
         """Some rounds, of which nothing is known here until they are over."""
         rounds = int(np.clip(_VALUES_PER_SWEEP / (BLOCK * state.shard.n_rows), 1, _ROUNDS))
-        for _ in range(rounds):
-            self._flat_round(state)
+        state.repeated(rounds)
+        state.is_exact = False
         return state
 
     def certify(self, state: FlatState) -> Certificate | None:  # type: ignore[override]
@@ -103,16 +106,20 @@ class FlatDual(BlockDual):
         return self._bounds(state)
 
     def _refresh(self, state: State) -> None:
-        super()._refresh(state)
         assert isinstance(state, FlatState)
-        state.moved *= 0.0
-        state.is_exact = True
+        place = state.response
+        super()._refresh(state)
+        place[...] = state.response  # where the rounds find it
+        state.response, state.is_exact = place, True
+        state.moved[...] = 0.0
 
     def _flat_round(self, state: FlatState) -> None:
+        """All that is changed is changed where it lies."""
         rows, is_tied = state.rows, state.problem.fit_intercept
         working, top, bottom = self._working_set(state)
-        state.open = top - bottom if is_tied else top.clip(0.0) + (-bottom).clip(0.0)
-        state.middle = 0.5 * (top + bottom) if is_tied else state.middle
+        state.open[...] = top - bottom if is_tied else top.clip(0.0) + (-bottom).clip(0.0)
+        if is_tied:
+            state.middle[...] = 0.5 * (top + bottom)
         points = rows.points(working)
         response, y, beta, low, high = (
             each[working] for each in (state.response, state.y, state.beta, state.low, state.high)
@@ -122,10 +129,9 @@ class FlatDual(BlockDual):
         delta = solved - beta
         state.response += rows.times(points, delta)
         state.beta[working] = solved
-        state.moved += delta @ delta
-        state.is_exact = False
+        state.moved += (delta * delta).sum()
         if len(state.kept):
-            state.kept = working[rows.preferred((solved > low) & (solved < high), len(state.kept))]
+            state.kept[...] = working[rows.preferred((solved > low) & (solved < high), len(state.kept))]
 
     @staticmethod
     def _working_set(state: FlatState) -> tuple[Any, Any, Any]:
@@ -151,4 +157,4 @@ class FlatDual(BlockDual):
 
     def extract(self, state: State) -> KernelModel:
         model = super().extract(state)
-        return model._replace(report={**model.report, "kernel_error": state.rows.error})
+        return model._replace(report={**model.report, "kernel_error": state.rows.largest_error})
