@@ -118,6 +118,10 @@ class RowsOnTorch:
         """A number for each row, on the device."""
         return torch.from_numpy(np.ascontiguousarray(values, dtype=np.float64)).to(self.device)
 
+    def vectors(self, several: list[np.ndarray]) -> Any:
+        """Several numbers for each row, side by side."""
+        return torch.stack([self.vector(each) for each in several])
+
     @staticmethod
     def host(values: torch.Tensor) -> np.ndarray:
         """The same numbers here; a copy."""
@@ -252,10 +256,10 @@ class RowsOnTorch:
         return RowsOnCPU(self.kernel, np.empty((0, self.X.shape[1]))).diagonal_of(Points(points.X, points.numbers))
 
     def solve_block(
-        self, K: Any, pull: Any, beta: Any, low: Any, high: Any, tol: Any, is_tied: bool, max_steps: int
+        self, K: Any, pull: Any, beta: Any, low: Any, high: Any, tol: Any, middle: Any, is_tied: bool, max_steps: int
     ) -> tuple[Any, Any, Any]:
         """Solve the dual of a working set on the device: new ``beta``, new ``pull``, and the number of steps."""
-        return self._primitives.solve(K, pull, beta, low, high, tol, is_tied, max_steps)
+        return self._primitives.solve(K, pull, beta, low, high, tol, middle, is_tied, max_steps)
 
     def _errors(self) -> tuple[float, float]:
         """The largest and the typical error of a kernel value of some rows, beside float64 and the rows as given."""

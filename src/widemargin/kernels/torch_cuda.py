@@ -6,7 +6,9 @@ of a working set is solved by one thread block that holds it in shared memory (C
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, ClassVar
 
@@ -21,7 +23,7 @@ _INTERPRETED = bool(getattr(getattr(triton, "knobs", None), "runtime", None) and
 _LOG2E = tl.constexpr(1.4426950408889634)
 _RBF, _LINEAR, _POLY, _SIGMOID = (tl.constexpr(kind) for kind in (RBF, LINEAR, POLY, SIGMOID))
 _POINTS_PER_SUM = 4096  # that are summed in float32, before their sums are in float64
-_LARGEST_BLOCK = 1024  # rows of a working set: one thread each
+_LARGEST_BLOCK, _ROWS_PER_THREAD = 1024, 4  # rows of a working set, in one thread block
 _TILE_VALUES = 1 << 26  # kernel values held at a time, where they are held
 
 
@@ -314,6 +316,18 @@ def _times_in_float64(rows: Side, points: Side, coef: torch.Tensor, form: Form) 
     return out
 
 
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Python's collector might end another graph meanwhile, which is not allowed while one is noted down."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
 class _Graph:
     """Work on the device that was noted down once and is started as a whole, from then on."""
 
@@ -325,10 +339,10 @@ class _Graph:
             self._pools[device] = torch.cuda.graph_pool_handle()
         self._graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
+        with torch.cuda.stream(stream), _no_collection():
             self._graph.capture_begin(pool=self._pools[device])
             try:
-                self.out = step()
+                step()
             finally:
                 self._graph.capture_end()
         torch.cuda.current_stream().wait_stream(stream)
@@ -414,16 +428,15 @@ def scan(
 
 # -- the problem of a working set --------------------------------------------------------------------------------------
 
-# A thread has four neighbouring rows. A step has two searches for the best row, each by warps first (one instruction
+# A thread has some neighbouring rows. A step has two searches for the best row, each by warps first (one instruction
 # for 32 lanes), then, behind a barrier, by every warp for itself over what the warps have found. A key has the leading
 # 22 bits of a number and the ten of the row that it belongs to, so that the largest key names its row; pulls are
 # counted from the middle of the violation, where these bits say most. What all threads read between the second barrier
 # and the next first one is written between the first and the second.
 _SOLVE = r"""
 #define FULL 0xffffffffu
-#define ROWS 4
-#define WARPS 8
 #define WIDEST 1024
+#define WARPS (WIDEST / ROWS / 32)
 __device__ __forceinline__ unsigned ordered(float f) {  // the order of floats, as one of whole numbers
     const int u = __float_as_int(f);
     return (unsigned)(u ^ ((u >> 31) | 0x80000000));
@@ -432,9 +445,14 @@ __device__ __forceinline__ unsigned named(unsigned number, int row) { return (nu
 __device__ __forceinline__ unsigned most_of(const unsigned* found) {
     return __reduce_max_sync(FULL, found[threadIdx.x & (WARPS - 1)]);
 }
-__device__ __forceinline__ float4 line(const float* K, int row, int width) {
-    return ROWS * threadIdx.x < width
-        ? *reinterpret_cast<const float4*>(K + row * width + ROWS * threadIdx.x) : make_float4(0, 0, 0, 0);
+__device__ __forceinline__ void line(const float* K, int row, int width, float* out) {
+    #pragma unroll
+    for (int r = 0; r < ROWS; r += 4) {
+        const int column = ROWS * threadIdx.x + r;
+        const float4 four = column < width
+            ? *reinterpret_cast<const float4*>(K + row * width + column) : make_float4(0, 0, 0, 0);
+        out[r] = four.x; out[r + 1] = four.y; out[r + 2] = four.z; out[r + 3] = four.w;
+    }
 }
 struct Rows { double pull[ROWS]; float diagonal[ROWS]; bool up[ROWS], down[ROWS]; };
 struct Shared { double pull[WIDEST], beta[WIDEST], low[WIDEST], high[WIDEST]; float diagonal[WIDEST]; };
@@ -463,13 +481,18 @@ __device__ __forceinline__ void store(const Rows& my, const Shared& all, double*
         if (row < n) { pull[row] = my.pull[r] + middle; beta[row] = all.beta[row]; }
     }
 }
+__device__ __forceinline__ void share(const Rows& my, Shared& all) {
+    #pragma unroll
+    for (int r = 0; r < ROWS; r += 2)
+        *reinterpret_cast<double2*>(all.pull + ROWS * threadIdx.x + r) = make_double2(my.pull[r], my.pull[r + 1]);
+}
 __device__ __forceinline__ void mark(Rows& my, int row, bool up, bool down) {
     #pragma unroll
     for (int r = 0; r < ROWS; r++)
         if (row == ROWS * threadIdx.x + r) { my.up[r] = up; my.down[r] = down; }
 }
 
-extern "C" __global__ void __launch_bounds__(256) solve_pairs(
+extern "C" __global__ void __launch_bounds__(WIDEST / ROWS) solve_pairs(
     const float* __restrict__ K, double* pull_, double* beta_, const double* low_, const double* high_,
     const double* tol_, const double* middle_, int n, int width, int max_steps, int* steps)
 {
@@ -497,12 +520,12 @@ extern "C" __global__ void __launch_bounds__(256) solve_pairs(
         if (moved_j / ROWS == threadIdx.x) all.beta[moved_j] = beta_j;
         top = most_of(s_top);
         bottom = most_of(s_bottom);
-        if (top == 0u || bottom == 0u) break;
         const int i = top & 1023u;
-        const float4 four = line(K, i, width);
-        *reinterpret_cast<double2*>(all.pull + first) = make_double2(my.pull[0], my.pull[1]);
-        *reinterpret_cast<double2*>(all.pull + first + 2) = make_double2(my.pull[2], my.pull[3]);
-        const float Ki[ROWS] = {four.x, four.y, four.z, four.w}, diagonal_i = all.diagonal[i];
+        float Ki[ROWS], Kj[ROWS];
+        line(K, i, width, Ki);
+        if (top == 0u || bottom == 0u) break;
+        share(my, all);
+        const float diagonal_i = all.diagonal[i];
         const unsigned whole = top & ~1023u;  // of row i, but for the last bits, which are zeros
         const float highest = __int_as_float((whole & 0x80000000u) ? (int)(whole ^ 0x80000000u) : (int)~whole);
         unsigned gain = 0;
@@ -516,11 +539,10 @@ extern "C" __global__ void __launch_bounds__(256) solve_pairs(
         s_gain[warp] = __reduce_max_sync(FULL, gain);
         __syncthreads();
         gain = most_of(s_gain);
+        const int j = gain & 1023u;
+        line(K, j, width, Kj);
         const double pull_i = all.pull[i];
         if (gain == 0u || pull_i - all.pull[bottom & 1023u] <= tol) break;
-        const int j = gain & 1023u;
-        const float4 other = line(K, j, width);
-        const float Kj[ROWS] = {other.x, other.y, other.z, other.w};
         const float curvature = fmaxf(diagonal_i + all.diagonal[j] - 2.0f * K[i * width + j], 1e-12f);
         const double before_i = all.beta[i], before_j = all.beta[j], high_i = all.high[i], low_j = all.low[j];
         const double room_i = high_i - before_i, room_j = before_j - low_j;
@@ -532,8 +554,8 @@ extern "C" __global__ void __launch_bounds__(256) solve_pairs(
         // Bounds are met exactly, not up to rounding. Others may still read what was: it is written behind a barrier.
         moved_i = i; beta_i = step == room_i ? high_i : before_i + step;
         moved_j = j; beta_j = step == room_j ? low_j : before_j - step;
-        mark(my, i, beta_i < high_i, beta_i > all.low[i]);
-        mark(my, j, beta_j < all.high[j], beta_j > low_j);
+        if (i / ROWS == threadIdx.x) mark(my, i, beta_i < high_i, beta_i > all.low[i]);
+        if (j / ROWS == threadIdx.x) mark(my, j, beta_j < all.high[j], beta_j > low_j);
     }
     __syncthreads();
     if (moved_i / ROWS == threadIdx.x) all.beta[moved_i] = beta_i;
@@ -542,7 +564,7 @@ extern "C" __global__ void __launch_bounds__(256) solve_pairs(
     if (threadIdx.x == 0) *steps = count;
 }
 
-extern "C" __global__ void __launch_bounds__(256) solve_singles(
+extern "C" __global__ void __launch_bounds__(WIDEST / ROWS) solve_singles(
     const float* __restrict__ K, double* pull_, double* beta_, const double* low_, const double* high_,
     const double* tol_, const double* middle_, int n, int width, int max_steps, int* steps)
 {
@@ -563,8 +585,7 @@ extern "C" __global__ void __launch_bounds__(256) solve_singles(
             worst = max(worst, force > 0.0f ? __float_as_uint(force) : 0u);
             gain = max(gain, force > 0.0f ? named(__float_as_uint(each), first + r) : 0u);
         }
-        *reinterpret_cast<double2*>(all.pull + first) = make_double2(my.pull[0], my.pull[1]);
-        *reinterpret_cast<double2*>(all.pull + first + 2) = make_double2(my.pull[2], my.pull[3]);
+        share(my, all);
         s_gain[warp] = __reduce_max_sync(FULL, gain);
         s_force[warp] = __reduce_max_sync(FULL, worst);
         __syncthreads();
@@ -572,15 +593,16 @@ extern "C" __global__ void __launch_bounds__(256) solve_singles(
         worst = most_of(s_force);
         if (gain == 0u || 2.0 * (double)__uint_as_float(worst) <= tol) break;
         const int i = gain & 1023u;
-        const float4 four = line(K, i, width);
+        float Ki[ROWS];
+        line(K, i, width, Ki);
         const double before = all.beta[i], low = all.low[i], high = all.high[i];
         const double wanted = before + (double)__fdividef((float)all.pull[i], all.diagonal[i]);
         const double value = fmin(fmax(wanted, low), high), move = value - before;
         __syncthreads();
         if (i / ROWS == threadIdx.x) all.beta[i] = value;
-        mark(my, i, value < high, value > low);
-        my.pull[0] -= move * (double)four.x; my.pull[1] -= move * (double)four.y;
-        my.pull[2] -= move * (double)four.z; my.pull[3] -= move * (double)four.w;
+        if (i / ROWS == threadIdx.x) mark(my, i, value < high, value > low);
+        #pragma unroll
+        for (int r = 0; r < ROWS; r++) my.pull[r] -= move * (double)Ki[r];
     }
     store(my, all, pull_, beta_, 0.0, n);
     if (threadIdx.x == 0) *steps = count;
@@ -589,8 +611,8 @@ extern "C" __global__ void __launch_bounds__(256) solve_singles(
 
 
 @cache
-def _compiled(name: str) -> Any:
-    return torch.cuda._compile_kernel(_SOLVE, name)
+def _compiled(name: str, rows_per_thread: int) -> Any:
+    return torch.cuda._compile_kernel(f"#define ROWS {rows_per_thread}\n{_SOLVE}", name)
 
 
 def solve(
@@ -600,6 +622,7 @@ def solve(
     low: torch.Tensor,
     high: torch.Tensor,
     tol: torch.Tensor,
+    middle: torch.Tensor,
     is_tied: bool,
     max_steps: int,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -611,9 +634,7 @@ def solve(
     K = K.contiguous() if width == n else torch.nn.functional.pad(K, (0, width - n))
     pull, beta = pull.clone(), beta.clone()
     steps = torch.zeros(1, dtype=torch.int32, device=beta.device)
-    kernel = _compiled("solve_pairs" if is_tied else "solve_singles")
-    up, down = pull.masked_fill(beta >= high, -torch.inf), pull.masked_fill(beta <= low, torch.inf)
-    middle = ((up.max() + down.min()) / 2).nan_to_num(0.0, 0.0, 0.0)
+    kernel = _compiled("solve_pairs" if is_tied else "solve_singles", _ROWS_PER_THREAD)
     arrays = [K, pull, beta, low.contiguous(), high.contiguous(), tol, middle]
-    kernel(grid=(1, 1, 1), block=(256, 1, 1), args=[*arrays, n, width, max_steps, steps])
+    kernel(grid=(1, 1, 1), block=(_LARGEST_BLOCK // _ROWS_PER_THREAD, 1, 1), args=[*arrays, n, width, max_steps, steps])
     return beta, pull, steps[0]

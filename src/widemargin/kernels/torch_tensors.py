@@ -110,10 +110,14 @@ def solve(
     low: torch.Tensor,
     high: torch.Tensor,
     tol: torch.Tensor,
+    middle: torch.Tensor,
     is_tied: bool,
     max_steps: int,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """The problem of a working set by the compiled loops of the host: new ``beta``, new ``pull``, number of steps."""
+    """The problem of a working set by the compiled loops of the host: new ``beta``, new ``pull``, number of steps.
+
+    ``middle`` is a number near those of the rows that pull most, from which pulls are counted where that is less exact.
+    """
     n = len(beta)
     width = -(-n // working_set.LANES) * working_set.LANES
     vectors = [np.pad(each.cpu().numpy(), (0, width - n)) for each in (pull, beta, low, high)]

@@ -22,6 +22,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
+from weakref import proxy
 
 import numpy as np
 
@@ -45,6 +46,7 @@ _ROUNDINGS = 4.0  # errors of a kernel value, where it is asked whether they may
 class FlatState(State):
     """The vectors are on the device, one entry for each row."""
 
+    together: Any = None  # bounds, coefficients, responses and labels, in this order: the same memory
     kept: Any = None  # rows of the last working set that stay
     middle: Any = None  # of the pulls of rows that violate most, up and down
     open: Any = None  # the violation when the last round began
@@ -68,12 +70,12 @@ class FlatDual(BlockDual):
         if warm is not None:
             beta = np.clip(warm[rows.numbers], low, high)
             beta = balanced(comm, beta) if problem.fit_intercept else beta
-        vectors = [rows.vector(each) for each in (low, high, beta, np.zeros(n), shard.y, shard.weight)]
-        state = FlatState(problem, shard, comm, rows, rng, *vectors)
+        vectors = rows.vectors([low, high, beta, np.zeros(n), shard.y, shard.weight])
+        state = FlatState(problem, shard, comm, rows, rng, *vectors, together=vectors[:5])
         first = [] if n <= BLOCK else self._of_both_classes(shard, rng)
         state.kept = rows.places(np.array(first, dtype=np.int64))
         state.middle, state.open, state.moved = (rows.vector(np.array(0.0)) for _ in range(3))
-        state.repeated = rows.repeated(partial(self._flat_round, state))
+        state.repeated = rows.repeated(partial(self._flat_round, proxy(state)))  # no circle: memory there is dear
         if warm is not None:
             self._refresh(state)
         state.next_look = _FIRST_LOOK * self._violation(state)
@@ -121,11 +123,9 @@ class FlatDual(BlockDual):
         if is_tied:
             state.middle[...] = 0.5 * (top + bottom)
         points = rows.points(working)
-        response, y, beta, low, high = (
-            each[working] for each in (state.response, state.y, state.beta, state.low, state.high)
-        )
-        tol, most = _CLOSER * state.open, _STEPS_PER_ROW * len(working)
-        solved, _, _ = rows.solve_block(rows.block(points), y - response, beta, low, high, tol, is_tied, most)
+        low, high, beta, response, y = state.together[:, working]
+        tol, most, K = _CLOSER * state.open, _STEPS_PER_ROW * len(working), rows.block(points)
+        solved, _, _ = rows.solve_block(K, y - response, beta, low, high, tol, state.middle, is_tied, most)
         delta = solved - beta
         state.response += rows.times(points, delta)
         state.beta[working] = solved
