@@ -163,14 +163,7 @@ class RowsOnTorch:
         )
         if size >= self.n_rows:
             return torch.arange(self.n_rows, device=self.device), top, bottom
-        n_new = size - len(kept)
-        keys, order = torch.sort(keys, dim=1, descending=True)
-        n_up, n_down = (keys > -torch.inf).sum(dim=1)
-        n_up = torch.minimum(n_up, torch.clamp(n_new - n_down, min=n_new // 2))
-        at = torch.arange(n_new, device=self.device)
-        side = (at >= n_up).to(torch.int64)
-        new = places[side, order[side, at - side * n_up]]
-        return torch.cat([kept, new]), top, bottom
+        return self._primitives.choose(keys, places, kept, size - len(kept)), top, bottom
 
     def _neighbours(self) -> int:
         """How many rows are looked at together: a power of two that leaves enough groups."""
@@ -179,10 +172,9 @@ class RowsOnTorch:
             size *= 2
         return size
 
-    def preferred(self, first: Any, size: int) -> torch.Tensor:
-        """Places of ``size`` entries, in order: those that are true, and, of equals, the later ones."""
-        age = torch.arange(len(first), dtype=torch.float32, device=self.device) / (2 * len(first))
-        return torch.topk(first.to(torch.float32) + age, size).indices.sort().values
+    def kept(self, working: Any, beta: Any, low: Any, high: Any, size: int) -> torch.Tensor:
+        """Rows of a working set that stay in it: those between their bounds first, and, of equals, the later ones."""
+        return self._primitives.keep(working, beta, low, high, size)
 
     # -- kernel values -----------------------------------------------------------------------------------------------
 

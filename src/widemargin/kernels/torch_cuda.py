@@ -23,6 +23,7 @@ _INTERPRETED = bool(getattr(getattr(triton, "knobs", None), "runtime", None) and
 _LOG2E = tl.constexpr(1.4426950408889634)
 _RBF, _LINEAR, _POLY, _SIGMOID = (tl.constexpr(kind) for kind in (RBF, LINEAR, POLY, SIGMOID))
 _POINTS_PER_SUM = 4096  # that are summed in float32, before their sums are in float64
+_MOST_GROUPS = 2048  # whose best rows are put in order by one thread block
 _LARGEST_BLOCK, _ROWS_PER_THREAD = 1024, 4  # rows of a working set, in one thread block
 _TILE_VALUES = 1 << 26  # kernel values held at a time, where they are held
 
@@ -331,16 +332,19 @@ def _no_collection() -> Iterator[None]:
 class _Graph:
     """Work on the device that was noted down once and is started as a whole, from then on."""
 
-    _pools: ClassVar[dict[int, Any]] = {}  # memory for what is made in between, taken once for each device
+    # Memory for what is made in between, taken once for each device; a graph that stays keeps it.
+    _pools: ClassVar[dict[int, tuple[Any, _Graph | None]]] = {}
 
     def __init__(self, step: Callable[[], Any]) -> None:
         device = torch.cuda.current_device()
         if device not in self._pools:
-            self._pools[device] = torch.cuda.graph_pool_handle()
+            self._pools[device] = torch.cuda.graph_pool_handle(), None
+            keeper = _Graph(lambda: torch.zeros(1, device="cuda"))
+            self._pools[device] = self._pools[device][0], keeper
         self._graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream), _no_collection():
-            self._graph.capture_begin(pool=self._pools[device])
+            self._graph.capture_begin(pool=self._pools[device][0])
             try:
                 step()
             finally:
@@ -393,14 +397,16 @@ class HingeSums:
             self._sums.copy_(parts.sum(dim=0), non_blocking=True)
 
         step()
-        torch.cuda.synchronize()
+        self._stream = torch.cuda.current_stream()
+        self._stream.synchronize()
         self._graph = _Graph(step)
+        self._place_here, self._sums_here = self._place.numpy(), self._sums.numpy()
 
     def __call__(self, scale: float, intercept: float) -> np.ndarray:
-        self._place[0], self._place[1] = scale, intercept
+        self._place_here[:] = scale, intercept
         self._graph()
-        torch.cuda.current_stream().synchronize()
-        return self._sums.numpy().copy()
+        self._stream.synchronize()
+        return self._sums_here.copy()
 
 
 def scan(
@@ -490,6 +496,65 @@ __device__ __forceinline__ void mark(Rows& my, int row, bool up, bool down) {
     #pragma unroll
     for (int r = 0; r < ROWS; r++)
         if (row == ROWS * threadIdx.x + r) { my.up[r] = up; my.down[r] = down; }
+}
+
+// The best of both sides: keys of two lines of n, each the best of a group, are put in order, largest first, and the
+// first n_new taken, half of each line where both have as many. A key of minus infinity stands for nothing.
+extern "C" __global__ void __launch_bounds__(1024) choose(
+    const float* keys, const long long* places, const long long* kept, long long* out, int n, int n_kept, int n_new)
+{
+    __shared__ unsigned long long sorted[2][2048];
+    __shared__ int counts[2];
+    const int t = threadIdx.x;
+    if (t < 2) counts[t] = 0;
+    __syncthreads();
+    for (int e = t; e < 4096; e += 1024) {
+        const int side = e >> 11, at = e & 2047;
+        const float key = at < n ? keys[side * n + at] : __int_as_float(0xff800000);
+        const bool is_there = key > __int_as_float(0xff800000);
+        sorted[side][at] = is_there ? ((unsigned long long)ordered(key) << 32) | (unsigned)(2047 - at) : 0ull;
+        const int found = __popc(__ballot_sync(FULL, is_there));
+        if ((t & 31) == 0) atomicAdd(&counts[side], found);
+    }
+    for (int size = 2; size <= 2048; size <<= 1)
+        for (int stride = size >> 1; stride > 0; stride >>= 1) {
+            __syncthreads();
+            #pragma unroll
+            for (int side = 0; side < 2; side++) {
+                const int low = 2 * t - (t & (stride - 1)), high = low + stride;
+                const unsigned long long a = sorted[side][low], b = sorted[side][high];
+                if ((a < b) == ((low & size) == 0)) { sorted[side][low] = b; sorted[side][high] = a; }
+            }
+        }
+    __syncthreads();
+    const int n_up = min(counts[0], max(n_new / 2, n_new - counts[1]));
+    if (t < n_kept) out[t] = kept[t];
+    if (t < n_new) {
+        const int side = t >= n_up, at = 2047 - (int)(sorted[side][side ? t - n_up : t] & 0xffffffffu);
+        out[n_kept + t] = places[side * n + at];
+    }
+}
+
+// Of a working set, n_kept rows: those between their bounds first, and, of equals, the later ones; in their order.
+extern "C" __global__ void __launch_bounds__(1024) keep(
+    const long long* working, const double* beta, const double* low, const double* high, long long* kept, int n,
+    int n_kept)
+{
+    __shared__ int free_in[32], stay_in[32];
+    const int t = threadIdx.x, lane = t & 31, warp = t >> 5;
+    const bool inside = t < n, is_free = inside && beta[t] > low[t] && beta[t] < high[t];
+    const unsigned mask = __ballot_sync(FULL, is_free);
+    if (lane == 0) free_in[warp] = __popc(mask);
+    __syncthreads();
+    int later = __popc(mask >> lane >> 1), total = 0;  // free ones behind this one, and all
+    for (int w = 0; w < 32; w++) { total += free_in[w]; later += w > warp ? free_in[w] : 0; }
+    const bool stays = is_free ? later < n_kept : inside && (n - 1 - t - later) < n_kept - total;
+    const unsigned those = __ballot_sync(FULL, stays);
+    if (lane == 0) stay_in[warp] = __popc(those);
+    __syncthreads();
+    int before = __popc(those & ((1u << lane) - 1));
+    for (int w = 0; w < warp; w++) before += stay_in[w];
+    if (stays) kept[before] = working[t];
 }
 
 extern "C" __global__ void __launch_bounds__(WIDEST / ROWS) solve_pairs(
@@ -613,6 +678,26 @@ extern "C" __global__ void __launch_bounds__(WIDEST / ROWS) solve_singles(
 @cache
 def _compiled(name: str, rows_per_thread: int) -> Any:
     return torch.cuda._compile_kernel(f"#define ROWS {rows_per_thread}\n{_SOLVE}", name)
+
+
+def choose(keys: torch.Tensor, places: torch.Tensor, kept: torch.Tensor, n_new: int) -> torch.Tensor:
+    """The rows that are kept and the best of both sides: see the twin."""
+    n = keys.shape[1]
+    if n > _MOST_GROUPS or n_new > _LARGEST_BLOCK:
+        raise ValueError(f"{n} groups, {n_new} rows: at most {_MOST_GROUPS} and {_LARGEST_BLOCK} are put in order.")
+    out = torch.empty(len(kept) + n_new, dtype=torch.int64, device=keys.device)
+    kernel = _compiled("choose", _ROWS_PER_THREAD)
+    kernel(grid=(1, 1, 1), block=(1024, 1, 1), args=[keys, places, kept, out, n, len(kept), n_new])
+    return out
+
+
+def keep(working: torch.Tensor, beta: torch.Tensor, low: torch.Tensor, high: torch.Tensor, n_kept: int) -> torch.Tensor:
+    """Rows of a working set that stay: see the twin."""
+    out = torch.empty(n_kept, dtype=torch.int64, device=working.device)
+    kernel = _compiled("keep", _ROWS_PER_THREAD)
+    arrays = [working, beta, low.contiguous(), high.contiguous(), out]
+    kernel(grid=(1, 1, 1), block=(1024, 1, 1), args=[*arrays, len(working), n_kept])
+    return out
 
 
 def solve(

@@ -158,3 +158,23 @@ def scan(
     both = torch.nn.functional.pad(both, (0, n_groups * size - len(pull)), value=-torch.inf)
     keys, places = both.view(2, n_groups, size).max(dim=2)
     return keys, places + size * torch.arange(n_groups, device=pull.device), top, bottom
+
+
+def choose(keys: torch.Tensor, places: torch.Tensor, kept: torch.Tensor, n_new: int) -> torch.Tensor:
+    """The rows that are kept, and ``n_new`` of the largest keys: half of each side, where both have as many.
+
+    Keys and places have a line for each side; a key of minus infinity stands for nothing.
+    """
+    keys, order = torch.sort(keys, dim=1, descending=True, stable=True)
+    n_up, n_down = (keys > -torch.inf).sum(dim=1)
+    n_up = torch.minimum(n_up, torch.clamp(n_new - n_down, min=n_new // 2))
+    at = torch.arange(n_new, device=keys.device)
+    side = (at >= n_up).to(torch.int64)
+    return torch.cat([kept, places[side, order[side, at - side * n_up]]])
+
+
+def keep(working: torch.Tensor, beta: torch.Tensor, low: torch.Tensor, high: torch.Tensor, n_kept: int) -> torch.Tensor:
+    """``n_kept`` rows of a working set, in order: those between their bounds first, and, of equals, the later ones."""
+    is_free = (beta > low) & (beta < high)
+    age = torch.arange(len(working), device=working.device) + len(working) * is_free
+    return working[torch.topk(age, n_kept).indices.sort().values]

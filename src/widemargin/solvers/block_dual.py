@@ -221,7 +221,7 @@ class BlockDual:
             squared,
             comm.allreduce,
             near=near,
-            precision=float(np.clip(1e-3 * open_gap, 1e-12, 1e-6)),
+            precision=self._precision(open_gap),
             sums=rows.hinge_sums if rows.is_on_device else hinge_sums,
         )
         # Without an inner product there is no lower bound.
@@ -232,6 +232,10 @@ class BlockDual:
             best = _Best(Certificate(point.value, dual), rows.host(state.beta), point, squared)
         state.best = best._replace(certificate=best.certificate._replace(dual=dual))
         return state.best.certificate
+
+    def _precision(self, open_gap: float) -> float:
+        """Of the primal value, as a part of it."""
+        return float(np.clip(1e-3 * open_gap, 1e-12, 1e-6))
 
     # -- choice of rows ----------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ All numbers stay where the rows are, a GPU for one, and nothing on the host wait
 
     repeat   the working set: half of the last one, rows between their bounds first, then the latest,
              and those that violate the optimality conditions most, each the worst among a few neighbours
-             its kernel values, and its problem solved until the violation in it is a tenth of that of all rows
+             its kernel values, and its problem solved until the violation in it is a quarter of that of all rows
              responses of all rows, by one pass of the kernel over the working set
 
 Neighbours that are worst together are near copies of each other, so that one for each group is better than the worst of
@@ -34,12 +34,13 @@ from widemargin.solvers._kernel_ranks import KernelModel, balanced
 from widemargin.solvers.block_dual import BlockDual, State
 
 BLOCK = 1024  # rows of a working set
-_CLOSER = 0.1  # a working set is solved to this part of the violation
+_CLOSER = 0.25  # a working set is solved to this part of the violation
 _STEPS_PER_ROW = 16  # at most
 _ROUNDS, _VALUES_PER_SWEEP = 8, 2e10  # rounds between two looks, and kernel values where rows are many
 _FIRST_LOOK = 0.25  # bounds are computed when the violation is this part of the first one,
 _SOONER, _LATER = 0.7, 0.1  # then when it is between these parts of what it was
-_ROUNDINGS = 4.0  # errors of a kernel value, where it is asked whether they may be what is left of the violation
+_PRECISION = 0.02  # of the primal value, as a part of the gap that is asked for
+_ROUNDINGS = 1.0  # errors of a kernel value, where it is asked whether they may be what is left of the violation
 
 
 @dataclass
@@ -131,7 +132,11 @@ class FlatDual(BlockDual):
         state.beta[working] = solved
         state.moved += (delta * delta).sum()
         if len(state.kept):
-            state.kept[...] = working[rows.preferred((solved > low) & (solved < high), len(state.kept))]
+            state.kept[...] = rows.kept(working, solved, low, high, len(state.kept))
+
+    def _precision(self, open_gap: float) -> float:
+        """As much as the gap that is asked for needs: each look at the loss is a look at the device."""
+        return float(np.clip(_PRECISION * self.stationary, 1e-12, 1e-5))
 
     @staticmethod
     def _working_set(state: FlatState) -> tuple[Any, Any, Any]:
