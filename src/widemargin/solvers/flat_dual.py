@@ -38,7 +38,7 @@ _CLOSER = 0.25  # a working set is solved to this part of the violation
 _STEPS_PER_ROW = 16  # at most
 _ROUNDS, _VALUES_PER_SWEEP = 8, 2e10  # rounds between two looks, and kernel values where rows are many
 _FIRST_LOOK = 0.25  # bounds are computed when the violation is this part of the first one,
-_SOONER, _LATER = 0.7, 0.1  # then when it is between these parts of what it was
+_SOONER, _LATER = 0.7, 0.02  # then when it is between these parts of what it was
 _PRECISION = 0.02  # of the primal value, as a part of the gap that is asked for
 _ROUNDINGS = 1.0  # errors of a kernel value, where it is asked whether they may be what is left of the violation
 
@@ -48,6 +48,7 @@ class FlatState(State):
     """The vectors are on the device, one entry for each row."""
 
     together: Any = None  # bounds, coefficients, responses and labels, in this order: the same memory
+    exact: Any = None  # coefficients when the responses were last computed in float64, and these
     kept: Any = None  # rows of the last working set that stay
     middle: Any = None  # of the pulls of rows that violate most, up and down
     open: Any = None  # the violation when the last round began
@@ -73,6 +74,7 @@ class FlatDual(BlockDual):
             beta = balanced(comm, beta) if problem.fit_intercept else beta
         vectors = rows.vectors([low, high, beta, np.zeros(n), shard.y, shard.weight])
         state = FlatState(problem, shard, comm, rows, rng, *vectors, together=vectors[:5])
+        state.exact = rows.vectors([np.zeros(n), np.zeros(n)])
         first = [] if n <= BLOCK else self._of_both_classes(shard, rng)
         state.kept = rows.places(np.array(first, dtype=np.int64))
         state.middle, state.open, state.moved = (rows.vector(np.array(0.0)) for _ in range(3))
@@ -109,12 +111,15 @@ class FlatDual(BlockDual):
         return self._bounds(state)
 
     def _refresh(self, state: State) -> None:
+        """Responses in float64; those of rows that did not move since the last time are known."""
         assert isinstance(state, FlatState)
-        place = state.response
-        super()._refresh(state)
-        place[...] = state.response  # where the rounds find it
-        state.response, state.is_exact = place, True
+        rows, known = state.rows, state.exact
+        moved = rows.nonzero(state.beta - known[0])
+        known[1] += rows.times(rows.points(moved), (state.beta - known[0])[moved], exact=True)
+        known[0] = state.beta
+        state.response[...] = known[1]  # where the rounds find it
         state.moved[...] = 0.0
+        state.is_exact, state.best = True, None  # what was thought best was measured less exactly
 
     def _flat_round(self, state: FlatState) -> None:
         """All that is changed is changed where it lies."""
