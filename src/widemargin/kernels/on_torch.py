@@ -95,13 +95,13 @@ class RowsOnTorch:
         n_rows, width = self.X.shape
         room = _SHARE * free_bytes(self.device)
         exact, prepared = n_rows * width * _itemsize(self.X), 4 * n_rows * (width + 64)
-        self._is_here = exact + prepared <= room
         needed = 12 * 8 * n_rows + _ROWS_AT_ONCE * 24 * (width + 64) + 16 * BLOCK * (BLOCK + width)
         if needed > room:
             raise MemoryError(
                 f"{n_rows:,} rows of {width:,} features need {needed / 2**30:.1f} GiB on {self.device} even in blocks, "
                 f"and {room / 2**30:.1f} GiB may be used: use device='cpu', or fewer features."
             )
+        self._is_here = needed + exact + prepared <= room
         self._given = self._brought(self.X) if self._is_here else None
         self._scale, self._shift, self._columns, self._split = self._representation()
         self._form = self._form_of(self._scale)
