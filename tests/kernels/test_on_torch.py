@@ -1,4 +1,4 @@
-"""Kernel primitives on torch's CPU device: against those of NumPy, against scikit-learn's in float64, and their errors."""
+"""Kernel primitives on torch's CPU device: beside those of NumPy and scikit-learn's in float64, and their errors."""
 
 from __future__ import annotations
 
@@ -44,7 +44,12 @@ def some_rows(n=60, d=5, seed=0):
 
 
 def gram(kernel, A, B):
-    used = {"rbf": ["gamma"], "laplacian": ["gamma"], "poly": ["gamma", "degree", "coef0"], "sigmoid": ["gamma", "coef0"]}
+    used = {
+        "rbf": ["gamma"],
+        "laplacian": ["gamma"],
+        "poly": ["gamma", "degree", "coef0"],
+        "sigmoid": ["gamma", "coef0"],
+    }
     options = {name: getattr(kernel, name) for name in used.get(kernel.name, [])}
     return pairwise_kernels(A, B, metric=kernel.name, **options)
 

@@ -20,8 +20,8 @@ from widemargin.solvers.flat_dual import FlatDual
 
 pytest.importorskip("torch", reason="kernels on a GPU need torch: make test-gpu installs it")
 
-from widemargin.kernels import on_torch  # noqa: E402
-from widemargin.kernels.on_torch import RowsOnTorch  # noqa: E402
+from widemargin.kernels import on_torch
+from widemargin.kernels.on_torch import RowsOnTorch
 
 TOL = 1e-5
 THERE = [name for name in KERNELS if name != "callable"]
