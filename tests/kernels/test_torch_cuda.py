@@ -1,6 +1,6 @@
 """The Triton kernels beside their twins, by Triton's interpreter: the arithmetic is that of the GPU, the device is not.
 
-What is written in CUDA C (the problem of a working set, the choice of rows) needs a GPU: ``benchmarks.gpu --only check``
+What is written in CUDA C (working sets and their problem) needs a GPU: ``python -m benchmarks.gpu --only check``.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ float64 from the rows as they were given.
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -40,7 +41,7 @@ _SAMPLE = 256  # rows whose kernel values are computed both ways, to tell the er
 _SHARE = 0.8  # of the free memory of a device that rows may take
 _LEAST_GROUPS = 1024  # of neighbouring rows, of which the worst of each is a candidate
 _STAGING_BYTES, _THREADS = 32 << 20, 8  # on the way to a device
-_LOG2E = float(np.log2(np.e))
+_LOG2E = math.log2(math.e)
 
 
 class PointsThere:
@@ -116,7 +117,7 @@ class RowsOnTorch:
 
     def vector(self, values: np.ndarray) -> torch.Tensor:
         """A number for each row, on the device."""
-        return torch.from_numpy(np.ascontiguousarray(values, dtype=np.float64)).to(self.device)
+        return torch.from_numpy(np.array(values, dtype=np.float64, order="C")).to(self.device)
 
     def vectors(self, several: list[np.ndarray]) -> Any:
         """Several numbers for each row, side by side."""
@@ -291,7 +292,7 @@ class RowsOnTorch:
     def _in_pieces(self, X: Any) -> Iterator[torch.Tensor]:
         """The rows in float64 on the device, some at a time; of length one, for the cosine."""
         for begin in range(0, X.shape[0], _ROWS_AT_ONCE):
-            piece = self._brought(X[begin : begin + _ROWS_AT_ONCE]).to(torch.float64)
+            piece = self._brought(X[begin : begin + _ROWS_AT_ONCE]).to(torch.float64, copy=True)
             if self.kernel.name == "cosine":
                 lengths = piece.norm(dim=1, keepdim=True)
                 piece = piece / torch.where(lengths > 0, lengths, 1.0)
@@ -301,13 +302,16 @@ class RowsOnTorch:
         """Scale, shift, the columns that are not zero in all rows, and, of these, those that get a second number."""
         source = self._given if self._given is not None else self.X
         n, width = self.X.shape
-        largest, sums = torch.zeros((), device=self.device), torch.zeros(width, device=self.device).double()
+        largest, sums = self.vector(np.array(0.0)), self.vector(np.zeros(width))
         is_255ths = torch.ones((), dtype=torch.bool, device=self.device)
         for piece in self._in_pieces(source):
-            largest = torch.maximum(largest, piece.abs().max() if piece.numel() else largest)
+            if piece.numel():
+                least, most = torch.aminmax(piece)
+                largest = torch.maximum(largest, torch.maximum(-least, most))
             sums += piece.sum(dim=0)
-            is_255ths &= ((255 * piece - torch.round(255 * piece)).abs() <= 1e-5).all()
-        top, are_pixels = torch.stack([largest.double(), is_255ths.double()]).tolist()
+            piece *= 255
+            is_255ths &= (piece - torch.round(piece)).abs_().max() <= 1e-5 if piece.numel() else True
+        top, are_pixels = torch.stack([largest, is_255ths.double()]).tolist()
         if not np.isfinite(top):
             raise ValueError("Input X contains NaN or infinity.")
         base = 255.0 if are_pixels and top <= 1.0 else 1.0

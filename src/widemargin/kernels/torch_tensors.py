@@ -11,6 +11,7 @@ a :class:`Form` says what becomes of a product p of row i and point j, with a nu
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,7 +32,8 @@ class Form(NamedTuple):
     degree: int = 1
 
 
-class Side(NamedTuple):
+@dataclass(frozen=True)
+class Side:
     """Rows or points: a matrix with one of them in each line, and a number for each."""
 
     matrix: torch.Tensor

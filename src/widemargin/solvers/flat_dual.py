@@ -37,10 +37,12 @@ BLOCK = 1024  # rows of a working set
 _CLOSER = 0.25  # a working set is solved to this part of the violation
 _STEPS_PER_ROW = 16  # at most
 _ROUNDS, _VALUES_PER_SWEEP = 8, 2e10  # rounds between two looks, and kernel values where rows are many
-_FIRST_LOOK = 0.25  # bounds are computed when the violation is this part of the first one,
-_SOONER, _LATER = 0.7, 0.02  # then when it is between these parts of what it was
+# Bounds are computed when the violation is a part of the first one, at most so much, and so many times the gap that is
+# asked for; then again when it is between two parts of what it was.
+_FIRST_LOOK, _FIRST_LOOK_GAPS = 0.25, 50.0
+_SOONER, _LATER = 0.7, 0.02
 _PRECISION = 0.02  # of the primal value, as a part of the gap that is asked for
-_ROUNDINGS = 1.0  # errors of a kernel value, where it is asked whether they may be what is left of the violation
+_ROUNDINGS = 3.0  # errors of a kernel value, where it is asked whether they may be what is left of the violation
 
 
 @dataclass
@@ -72,8 +74,9 @@ class FlatDual(BlockDual):
         if warm is not None:
             beta = np.clip(warm[rows.numbers], low, high)
             beta = balanced(comm, beta) if problem.fit_intercept else beta
-        vectors = rows.vectors([low, high, beta, np.zeros(n), shard.y, shard.weight])
-        state = FlatState(problem, shard, comm, rows, rng, *vectors, together=vectors[:5])
+        both = rows.vectors([low, high, beta, np.zeros(n), shard.y, shard.weight])
+        state = FlatState(problem, shard, comm, rows, rng, both[0], both[1], both[2], both[3], both[4], both[5])
+        state.together = both[:5]
         state.exact = rows.vectors([np.zeros(n), np.zeros(n)])
         first = [] if n <= BLOCK else self._of_both_classes(shard, rng)
         state.kept = rows.places(np.array(first, dtype=np.int64))
@@ -81,7 +84,8 @@ class FlatDual(BlockDual):
         state.repeated = rows.repeated(partial(self._flat_round, proxy(state)))  # no circle: memory there is dear
         if warm is not None:
             self._refresh(state)
-        state.next_look = _FIRST_LOOK * self._violation(state)
+        part = min(_FIRST_LOOK, _FIRST_LOOK_GAPS * self.stationary)
+        state.next_look = part * self._violation(state)
         return state
 
     def sweep(self, state: FlatState) -> FlatState:  # type: ignore[override]
