@@ -61,13 +61,10 @@ def test_products_of_many_columns_and_in_float64(name):
     torch.testing.assert_close(
         torch_cuda.times(rows, points, coef, form), torch_tensors.times(rows, points, coef, form), rtol=1e-4, atol=1e-3
     )
-    rows, points = side(40, 20, form, torch.float64, 0), side(30, 20, form, torch.float64, 1)
-    torch.testing.assert_close(
-        torch_cuda.times(rows, points, coef, form),
-        torch_tensors.times(rows, points, coef, form),
-        rtol=1e-12,
-        atol=1e-12,
-    )
+    for width in (20, 100):
+        rows, points = side(70, width, form, torch.float64, 0), side(30, width, form, torch.float64, 1)
+        twin = torch_tensors.times(rows, points, coef, form)
+        torch.testing.assert_close(torch_cuda.times(rows, points, coef, form), twin, rtol=1e-12, atol=1e-12)
 
 
 def test_sums_of_many_points_go_on_in_float64(monkeypatch):

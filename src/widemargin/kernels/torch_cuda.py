@@ -25,6 +25,7 @@ _RBF, _LINEAR, _POLY, _SIGMOID = (tl.constexpr(kind) for kind in (RBF, LINEAR, P
 _POINTS_PER_SUM = 4096  # that are summed in float32, before their sums are in float64
 _MOST_GROUPS = 2048  # whose best rows are put in order by one thread block
 _LARGEST_BLOCK, _ROWS_PER_THREAD = 1024, 4  # rows of a working set, in one thread block
+_FEW_COLUMNS = 64  # of which products in float64 are made where they are used
 _TILE_VALUES = 1 << 26  # kernel values held at a time, where they are held
 
 
@@ -148,6 +149,21 @@ def _laplacian(
 
 
 @triton.jit
+def _finish_exactly(product, row_term, point_term, scale, shift, KIND: tl.constexpr, DEGREE: tl.constexpr):
+    """Kernel values from a tile of products, in float64."""
+    if KIND == _RBF:
+        return tl.exp2(product * scale + (row_term[:, None] + point_term[None, :]))
+    elif KIND == _POLY:
+        base = product * scale + shift
+        power = base
+        for _ in tl.static_range(DEGREE - 1):
+            power *= base
+        return power
+    else:
+        return product * scale
+
+
+@triton.jit
 def _add_finished(
     product, row_term, point_term, coef, parameters, out, n_rows, n_points,
     BM: tl.constexpr, BN: tl.constexpr, KIND: tl.constexpr, DEGREE: tl.constexpr,
@@ -161,20 +177,33 @@ def _add_finished(
         points = first + tl.arange(0, BN)
         inside = (rows[:, None] < n_rows) & (points[None, :] < n_points)
         p = tl.load(product + rows[:, None].to(tl.int64) * n_points + points[None, :], mask=inside, other=0.0)
-        if KIND == _RBF:
-            b = tl.load(point_term + points, mask=points < n_points, other=0.0)
-            value = tl.exp2(p * scale + (a[:, None] + b[None, :]))
-        elif KIND == _POLY:
-            base = p * scale + shift
-            value = base
-            for _ in tl.static_range(DEGREE - 1):
-                value *= base
-        else:
-            value = p * scale
+        b = tl.load(point_term + points, mask=points < n_points, other=0.0)
         c = tl.load(coef + points, mask=points < n_points, other=0.0)
-        total += tl.sum(value * c[None, :], axis=1)
+        total += tl.sum(_finish_exactly(p, a, b, scale, shift, KIND, DEGREE) * c[None, :], axis=1)
     before = tl.load(out + rows, mask=rows < n_rows, other=0.0)
     tl.store(out + rows, before + total, mask=rows < n_rows)
+
+
+@triton.jit
+def _times_exactly(
+    left, right, row_term, point_term, coef, parameters, out, n_rows, n_points,
+    D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, KIND: tl.constexpr, DEGREE: tl.constexpr,
+):  # fmt: skip
+    """The same with the products made here, of few columns."""
+    scale, shift = tl.load(parameters), tl.load(parameters + 1)
+    every, columns = tl.program_id(0) * BM + tl.arange(0, BM), tl.arange(0, D)
+    rows = tl.minimum(every, n_rows - 1).to(tl.int64)
+    x, a = tl.load(left + rows[:, None] * D + columns[None, :]), tl.load(row_term + rows)
+    total = tl.zeros((BM,), dtype=tl.float64)
+    for first in range(0, n_points, BN):
+        points = first + tl.arange(0, BN)
+        c = tl.load(coef + points, mask=points < n_points, other=0.0)
+        points = tl.minimum(points, n_points - 1)
+        z = tl.load(right + points[None, :] * D + columns[:, None])
+        product = tl.dot(x, z, out_dtype=tl.float64)
+        b = tl.load(point_term + points)
+        total += tl.sum(_finish_exactly(product, a, b, scale, shift, KIND, DEGREE) * c[None, :], axis=1)
+    tl.store(out + every, total, mask=every < n_rows)
 
 
 @triton.jit
@@ -301,6 +330,15 @@ def _times_in_float64(rows: Side, points: Side, coef: torch.Tensor, form: Form) 
         return torch_tensors.times(rows, points, coef, form)
     out = torch.zeros(len(rows), dtype=torch.float64, device=coef.device)
     parameters = torch.tensor([form.scale, form.shift], dtype=torch.float64, device=coef.device)
+    width = rows.matrix.shape[1]
+    if width <= _FEW_COLUMNS:
+        full = max(16, triton.next_power_of_2(width))
+        left, right = (torch.nn.functional.pad(each.matrix, (0, full - width)) for each in (rows, points))
+        _times_exactly[(triton.cdiv(len(rows), 64),)](
+            left, right, rows.term, points.term, coef.contiguous(), parameters, out, len(rows), len(points),
+            D=full, BM=64, BN=32, KIND=form.kind, DEGREE=form.degree, num_warps=4, num_stages=1,
+        )  # fmt: skip
+        return out
     some = min(len(points), _POINTS_PER_SUM)
     few = min(len(rows), max(1, _TILE_VALUES // some))
     space = torch.empty(few * some, dtype=torch.float64, device=coef.device)
