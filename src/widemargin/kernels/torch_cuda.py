@@ -153,14 +153,13 @@ def _finish_exactly(product, row_term, point_term, scale, shift, KIND: tl.conste
     """Kernel values from a tile of products, in float64."""
     if KIND == _RBF:
         return tl.exp2(product * scale + (row_term[:, None] + point_term[None, :]))
-    elif KIND == _POLY:
+    if KIND == _POLY:
         base = product * scale + shift
         power = base
         for _ in tl.static_range(DEGREE - 1):
             power *= base
         return power
-    else:
-        return product * scale
+    return product * scale
 
 
 @triton.jit
