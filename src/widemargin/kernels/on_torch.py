@@ -35,6 +35,7 @@ from widemargin.ledger import Ledger
 KINDS = {"rbf": RBF, "linear": LINEAR, "cosine": LINEAR, "poly": POLY, "sigmoid": SIGMOID, "laplacian": LAPLACIAN}
 PRECISIONS = ("float16", "float32")
 BLOCK = 1024  # rows of a working set: what one thread block holds
+_ONE_255TH = 2e-5  # error of 255 times a multiple of 1/255, in float32
 _LARGEST = 1024.0  # scaled entries: whole numbers and their differences up to twice this are exact in float16
 _ROWS_AT_ONCE = 1 << 16  # that are prepared in float64, or brought from the host
 _SAMPLE = 256  # rows whose kernel values are computed both ways, to tell the error of rounding
@@ -289,10 +290,11 @@ class RowsOnTorch:
         out[lines, indices.to(torch.int64)] = data
         return out
 
-    def _in_pieces(self, X: Any) -> Iterator[torch.Tensor]:
-        """The rows in float64 on the device, some at a time; of length one, for the cosine."""
+    def _in_pieces(self, X: Any, *, is_exact: bool = True) -> Iterator[torch.Tensor]:
+        """The rows on the device, some at a time, in float64 or else in their type; of length one, for the cosine."""
         for begin in range(0, X.shape[0], _ROWS_AT_ONCE):
-            piece = self._brought(X[begin : begin + _ROWS_AT_ONCE]).to(torch.float64, copy=True)
+            piece = self._brought(X[begin : begin + _ROWS_AT_ONCE])
+            piece = piece.to(torch.float64) if is_exact else piece
             if self.kernel.name == "cosine":
                 lengths = piece.norm(dim=1, keepdim=True)
                 piece = piece / torch.where(lengths > 0, lengths, 1.0)
@@ -302,31 +304,33 @@ class RowsOnTorch:
         """Scale, shift, the columns that are not zero in all rows, and, of these, those that get a second number."""
         source = self._given if self._given is not None else self.X
         n, width = self.X.shape
-        largest, sums = self.vector(np.array(0.0)), self.vector(np.zeros(width))
-        is_255ths = torch.ones((), dtype=torch.bool, device=self.device)
-        for piece in self._in_pieces(source):
-            if piece.numel():
-                least, most = torch.aminmax(piece)
-                largest = torch.maximum(largest, torch.maximum(-least, most))
-            sums += piece.sum(dim=0)
-            piece *= 255
-            is_255ths &= (piece - torch.round(piece)).abs_().max() <= 1e-5 if piece.numel() else True
-        top, are_pixels = torch.stack([largest, is_255ths.double()]).tolist()
+        ends, sums = self.vectors([np.full(width, np.inf), np.full(width, -np.inf)]), self.vector(np.zeros(width))
+        off = self.vector(np.array(0.0))  # how far an entry may be from a multiple of 1/255, in these
+        for piece in self._in_pieces(source, is_exact=self.kernel.name == "cosine"):
+            ends[0] = torch.minimum(ends[0], piece.amin(dim=0))
+            ends[1] = torch.maximum(ends[1], piece.amax(dim=0))
+            sums += piece.sum(dim=0, dtype=torch.float64)
+            piece = 255 * piece
+            off = torch.maximum(off, (piece - torch.round(piece)).abs_().max())
+        ends = ends if n else torch.zeros_like(ends)
+        top, off_by = torch.stack([ends.abs().max(), off]).tolist()
         if not np.isfinite(top):
             raise ValueError("Input X contains NaN or infinity.")
-        base = 255.0 if are_pixels and top <= 1.0 else 1.0
+        base = 255.0 if off_by <= _ONE_255TH and 1 / 255 <= top <= 1 else 1.0
         scale = base * 2.0 ** np.floor(np.log2(_LARGEST / (base * top))) if top > 0 else 1.0
         shift = torch.zeros(width, dtype=torch.float64, device=self.device)
         if self.kernel.is_shift_invariant and n:
             shift = torch.round(scale * sums / n)
+        none, everything = self.places(np.empty(0)), torch.arange(width, device=self.device)
         if self.kernel.name == "laplacian":  # in float32, by distances
-            return float(scale), shift, torch.arange(width, device=self.device), self.places(np.empty(0))
-        lost, squares = torch.zeros((2, width), dtype=torch.float64, device=self.device)
+            return float(scale), shift, everything, none
+        columns = everything[(scale * ends - shift).any(dim=0)]
+        if base == 255.0:
+            return float(scale), shift, columns, none
+        lost = torch.zeros(width, dtype=torch.float64, device=self.device)
         for piece in self._in_pieces(source):
             r = scale * piece - shift
-            squares += (r * r).sum(dim=0)
-            lost += ((r - r.to(torch.float16).to(torch.float64)) ** 2).sum(dim=0)
-        columns = squares.nonzero()[:, 0]
+            lost += (r - r.to(torch.float16)).square_().sum(dim=0)
         room = width if self.precision == "float32" else (_padded(len(columns)) - len(columns)) // 2
         order = torch.argsort(lost[columns], descending=True)[:room]
         return float(scale), shift, columns, order[lost[columns][order] > 0].sort().values

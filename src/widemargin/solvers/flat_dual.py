@@ -53,6 +53,7 @@ class FlatState(State):
     exact: Any = None  # coefficients when the responses were last computed in float64, and these
     kept: Any = None  # rows of the last working set that stay
     middle: Any = None  # of the pulls of rows that violate most, up and down
+    numbers: Any = None  # the next two, in the same memory
     open: Any = None  # the violation when the last round began
     moved: Any = None  # sum of squares of all changes since the responses were exact
     repeated: Any = None  # the round, so many times
@@ -78,9 +79,9 @@ class FlatDual(BlockDual):
         state = FlatState(problem, shard, comm, rows, rng, both[0], both[1], both[2], both[3], both[4], both[5])
         state.together = both[:5]
         state.exact = rows.vectors([np.zeros(n), np.zeros(n)])
-        first = [] if n <= BLOCK else self._of_both_classes(shard, rng)
-        state.kept = rows.places(np.array(first, dtype=np.int64))
-        state.middle, state.open, state.moved = (rows.vector(np.array(0.0)) for _ in range(3))
+        state.kept = rows.places(np.empty(0) if n <= BLOCK else self._of_both_classes(shard, rng))
+        state.middle, state.numbers = rows.vector(np.array(0.0)), rows.vector(np.zeros(2))
+        state.open, state.moved = state.numbers
         state.repeated = rows.repeated(partial(self._flat_round, proxy(state)))  # no circle: memory there is dear
         if warm is not None:
             self._refresh(state)
@@ -97,7 +98,7 @@ class FlatDual(BlockDual):
 
     def certify(self, state: FlatState) -> Certificate | None:  # type: ignore[override]
         """Both objectives, when the violation has fallen enough since the last time; else None."""
-        violation, moved = float(state.open), float(state.moved)
+        violation, moved = map(float, state.rows.host(state.numbers))
         if not state.is_exact and violation <= _ROUNDINGS * state.rows.error * np.sqrt(moved):
             self._refresh(state)
         elif violation > state.next_look or (state.best is None and state.is_exact):
@@ -161,13 +162,15 @@ class FlatDual(BlockDual):
         return top - bottom
 
     @staticmethod
-    def _of_both_classes(shard: Shard, rng: np.random.Generator) -> list[int]:
+    def _of_both_classes(shard: Shard, rng: np.random.Generator) -> np.ndarray:
         """Half a working set to begin with, of both classes where there are as many."""
-        order = rng.permutation(shard.n_rows)
-        positive, negative = order[shard.y[order] > 0], order[shard.y[order] < 0]
+        positive, negative = np.flatnonzero(shard.y > 0), np.flatnonzero(shard.y < 0)
         few = min(BLOCK // 4, len(positive), len(negative))
-        larger = positive if len(positive) > len(negative) else negative
-        return [*positive[:few], *negative[:few], *larger[few : BLOCK // 2 - few]]
+        drawn = [rng.choice(each, few, replace=False, shuffle=False) for each in (positive, negative)]
+        if 2 * few < BLOCK // 2:  # the smaller class is all in it
+            others = np.setdiff1d(max(positive, negative, key=len), np.concatenate(drawn))
+            drawn.append(rng.choice(others, BLOCK // 2 - 2 * few, replace=False, shuffle=False))
+        return np.concatenate(drawn)
 
     def extract(self, state: State) -> KernelModel:
         model = super().extract(state)
