@@ -42,7 +42,7 @@ _ROUNDS, _VALUES_PER_SWEEP = 8, 2e10  # rounds between two looks, and kernel val
 _FIRST_LOOK, _FIRST_LOOK_GAPS = 0.25, 50.0
 _SOONER, _LATER = 0.7, 0.02
 _PRECISION = 0.02  # of the primal value, as a part of the gap that is asked for
-_ROUNDINGS = 8.0  # errors of a kernel value, where it is asked whether they may be what is left of the violation
+_ROUNDINGS = 24.0  # errors of a kernel value, where it is asked whether they may be what is left of the violation
 
 
 @dataclass
