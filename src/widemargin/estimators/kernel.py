@@ -84,7 +84,7 @@ class KernelSVC(KernelClassifier):
         CuPy given to ``fit`` stay there, and scores come back in the same library. Not with ``cluster``.
     precision : {"auto", "float16", "float32"}, default="auto"
         Of the rows that kernels are computed from on a GPU. ``"float16"`` rounds them, but gives the features that lose
-        most a second number where there is room for it; ``"float32"`` gives it to all, for twice the time or so. The
+        most a second number where there is room for it; ``"float32"`` gives it to all, for up to thrice the work. The
         certificate is computed from the rows as given either way, and the descent goes on until it holds for these.
         ``"auto"`` is the first for fits and the second for scores of rows in float32; rows in float64 are given scores
         in float64. Means nothing on the CPU.
