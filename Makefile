@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 WORKERS ?= 2
 
-.PHONY: demo test lint types bench clean
+.PHONY: demo test test-gpu lint types bench clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -18,6 +18,11 @@ $(VENV)/.demo: $(BIN)/python pyproject.toml
 
 $(VENV)/.test: $(BIN)/python pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable ".[plot]" --group test
+	touch $@
+
+# Torch comes as its build for CPUs, which is a tenth of the other.
+$(VENV)/.test-gpu: $(VENV)/.test
+	$(BIN)/python -m pip install --quiet --extra-index-url https://download.pytorch.org/whl/cpu --group gpu-test
 	touch $@
 
 $(VENV)/.lint: $(BIN)/python pyproject.toml
@@ -33,6 +38,10 @@ demo: $(VENV)/.demo
 
 test: $(VENV)/.test
 	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+
+# What runs on a GPU, on torch's CPU device and in Triton's interpreter; with a GPU: python -m benchmarks.gpu --only check
+test-gpu: $(VENV)/.test-gpu
+	$(ONE_THREAD) $(BIN)/python -m pytest tests/kernels tests/solvers/test_flat_dual.py tests/estimators/test_kernel_gpu.py
 
 lint: $(VENV)/.lint
 	$(BIN)/ruff check .

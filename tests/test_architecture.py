@@ -44,6 +44,9 @@ RESERVED = {
     "zmq": lambda path: path.name == "zmq_peers.py" and path.parts[0] == "comm",
     "typer": lambda path: path.parts[0] == "cli",
     "rich": lambda path: path.parts[0] in {"cli", "callbacks.py"},
+    "torch": lambda path: path.parts[0] == "kernels" and ("torch" in path.name or path.name == "devices.py"),
+    "triton": lambda path: path == Path("kernels/torch_cuda.py"),
+    "cupy": lambda path: path == Path("kernels/devices.py"),
 }
 
 
@@ -120,6 +123,10 @@ def test_no_arrow_points_back(path):
         ("engines/new.py", "import importlib\nimportlib.import_module('dask')"),
         ("estimators/dask.py", "import dask"),
         ("estimators/new.py", "import matplotlib.pyplot as plt"),
+        ("solvers/flat_dual.py", "import torch"),
+        ("kernels/on_cpu.py", "from torch import cuda"),
+        ("kernels/on_torch.py", "import triton"),
+        ("estimators/_kernel.py", "import cupy"),
         ("__init__.py", "import dask"),
         ("unheard_of/new.py", "from widemargin.data import fetch"),
     ],
@@ -137,6 +144,7 @@ def test_the_walker_finds_a_wrong_arrow(path, source):
         ("engines/dask.py", "import dask\nfrom distributed import Client"),
         ("comm/mpi.py", "from mpi4py import MPI"),
         ("report/plots.py", "import matplotlib.pyplot as plt"),
+        ("kernels/torch_cuda.py", "import torch\nimport triton.language as tl"),
         ("data/fetch.py", "from widemargin.compiled import csr"),
         ("__init__.py", "from widemargin.estimators.nu_margin import NuMarginSVC"),
     ],

@@ -29,6 +29,7 @@ from widemargin.problems._protocol import Certificate
 from widemargin.solvers._protocol import Solver
 from widemargin.solvers._run import Limits, Progress, Result
 
+FORM: dict[str, Any] = {"accept_sparse": "csr", "dtype": FLOATS, "order": "C", "accept_large_sparse": True}
 _SWEEPS_PER_CHECKPOINT = 5
 # The reasons to stop that leave the gap open; the others are proofs.
 _LIMITS = ("max_iter", "max_time")
@@ -146,7 +147,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
     def _validate(self, X, y, sample_weight) -> Rows:
         """Check everything that can be wrong with the input before any work is done."""
-        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=FLOATS, order="C", accept_large_sparse=True)
+        X, y = validate_data(self, X, y, **FORM)
         return checked_labels(Rows(X, y, sample_weight), X.shape[0])
 
     def _refuse_search(self) -> None:

@@ -9,17 +9,22 @@ from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
+from sklearn.utils import column_or_1d
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
 from widemargin.engines._select import is_dask, is_mpi
-from widemargin.estimators._base import MarginClassifier, common_attributes, linear_scores
-from widemargin.estimators._task import Outcome, Rows, Task
+from widemargin.estimators._base import FORM, MarginClassifier, common_attributes, linear_scores
+from widemargin.estimators._task import Outcome, Rows, Task, checked_labels
+from widemargin.kernels import devices
+from widemargin.kernels.devices import as_tensor, library_of, like, on_host
 from widemargin.kernels.functions import NAMES, Kernel
 from widemargin.kernels.on_cpu import RowsOnCPU
 from widemargin.kernels.points import Points
 from widemargin.solvers._kernel_ranks import KernelModel
 from widemargin.solvers._protocol import Separator
+
+_AUTO = {"auto": "float16"}  # of fits
 
 
 class KernelClassifier(MarginClassifier):
@@ -42,6 +47,9 @@ class KernelClassifier(MarginClassifier):
     degree: Any
     coef0: Any
     cache_size: Any
+    # Of parameters that not every estimator has.
+    device: Any = "cpu"
+    precision: Any = "auto"
 
     @abstractmethod
     def _is_linear(self) -> bool:
@@ -54,6 +62,10 @@ class KernelClassifier(MarginClassifier):
             return Kernel("callable", function=self.kernel)
         gamma = self.gamma if isinstance(self.gamma, str) else float(self.gamma)
         return Kernel(self.kernel, gamma, int(self.degree), float(self.coef0))
+
+    def _device(self) -> str:
+        """Where the kernel is computed: "cpu", or a device of torch."""
+        return devices.resolved(self.device)
 
     def _cache_bytes(self) -> int:
         return int(self.cache_size * (1 << 20))
@@ -73,7 +85,44 @@ class KernelClassifier(MarginClassifier):
                 "kernel='precomputed' needs rows that are numbered as the columns are, and those of a Dask collection "
                 "are not: give X as an array, or the features and a kernel by name."
             )
-        return super()._plan(rows, are_rows_checked=are_rows_checked)
+        task = super()._plan(rows, are_rows_checked=are_rows_checked)
+        if self._device() == "cpu":
+            return task
+        if self.cluster is not None or is_dask(rows.X):
+            raise ValueError(
+                f"device={self.device!r} computes on one GPU of this machine: cluster must be None, and X no Dask "
+                "collection."
+            )
+        return replace(task, device=self._device(), precision=_AUTO.get(self.precision, self.precision))
+
+    def _validate(self, X, y, sample_weight) -> Rows:
+        """Rows for a device are not read here: whether they are finite is found out there."""
+        if library_of(X) == "host":
+            y, sample_weight = on_host(y), on_host(sample_weight)
+            if self._device() == "cpu":
+                return super()._validate(X, y, sample_weight)
+            X, y = validate_data(self, X, y, **FORM, ensure_all_finite=False)
+            return checked_labels(Rows(X, y, sample_weight), X.shape[0])
+        X = self._checked_tensor(X)
+        y = column_or_1d(on_host(y))
+        check_consistent_length(y, np.empty(X.shape[0]))
+        self.n_features_in_ = X.shape[1]
+        return checked_labels(Rows(X, y, on_host(sample_weight)), X.shape[0])
+
+    def _checked_tensor(self, X: Any) -> Any:
+        """Rows in an array of torch or CuPy, as a tensor."""
+        there = as_tensor(X)
+        if self._device() == "cpu":
+            raise ValueError(
+                f"X is an array of {library_of(X)} on {there.device}, and device={self.device!r} computes on the CPU: "
+                "use device='cuda', or give X as a NumPy array."
+            )
+        if there.ndim != 2 or 0 in there.shape or not there.dtype.is_floating_point:
+            raise ValueError(
+                f"X has the shape {tuple(there.shape)} and the type {there.dtype}: it must have two dimensions, rows "
+                "and features, and be of float32 or float64."
+            )
+        return there if there.element_size() >= 4 else there.float()
 
     def _warm_state(self, rows: Rows) -> np.ndarray | None:
         """Coefficients of the last fit: of features, or of rows if those that had one are still the same."""
@@ -82,6 +131,8 @@ class KernelClassifier(MarginClassifier):
         support, X = getattr(self, "support_", None), rows.X
         if not self.warm_start or support is None or self.kernel == "precomputed" or not hasattr(X, "shape"):
             return None
+        if library_of(X) != "host":
+            return None if X.shape[1] != self.n_features_in_ else self._warm_there(X)
         if is_dask(X) or X.shape[1] != self.n_features_in_ or support.max(initial=-1) >= X.shape[0]:
             return None
         difference = X[support] - self.support_vectors_
@@ -91,8 +142,20 @@ class KernelClassifier(MarginClassifier):
         warm[:, support] = self.dual_coef_
         return warm
 
+    def _warm_there(self, X: Any) -> np.ndarray | None:
+        """The same for rows that are a tensor."""
+        support = self.support_
+        if support.max(initial=-1) >= X.shape[0] or sp.issparse(self.support_vectors_):
+            return None
+        if (X[as_tensor(support).to(X.device)].cpu().numpy() != self.support_vectors_).any():
+            return None
+        warm = np.zeros((len(self.dual_coef_), X.shape[0]))
+        warm[:, support] = self.dual_coef_
+        return warm
+
     def _unpack(self, outcome: Outcome, rows: Rows) -> None:
         super()._unpack(outcome, rows)
+        self.device_ = "cpu" if self._device() == "cpu" else "cuda"
         if not hasattr(self, "support_"):
             return
         if is_dask(rows.X):
@@ -124,15 +187,68 @@ class KernelClassifier(MarginClassifier):
         """One column for each class, or a single one for two classes."""
         if hasattr(self, "coef_"):
             scores = linear_scores(X, self.coef_, self.intercept_)
+        elif self.dual_coef_.shape[1] == 0:
+            scores = np.tile(self.intercept_, (X.shape[0], 1))
         else:
-            rows = RowsOnCPU(self.kernel_, X)
-            n_support = self.dual_coef_.shape[1]
-            if n_support == 0:
-                return np.tile(self.intercept_, (X.shape[0], 1))[:, 0 if len(self.classes_) == 2 else slice(None)]
-            X_points = self.support_vectors_ if self.support_vectors_.shape[0] else np.empty((n_support, 0))
-            points = Points(X_points, getattr(self, "support_", np.arange(self.dual_coef_.shape[1])))
-            scores = rows.times(points, self.dual_coef_.T, exact=X.dtype == np.float64) + self.intercept_
+            rows = RowsOnCPU(self.kernel_, X) if self._device() == "cpu" else self._rows_there(X)
+            is_exact = X.dtype == np.float64
+            scores = rows.times(self._support_points(), self.dual_coef_.T, exact=is_exact) + self.intercept_
         return scores[:, 0] if len(self.classes_) == 2 else scores
+
+    def _support_points(self) -> Points:
+        n_support = self.dual_coef_.shape[1]
+        X = self.support_vectors_ if self.support_vectors_.shape[0] else np.empty((n_support, 0))
+        return Points(X, getattr(self, "support_", np.arange(n_support)))
+
+    def _rows_there(self, X: Any) -> Any:
+        from widemargin.kernels.on_torch import RowsOnTorch
+
+        precision = "float32" if self.precision == "auto" else self.precision
+        return RowsOnTorch(self.kernel_, X, device=self._device(), precision=precision)
+
+    def decision_function(self, X):
+        """Signed scores of rows.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+
+        Returns
+        -------
+        scores : ndarray of shape (n_samples,) or (n_samples, n_classes)
+            With two classes, positive for the second. With more, one column for each class, the highest being the
+            class that :meth:`predict` gives. For an array of torch or CuPy, one of the same library and device.
+        """
+        if library_of(X) == "host" or self._device() == "cpu":
+            return super().decision_function(X if library_of(X) == "host" else on_host(X))
+        check_is_fitted(self)
+        there = self._checked_tensor(X)
+        if there.shape[1] != self.n_features_in_:
+            raise ValueError(
+                f"X has {there.shape[1]} features, but {type(self).__name__} is expecting {self.n_features_in_} "
+                "features as input."
+            )
+        rows = self._rows_there(there)
+        coef, intercept = rows.vector(self.dual_coef_.T), rows.vector(self.intercept_)
+        scores = rows.times(self._support_points(), coef, exact=there.element_size() == 8) + intercept
+        return like(scores[:, 0] if len(self.classes_) == 2 else scores, X)
+
+    def predict(self, X):
+        """Class labels of rows.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+
+        Returns
+        -------
+        labels : ndarray of shape (n_samples,)
+            Of NumPy, also for arrays of torch or CuPy: labels may be strings.
+        """
+        if library_of(X) == "host":
+            return super().predict(X)
+        scores = on_host(self.decision_function(X))
+        return self.classes_[(scores > 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)]
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -147,9 +263,10 @@ def _expansion_attributes(models: list[KernelModel]) -> dict[str, Any]:
     coef = np.zeros((len(models), len(support)))
     for k, model in enumerate(models):
         coef[k, np.searchsorted(support, model.points.numbers)] = model.coef
+    is_in_order = len(first) == len(everything) and bool((np.diff(first) == 1).all())
     return {
         "support_": support,
-        "support_vectors_": everything.X[first],
+        "support_vectors_": everything.X if is_in_order else everything.X[first],
         "dual_coef_": coef,
         "n_support_": np.array([len(model.coef) for model in models]),
     }

@@ -13,6 +13,7 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from widemargin.estimators._kernel import KernelClassifier
 from widemargin.estimators._task import FLOATS, Rows
+from widemargin.kernels import devices
 from widemargin.problems.hinge_l2 import HingeL2
 from widemargin.problems.slack_constrained import SlackConstrained
 from widemargin.solvers._protocol import Solver
@@ -20,6 +21,7 @@ from widemargin.solvers._run import Result
 from widemargin.solvers.batch_perceptron import BatchPerceptron
 from widemargin.solvers.block_dual import BlockDual
 from widemargin.solvers.by_size import BySize
+from widemargin.solvers.flat_dual import FlatDual
 from widemargin.solvers.multipliers import LinearCSVM
 
 
@@ -64,7 +66,8 @@ class KernelSVC(KernelClassifier):
     solver : {"auto", "exact", "batch-perceptron"}, default="auto"
         ``"exact"`` descends on blocks of the dual until the gap is closed. ``"batch-perceptron"`` is the paper's: few
         kernel evaluations, good early, ends when the error on rows held out stops falling. ``"auto"`` is the first
-        up to 200,000 rows, the second beyond, or where only it knows a parameter that was given.
+        up to 200,000 rows, and for any number on a GPU, the second beyond, or where only it knows a parameter that was
+        given.
     batch_size : int or "auto", default="auto"
         Rows drawn per step of the batch perceptron.
     max_support : int or None, default=None
@@ -74,7 +77,17 @@ class KernelSVC(KernelClassifier):
         Share of the rows that the batch perceptron holds out to tell when to stop; None is 0.1 but at most 10,000
         rows, 0 is none. They count in the certificate. An error with another solver.
     cache_size : float, default=200
-        MiB of kernel values that may be held.
+        MiB of kernel values that may be held; of no account on a GPU, where none are.
+    device : {"cpu", "cuda", "auto"}, default="cpu"
+        Where kernels are computed. ``"cuda"`` is a GPU, by torch and Triton (``pip install 'widemargin[gpu]'``), or an
+        error that says what is missing; ``"auto"`` is a GPU if there is one with these packages. Arrays of torch and
+        CuPy given to ``fit`` stay there, and scores come back in the same library. Not with ``cluster``.
+    precision : {"auto", "float16", "float32"}, default="auto"
+        Of the rows that kernels are computed from on a GPU. ``"float16"`` rounds them, but gives the features that lose
+        most a second number where there is room for it; ``"float32"`` gives it to all, for up to thrice the work. The
+        certificate is computed from the rows as given either way, and the descent goes on until it holds for these.
+        ``"auto"`` is the first for fits and the second for scores of rows in float32; rows in float64 are given scores
+        in float64. Means nothing on the CPU.
     tol : float, default=1e-3
         Stop when the relative gap is at most this.
     max_iter : int, default=10000
@@ -118,6 +131,10 @@ class KernelSVC(KernelClassifier):
         Largest violation of the optimality conditions, which is what LIBSVM's ``tol`` bounds; of ``solver="exact"``.
     kernel_ : Kernel
         The kernel with a number for gamma.
+    device_ : str
+        Where the kernel was computed, ``"cpu"`` or ``"cuda"``.
+    kernel_error_ : float or ndarray of shape (n_classes,)
+        Largest error of a kernel value that the exact solver worked with, among pairs of some rows; on a GPU only.
     certificate_ : Certificate
         ``primal``, ``dual``, ``gap``, ``relative`` of the worst problem.
     stop_reason_ : str
@@ -173,6 +190,8 @@ class KernelSVC(KernelClassifier):
         "batch_size": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
         "max_support": [Interval(Integral, 2, None, closed="left"), None],
         "validation_fraction": [Interval(Real, 0, 1, closed="left"), None],
+        "device": [StrOptions(set(devices.NAMES))],
+        "precision": [StrOptions({"auto", "float16", "float32"})],
     }
 
     def __init__(
@@ -190,6 +209,8 @@ class KernelSVC(KernelClassifier):
         max_support=None,
         validation_fraction=None,
         cache_size=200,
+        device="cpu",
+        precision="auto",
         tol=1e-3,
         max_iter=10_000,
         max_time=None,
@@ -212,6 +233,8 @@ class KernelSVC(KernelClassifier):
         self.max_support = max_support
         self.validation_fraction = validation_fraction
         self.cache_size = cache_size
+        self.device = device
+        self.precision = precision
         self.tol = tol
         self.max_iter = max_iter
         self.max_time = max_time
@@ -274,7 +297,7 @@ class KernelSVC(KernelClassifier):
         return HingeL2(float(self.C), self.fit_intercept)
 
     def _is_linear(self) -> bool:
-        return self.kernel == "linear" and not self._asks_for_perceptron()
+        return self.kernel == "linear" and not self._asks_for_perceptron() and self._device() == "cpu"
 
     def _asks_for_perceptron(self) -> bool:
         """Whether the parameters leave no choice of a solver."""
@@ -291,6 +314,11 @@ class KernelSVC(KernelClassifier):
                     f"{name}={getattr(self, name)!r} belongs to the batch perceptron and means nothing with "
                     f"solver='exact': leave it {absent!r}, or use solver='batch-perceptron'."
                 )
+        if self.precision != "auto" and self._device() == "cpu":
+            raise ValueError(
+                f"precision={self.precision!r} is that of rows on a GPU and means nothing on the CPU: leave it 'auto', "
+                "or use device='cuda'."
+            )
         if self.max_support is not None and self._is_linear():
             raise ValueError(f"max_support={self.max_support} means nothing for kernel='linear': leave it None.")
 
@@ -302,6 +330,8 @@ class KernelSVC(KernelClassifier):
         perceptron = BatchPerceptron(self.batch_size, most, self.validation_fraction, self._cache_bytes())
         if self._asks_for_perceptron():
             return perceptron
+        if self._device() != "cpu":
+            return FlatDual(stationary=self.tol, max_support=most)
         exact = BlockDual(self._cache_bytes(), self.tol, most)
         if self.solver == "exact":
             return exact

@@ -70,6 +70,8 @@ class RowsOnCPU:
     ``n_everywhere`` is the number of rows of all ranks, those of no weight too, where it is known.
     """
 
+    is_on_device = False
+
     def __init__(
         self,
         kernel: Kernel,
@@ -92,6 +94,22 @@ class RowsOnCPU:
     @property
     def n_rows(self) -> int:
         return int(self.X.shape[0])
+
+    # A number for each row is a host array; on another device it lies there.
+
+    def vector(self, values: np.ndarray) -> np.ndarray:
+        """A number for each row, where the rows are."""
+        return values
+
+    @staticmethod
+    def host(values: np.ndarray) -> np.ndarray:
+        """The same numbers here; a copy."""
+        return values.copy()
+
+    @staticmethod
+    def nonzero(values: np.ndarray) -> np.ndarray:
+        """Where a vector is not zero."""
+        return np.flatnonzero(values)
 
     def points(self, rows: np.ndarray) -> Points:
         """The given rows of this rank."""

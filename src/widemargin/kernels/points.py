@@ -42,6 +42,8 @@ class Points:
 
     @classmethod
     def joined(cls, pieces: list[Points]) -> Points:
+        if len(pieces) == 1:
+            return pieces[0]
         blocks = [piece.X for piece in pieces]
         X = sp.vstack(blocks, format="csr") if sp.issparse(blocks[0]) else np.concatenate(blocks)
         return cls(X, np.concatenate([piece.numbers for piece in pieces]))

@@ -92,18 +92,20 @@ class HingeL2:
         near: float = 0.0,
         fixed_scale: bool = False,
         precision: float = 1e-11,
+        sums: Callable[..., np.ndarray] | None = None,
     ) -> PrimalPoint:
         """The best multiple of w, not negative, and the best intercept for it.
 
         ``scores`` are ``w.phi_i`` of the rows at hand in float64, ``squared_norm`` is ``||w||^2``, ``total`` sums a
         small array over all who hold rows, ``near`` is where the search for the intercept begins. With ``fixed_scale``
         only the intercept is searched for. The value is that of the very point returned, above the least one by about
-        ``precision`` of it.
+        ``precision`` of it. ``sums`` stands for :func:`hinge_sums` where the scores are not on the host.
         """
+        sums = hinge_sums if sums is None else sums
         best_intercept, reach = near, 0.1
 
         def at(scale: float, intercept: float) -> tuple[float, float, float]:
-            loss, by_scale, by_intercept = total(hinge_sums(scores, y, weight, scale, intercept))
+            loss, by_scale, by_intercept = total(sums(scores, y, weight, scale, intercept))
             value = self.primal_value(float(loss), scale * scale * squared_norm)
             return value, self.C * float(by_scale) + scale * squared_norm, self.C * float(by_intercept)
 

@@ -101,5 +101,5 @@ def balanced(comm: Communicator, beta: np.ndarray) -> np.ndarray:
 
 def expansion(comm: Communicator, rows: Any, beta: np.ndarray) -> tuple[Points, np.ndarray]:
     """The rows of all ranks with a coefficient, and their coefficients, on every rank."""
-    support = np.flatnonzero(beta)
+    support = rows.nonzero(beta)
     return share_points(comm, rows.points(support)), share(comm, beta[support])

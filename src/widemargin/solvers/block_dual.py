@@ -28,7 +28,7 @@ from widemargin.comm._protocol import Communicator, place_among_ranks
 from widemargin.data.shard import Shard
 from widemargin.kernels.points import Points
 from widemargin.problems._protocol import Certificate
-from widemargin.problems.hinge_l2 import HingeL2, PrimalPoint
+from widemargin.problems.hinge_l2 import HingeL2, PrimalPoint, hinge_sums
 from widemargin.solvers._kernel_ranks import (
     KernelModel,
     balanced,
@@ -86,6 +86,8 @@ class State:
     high: np.ndarray
     beta: np.ndarray
     response: np.ndarray  # K beta, but for what is due
+    y: Any  # labels and weights, where the rows are
+    weight: Any
     stage: _Stage | None = None
     due: list[tuple[Points, np.ndarray]] = field(default_factory=list)  # rows that moved, and by how much
     violation: float = np.inf
@@ -120,7 +122,7 @@ class BlockDual:
         beta, response = np.zeros((2, shard.n_rows))
         # Each rank draws among its own rows.
         own = np.random.default_rng([int(rng.integers(2**31)), comm.rank])
-        state = State(problem, shard, comm, rows, own, low, high, beta, response)
+        state = State(problem, shard, comm, rows, own, low, high, beta, response, shard.y, shard.weight)
         if warm is not None:
             state.beta = np.clip(warm[rows.numbers], low, high)
             state.beta = balanced(comm, state.beta) if problem.fit_intercept else state.beta
@@ -156,11 +158,11 @@ class BlockDual:
         """A model of at most ``max_support`` rows near the best one, with its own primal bound."""
         if self.max_support is None or state.best is None:
             return None
-        comm, dual = state.comm, state.best.certificate.dual
-        small = reduced(comm, state.rows, state.beta, state.response, self.max_support, state.rng)
+        comm, rows, dual = state.comm, state.rows, state.best.certificate.dual
+        small = reduced(comm, rows, rows.host(state.beta), rows.host(state.response), self.max_support, state.rng)
         if small is None:
             return None
-        state.beta = small
+        state.beta = rows.vector(small)
         self._refresh(state)
         self._bounds(state)
         # The smaller model has coefficients of any sign and size, which bound nothing from below.
@@ -176,7 +178,7 @@ class BlockDual:
 
     def diagnostics(self, state: State) -> dict[str, float]:
         """The violation of the optimality conditions, which LIBSVM stops by, and the rows with a coefficient."""
-        support = float(state.comm.allreduce(np.array([float(np.count_nonzero(state.beta))]))[0])
+        support = float(state.comm.allreduce(np.array([float(len(state.rows.nonzero(state.beta)))]))[0])
         state.violation = self._violation(state)
         return {"violation": state.violation, "n_support": support}
 
@@ -188,7 +190,7 @@ class BlockDual:
 
     def direction(self, state: State) -> np.ndarray:
         """beta of the rows of all ranks."""
-        beta = state.beta.copy()
+        beta = state.rows.host(state.beta)
         if state.stage is not None:
             beta[state.stage.chosen] = state.stage.beta
         return spread(state.comm, state.rows, beta)
@@ -206,27 +208,33 @@ class BlockDual:
 
     def _bounds(self, state: State) -> Certificate:
         """The best primal point along the current w, the dual objective of beta; the best yet of each."""
-        problem, shard, comm = state.problem, state.shard, state.comm
-        alpha_sum, squared = comm.allreduce(np.array([np.abs(state.beta).sum(), state.beta @ state.response]))
+        problem, rows, comm = state.problem, state.rows, state.comm
+        sums = [float(abs(state.beta).sum()), float(state.beta @ state.response)]
+        alpha_sum, squared = comm.allreduce(np.array(sums))
         squared, best = max(float(squared), 0.0), state.best
         near, open_gap = (best.point.intercept, best.certificate.relative) if best is not None else (0.0, 0.0)
         point = problem.primal_point(
             state.response,
-            shard.y,
-            shard.weight,
+            state.y,
+            state.weight,
             squared,
             comm.allreduce,
             near=near,
-            precision=float(np.clip(1e-3 * open_gap, 1e-12, 1e-6)),
+            precision=self._precision(open_gap),
+            sums=rows.hinge_sums if rows.is_on_device else hinge_sums,
         )
         # Without an inner product there is no lower bound.
-        dual = problem.dual_value(float(alpha_sum), squared) if state.rows.kernel.is_positive else -np.inf
+        dual = problem.dual_value(float(alpha_sum), squared) if rows.kernel.is_positive else -np.inf
         if best is not None:
             dual = max(dual, best.certificate.dual)
         if best is None or point.value <= best.certificate.primal:
-            best = _Best(Certificate(point.value, dual), state.beta.copy(), point, squared)
+            best = _Best(Certificate(point.value, dual), rows.host(state.beta), point, squared)
         state.best = best._replace(certificate=best.certificate._replace(dual=dual))
         return state.best.certificate
+
+    def _precision(self, open_gap: float) -> float:
+        """Of the primal value, as a part of it."""
+        return float(np.clip(1e-3 * open_gap, 1e-12, 1e-6))
 
     # -- choice of rows ----------------------------------------------------------------------------------------------
 
