@@ -30,6 +30,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.delenv("WIDEMARGIN_SECRET", raising=False)
     (tmp_path / "rows.svm").write_text(TEXT)
     (tmp_path / "secret").write_text("a secret that is long enough\n")
+    (tmp_path / "secret").chmod(0o600)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -114,6 +115,17 @@ def test_a_peer_alone_trains_prints_and_saves(folder, monkeypatch, capsys):
     assert np.array_equal(np.sign(scores), LABELS)
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="files have no such rights there")
+@pytest.mark.parametrize("mode", [0o600, 0o400, 0o640, 0o604])
+def test_a_secret_that_others_can_read_is_pointed_out(folder, monkeypatch, capsys, mode):
+    (folder / "secret").chmod(mode)
+    code = run(monkeypatch, "--data", "rows.svm", "--secret-file", "secret", "--peers", 2, "--max-time", 0.1)
+    _, err = capsys.readouterr()
+    assert code == 0, err
+    sentence = "Others on this machine can read the secret in secret; chmod 600 keeps it from them.\n"
+    assert err == ("" if mode in (0o600, 0o400) else sentence)
+
+
 def test_strings_for_classes_and_a_time_limit(folder, monkeypatch, capsys):
     lines = ["f0,f1,kind", *(f"{np.cos(k):.3f},{np.sin(k):.3f},{'abc'[k % 3]}" for k in range(30))]
     (folder / "rows.csv").write_text("\n".join(lines))
@@ -193,7 +205,7 @@ def test_a_line_that_changes_is_shown_on_a_terminal():
         def report(self):
             from widemargin.peers.loop import Report
 
-            return Report(1, np.zeros((1, 2)), [], [1], 0.5, [], 7, 1.0, 3, 2_000_000, 2, 500, 0, 0, None, [])
+            return Report(1, np.zeros((1, 2)), [], [1], 0.0, 0.5, [], 7, 1.0, 3, 2_000_000, 2, 500, 0, 0, None, [])
 
     stream = io.StringIO()
     with _Line(Console(file=stream, force_terminal=True, width=200), None) as line:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -254,6 +255,8 @@ def test_questions_that_make_no_sense_are_counted():
     questions = [
         b"J", b"J[]", b"Jnull", b"J" + b"[" * 100_000, b'J{"ask": "meet"}', b'J{"ask": "meet", "number": -1}',
         b'J{"ask": "meet", "number": 5, "address": "nowhere"}', b'J{"ask": "meet", "number": 5, "address": 7}',
+        b'J{"ask": "meet", "number": 5, "address": "127.0.0.1:0"}', b'J{"ask": "meet", "number": 5, "address": "-:1"}',
+        b'J{"ask": "meet", "number": 5, "address": "[::::]:5"}',
         b'J{"ask": "terms", "number": 5}', b'J{"ask": "meet", "number": 1, "address": "127.0.0.1:5"}', b"X", b"",
     ]  # fmt: skip
     other = ZmqPeers(2, "127.0.0.1:0", keys, 1 << 20)
@@ -269,8 +272,54 @@ def test_questions_that_make_no_sense_are_counted():
             peer.receive(0.05)
         assert peer.refused == before + len(questions)
         assert peer.newcomers() == []
+        assert 5 not in peer._links
     finally:
         peer.close()
+        other.close()
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:0", "-:1", "[::::]:5", "nowhere", 7])
+def test_an_introduction_with_a_bad_address_leaves_the_old_link_as_it_was(address):
+    keys = Keys.of(SECRET)
+    one, two = ZmqPeers(1, "127.0.0.1:0", keys, 1000), ZmqPeers(2, "127.0.0.1:0", keys, 1000)
+    try:
+        two.link(1, one.address)
+        exchange(two, 1, one, b"hello")
+        assert exchange(one, 2, two, b"and back") == b"and back"
+        before, link = one.refused, one._links[2]
+        two._links[1].send(b"J" + json.dumps({"ask": "meet", "number": 2, "address": address}).encode())
+        deadline = time.monotonic() + 20
+        while one.refused == before and time.monotonic() < deadline:
+            one.receive(0.05)
+        assert one.refused == before + 1
+        assert one._links[2] is link
+        assert exchange(one, 2, two, b"still") in (b"still", b"and back")
+        with pytest.raises((ValueError, TypeError)):
+            one.link(2, address)
+    finally:
+        one.close()
+        two.close()
+
+
+def test_others_connect_while_a_tick_is_under_way():
+    """However long it is: who listens need not look."""
+    keys = Keys.of(SECRET)
+    busy, other = ZmqPeers(1, "127.0.0.1:0", keys, 1000), ZmqPeers(2, "127.0.0.1:0", keys, 1000)
+    try:
+        other.link(1, busy.address)
+        other.send(1, b"nobody is there yet")
+        assert other.gone() == {1}
+        deadline = time.monotonic() + 20
+        while other.gone() and time.monotonic() < deadline:
+            other.send(1, b"now")
+            other.receive(0.02)
+        assert other.gone() == set()
+        got = []
+        while not got and time.monotonic() < deadline:
+            got = busy.receive(0.05)
+        assert got[0] == b"now"
+    finally:
+        busy.close()
         other.close()
 
 
@@ -287,6 +336,11 @@ def test_secrets_and_addresses_are_checked():
     everywhere = ZmqPeers(1, "0.0.0.0:0", Keys.of(SECRET), 1000, advertise="example.org:5555")
     assert everywhere.address == "example.org:5555"
     everywhere.close()
+    with pytest.raises(ValueError, match="port is 0"):
+        ZmqPeers(1, "0.0.0.0:0", Keys.of(SECRET), 1000, advertise="example.org:0")
+    for address, why in (("127.0.0.1:0", "port is 0"), ("-:1", "can be reached")):
+        with pytest.raises(ValueError, match=why):
+            ask(address, Keys.of(SECRET), 5, timeout=0.1)
     taken = ZmqPeers(1, "127.0.0.1:0", Keys.of(SECRET), 1000)
     with pytest.raises(ValueError, match=r"Cannot listen at .*: Address already in use"):
         ZmqPeers(2, taken.address, Keys.of(SECRET), 1000)

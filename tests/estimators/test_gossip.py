@@ -9,6 +9,7 @@ import warnings
 
 import networkx as nx
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
@@ -161,6 +162,36 @@ def test_those_who_stay_solve_their_own_problem():
     assert model.certificate_.primal == pytest.approx(exact, rel=2e-3)
 
 
+def test_parts_of_a_network_prove_nothing_for_all():
+    X, y = overlapping(1, n=200, shift=0.8)
+    cut = Faults(partition=[(1, 10**6, [0, 1, 2])])
+    with pytest.warns(ConvergenceWarning, match=r"relative gap is 1.00e\+00"):
+        model = GossipSVC(ALPHA, n_peers=6, topology="ring", faults=cut, shards="by-label", max_iter=150).fit(X, y)
+    assert model.certificate_ == (1.0, 0.0)
+    assert {len(node.members) for node in model.nodes_.values()} == {3}
+    with pytest.warns(ConvergenceWarning, match=r"2 parts of it ended on their own, \[\(0,\), \(2,\)\]"):
+        model = GossipSVC(
+            ALPHA, n_peers=3, topology=[(0, 1), (1, 2)], faults=Faults(crash={1: 3}), shards="by-label"
+        ).fit(X, y)
+    assert model.stop_reason_ == "split"
+    assert model.certificate_ == (1.0, 0.0)
+    assert [node.members for node in model.nodes_.values()] == [frozenset({0}), frozenset({2})]
+
+
+def test_what_arrives_meets_the_same_problem_and_all_of_it_or_none(data):
+    X, y = data
+    model = GossipSVC(ALPHA, n_peers=4).fit(X, y)
+    with pytest.raises(ValueError, match=r"alpha=0.1 is not what the peers of this model work with, which is 0.01"):
+        model.set_params(alpha=0.1).partial_fit(X[:5], y[:5])
+    model.set_params(alpha=ALPHA, tol=1e-2)
+    with pytest.raises(ValueError, match="not among those known"):
+        model.partial_fit(X[:20], [*y[:19], "maybe"])
+    model.partial_fit(X[:20], y[:20])
+    assert sum(node.n_rows for node in model.nodes_.values()) == 320
+    with pytest.raises(ValueError, match="there are no peers yet"):
+        GossipSVC(ALPHA).partial_fit(X, y, peer=3)
+
+
 def test_rows_and_peers_that_arrive(data):
     X, y = data
     model = GossipSVC(ALPHA, n_peers=4).partial_fit(X[:150], y[:150])
@@ -295,7 +326,9 @@ def test_too_few_ticks_for_a_proof_say_so(data):
         ({"topology": [(0, 1, 2)], "n_peers": 4}, "each a pair of peer numbers"),
         ({"topology": nx.path_graph(3), "n_peers": 4}, "3 nodes and there are 4 peers"),
         ({"n_peers": 301}, "n_peers=301 is more than there are rows for them: n_samples = 300"),
-        ({"shards": [1, 2]}, "2 positive sizes that add up to the 300 rows"),
+        ({"shards": [1, 2]}, "2 positive whole sizes that add up to the 300 rows"),
+        ({"shards": [100.5, 199.5]}, "2 positive whole sizes"),
+        ({"topology": [(0.5, 1)], "n_peers": 2}, "each a pair of peer numbers"),
         ({"rounds": 3}, "rounds=3 belongs to solver='push-sum'"),
         ({"gamma": 2.0}, "gamma=2.0 belongs to kernel='rbf'"),
         ({"solver": "push-sum", "metric": "full"}, "metric='full' belongs to solver='admm'"),
@@ -319,6 +352,13 @@ def test_shards_that_do_not_fit_together_are_refused(data):
     ]:
         with pytest.raises(ValueError, match=message):
             GossipSVC(ALPHA).fit_shards(shards)
+    frame = pd.DataFrame(X, columns=list("abcd"))
+    with pytest.raises(ValueError, match="same order"):
+        GossipSVC(ALPHA).fit_shards([(frame, y), (frame[list("dcba")], y)])
+    with pytest.raises(ValueError, match="must be of one kind"):
+        GossipSVC(ALPHA).fit_shards([(X, y), (X, y == "yes")])
+    with pytest.raises(ValueError, match="whole numbers"):
+        Faults(crash={3: 5.5})
     with pytest.raises(ValueError, match="n_peers=3 and 2 shards"):
         GossipSVC(ALPHA, n_peers=3).fit_shards([(X, y), (X, y)])
     with pytest.raises(ValueError, match="fit_shards is given them divided"):

@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from tests.peers.networks import ALPHA, Network, assert_brackets, chords, even, overlapping_rows, ring, split
 from widemargin.peers import admm
 from widemargin.peers.admm import GossipADMM
-from widemargin.peers.claims import Portrait
+from widemargin.peers.claims import EXAMINER, Portrait
 from widemargin.peers.rows import PeerRows
 from widemargin.problems.mean_hinge import MeanHinge
 
@@ -113,6 +113,30 @@ def test_the_metric_is_the_mean_second_moment_of_all_rows():
     np.testing.assert_allclose(diagonal.metric, np.diag(moment) + floor, rtol=1e-5)
 
 
+@pytest.mark.parametrize("is_full", [True, False], ids=["full", "diagonal"])
+@pytest.mark.parametrize("value", [1e20, 1e200])
+def test_squares_that_cannot_be_told_are_named_before_anything_is_solved(is_full, value):
+    rows = X[:10].copy()
+    rows[3, 2] = value
+    (part,) = split(rows, CODES[:10], [10])
+    with pytest.raises(ValueError, match=r"add up to (1e\+40|inf) over .* scale the features"):
+        GossipADMM(MeanHinge(ALPHA), part, np.random.default_rng(0), is_full)
+    (part,) = split(rows * 1e-182, CODES[:10], [10])
+    GossipADMM(MeanHinge(ALPHA), part, np.random.default_rng(0), is_full)
+
+
+def test_moments_that_are_none_do_not_stop_a_peer():
+    """Each pair of features could be; all three together are of no rows."""
+    (part,) = split(X[:10, :3], CODES[:10], [10])
+    algorithm = GossipADMM(MeanHinge(ALPHA), part, np.random.default_rng(0), True)
+    moment = np.array([1, -1, -1, 1, -1, 1], dtype=np.float32)
+    assert EXAMINER.size_of(Portrait(1, 1, 1.0, moment), algorithm.model, moment) > 0
+    algorithm.adopt([Portrait(1, 1, 1.0, moment)])
+    np.testing.assert_allclose(algorithm.metric, (1 + admm._FLOOR) * np.eye(3))
+    algorithm.work()
+    assert np.isfinite(algorithm.model).all()
+
+
 def test_rows_that_are_too_many_to_keep_in_the_metric_are_made_anew_in_blocks(monkeypatch):
     kept = Network(PARTS, chords(6)).go(20)
     monkeypatch.setattr(admm, "_IMAGE_BYTES", 0)
@@ -121,6 +145,35 @@ def test_rows_that_are_too_many_to_keep_in_the_metric_are_made_anew_in_blocks(mo
         np.testing.assert_allclose(kept.peers[number].model, anew.peers[number].model, rtol=1e-12)
     monkeypatch.setattr(admm, "_BLOCK_ROWS", 4)
     certified(Network(PARTS, chords(6)))
+
+
+def test_peers_whose_metrics_differ_for_a_while_converge():
+    """Portraits arrive late where each writes to one neighbour at a time, and prices of two metrics do not cancel.
+
+    With fewer rows than features the metrics of a few peers and of all differ much.
+    """
+    rows, codes = overlapping_rows(160, d=30)
+    order = np.argsort(codes, kind="stable")
+    network = Network(split(rows, codes, even(160, 16), order=order), chords(16), fan_out=1)
+    certified(network, 1e-3, 1500)
+
+
+def test_a_price_in_another_metric_is_dropped():
+    one, other = (GossipADMM(MeanHinge(ALPHA), part, np.random.default_rng(0), True) for part in PARTS[:2])
+    for algorithm in (one, other):
+        algorithm.work()
+    other.neighbours[0] = admm.Neighbour(one.model, np.ones_like(one.model))
+    one.hear(1, other.letter(0))
+    assert not one.neighbours[1].price.any()
+    np.testing.assert_array_equal(one.neighbours[1].centre, other.model)
+    both = [each.portrait(k, 1) for k, each in enumerate((one, other))]
+    for algorithm in (one, other):
+        algorithm.adopt(both)
+        algorithm.work()
+    other.neighbours[0] = admm.Neighbour(one.model, np.ones_like(one.model))
+    letter = other.letter(0)
+    one.hear(1, letter)
+    np.testing.assert_array_equal(one.neighbours[1].price.ravel(), -letter[1 + one.model.size :])
 
 
 def test_the_fixed_point_is_the_optimum_whatever_rho_was():

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import weakref
+
 import numpy as np
 import pytest
 
+from widemargin.peers import claims
 from widemargin.peers.claims import KEPT, LIFE, Claims, Proposal, Snapshot, Verdict
 from widemargin.problems.mean_hinge import MeanHinge
 
@@ -12,12 +15,13 @@ ALPHA = 0.5
 W = np.array([[0.5, 0.0]])
 
 
-def snapshot(peer, neighbours, number=1, tick=0, total=10.0, mass=2.0, life=0):
+def snapshot(peer, neighbours, number=1, tick=0, total=10.0, mass=2.0, life=0, birth=5):
     return Snapshot(
         peer=peer,
         number=life * LIFE + number,
         tick=tick,
         neighbours=np.array(neighbours, dtype=np.int64),
+        birth=birth,
         total=total,
         mass=np.array([mass]),
         pull=np.array([[1.0, 0.0]]),
@@ -27,9 +31,9 @@ def snapshot(peer, neighbours, number=1, tick=0, total=10.0, mass=2.0, life=0):
     )
 
 
-def verdict(peer, cost, number=1, judged=(1,), total=10.0, life=0, proposer=0):
+def verdict(peer, cost, number=1, judged=(1,), total=10.0, life=0, proposer=0, birth=5):
     costs = np.full((len(judged), 1), float(cost))
-    return Verdict(peer, life * LIFE + number, proposer, total, np.array(judged, dtype=np.int64), costs)
+    return Verdict(peer, life * LIFE + number, proposer, birth, total, np.array(judged, dtype=np.int64), costs)
 
 
 @pytest.fixture
@@ -99,7 +103,10 @@ def test_bounds_never_get_worse_while_the_problem_is_the_same(table):
 def test_costs_of_fewer_rows_never_meet_weights_of_more(table, is_verdict_first):
     """Whichever arrives first, there is no proof before both are of the same rows."""
     assert table.prove() is not None
-    new = verdict(1, 25.0, number=2, total=30.0), snapshot(1, [0], number=2, tick=4, total=30.0)
+    new = (
+        verdict(1, 25.0, number=2, total=30.0, birth=6),
+        snapshot(1, [0], number=2, tick=4, total=30.0, birth=6),
+    )
     for record in new if is_verdict_first else new[::-1]:
         before = table.prove()
         assert before is None or before.total == 20.0
@@ -111,7 +118,7 @@ def test_costs_of_fewer_rows_never_meet_weights_of_more(table, is_verdict_first)
 
 
 def test_an_old_verdict_that_comes_after_new_rows_is_not_used(table):
-    table.take(snapshot(1, [0], number=5, tick=4, total=30.0))
+    table.take(snapshot(1, [0], number=5, tick=4, total=30.0, birth=6))
     table.take(verdict(1, 5.0, number=3))  # of ten rows: late, and newer than the one that is here
     assert table.prove() is None
 
@@ -121,6 +128,50 @@ def test_a_former_life_of_as_many_rows_may_have_had_others(table):
     assert table.prove() is None
     table.take(verdict(1, 6.0, life=1))
     assert table.prove().worst.primal == pytest.approx(0.5 * ALPHA * 0.25 + (3 + 6) / 20)
+
+
+@pytest.mark.parametrize("is_verdict_first", [True, False])
+def test_other_rows_of_the_same_number_in_the_same_life(table, is_verdict_first):
+    assert table.prove() is not None
+    new = verdict(1, 6.0, number=2, birth=6), snapshot(1, [0], number=2, birth=6)
+    for record in new if is_verdict_first else new[::-1]:
+        before = table.prove()
+        assert before is None or before.worst.primal == pytest.approx(0.5 * ALPHA * 0.25 + (3 + 5) / 20)
+        table.take(record)
+    assert table.prove().worst.primal == pytest.approx(0.5 * ALPHA * 0.25 + (3 + 6) / 20)
+
+
+def test_a_lower_bound_above_an_upper_one_proves_nothing_and_all_begins_anew(table):
+    assert table.prove() is not None
+    table.take(Proposal(0, 2, W))
+    for peer in (0, 1):
+        table.take(verdict(peer, 0.0, number=2, judged=(2,)))  # of rows whose dual value is above this
+    assert table.prove() is None
+    assert not table.costs
+    assert not table.snapshots
+    table.take(Proposal(0, 3, W))
+    for peer in (0, 1):
+        table.take(verdict(peer, 5.0, number=3, judged=(3,)))
+        table.take(snapshot(peer, [1 - peer], number=3, tick=4))
+    assert table.prove().worst.primal == pytest.approx(0.5 * ALPHA * 0.25 + (5 + 5) / 20)
+
+
+def test_records_that_were_examined_are_let_go(monkeypatch):
+    """However many came: in all no more than so many bytes, and nothing that is longer by itself."""
+    monkeypatch.setattr(claims, "_EXAMINED_BYTES", 100_000)
+    examiner, models = claims.Examiner(), []
+    for number in range(1, 300):
+        model = np.zeros((1, 200))
+        record = Proposal(0, number, model)
+        assert examiner.size_of(record, model, None) == claims.n_bytes_of(record)
+        models.append(weakref.ref(model))
+        del model, record
+        assert sum(each() is not None for each in models) * 1600 <= 100_000
+    model = np.zeros((1, 20_000))
+    assert examiner.size_of(Proposal(0, 1, model), model, None) > 100_000
+    there = weakref.ref(model)
+    del model
+    assert there() is None
 
 
 def test_costs_are_kept_of_the_one_whose_turn_it_is():
@@ -142,7 +193,7 @@ def test_the_table_does_not_grow_with_time():
     for number in range(1, 200):
         table.take(snapshot(0, [], number=number, tick=number))
         table.take(Proposal(0, number, W))
-        table.take(verdict(0, 1.0, number=number, judged=(number,)))
+        table.take(verdict(0, 3.0, number=number, judged=(number,)))
         table.prove()
     assert len(table.snapshots) == KEPT
     assert len(table.proposals) == KEPT

@@ -75,8 +75,8 @@ def data(n_peers, n_rows=80, seed=0):
     return np.split(X, n_peers), np.split(y, n_peers)
 
 
-def peer_of(number, X, y, neighbours, life=0):
-    rows = PeerRows.of(X, y, np.ones(len(y)), 2, has_constant=True)
+def peer_of(number, X, y, neighbours, life=0, weight=1.0):
+    rows = PeerRows.of(X, y, np.full(len(y), weight), 2, has_constant=True)
     problem = MeanHinge(ALPHA)
     algorithm = GossipADMM(problem, rows, np.random.default_rng(number), is_full=True)
     return Peer(number, problem, algorithm, list(neighbours), 3, np.random.default_rng(number + 100), life)
@@ -149,6 +149,9 @@ def test_all_certify_the_optimum_of_all_and_end_by_themselves(loss):
         assert report.members == list(range(n))
         assert report.certificate.dual <= best * (1 + 1e-9)
         assert report.certificate.primal >= best * (1 - 1e-9)
+        assert report.total == n * 80
+        assert (report.history[-1].primal, report.history[-1].dual) == report.certificate
+        assert np.isnan(report.history[0].primal) == np.isnan(report.history[0].dual) == np.isinf(report.history[0].gap)
         assert report.consensus < 0.2
         assert report.model.shape == (1, 7)
         assert report.number == k
@@ -176,6 +179,43 @@ def test_limits_and_wishes_end_a_peer():
         assert report.stop_reason == reason
         assert report.certificate is not None
         assert report.members == [0]
+
+
+def test_a_peer_whose_rows_have_no_weight_stops_nobody():
+    n = 3
+    parts, labels = data(n)
+    wires, threads = Wires(n), Threads()
+    for k in range(n):
+        peer = peer_of(k, parts[k], labels[k], ring(n)[k], weight=float(k > 0))
+        threads.start(PeerLoop(peer, wires.of(k), Limits(TOL, at_least=n, **FAST)))
+    best = optimum(parts, labels, [1, 2])
+    for report in threads.join().values():
+        assert (report.stop_reason, report.total, report.refused) == ("gap", 160.0, 0)
+        assert report.certificate.dual <= best * (1 + 1e-9) <= report.certificate.primal * (1 + 2e-9)
+
+
+def test_before_there_is_a_proof_there_are_no_bounds():
+    parts, labels = data(2)
+    loop = PeerLoop(peer_of(0, parts[0], labels[0], [1]), Wires(2).of(0), Limits(TOL, max_ticks=2, **FAST))
+    report = loop.run()
+    assert report.total == 0.0
+    assert report.certificates == []
+    assert np.isnan([report.history[-1].primal, report.history[-1].dual]).all()
+
+
+def test_the_limit_of_ticks_counts_those_of_this_peer():
+    """Not those of the network, whose time it takes over when it comes late."""
+    parts, labels = data(2)
+    wires = Wires(2)
+    early = peer_of(1, parts[1], labels[1], [0])
+    early.ticks = 500
+    from widemargin.peers.wire import encode
+
+    wires.inboxes[0].put(b"\x00" + encode(early.tick()[0][1]))
+    loop = PeerLoop(peer_of(0, parts[0], labels[0], [1]), wires.of(0), Limits(TOL, max_ticks=20, **FAST))
+    report = loop.run()
+    assert report.stop_reason == "max_ticks"
+    assert 500 + 15 < report.ticks < 500 + 25
 
 
 def test_a_peer_alone_waits_for_others_where_it_must():

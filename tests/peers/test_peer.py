@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.peers.networks import ALPHA, Network, chords, even, overlapping_rows, ring, split
+from tests.peers.networks import ALPHA, Network, assert_brackets, chords, even, overlapping_rows, ring, split
 from widemargin.peers import peer as module
 from widemargin.peers.admm import GossipADMM
 from widemargin.peers.claims import LIFE, Portrait, Proposal, Snapshot, Verdict
 from widemargin.peers.peer import Message, Peer
+from widemargin.peers.rows import PeerRows
 from widemargin.problems.mean_hinge import MeanHinge
 
 X, CODES = overlapping_rows(60)
@@ -54,7 +55,7 @@ def test_a_stranger(trio):
 def test_a_letter_that_is_not_finite(trio, value):
     message = one_of(trio, 1, 0)
     letter = message.letter.copy()
-    letter[0, 0, 2] = value
+    letter[3] = value
     assert refused(trio.peers[0], message._replace(letter=letter))
     trio.go(5)
     assert all(np.isfinite(peer.model).all() for peer in trio.peers.values())
@@ -69,8 +70,8 @@ def test_a_letter_of_large_numbers_is_finite(trio):
 
 @pytest.mark.parametrize(
     "letter",
-    [np.zeros((2, 1, 5)), np.zeros((1, 6)), np.zeros((2, 1, 6), dtype=np.int64), [[0.0] * 6] * 2, None],
-    ids=["short", "flat", "whole numbers", "a list", "nothing"],
+    [np.zeros(12), np.zeros((1, 13)), np.zeros(13, dtype=np.int64), [0.0] * 13, None],
+    ids=["short", "of more dimensions", "whole numbers", "a list", "nothing"],
 )
 def test_a_letter_of_another_kind(trio, letter):
     assert refused(trio.peers[0], one_of(trio, 1, 0)._replace(letter=letter))
@@ -84,9 +85,16 @@ def spoilt(record, **changes):
     return record._replace(number=record.number + 1000, **changes)
 
 
+def with_second(moment, value):
+    """A moment with another product of the first two features."""
+    return np.concatenate([moment[:1], [value], moment[2:]]).astype(np.float32)
+
+
 SPOILT = {
     "portrait, not finite": (Portrait, lambda r: {"moment": r.moment * np.nan}),
     "portrait, of fewer features": (Portrait, lambda r: {"moment": r.moment[1:]}),
+    "portrait, squares below zero": (Portrait, lambda r: {"moment": -r.moment}),
+    "portrait, of no rows": (Portrait, lambda r: {"moment": with_second(r.moment, 2 * np.sqrt(r.moment[0] * 1e9))}),
     "portrait, weight": (Portrait, lambda r: {"total": -1.0}),
     "snapshot, mass": (Snapshot, lambda r: {"mass": r.mass * np.inf}),
     "snapshot, pull": (Snapshot, lambda r: {"pull": r.pull[:, 1:]}),
@@ -94,6 +102,7 @@ SPOILT = {
     "snapshot, weight": (Snapshot, lambda r: {"total": np.nan}),
     "snapshot, stiffness": (Snapshot, lambda r: {"stiffness": 0.0}),
     "snapshot, infinite stiffness": (Snapshot, lambda r: {"stiffness": np.inf}),
+    "snapshot, birth": (Snapshot, lambda r: {"birth": 0.5}),
     "snapshot, gap": (Snapshot, lambda r: {"gap": np.nan}),
     "snapshot, neighbours": (Snapshot, lambda r: {"neighbours": r.neighbours.astype(float)}),
     "proposal, not finite": (Proposal, lambda r: {"model": r.model * np.inf}),
@@ -102,6 +111,7 @@ SPOILT = {
     "verdict, fewer costs": (Verdict, lambda r: {"costs": r.costs[:-1]}),
     "verdict, judged": (Verdict, lambda r: {"judged": r.judged.astype(float)}),
     "verdict, on nothing": (Verdict, lambda r: {"judged": r.judged[:0], "costs": r.costs[:0]}),
+    "verdict, birth": (Verdict, lambda r: {"birth": None}),
     "verdict, weight": (Verdict, lambda r: {"total": np.inf}),
     "a peer below zero": (Snapshot, lambda r: {"peer": -1}),
 }
@@ -164,6 +174,52 @@ def test_a_peer_that_begins_anew_is_told_what_it_said_before(trio):
     assert anew.traffic.refused == 0
     assert Proposal not in anew.table.newest or 0 not in anew.table.newest[Proposal]
     assert anew.table.newest[Portrait][0].number > LIFE
+
+
+@pytest.mark.parametrize("number", [0, 1], ids=["the one that proposes", "another"])
+@pytest.mark.parametrize("features", ["the same features", "other features"])
+def test_a_peer_is_started_again_in_the_same_life_with_as_many_other_rows(number, features):
+    """What it said of its former rows never meets what it says of those it has now."""
+    network = Network(PARTS, ring(3)).go(60)
+    rows = PARTS[number]
+    assert all(peer.proof.worst.relative < 1e-3 for peer in network.peers.values())
+    X_now = rows.X if features == "the same features" else rows.X[:, ::-1].copy()
+    network.parts = [*PARTS]
+    network.parts[number] = PeerRows(X_now, rows.signs * np.where(np.arange(rows.n_rows) < 3, -1, 1), rows.weight)
+    before = network.optima(range(3))
+    network.state.peers[number] = network.begin(number, 0)
+    exact = network.optima(range(3))
+    assert abs(exact[0] - before[0]) > 0.01
+    n_seen = 0
+    for _ in range(400):
+        network.go()
+        marks = {peer.table.newest[Snapshot][number].birth for peer in network.peers.values() if peer.proof}
+        if marks == {network.peers[number]._birth}:
+            n_seen += 1
+            for peer in network.peers.values():
+                if peer.proof is not None:
+                    assert_brackets(peer.proof, exact)
+    assert n_seen > 100
+    assert all(peer.proof.worst.relative < 1e-3 for peer in network.peers.values())
+
+
+def test_numbers_go_on_after_those_of_who_was_here_before_in_the_same_life(trio):
+    """Else two proposals could have the same number, and verdicts on one would count for the other."""
+    other, anew = one_of(trio, 1, 0), trio.begin(0, 0)
+    former = trio.peers[1].table.newest[Proposal][0]._replace(number=900)
+    anew.receive(other._replace(records=[former]))
+    assert dict(anew.tick())[1].number > 900
+    own = anew.table.newest[Portrait][0]
+    before = anew.ticks
+    anew.receive(one_of(trio, 1, 0)._replace(records=[own]))
+    assert anew.ticks == before  # an echo is none of these
+
+
+def test_rows_that_arrive_are_another_birth(trio):
+    peer = trio.peers[0]
+    before = peer._birth
+    peer.gain(PARTS[1])
+    assert peer._birth != before
 
 
 def test_letters_of_a_former_life_are_stale(trio):
@@ -281,6 +337,15 @@ def test_records_cross_an_edge_about_once_where_nothing_is_lost():
         for _, message in (*letters[0], *letters[1]):
             (one, other)[1 - message.sender].receive(message)
     assert len(sent) == len(set(sent)) == 12
+
+
+def test_records_that_nobody_confirms_are_sent_again():
+    """Whether the letter was lost, or every answer to it."""
+    one = idle_peer(0)
+    with_portrait = [
+        tick for tick in range(1, 12) for _, m in one.tick() if any(isinstance(r, Portrait) for r in m.records)
+    ]
+    assert with_portrait == [1, 2 + module._OVERDUE, 3 + 2 * module._OVERDUE]
 
 
 def test_a_message_holds_only_so_many_records_and_the_next_the_others(monkeypatch):

@@ -27,6 +27,7 @@ def records(rng):
             number=(5 << 40) + 9,
             tick=8,
             neighbours=np.array([7, (1 << 40) - 1]),
+            birth=(1 << 62) - 1,
             total=20.0,
             mass=np.array([0.0, 20.0]),
             pull=rng.normal(size=(2, 3)),
@@ -35,7 +36,7 @@ def records(rng):
             gap=np.inf,
         ),
         Proposal(7, 11, rng.normal(size=(2, 3))),
-        Verdict(9, 12, 7, 30.0, np.array([11, 10]), rng.random((2, 2))),
+        Verdict(9, 12, 7, 123, 30.0, np.array([11, 10]), rng.random((2, 2))),
     ]
 
 
@@ -160,25 +161,31 @@ def changed(kind, **fields):
         (example()._replace(letter=np.full((2, 2, 3), 1e200)), "beyond all measure"),
         (example()._replace(letter=np.ones((2, 2, 4))), "shape"),
         (example()._replace(letter=np.ones((1, 2, 3))), "."),
-        (changed(Portrait, total=0.0), "positive"),
+        (changed(Portrait, total=-1e-9), "weights"),
         (changed(Portrait, moment=np.full(6, np.inf, np.float32)), "not finite"),
         (changed(Snapshot, gap=np.nan), "gap"),
         (changed(Snapshot, stiffness=0.0), "stiffness"),
         (changed(Snapshot, stiffness=np.inf), "stiffness"),
-        (changed(Snapshot, total=np.nan), "positive"),
+        (changed(Snapshot, total=np.nan), "weights"),
         (changed(Snapshot, tick=-1), "tick"),
         (changed(Snapshot, mass=np.array([0.0, 21.0])), "mass"),
         (changed(Snapshot, neighbours=np.array([-1])), "neighbours"),
         (changed(Verdict, costs=np.array([[1.0, -1.0], [0.0, 0.0]])), "negative"),
         (changed(Verdict, judged=np.arange(1, 6), costs=np.ones((5, 2))), "1 to 4"),
         (changed(Verdict, judged=np.array([0, 1])), "without a number"),
-        (changed(Verdict, total=-1.0), "positive"),
+        (changed(Verdict, total=-1.0), "weights"),
         (changed(Proposal, number=-3), "begin at 1"),
     ],
 )
 def test_what_cannot_be_is_refused_in_words(message, why):
     with pytest.raises(BadMessage, match=why):
         decode(encode(message), FORM, LIMIT)
+
+
+@pytest.mark.parametrize("kind", [Portrait, Snapshot, Verdict])
+def test_rows_may_be_without_any_weight(kind):
+    message = changed(kind, total=0.0, **({"mass": np.zeros(2)} if kind is Snapshot else {}))
+    assert_same(decode(encode(message), FORM, LIMIT), message)
 
 
 def test_what_is_too_long_or_goes_on_is_refused():

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import math
+import os
 import secrets
 import signal
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -95,7 +97,9 @@ def peer(
         Path | None, typer.Option(help="Where to save the model, as .npz: coef, intercept, classes.")
     ] = None,
     max_time: Annotated[float | None, typer.Option(min=0, help="Seconds after which to end in any case.")] = None,
-    max_ticks: Annotated[int | None, typer.Option(min=1, help="Ticks after which to end in any case.")] = None,
+    max_ticks: Annotated[
+        int | None, typer.Option(min=1, help="Ticks of this peer after which to end in any case.")
+    ] = None,
     pace: Annotated[float, typer.Option(min=0, help="Seconds from tick to tick, at least.")] = 0.02,
     silence: Annotated[float, typer.Option(min=0.1, help="Seconds after which a silent neighbour is given up.")] = 2.0,
     every: Annotated[
@@ -179,11 +183,15 @@ def peer(
             _save(model, report, terms)
             console.print(f"model saved as {model}", markup=False)
     except ValueError as error:
-        Console(stderr=True, highlight=False, soft_wrap=True).print(str(error), markup=False)
+        _say_wrong(str(error))
         raise typer.Exit(2) from None
 
 
 # -- before ------------------------------------------------------------------------------------------------------------
+
+
+def _say_wrong(sentence: str) -> None:
+    Console(stderr=True, highlight=False, soft_wrap=True).print(sentence, markup=False)
 
 
 def _secret(given: str | None, path: Path | None) -> str:
@@ -193,6 +201,8 @@ def _secret(given: str | None, path: Path | None) -> str:
         assert given is not None
         return given.strip()
     try:
+        if os.name == "posix" and path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH):
+            _say_wrong(f"Others on this machine can read the secret in {path}; chmod 600 keeps it from them.")
         return path.read_text(encoding="utf8").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"The secret cannot be read from {path}: {getattr(error, 'strerror', error)}.") from error

@@ -1,9 +1,10 @@
 """Peers on Dask workers, writing to each other over Dask's own connections, with nobody in between.
 
 The connections follow the cluster's protocol and TLS settings. Each peer listens, leaves its address with the scheduler
-under the name of the job, and connects to those it writes to. What it writes is bytes, and nothing that comes is
-unpickled. Sending never waits: letters for a neighbour that is slow or gone are dropped, the oldest first. A neighbour
-whose connection closes is known to be gone at once.
+under the name of the job, and connects to those it writes to. What it writes is bytes, which are read as such. Inside a
+cluster Dask's own rules hold: whoever can connect to its workers can run code there, by messages of Dask's own that are
+unpickled; TLS is what keeps strangers out. Sending never waits: letters for a neighbour that is slow or gone are
+dropped, the oldest first. A neighbour whose connection closes is known to be gone at once.
 """
 
 from __future__ import annotations
@@ -168,7 +169,8 @@ class DaskPeers:
 
     @property
     def _loop(self) -> asyncio.AbstractEventLoop:
-        return self._worker.loop.asyncio_loop  # type: ignore[attr-defined]
+        loop: Any = self._worker.loop
+        return loop.asyncio_loop
 
     def _wait(self, coroutine: Any) -> Any:
         """Run a coroutine on the worker's event loop from this thread."""

@@ -66,6 +66,10 @@ class Faults:
                     f"Faults(partition=[({first}, {last}, {list(peers)})]) must be a first tick of at least 1, "
                     "a last one that is not before it, and some peers."
                 )
+        for name in ("crash", "rejoin"):
+            for peer, tick in getattr(self, name).items():
+                if not (isinstance(peer, Integral) and isinstance(tick, Integral) and int(tick) >= 0):
+                    raise ValueError(f"Faults({name}={{{peer!r}: {tick!r}}}): peers and ticks are whole numbers, >= 0.")
         for peer, tick in self.rejoin.items():
             if peer not in self.crash or tick <= self.crash[peer]:
                 raise ValueError(f"Faults(rejoin={{{peer}: {tick}}}): peer {peer} must have crashed before that tick.")

@@ -13,8 +13,10 @@ introduction, which a peer writes to a neighbour from which it hears nothing, un
 from __future__ import annotations
 
 import hashlib
+import ipaddress
 import json
 import re
+import threading
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -25,6 +27,7 @@ from zmq.utils.monitor import recv_monitor_message
 
 _SALT = b"widemargin peers, version 1"
 _LEAST_SECRET = 16  # characters; shorter ones can be guessed by trying
+_HANDSHAKE = 30_000  # milliseconds
 _QUEUE = 16  # letters to one neighbour that wait to be sent
 _BATCH = 1000  # messages taken in at a time
 _LINKS = 1000  # neighbours that may introduce themselves
@@ -33,6 +36,7 @@ _LETTER, _QUESTION = b"L", b"J"
 _HIGHEST_NUMBER = 1 << 40
 _SILENT = 1.0  # seconds without a letter, after which a neighbour is told again who this is
 _FLUSH = 300  # milliseconds for the last letters
+_TURN = 100  # milliseconds of waiting for someone to let in, between looks at whether it is all over
 _ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9_.-]+):([0-9]{1,5})")
 _EVERYWHERE = {"0.0.0.0", "[::]"}
 _AT_THE_DOOR = zmq.EVENT_ACCEPTED | zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
@@ -71,8 +75,26 @@ class Welcome(NamedTuple):
 def check_address(text: str) -> str:
     """An address of the form HOST:PORT; anything else is an error."""
     match = _ADDRESS.fullmatch(text)
-    if match is None or int(match[2]) > 65535:
+    if match is None or int(match[2]) > 65535 or not _is_host(match[1]):
         raise ValueError(f"{text!r} is no address: it must be HOST:PORT, with a port up to 65535.")
+    return text
+
+
+def _is_host(text: str) -> bool:
+    """Whether a name may be one; in brackets, an address of IPv6."""
+    if text[0] != "[":
+        return True
+    try:
+        ipaddress.IPv6Address(text[1:-1])
+    except ValueError:
+        return False
+    return True
+
+
+def _check_foreign(text: str) -> str:
+    """An address at which someone else may be: port 0 is none."""
+    if int(check_address(text).rsplit(":", 1)[1]) == 0:
+        raise ValueError(f"{text!r} is no address of another peer: its port is 0.")
     return text
 
 
@@ -81,13 +103,13 @@ def ask(address: str, keys: Keys, number: int, timeout: float) -> Welcome:
     with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
         _secure_caller(socket, keys)
         socket.maxmsgsize = _LONGEST_QUESTION
-        socket.connect(f"tcp://{check_address(address)}")
+        _connect(socket, address)
         socket.send(_QUESTION + json.dumps({"ask": "terms", "number": number}).encode())
         if not socket.poll(round(1000 * timeout)):
             raise ValueError(f"Nobody answers at {address}: is a peer there, and does it have the same secret?")
         answer = _parsed(socket.recv())
     try:
-        peers = {int(each): check_address(where) for each, where in answer["peers"]}
+        peers = {int(each): _check_foreign(where) for each, where in answer["peers"]}
         peers.pop(number, None)  # itself, in an earlier life
         return Welcome(int(answer["number"]), dict(answer["terms"]), int(answer["life"]), peers)
     except (KeyError, TypeError, ValueError) as error:
@@ -108,6 +130,8 @@ class ZmqPeers:
         self._introduced: dict[int, float] = {}
         self._gone: set[int] = set()
         self._knocking: dict[Any, None] = {}  # connections under way, in their order
+        self._is_closing = threading.Event()
+        self._keeper = threading.Thread(target=self._keep_gate, name="widemargin-gate", daemon=True)
         self._context = zmq.Context()
         self._context.linger = _FLUSH
         try:
@@ -115,12 +139,13 @@ class ZmqPeers:
         except BaseException:
             self._context.destroy()
             raise
+        self._keeper.start()
 
     def _listen_at(self, listen: str, advertise: str | None) -> str:
         host, port = listen.rsplit(":", 1)
         if host in _EVERYWHERE and advertise is None:
             raise ValueError(f"A peer that listens at {listen} must be told how others reach it: give an address.")
-        # Who may connect is asked here, in this process.
+        # Who may connect is asked here, in this process; and answered while a tick is under way, however long it is.
         self._gate = self._context.socket(zmq.REP)
         self._gate.bind("inproc://zeromq.zap.01")
         self._door = self._context.socket(zmq.ROUTER)
@@ -130,7 +155,7 @@ class ZmqPeers:
         self._door.zap_domain = b"widemargin"
         self._door.maxmsgsize = self._limit
         self._door.router_handover = True  # a peer that comes back has the name it had
-        self._door.handshake_ivl = 5000
+        self._door.handshake_ivl = _HANDSHAKE
         self._door.heartbeat_ivl, self._door.heartbeat_timeout = 2000, 10000
         self._monitor = self._door.get_monitor_socket(_AT_THE_DOOR)
         try:
@@ -138,10 +163,10 @@ class ZmqPeers:
         except zmq.ZMQError as error:
             raise ValueError(f"Cannot listen at {listen}: {error.strerror}.") from error
         self._poller = zmq.Poller()
-        for socket in (self._gate, self._door, self._monitor):
+        for socket in (self._door, self._monitor):
             self._poller.register(socket, zmq.POLLIN)
         at = self._door.getsockopt_string(zmq.LAST_ENDPOINT).rsplit(":", 1)[1]
-        return check_address(advertise) if advertise is not None else f"{host}:{at}"
+        return _check_foreign(advertise) if advertise is not None else f"{host}:{at}"
 
     def host(self, answer: Callable[[int], dict[str, Any]]) -> None:
         """Answer newcomers from now on: ``answer(number)`` gives the terms of the network and a life for a number."""
@@ -151,8 +176,6 @@ class ZmqPeers:
         """Write to a peer from now on, at this address."""
         if self._addresses.get(number) == address:
             return
-        if number in self._links:
-            self._links.pop(number).close()
         socket = self._context.socket(zmq.DEALER)
         _secure_caller(socket, self._keys)
         socket.routing_id = b"p" + self.number.to_bytes(8, "big")
@@ -160,7 +183,13 @@ class ZmqPeers:
         socket.immediate = True  # what cannot be sent now is out of date later
         socket.reconnect_ivl, socket.reconnect_ivl_max = 100, 2000
         socket.heartbeat_ivl, socket.heartbeat_timeout = 2000, 10000
-        socket.connect(f"tcp://{check_address(address)}")
+        try:
+            _connect(socket, address)
+        except BaseException:
+            socket.close()
+            raise
+        if number in self._links:  # which is given up for an address that is one, and no other
+            self._links[number].close()
         self._links[number], self._addresses[number] = socket, address
 
     # -- what the loop of a peer calls -------------------------------------------------------------------------------
@@ -189,8 +218,6 @@ class ZmqPeers:
             ready = dict(self._poller.poll(max(0, round(1000 * (until - time.monotonic()) + 0.4))))
             if self._monitor in ready:
                 self._count_refusals()
-            if self._gate in ready:
-                self._judge()
             if self._door in ready:
                 letters += self._take()
             if letters or time.monotonic() >= until:
@@ -207,10 +234,17 @@ class ZmqPeers:
 
     def close(self) -> None:
         """Send what waits, for a moment, and let go."""
+        self._is_closing.set()
+        self._keeper.join()  # a socket belongs to one thread at a time
         self._door.disable_monitor()
         self._context.destroy(linger=_FLUSH)
 
     # -- at the door -------------------------------------------------------------------------------------------------
+
+    def _keep_gate(self) -> None:
+        while not self._is_closing.is_set():
+            if self._gate.poll(_TURN):
+                self._judge()
 
     def _judge(self) -> None:
         """Let in whoever has the key of those who connect (ZeroMQ's authentication protocol, version 1.0)."""
@@ -245,7 +279,7 @@ class ZmqPeers:
             elif kind == _QUESTION:
                 try:
                     self._listen_to(name, _parsed(frames[0]))
-                except (ValueError, TypeError, KeyError):
+                except (ValueError, TypeError, KeyError, zmq.ZMQError):
                     self.refused += 1
             else:
                 self.refused += 1
@@ -271,6 +305,13 @@ def _secure_caller(socket: zmq.Socket, keys: Keys) -> None:
     socket.linger = _FLUSH
     socket.curve_serverkey = keys.listener_public
     socket.curve_secretkey, socket.curve_publickey = keys.caller_secret, keys.caller_public
+
+
+def _connect(socket: zmq.Socket, address: str) -> None:
+    try:
+        socket.connect(f"tcp://{_check_foreign(address)}")
+    except zmq.ZMQError as error:
+        raise ValueError(f"{address!r} is no address that can be reached: {error.strerror}.") from error
 
 
 def _put(socket: zmq.Socket, frames: list[bytes]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -117,6 +117,9 @@ class Network:
 
     def _agree(self, rows: Sequence[Rows], task: Task) -> tuple[np.ndarray, np.ndarray]:
         """All classes that have rows of some weight, and the factor of the weights of each."""
+        kinds = sorted({"text" if part.y.dtype.kind in "OUS" else "numbers" for part in rows})
+        if len(kinds) > 1:
+            raise ValueError("Labels of some peers are numbers and those of others text: they must be of one kind.")
         labels = np.concatenate([part.y[part.weight > 0] for part in rows])
         weight = np.concatenate([part.weight[part.weight > 0] for part in rows])
         classes = np.unique(labels)
@@ -170,7 +173,10 @@ class Network:
             figures = list(told.values())
             tick = max((int(each["tick"]) for each in figures), default=0)
             seconds = max((each["seconds"] for each in figures), default=0.0)
-            reason = watch(0, classes, None, Progress(tick, None, seconds, ledger.counts(), None, None))
+            worst = max(figures, key=lambda each: each["gap"], default=None)
+            has_all = worst is not None and len(figures) == len(owned) and np.isfinite(worst["gap"])
+            certificate = Certificate(worst["primal"], worst["dual"]) if worst is not None and has_all else None
+            reason = watch(0, classes, None, Progress(tick, certificate, seconds, ledger.counts(), None, None))
             reasons.extend([reason] if reason else [])
             return bool(reason)
 
@@ -216,7 +222,9 @@ class Network:
             )
             for number, report in sorted(reports.items())
         }
-        certificates = [report.certificates for report in reports.values()]
+        is_one = {(*report.members, report.total) for report in reports.values()} == {(*sorted(reports), first.total)}
+        certificates = [report.certificates for report in reports.values()] if is_one else []
+        reason = "split" if reason == "gap" and not is_one else reason
         return self._results(
             classes,
             first.model,
@@ -229,10 +237,15 @@ class Network:
     def _outcome(self, classes: np.ndarray, result: Result) -> Outcome:
         peers: dict[int, Peer] = result.model
         first, proofs = peers[min(peers)], [peer.proof for peer in peers.values()]
+        # What parts of a network have proved is no proof for all.
+        is_one = all(proof is not None and proof.members == frozenset(peers) for proof in proofs)
+        if not is_one:
+            reason = "split" if result.stop_reason == "gap" else result.stop_reason
+            result = replace(result, certificate=NOTHING_KNOWN, stop_reason=reason)
         return self._results(
             classes,
             first.model,
-            [proof.certificates for proof in proofs if proof is not None] if all(proofs) else [],
+            [proof.certificates for proof in proofs if proof is not None] if is_one else [],
             {"nodes": self._nodes(peers), "network": self, "peers": peers},
             result,
             first.algorithm.rows.n_features - self.has_constant,

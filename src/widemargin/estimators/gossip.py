@@ -11,6 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.base import _fit_context
 from sklearn.callback import with_callbacks
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.kernel_approximation import RBFSampler
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
@@ -32,6 +33,7 @@ from widemargin.solvers._run import Result
 _MOST_PEERS = 10  # where their number is not given
 _PORTRAIT_NUMBERS = 1 << 20  # of second moments that all peers together may tell, for a full metric
 _OF_PUSH_SUM: dict[str, Any] = {"batch_size": 32, "rounds": 1}
+_FREE = ("tol", "max_iter", "max_time", "verbose", "degree", "faults")  # to change from one partial_fit to the next
 _OF_THE_MAP: dict[str, Any] = {"gamma": "scale", "n_random_features": 256}
 
 
@@ -94,7 +96,7 @@ class GossipSVC(LinearClassifier):
         Multiplies the weight of the rows of each class.
     cluster : dask.distributed.Client or None, default=None
         None simulates the network in this process, tick by tick. With a client every peer runs on a worker of its own,
-        in its own time, and peers write to each other without this process.
+        in its own time, and peers write to each other without this process; callbacks then see no models.
     random_state : int, RandomState instance or None, default=0
         Seed of the network, of who has which rows, of the faults and of all that peers draw.
     verbose : int, default=0
@@ -117,7 +119,8 @@ class GossipSVC(LinearClassifier):
     certificate_ : Certificate
         ``primal``, ``dual``, ``gap``, ``relative``: the worst that any peer has certified.
     stop_reason_ : str
-        ``"gap"``, ``"max_iter"``, ``"max_time"``, ``"callback"`` or ``"interrupted"``.
+        ``"gap"``, ``"max_iter"``, ``"max_time"``, ``"callback"``, ``"interrupted"``, or ``"split"``: the network fell
+        into parts that each ended on its own.
     history_ : list of dict
         Per tick from the first at which all peers had a certificate: seconds, bounds, messages and bytes so far.
     cost_ : Ledger
@@ -251,6 +254,8 @@ class GossipSVC(LinearClassifier):
             raise ValueError(f"n_peers={self.n_peers} and {len(pieces)} shards were given: they must be as many.")
         self.n_features_in_ = pieces[0].X.shape[1]
         _check_feature_names(self, shards[0][0], reset=True)
+        for shard in shards[1:]:
+            _check_feature_names(self, shard[0], reset=False)
         task = self._plan(pieces[0], are_rows_checked=True)
         given = [shard[0] for shard in shards], [shard[1] for shard in shards]
         self._unpack(self._launch_shards(task, pieces, *given), pieces)
@@ -286,6 +291,8 @@ class GossipSVC(LinearClassifier):
                 raise ValueError(
                     "The peers of this model lived in the process that fitted it, or on workers, and are gone: use fit."
                 )
+            if peer is not None:
+                raise ValueError(f"peer={peer!r}: there are no peers yet, and the first call makes them.")
             self._known_classes = None if classes is None else np.unique(classes)
             try:
                 return self.fit(X, y, sample_weight)
@@ -296,6 +303,12 @@ class GossipSVC(LinearClassifier):
     @with_callbacks
     @_fit_context(prefer_skip_nested_validation=True)
     def _go_on(self, X, y, sample_weight, peer):
+        changed = [name for name, was in self._parameters_of_fit.items() if repr(getattr(self, name)) != was]
+        if changed:
+            raise ValueError(
+                f"{changed[0]}={getattr(self, changed[0])!r} is not what the peers of this model work with, which is "
+                f"{self._parameters_of_fit[changed[0]]}: call fit to begin anew."
+            )
         X, y = validate_data(self, X, y, reset=False, accept_sparse="csr", dtype=FLOATS, order="C")
         rows = checked_labels(Rows(X, y, sample_weight), X.shape[0])
         network = self._arrive(rows._replace(X=self._mapped(rows.X)), peer)
@@ -344,6 +357,11 @@ class GossipSVC(LinearClassifier):
         return checked_labels(Rows(X, y, weight), X.shape[0])
 
     def _launch(self, launch, task: Task, rows: Rows, X, y, sample_weight) -> Outcome:
+        if is_dask(X):
+            raise ValueError(
+                "GossipSVC divides rows among peers itself: give X as an array (cluster=client puts a peer on each "
+                "worker), or the rows of each peer to fit_shards."
+            )
         n_rows = rows.X.shape[0]
         n_peers = self._n_peers(n_rows)
         owner = self._owners(np.asarray(rows.y), n_peers)
@@ -353,6 +371,9 @@ class GossipSVC(LinearClassifier):
 
     def _launch_shards(self, task: Task, pieces: list[Rows], X, y, sample_weight=None) -> Outcome:
         """Map the rows of each peer, and let the network work."""
+        self._parameters_of_fit = {
+            name: repr(value) for name, value in self.get_params(deep=False).items() if name not in _FREE
+        }
         self._make_map(pieces, task.seed)
         pieces = [piece._replace(X=self._mapped(piece.X)) for piece in pieces]
         widths = sorted({piece.X.shape[1] for piece in pieces})
@@ -379,10 +400,11 @@ class GossipSVC(LinearClassifier):
         if isinstance(self.shards, str):
             order = np.argsort(y, kind="stable")
         elif self.shards is not None:
-            sizes = [int(size) for size in self.shards]
+            are_whole = all(isinstance(size, Integral) for size in self.shards)
+            sizes = list(self.shards) if are_whole else []
             if len(sizes) != n_peers or min(sizes) < 1 or sum(sizes) != n:
                 raise ValueError(
-                    f"shards={list(self.shards)!r} must be {n_peers} positive sizes that add up to the {n} rows."
+                    f"shards={list(self.shards)!r} must be {n_peers} positive whole sizes that add up to the {n} rows."
                 )
         owner = np.empty(n, np.intp)
         owner[order] = np.repeat(np.arange(n_peers), sizes)
@@ -421,10 +443,12 @@ class GossipSVC(LinearClassifier):
             for j in neighbours:
                 peers[j].meet(number)
         elif peer is None:
-            for k, part in zip(sorted(peers), np.array_split(np.arange(len(rows.y)), len(peers)), strict=True):
-                if len(part):
-                    few = Rows(rows.X[part], rows.y[part], rows.weight[part])
-                    peers[k].gain(network.encoded(few, self.classes_, factors))
+            parts = np.array_split(np.arange(len(rows.y)), len(peers))
+            pieces = [Rows(rows.X[part], rows.y[part], rows.weight[part]) for part in parts]
+            encoded = [network.encoded(piece, self.classes_, factors) for piece in pieces]  # all, or none arrives
+            for k, few in zip(sorted(peers), encoded, strict=True):
+                if few.n_rows:
+                    peers[k].gain(few)
         elif isinstance(peer, Integral) and int(peer) in peers:
             peers[int(peer)].gain(network.encoded(rows, self.classes_, factors))
         else:
@@ -474,6 +498,14 @@ class GossipSVC(LinearClassifier):
 
     def _scores(self, X: Any) -> np.ndarray:
         return super()._scores(self._mapped(X))
+
+    def _remarks(self) -> dict[str, tuple[type[Warning], str]]:
+        networks = sorted({tuple(sorted(node.members)) for node in self.nodes_.values()})
+        text = (
+            f"The network fell apart: {len(networks)} parts of it ended on their own, {networks}, and nothing is "
+            "proved for all rows. What each peer has certified for its own part is in nodes_."
+        )
+        return {**super()._remarks(), "split": (ConvergenceWarning, text)}
 
     def _advice(self, result: Result) -> str:
         if self.solver == "push-sum":

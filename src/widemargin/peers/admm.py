@@ -27,6 +27,7 @@ suggests, all use the geometric mean. A peer that hears nobody takes its own las
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -53,6 +54,7 @@ _FURTHEST = 1e4  # and from the first
 _ROUNDING = 1e-24  # of the square of a model, below which changes say nothing
 _IMAGE_BYTES = 1 << 28  # of rows in the metric, which are kept; more are made anew in each pass
 _BLOCK_ROWS = 2048
+_LARGEST_SINGLE = float(np.finfo(np.float32).max)
 
 
 class Neighbour(NamedTuple):
@@ -79,13 +81,16 @@ class GossipADMM:
     _moved: float = 0.0  # squares since the last suggestion: from one letter to the next to the same neighbour
     _apart: float = 0.0  # and from the own model to those in letters
     _written: dict[int, np.ndarray] = field(default_factory=dict)  # models in the last letters
+    _mark: float = -1.0  # of the metric
+    _sums: dict[tuple[int, int], int] = field(default_factory=dict)  # check sums of portraits
+    _unpriced: set[int] = field(default_factory=set)  # neighbours that use another metric, as far as is known
     _inverse: Any = None  # of the curvature in which passes work; None when it has to be made anew
     _images: list[tuple[np.ndarray, np.ndarray]] | None = None
 
     def __post_init__(self) -> None:
         self.dual = np.zeros((self.rows.n_problems, self.rows.n_rows))
         self.model = np.zeros((self.rows.n_problems, self.rows.n_features))
-        self.adopt([self.portrait(0, 1)])
+        self.adopt([self.portrait(-1, 1)])  # of nobody: others call it by its own name
         self.suggestion = self.rho = self._first_rho()
 
     def _first_rho(self) -> float:
@@ -94,26 +99,49 @@ class GossipADMM:
 
     @property
     def letter_shape(self) -> tuple[int, ...]:
-        return 2, *self.model.shape
+        """The mark of the metric, model and price."""
+        return (1 + 2 * self.model.size,)
 
     # -- what all agree on -------------------------------------------------------------------------------------------
 
     def portrait(self, peer: int, number: int) -> Portrait:
-        """What the metric of all needs to know of these rows."""
-        moment = self.rows.moment(is_full=self.is_full)
+        """What the metric of all needs to know of these rows; ValueError where that cannot be written."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            moment = self.rows.moment(is_full=self.is_full)
+        largest = float((np.diagonal(moment) if self.is_full else moment).max())
+        if not largest <= _LARGEST_SINGLE:
+            raise ValueError(
+                f"The squares of a feature add up to {largest:.3g} over the rows of a peer, and {_LARGEST_SINGLE:.3g} "
+                "is the most that peers can tell each other: scale the features."
+            )
         moment = moment[np.triu_indices(len(moment))] if self.is_full else moment
         return Portrait(peer, number, self.rows.total, moment.astype(np.float32))
 
     def adopt(self, portraits: list[Portrait]) -> None:
-        """Use the metric of these peers."""
+        """Use the metric of these peers; prices in another metric mean nothing, and are forgotten."""
+        mark = self._mark_of(portraits)
+        if mark == self._mark:
+            return
+        self._mark, self._unpriced = mark, set(self.neighbours)
+        self.neighbours = {j: Neighbour(centre, np.zeros_like(centre)) for j, (centre, _) in self.neighbours.items()}
         total = sum(portrait.total for portrait in portraits)
         moments = np.array([portrait.moment for portrait in portraits], dtype=np.float64)
         moment = moments.sum(axis=0) / (total or 1.0)
         metric = _from_triangle(moment, self.rows.n_features) if self.is_full else moment
         diagonal = np.diagonal(metric) if self.is_full else metric
         floor = _FLOOR * np.where(diagonal > 0, diagonal, float(diagonal.mean()) or 1.0)
+        if self.is_full and not _is_positive(metric + np.diag(floor / 2)):
+            metric = np.diag(diagonal)  # moments that are none: all who heard of them find that, and do the same
         self.metric = metric + np.diag(floor) if self.is_full else metric + floor
         self._inverse = None
+
+    def _mark_of(self, portraits: list[Portrait]) -> float:
+        """A number that tells metrics apart, of the bytes that all have alike."""
+        for portrait in portraits:
+            if (portrait.peer, portrait.number) not in self._sums:
+                self._sums[portrait.peer, portrait.number] = zlib.crc32(portrait.moment.tobytes())
+        sums = [(portrait.peer, self._sums[portrait.peer, portrait.number]) for portrait in portraits]
+        return float(zlib.crc32(np.array(sums, np.int64).tobytes()))
 
     def agree(self, stiffness: float) -> None:
         """Use the rho that all agree on."""
@@ -151,23 +179,28 @@ class GossipADMM:
         self.model = self._solved(towards + self.rows.pull(self.dual))  # rounding does not add up
 
     def letter(self, to: int) -> np.ndarray:
-        """Model and price for a neighbour."""
-        if to not in self.neighbours:
-            return np.stack([self.model, np.zeros_like(self.model)])
-        centre, price = self.neighbours[to]
-        if to in self._written:
-            self._moved += self._squared(self.model - self._written[to])
-        self._written[to] = self.model
-        return np.stack([self.model, price + self.rho * self._in_metric(centre - self.model)])
+        """The mark of the metric, and model and price for a neighbour."""
+        price = np.zeros_like(self.model)
+        if to in self.neighbours:
+            centre, price = self.neighbours[to]
+            price = price + self.rho * self._in_metric(centre - self.model)
+            if to in self._written:
+                self._moved += self._squared(self.model - self._written[to])
+            self._written[to] = self.model
+        return np.concatenate([[self._mark], self.model.ravel(), price.ravel()])
 
     def hear(self, sender: int, letter: np.ndarray) -> None:
-        """Take in what a neighbour wrote."""
-        model, price = letter
+        """Take in what a neighbour wrote; of a price in another metric, nothing."""
+        model, price = letter[1:].reshape(2, *self.model.shape)
         self._apart += self._squared(model - self.model)
-        if sender not in self.neighbours:
-            self.neighbours[sender], self._inverse = Neighbour(model, -price), None
+        is_priced = letter[0] == self._mark
+        known = self.neighbours.get(sender)
+        if known is None:
+            self._inverse = None  # one more pulls
+        if known is None or sender in self._unpriced or not is_priced:
+            self.neighbours[sender] = Neighbour(model, -price if is_priced else np.zeros_like(price))
+            (self._unpriced.discard if is_priced else self._unpriced.add)(sender)
             return
-        known = self.neighbours[sender]
         self.neighbours[sender] = Neighbour(
             (1 - _RELAXATION) * known.centre + _RELAXATION * model,
             (1 - _RELAXATION) * known.price - _RELAXATION * price,
@@ -176,6 +209,7 @@ class GossipADMM:
     def lose(self, neighbour: int) -> None:
         """Forget one who has fallen silent: what it last wrote would pull for ever."""
         self._written.pop(neighbour, None)
+        self._unpriced.discard(neighbour)
         if self.neighbours.pop(neighbour, None) is not None:
             self._inverse = None
 
@@ -245,6 +279,15 @@ class GossipADMM:
                 peer_passes.pass_metric_csr(*arrays, *numbers)
             else:
                 peer_passes.pass_metric_dense(part, *numbers)
+
+
+def _is_positive(matrix: np.ndarray) -> bool:
+    """Whether a symmetric matrix is positive definite."""
+    try:
+        la.cholesky(matrix, check_finite=False)
+    except la.LinAlgError:
+        return False
+    return True
 
 
 def _from_triangle(values: np.ndarray, order: int) -> np.ndarray:

@@ -12,8 +12,9 @@ Four kinds of record pass from neighbour to neighbour, and the newest of each pe
 
 Whoever holds the verdicts of all holds the exact objective of a proposal; whoever holds all snapshots, a lower bound.
 It is tight when they are of one tick: what peers pull at each other then cancels. A verdict counts only beside a
-snapshot of the same rows, whichever came first. Sums that are estimated by averaging would be no proof: an error of a
-tenth in the weights puts D above F* as often as not.
+snapshot of the same rows, whichever came first: both bear a mark that is drawn whenever a peer begins or gets rows.
+Sums that are estimated by averaging would be no proof: an error of a tenth in the weights puts D above F* as often as
+not.
 
 Who is there? Those that are reached from oneself along the neighbours named in snapshots; all are known when each has
 one. A peer that falls silent is no longer named, and the network is then that of the others, with their own optimum.
@@ -31,7 +32,10 @@ from widemargin.problems._protocol import Certificate
 from widemargin.problems.mean_hinge import MeanHinge
 
 KEPT = 4  # snapshots and proposals of a peer, and verdicts on proposals
-_EXAMINED = 10_000  # records that are remembered to be sound
+_EXAMINED_BYTES = 1 << 24  # of records that are remembered to be sound, and so kept
+_BEYOND_BOUND = 1 + 1e-3  # of an entry of a moment, by its diagonal: rounding, and more
+_LEAST_SINGLE = float(np.finfo(np.float32).smallest_subnormal)
+_ROUNDING = 1 + 1e-9  # of a lower bound that is above an upper one
 LIFE = 1 << 40  # numbers of a peer that has come back begin above all that it used before
 
 
@@ -51,6 +55,7 @@ class Snapshot(NamedTuple):
     number: int
     tick: int  # that it was taken at
     neighbours: np.ndarray  # that it hears
+    birth: int  # of these rows at this peer: drawn by chance
     total: float  # of the weights of its rows
     mass: np.ndarray  # A of each problem
     pull: np.ndarray  # V of each problem, (problems, d)
@@ -73,6 +78,7 @@ class Verdict(NamedTuple):
     peer: int
     number: int
     proposer: int
+    birth: int  # of the rows that it judged for
     total: float  # of the weights of its rows when it judged
     judged: np.ndarray  # numbers of proposals, the newest first
     costs: np.ndarray  # hinge sums, (proposals, problems)
@@ -97,16 +103,22 @@ class Examiner:
     """Looks at records that came from elsewhere, at each only once: in one process peers hand on the same object."""
 
     _seen: dict[int, tuple[Any, Any, int]] = field(default_factory=dict)  # record, shapes, bytes; by identity
+    _n_bytes: int = 0  # of those
 
     def size_of(self, record: Record, model: np.ndarray, moment: np.ndarray | None) -> int:
         """Bytes of a record whose arrays are like these two, with finite numbers; -1 for one that is not like that."""
         shapes = model.shape, None if moment is None else moment.shape
         record_seen, shapes_seen, n_bytes = self._seen.get(id(record), (None, None, -1))
         if record_seen is not record or shapes_seen != shapes:
-            n_bytes = n_bytes_of(record) if _is_sound(record, model, moment) else -1
-            if len(self._seen) >= _EXAMINED:
+            if not _is_sound(record, model, moment):
+                return -1
+            n_bytes = n_bytes_of(record)
+            if self._n_bytes + n_bytes > _EXAMINED_BYTES:
                 self._seen.clear()
-            self._seen[id(record)] = record, shapes, n_bytes  # which keeps the record, and so its identity
+                self._n_bytes = 0
+            if n_bytes <= _EXAMINED_BYTES:
+                self._seen[id(record)] = record, shapes, n_bytes  # which keeps the record, and so its identity
+                self._n_bytes += n_bytes
         return n_bytes
 
 
@@ -118,14 +130,18 @@ def _is_sound(record: Record, model: np.ndarray, moment: np.ndarray | None) -> b
     if record.number < 0 or record.peer < 0:
         return False
     if isinstance(record, Portrait):
-        return moment is not None and _is_amount(record.total) and is_finite(record.moment, moment.shape)
+        if moment is None or not _is_amount(record.total) or not is_finite(record.moment, moment.shape):
+            return False
+        return _is_moment(record.moment, model.shape[1])
     if isinstance(record, Proposal):
         return is_finite(record.model, model.shape)
     if isinstance(record, Verdict):
         n = len(record.judged) if _is_list_of_peers(record.judged) else -1
-        return 0 < n <= KEPT and _is_amount(record.total) and is_finite(record.costs, (n, len(model)))
+        is_whole = 0 < n <= KEPT and is_finite(record.costs, (n, len(model)))
+        return is_whole and _is_amount(record.total) and isinstance(record.birth, int)
     return (
         _is_amount(record.total)
+        and isinstance(record.birth, int)
         and _is_amount(record.stiffness)
         and record.stiffness > 0
         and record.gap >= 0  # which may be infinite
@@ -144,6 +160,19 @@ def is_finite(values: Any, shape: tuple[int, ...]) -> bool:
     return math.isfinite(np.vdot(values, values)) or bool(np.isfinite(values).all())
 
 
+def _is_moment(values: np.ndarray, order: int) -> bool:
+    """Whether this may be the diagonal, or the upper triangle, of a sum of squares: by the inequality of Schwarz."""
+    values = values.astype(np.float64)
+    if len(values) == order:
+        return bool(values.min() >= 0)
+    rows, columns = np.triu_indices(order)
+    diagonal = values[rows == columns]
+    if diagonal.min() < 0:
+        return False
+    lengths = np.sqrt(np.maximum(diagonal, _LEAST_SINGLE))  # what has been rounded to nothing need not be nothing
+    return bool((np.abs(values) <= _BEYOND_BOUND * lengths[rows] * lengths[columns]).all())
+
+
 def _is_amount(value: float) -> bool:
     return 0 <= value < math.inf
 
@@ -152,9 +181,9 @@ def _is_list_of_peers(values: Any) -> bool:
     return isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype.kind == "i"
 
 
-def _edition(record: Snapshot | Verdict) -> tuple[int, float]:
-    """Which rows of its peer a record is about: within a life they only become more."""
-    return record.number // LIFE, record.total
+def _edition(record: Snapshot | Verdict) -> tuple[int, int]:
+    """Which rows of its peer a record is about."""
+    return record.number // LIFE, record.birth
 
 
 class Proof(NamedTuple):
@@ -316,6 +345,10 @@ class Claims:
                 if certificate.primal <= primal[k]:
                     model[k], primal[k] = self.best.model[k], certificate.primal
         certificates = [Certificate(p, d) for p, d in zip(primal, dual, strict=True)]
+        if any(certificate.dual > certificate.primal * _ROUNDING for certificate in certificates):
+            # Not all of this is of the same rows, whoever is to blame: what comes from now on may be.
+            self.best, self.costs, self.snapshots, self._weighed = None, {}, {}, None
+            return
         self.best = Proof(model, certificates, self.members, total)
 
     def _lower_bounds(self, snapshots: list[Snapshot], total: float) -> list[float]:

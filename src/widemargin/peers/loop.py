@@ -67,7 +67,7 @@ class Limits:
     """When a peer ends, and how fast it goes."""
 
     tol: float
-    max_ticks: float = math.inf
+    max_ticks: float = math.inf  # of this peer, however far the network was when it came
     max_time: float = math.inf  # seconds
     pace: float = 0.02  # seconds from tick to tick, at least
     silence: float = 2.0  # seconds after which a neighbour that sends nothing is given up
@@ -84,6 +84,8 @@ class HistoryRow(NamedTuple):
     consensus: float
     messages: int  # sent
     bytes: int  # sent
+    primal: float  # of the problem with the widest gap; nan before there is a proof
+    dual: float
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,7 @@ class Report:
     model: np.ndarray  # (problems, d): the best that is certified, or the latest before there is one
     certificates: list[Certificate]  # of each problem; empty while there is none
     members: list[int]  # of the network that these are of, as this peer knows it
+    total: float  # of the weights of the rows that these are of; 0 while there are none
     consensus: float  # distance of the own model to the mean of the newest of all members, by the length of that
     live_neighbours: list[int]
     ticks: int
@@ -134,6 +137,7 @@ class PeerLoop:
         self._limit_bytes = self._form.limit_bytes
         self._began = self._ticked = time.monotonic()
         self._worked: deque[float] = deque([0.0], maxlen=3)  # seconds of the last ticks
+        self._n_ticks = 0  # done here
         self._wrote = 0  # tick of the last letters; others may have carried this peer further since
         self._sent = self._bytes_sent = self._received = self._bytes_received = self._refused = 0
         self._last: dict[int, int] = {}  # number of the newest letter of each neighbour
@@ -154,6 +158,7 @@ class PeerLoop:
                 self._ticked = time.monotonic()
                 if not self._is_idle():
                     self._write(self.peer.tick())
+                    self._n_ticks += 1
                 self._worked.append(time.monotonic() - self._ticked)
                 self._wrote = self.peer.ticks
                 if self.peer.ticks % self._history_ticks == 0:
@@ -198,6 +203,7 @@ class PeerLoop:
             model=np.array(peer.algorithm.model if proof is None else proof.model),
             certificates=[] if proof is None else list(proof.certificates),
             members=sorted(peer.table.members if proof is None else proof.members),
+            total=0.0 if proof is None else proof.total,
             consensus=self.consensus(),
             live_neighbours=peer.live_neighbours,
             ticks=peer.ticks,
@@ -222,12 +228,16 @@ class PeerLoop:
 
     def row(self) -> HistoryRow:
         """The figures of this tick."""
-        return HistoryRow(self.peer.ticks, self.seconds, self.gap, self.consensus(), self._sent, self._bytes_sent)
+        bounds = (math.nan, math.nan) if self.proof is None else self.proof.worst
+        return HistoryRow(
+            self.peer.ticks, self.seconds, self.gap, self.consensus(), self._sent, self._bytes_sent, *bounds
+        )
 
     def _note(self) -> None:
         row = self.row()
-        if not self._history or self._history[-1].tick < row.tick:
-            self._history.append(row)
+        if self._history and self._history[-1].tick == row.tick:
+            self._history.pop()
+        self._history.append(row)
         if len(self._history) > _HISTORY_ROWS:
             self._history, self._history_ticks = self._history[::2], 2 * self._history_ticks
 
@@ -238,7 +248,7 @@ class PeerLoop:
         self._look_whether_done()
         if peer.ticks >= self._ends_at:
             return "gap"
-        if peer.ticks >= limits.max_ticks:
+        if self._n_ticks >= limits.max_ticks:
             return "max_ticks" if self._final is None else "gap"
         if self.seconds >= limits.max_time:
             return "max_time" if self._final is None else "gap"

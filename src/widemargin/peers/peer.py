@@ -11,6 +11,7 @@ that snapshots of one time can be laid side by side. Silence is measured by the 
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
@@ -40,7 +41,8 @@ _PROBE = 10  # ticks between letters to a neighbour that is silent
 _INTERVAL = 4  # ticks between two snapshots, at least
 _WINDOW = 60  # letters that can be confirmed
 _ALL_BITS = (1 << _WINDOW) - 1
-_OVERTAKEN = 1  # a letter that has not come when so many numbers more have is taken for lost
+_OVERDUE = 3  # ticks after which records that nobody confirmed are sent again
+_BIRTHS = 1 << 62
 _RECORD_BYTES = 1 << 20  # in one message, or a single record; the others go with the next
 
 Key = tuple[type, int]  # kind of record, and whose
@@ -132,7 +134,8 @@ class Peer:
     _pending: dict[int, dict[Key, None]] = field(default_factory=dict)  # records to send, in order
     _unconfirmed: dict[int, dict[int, list[Record]]] = field(default_factory=dict)  # by letter
     _sizes: dict[Key, int] = field(default_factory=dict)
-    _proposed: int = -1  # tick of the snapshots last proposed
+    _birth: int = field(init=False)  # of the rows as they are here
+    _proposed: int = 0  # tick of the snapshots last proposed; those from before the first period are of no use
     _period_shown: int = -1  # tick of the last snapshot
     _is_news: bool = True  # whether neighbours have come or gone since the last snapshot
     _n_in_metric: int = 0  # portraits that the metric is made of
@@ -142,6 +145,7 @@ class Peer:
     def __post_init__(self) -> None:
         self.table = Claims(self.number, self.problem)
         self._pending = {j: {} for j in self.neighbours}
+        self._birth = self._new_birth()
         self._show_portrait()
 
     # -- what a peer can say at any time -----------------------------------------------------------------------------
@@ -194,7 +198,10 @@ class Peer:
         for record in message.records:  # which are good however late
             key = type(record), record.peer
             if record.peer == self.number:
-                continue  # what was said here, in this life or in a former one
+                self._hear_of_oneself(record)
+                continue
+            if isinstance(record, Snapshot) and self._begins_anew(record):
+                self._owe_everything_to(record.peer)
             if self.table.take(record):
                 self._spread(record, EXAMINER.size_of(record, self.algorithm.model, moment), not_to=sender)
             elif self.table.newest[key[0]][key[1]].number == record.number:
@@ -210,6 +217,7 @@ class Peer:
     def gain(self, rows: PeerRows) -> None:
         """Rows have arrived here."""
         self.algorithm.gain(rows)
+        self._birth = self._new_birth()
         self._show_portrait()
         self._is_news, self.table.best = True, None
 
@@ -232,6 +240,32 @@ class Peer:
             if is_news and EXAMINER.size_of(record, self.algorithm.model, moment) < 0:
                 return False
         return True
+
+    def _new_birth(self) -> int:
+        """A mark of the rows, by chance; also where chance is the same as in a former run, and rows are not."""
+        rows = self.algorithm.rows
+        return int(self.rng.integers(_BIRTHS)) ^ zlib.crc32(rows.pull(rows.weight).tobytes())
+
+    def _begins_anew(self, snapshot: Snapshot) -> bool:
+        """Whether a neighbour has other rows than before: it may have been started again, and know nobody."""
+        known = self.table.newest[Snapshot].get(snapshot.peer)
+        is_other = known is not None and known.number < snapshot.number and known.birth != snapshot.birth
+        return is_other and snapshot.peer in self.neighbours
+
+    def _hear_of_oneself(self, record: Record) -> None:
+        """What was said here, in this life or in a former one, or by who was here before in the same life.
+
+        Numbers go on after all of this life; and if others know other features, they are told again.
+        """
+        if record.number // LIFE != self.life:
+            return
+        self.ticks = max(self.ticks, record.number % LIFE - 1)
+        own = self.table.newest[Portrait].get(self.number)
+        if own is None or not isinstance(record, Portrait):
+            return
+        if record.number >= own.number and not np.array_equal(record.moment, own.moment):
+            self.ticks = max(self.ticks, record.number % LIFE)
+            self._show_portrait()
 
     def _own_moment(self) -> np.ndarray | None:
         portrait = self.table.newest[Portrait].get(self.number)
@@ -270,6 +304,9 @@ class Peer:
 
     def _message(self, to: int) -> Message:
         """The letter, and records that the neighbour lacks, as far as is known."""
+        overdue = self._number - _OVERDUE * max(1, len(self.neighbours) // self.fan_out)
+        for number in [number for number in self._unconfirmed.get(to, ()) if number < overdue]:
+            self._owe_again(to, number)
         n_bytes, pending, newest, sizes = 32, self._pending[to], self.table.newest, self._sizes
         if pending:
             keys = list(pending)
@@ -308,13 +345,17 @@ class Peer:
         for number in [number for number in self._unconfirmed.get(to, ()) if number <= heard]:
             age = heard - number - 1
             has_come = age < 0 or (age < _WINDOW and bool(before >> age & 1))
-            if has_come or age >= _OVERTAKEN:
-                records = self._unconfirmed[to].pop(number)
-                if not has_come:
-                    keys = ((type(record), record.peer) for record in records)
-                    newest = ((key, self.table.newest[key[0]][key[1]]) for key in keys)
-                    again = [key for (key, known), sent in zip(newest, records, strict=True) if known is sent]
-                    self._pending[to].update(dict.fromkeys(again))
+            if has_come:
+                del self._unconfirmed[to][number]
+            else:
+                self._owe_again(to, number)
+
+    def _owe_again(self, to: int, number: int) -> None:
+        """The records of a letter, as far as there are no newer ones."""
+        for record in self._unconfirmed[to].pop(number):
+            key = type(record), record.peer
+            if self.table.newest[key[0]][key[1]] is record:
+                self._pending[to][key] = None
 
     # -- what all are told -------------------------------------------------------------------------------------------
 
@@ -349,14 +390,16 @@ class Peer:
                 pending[key] = None
 
     def _use_news_of_features(self) -> None:
-        """Make the metric anew when twice as many peers have told of their features, or all that are there."""
-        members = self.table.members
+        """Make the metric anew when twice as many peers have told of their features, or all that are there.
+
+        Those who have left stay in it: a metric need not be that of the rows, and must be the same for all.
+        """
+        members, told = self.table.members, self.table.newest[Portrait]
         if self._has_new_portraits or members is not self._members_seen:
-            portraits = self.table.latest(Portrait)
             self._members_seen = members
-            if len(portraits) >= 2 * self._n_in_metric or len(portraits) == len(members):
-                self.algorithm.adopt(portraits)
-                self._n_in_metric, self._has_new_portraits = len(portraits), False
+            if len(told) >= 2 * self._n_in_metric or members <= told.keys():
+                self.algorithm.adopt([told[peer] for peer in sorted(told)])
+                self._n_in_metric, self._has_new_portraits = len(told), False
 
     def _show_portrait(self) -> None:
         portrait = self.algorithm.portrait(self.number, self._number)
@@ -374,6 +417,7 @@ class Peer:
             number=self._number,
             tick=self._period,
             neighbours=np.array(self.live_neighbours, dtype=np.int64),
+            birth=self._birth,
             total=self.algorithm.rows.total,
             mass=mass,
             pull=pull,
@@ -407,8 +451,7 @@ class Peer:
         proposals = self.table.to_judge()
         own = self.table.newest[Verdict].get(self.number)
         known: dict[int, np.ndarray] = {}
-        total = self.algorithm.rows.total
-        if own is not None and proposals and own.proposer == proposals[0][0] and own.total == total:
+        if own is not None and proposals and own.proposer == proposals[0][0] and own.birth == self._birth:
             known = dict(zip(own.judged.tolist(), own.costs, strict=True))
         new = [key for key in proposals if key[1] not in known]
         if not new:
@@ -417,4 +460,7 @@ class Peer:
         known |= {key[1]: cost for key, cost in zip(new, costs, strict=True)}
         numbers = sorted(known, reverse=True)[:KEPT]
         judged = np.array([known[number] for number in numbers])
-        self._say(Verdict(self.number, self._number, new[0][0], total, np.array(numbers, np.int64), judged))
+        total = self.algorithm.rows.total
+        self._say(
+            Verdict(self.number, self._number, new[0][0], self._birth, total, np.array(numbers, np.int64), judged)
+        )

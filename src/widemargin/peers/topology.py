@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import isqrt
+from operator import index
 from typing import Any
 
 NAMES = ("complete", "ring", "grid", "star", "random-regular", "erdos-renyi")
@@ -78,7 +79,7 @@ def _given(topology: Any, n_peers: int) -> Any:
     else:
         graph = nx.empty_graph(n_peers)
         try:
-            edges = [(int(one), int(other)) for one, other in topology]
+            edges = [(index(one), index(other)) for one, other in topology]
         except (TypeError, ValueError) as error:
             raise ValueError(
                 f"topology={topology!r} must be one of {', '.join(NAMES)}, a networkx graph or a list of edges, each a "

@@ -24,12 +24,12 @@ from widemargin.peers.claims import KEPT, KINDS, Portrait, Proposal, Record, Sna
 from widemargin.peers.peer import Message, Peer, n_bytes_of
 
 _MAGIC = b"WMPR"
-_VERSION = 1
+_VERSION = 2
 _HEADER = struct.Struct("<4sB3xI3Iqqqq")
 _RECORD = struct.Struct("<B3xIqq")
 _PORTRAIT = struct.Struct("<d")
-_SNAPSHOT = struct.Struct("<qddd")
-_VERDICT = struct.Struct("<qd")
+_SNAPSHOT = struct.Struct("<qqddd")
+_VERDICT = struct.Struct("<qqd")
 _FLOAT, _SINGLE, _INTEGER = np.dtype("<f8"), np.dtype("<f4"), np.dtype("<i8")
 _LARGEST = 1e100  # whose square, and sums of such, are finite
 _WINDOW = 1 << 60
@@ -117,13 +117,13 @@ def _encoded(record: Record) -> Iterator[bytes]:
             yield _PORTRAIT.pack(record.total)
             yield _raw(record.moment, _SINGLE)
         case Snapshot():
-            yield _SNAPSHOT.pack(record.tick, record.total, record.stiffness, record.gap)
+            yield _SNAPSHOT.pack(record.tick, record.birth, record.total, record.stiffness, record.gap)
             yield _raw(record.neighbours, _INTEGER)
             yield from (_raw(values, _FLOAT) for values in (record.mass, record.pull, record.model))
         case Proposal():
             yield _raw(record.model, _FLOAT)
         case Verdict():
-            yield _VERDICT.pack(record.proposer, record.total)
+            yield _VERDICT.pack(record.proposer, record.birth, record.total)
             yield _raw(record.judged, _INTEGER)
             yield _raw(record.costs, _FLOAT)
 
@@ -158,7 +158,7 @@ def _read_record(reader: _Reader, form: Form) -> Record:
     if kind == KINDS.index(Proposal):
         return Proposal(peer, number, reader.array(_FLOAT, model))
     if kind == KINDS.index(Verdict):
-        proposer, total = reader.numbers(_VERDICT)
+        proposer, birth, total = reader.numbers(_VERDICT)
         _check_peer(proposer)
         _check_total(total)
         _check(1 <= count <= KEPT, f"A verdict is on {count} proposals; it must be on 1 to {KEPT}.")
@@ -166,8 +166,8 @@ def _read_record(reader: _Reader, form: Form) -> Record:
         _check(bool(judged.min() > 0), "A verdict is on a proposal without a number.")
         costs = reader.array(_FLOAT, (count, form.n_problems))
         _check(bool(costs.min() >= 0), "A verdict names a negative loss.")
-        return Verdict(peer, number, proposer, total, judged, costs)
-    tick, total, stiffness, gap = reader.numbers(_SNAPSHOT)
+        return Verdict(peer, number, proposer, birth, total, judged, costs)
+    tick, birth, total, stiffness, gap = reader.numbers(_SNAPSHOT)
     _check(0 <= tick < HIGHEST_NUMBER, f"There is no tick {tick}.")
     _check_total(total)
     _check(1 / _LARGEST < stiffness < _LARGEST, "A snapshot suggests a stiffness that is not positive and finite.")
@@ -178,7 +178,7 @@ def _read_record(reader: _Reader, form: Form) -> Record:
     mass = reader.array(_FLOAT, (form.n_problems,))
     _check(bool(mass.min() >= 0 and mass.max() <= total * (1 + 1e-9)), "A snapshot has more mass than rows.")
     pull, own = reader.array(_FLOAT, model), reader.array(_FLOAT, model)
-    return Snapshot(peer, number, tick, neighbours, total, mass, pull, own, stiffness, gap)
+    return Snapshot(peer, number, tick, neighbours, birth, total, mass, pull, own, stiffness, gap)
 
 
 class _Reader:
@@ -229,4 +229,4 @@ def _check_number(number: int) -> None:
 
 
 def _check_total(total: float) -> None:
-    _check(0 < total < _LARGEST, "A record is of rows whose weights do not add up to a positive number.")
+    _check(0 <= total < _LARGEST, "A record is of rows whose weights add up to no amount.")

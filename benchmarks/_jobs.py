@@ -1,0 +1,46 @@
+"""How does a long benchmark go on where it was interrupted? Jobs in processes of their own, whose outcomes are kept."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from benchmarks import _harness as harness
+from benchmarks import _kernel_runs as runs
+
+
+class Jobs:
+    """Functions run in children of one thread; outcomes are lines of a file, found again by function and arguments."""
+
+    def __init__(self, path: Path, *, fresh: bool) -> None:
+        self._path = path
+        if fresh:
+            path.unlink(missing_ok=True)
+        lines = path.read_text(encoding="utf8").splitlines() if path.exists() else []
+        self._kept = dict(entry for line in lines if (entry := _read(line)) is not None)
+
+    def __call__(self, function: Callable[..., Any], *arguments: Any, limit: float = 3_600.0) -> Any:
+        """What the function finds, or found; None after ``limit`` seconds, which is kept too."""
+        key = json.dumps([function.__name__, *arguments], default=harness._plain)
+        if key not in self._kept:
+            print(f"  {key}", end="", flush=True)
+            begin = time.perf_counter()
+            found = runs.in_child(function, *arguments, limit=limit)
+            print(f": {time.perf_counter() - begin:.1f} s", flush=True)
+            line = json.dumps({"job": key, "outcome": found}, default=harness._plain)
+            with self._path.open("a", encoding="utf8") as file:
+                file.write(line + "\n")
+            self._kept[key] = json.loads(line)["outcome"]
+        return self._kept[key]
+
+
+def _read(line: str) -> tuple[str, Any] | None:
+    """A kept job; the last line may have been cut off."""
+    try:
+        entry = json.loads(line)
+    except json.JSONDecodeError:
+        return None
+    return entry["job"], entry["outcome"]

@@ -1,0 +1,226 @@
+"""A network that was fitted: who wrote to whom and how much, what each peer has certified, and the way there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+_GAP, _CONSENSUS = "#2f7fd0", "#e07b2a"  # legible on white and on black
+_ONE_WAY, _GONE = "#e07b2a", "#c0392b"
+_NAMED = 60  # peers, up to which each has its number
+_DECADES = 1e4  # of gaps that have colours of their own; smaller ones are as dark as the least of them
+_SPRINGS = 150  # peers, beyond which all distances at once are too many for a layout
+_LINES = ((1, "dashed", "one end hears the other"), (0, "dotted", "neither does"))
+_AREAS = {10: (420.0, 1100.0), 60: (170.0, 480.0), 200: (40.0, 140.0)}  # of the least and the busiest, by peers
+
+
+def plot_network(model: Any, *, path: str | Path | None = None, figure: Any = None) -> Any:
+    """Draw the peers of a fitted :class:`widemargin.GossipSVC`, and gap, consensus and traffic over ticks.
+
+    A peer is as dark as its certified gap is small, and its area grows with the bytes that it sent and received. Grey
+    peers have no certificate; crosses are peers that are gone. An edge is a full line where both ends hear each other,
+    dashed where one does, dotted where none does.
+
+    Parameters
+    ----------
+    model : GossipSVC
+        Fitted.
+    path : str or Path, default=None
+        Where to save the picture, as the ending says: ``.png``, ``.svg``, ``.pdf``.
+    figure : matplotlib.figure.Figure, default=None
+        Where to draw; None makes a figure.
+
+    Returns
+    -------
+    figure : matplotlib.figure.Figure
+    """
+    check_is_fitted(model)
+    if not hasattr(model, "nodes_"):
+        raise ValueError(f"{type(model).__name__} has no peers to draw: a network is what GossipSVC fits.")
+
+    import matplotlib.pyplot as plt
+
+    if figure is None:
+        figure = plt.figure(figsize=(12.5, 6.4))
+    figure.set_layout_engine("constrained")
+    left, right = figure.subfigures(1, 2, width_ratios=(1.2, 1))
+    _draw_peers(left.subplots(), model)
+    gaps, messages, traffic = right.subplots(3, 1, sharex=True, height_ratios=(2, 1, 1))
+    _draw_way(gaps, messages, traffic, model)
+    if path is not None:
+        figure.savefig(path, dpi=140)
+    return figure
+
+
+# -- peers -------------------------------------------------------------------------------------------------------------
+
+
+def _draw_peers(ax: Any, model: Any) -> None:
+    import matplotlib.pyplot as plt
+
+    nodes, graph = model.nodes_, model.graph_
+    places = _layout(graph)
+    ink, paper = plt.rcParams["text.color"], plt.rcParams["axes.facecolor"]
+    kinds = set()
+    for one, other in sorted({(min(i, j), max(i, j)) for i, others in graph.items() for j in others}):
+        n_hearing = sum(j in nodes[i].live_neighbours for i, j in ((one, other), (other, one)) if i in nodes)
+        kinds.add(n_hearing)
+        ax.plot(*np.transpose([places[one], places[other]]), zorder=1, **_edge(n_hearing, ink, len(graph)))
+    area = _areas(nodes, len(graph))
+    gaps = {k: node.gap for k, node in nodes.items() if np.isfinite(node.gap)}
+    shades, bar = _shades(ax, gaps)
+    for k, place in places.items():
+        edge = {"edgecolors": ink, "linewidths": 0.8 if len(graph) <= _NAMED else 0.3}
+        if k not in nodes:
+            ax.scatter(*place, s=0.5 * min(area.values()), marker="x", color=_GONE, linewidths=2.2, zorder=3)
+            ax.scatter(*place, s=min(area.values()), facecolors=paper, edgecolors=_GONE, linestyle=":", zorder=2)
+        else:
+            ax.scatter(*place, s=area[k], color=shades(gaps[k]) if k in gaps else "0.6", zorder=3, **edge)
+        if len(graph) <= _NAMED:
+            _name(ax, k, place, shades(gaps[k]) if k in gaps else None, is_there=k in nodes, n_peers=len(graph))
+    _frame(ax, places)
+    if bar is not None:
+        extend = "min" if min(gaps.values()) < bar.norm.vmin else "neither"
+        colour_bar = ax.figure.colorbar(
+            bar, ax=ax, orientation="horizontal", fraction=0.045, pad=0.01, aspect=40, extend=extend
+        )
+        colour_bar.set_label("certified gap of a peer")
+    ax.set_title(_title(model), fontsize=11)
+    traffic = [node.bytes_sent + node.bytes_received for node in nodes.values()]
+    words = [f"areas: bytes sent and received, {_amount(min(traffic))} to {_amount(max(traffic))}"]
+    words += [f"{line}: {meaning}" for n, line, meaning in _LINES if n in kinds]
+    ax.set_xlabel("; ".join(words), fontsize=9)
+
+
+def _layout(graph: Mapping[int, Sequence[int]]) -> dict[int, np.ndarray]:
+    """Places of peers, within [-1, 1] each way; the same for the same network."""
+    import networkx as nx
+
+    whole = nx.Graph()
+    whole.add_nodes_from(sorted(graph))
+    whole.add_edges_from((i, j) for i, others in graph.items() for j in others)
+    if len(whole) > _SPRINGS:
+        return nx.spring_layout(whole, seed=0, iterations=60)
+    return nx.kamada_kawai_layout(whole)
+
+
+def _edge(n_hearing: int, ink: str, n_peers: int) -> dict[str, Any]:
+    """A line for an edge on which so many of both ends hear the other."""
+    width = 1.3 if n_peers <= _NAMED else 0.4
+    if n_hearing == 2:
+        return {"color": ink, "alpha": 0.45, "linewidth": width}
+    if n_hearing == 1:
+        return {"color": _ONE_WAY, "alpha": 0.9, "linewidth": width, "linestyle": "--"}
+    return {"color": _GONE, "alpha": 0.6, "linewidth": width, "linestyle": ":"}
+
+
+def _areas(nodes: Mapping[int, Any], n_peers: int) -> dict[int, float]:
+    """An area for each peer by its traffic."""
+    low, high = next((ends for most, ends in _AREAS.items() if n_peers <= most), (8.0, 40.0))
+    traffic = {k: node.bytes_sent + node.bytes_received for k, node in nodes.items()}
+    busiest = max(traffic.values()) or 1
+    return {k: low + (high - low) * value / busiest for k, value in traffic.items()}
+
+
+def _shades(ax: Any, gaps: Mapping[int, float]) -> tuple[Any, Any]:
+    """A colour for each gap, and what a bar of colours is made of; at least a decade is in view."""
+    from matplotlib import colormaps
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import LogNorm
+
+    values = [max(gap, 1e-16) for gap in gaps.values()]
+    if not values:
+        return None, None
+    high = max(values)
+    low = max(min(values), high / _DECADES)
+    room = max(1.0, float(np.sqrt(10 * low / high)))
+    scale: Any = ScalarMappable(LogNorm(low / room, high * room), colormaps["viridis"])
+
+    def shade(gap: float) -> Any:
+        return scale.to_rgba(max(gap, 1e-16))
+
+    return shade, scale
+
+
+def _name(ax: Any, k: int, place: np.ndarray, shade: Any, *, is_there: bool, n_peers: int) -> None:
+    """The number of a peer: on it, or beside where it was."""
+    size = 9 if n_peers <= 10 else 7
+    if not is_there:
+        words = f"{k}: gone"
+        ax.annotate(
+            words, place, (0, 17), textcoords="offset points", ha="center", fontsize=size, color=_GONE, zorder=4
+        )
+        return
+    is_dark = shade is not None and np.dot(shade[:3], (0.299, 0.587, 0.114)) < 0.5
+    ax.annotate(str(k), place, ha="center", va="center", fontsize=size, color="white" if is_dark else "black", zorder=4)
+
+
+def _frame(ax: Any, places: Mapping[int, np.ndarray]) -> None:
+    """No axes, room around, equal lengths both ways."""
+    ends = np.array(list(places.values()))
+    middle, reach = (ends.max(axis=0) + ends.min(axis=0)) / 2, np.ptp(ends, axis=0) / 2 + 0.17
+    ax.set_xlim(middle[0] - reach[0], middle[0] + reach[0])
+    ax.set_ylim(middle[1] - reach[1], middle[1] + reach[1])
+    ax.set_xticks([])
+    ax.set_yticks([])
+    ax.spines[:].set_visible(False)
+
+
+def _title(model: Any) -> str:
+    n_gone = len(model.graph_) - len(model.nodes_)
+    words = [f"{len(model.nodes_)} peers" + (f", {n_gone} gone" if n_gone else "")]
+    words.append(f"{model.n_iter_} ticks")
+    words.append(f"largest certified gap {max(node.gap for node in model.nodes_.values()):.2g}")
+    networks = {node.members for node in model.nodes_.values()}
+    if len(networks) > 1:
+        words.append(f"{len(networks)} networks by their own account")
+    return ", ".join(words)
+
+
+# -- the way there -----------------------------------------------------------------------------------------------------
+
+
+def _draw_way(gaps: Any, messages: Any, traffic: Any, model: Any) -> None:
+    """Gap and consensus error, messages and bytes, over ticks."""
+    history, tol = model.history_, getattr(model, "tol", None)
+    ticks = [row["sweep"] for row in history]
+    bounds = [(row["primal"] - row["dual"]) / row["primal"] if row["primal"] else 0.0 for row in history]
+    gaps.plot(ticks, bounds, color=_GAP, drawstyle="steps-post", label="certified gap, the largest of any peer")
+    apart = [row.get("consensus", np.nan) for row in history]
+    if np.isfinite(apart).any():
+        gaps.plot(ticks, apart, color=_CONSENSUS, linewidth=1.2, label="consensus error, the largest of any peer")
+    if tol and history:
+        gaps.axhline(tol, color=_GAP, linewidth=0.8, linestyle=":")
+        gaps.annotate("tol", (0.003, tol), xycoords=("axes fraction", "data"), va="bottom", fontsize=8, color=_GAP)
+    if history:
+        gaps.set_yscale("log")
+        gaps.legend(frameon=False, fontsize=8.5, loc="upper right")
+        gaps.set_ylim(top=gaps.get_ylim()[1] * 4)  # where the legend is
+    else:
+        gaps.text(0.5, 0.6, "no tick at which all peers\nhad a certificate", transform=gaps.transAxes, ha="center")
+        gaps.set_yticks([])
+    cost = model.cost_
+    for ax, name, total in ((messages, "messages", f"{cost.messages:,}"), (traffic, "bytes", _amount(cost.bytes))):
+        ax.plot([0, *ticks, model.n_iter_], [0, *(row[name] for row in history), getattr(cost, name)], color=_GAP)
+        ax.set_ylabel(name)
+        ax.annotate(f"{total} in all", (0.02, 0.9), xycoords="axes fraction", va="top", fontsize=8.5)
+        ax.yaxis.set_major_formatter(_amount if name == "bytes" else lambda value, _: f"{value:,.0f}")
+        ax.yaxis.get_major_locator().set_params(nbins=4)
+    for ax in (gaps, messages, traffic):
+        ax.grid(alpha=0.25)
+        ax.spines[["top", "right"]].set_visible(False)
+        ax.tick_params(labelbottom=ax is traffic, labelsize=9)
+    traffic.xaxis.get_major_locator().set_params(integer=True)
+    traffic.set_xlabel("ticks")
+
+
+def _amount(n_bytes: float, _: Any = None) -> str:
+    """Bytes as one reads them."""
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if abs(n_bytes) >= size:
+            return f"{n_bytes / size:.3g} {unit}"
+    return f"{n_bytes:.0f} B"
