@@ -23,10 +23,9 @@ from __future__ import annotations
 
 import argparse
 import heapq
-import json
 import resource
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
@@ -36,10 +35,10 @@ from sklearn.model_selection import GridSearchCV, StratifiedKFold, train_test_sp
 from sklearn.svm import LinearSVC
 
 from benchmarks import _harness as harness
-from benchmarks import _kernel_runs as runs
 from benchmarks import _margin_figures as figures
 from benchmarks import _sets as sets
 from benchmarks._harness import Bar
+from benchmarks._jobs import Jobs
 from benchmarks.baselines import coreset_svrg
 from benchmarks.baselines.partition_trees import CASCADE, DC, DIP, ODM, STRATA, SVM, grow
 from benchmarks.sparse import Section
@@ -100,7 +99,7 @@ def main() -> None:
     for name in chosen.only:
         print(f"\n== {name}", flush=True)
         report = Section("margin_distribution", name, quick=chosen.quick)
-        jobs = Jobs(report, name, fresh=chosen.fresh)
+        jobs = Jobs(report.folder / f"{name}.jobs.jsonl", fresh=chosen.fresh)
         SECTIONS[name](report, jobs)
 
 
@@ -115,40 +114,6 @@ def arguments() -> argparse.Namespace:
         if name not in SECTIONS:
             parser.error(f"--only {name}: there are {', '.join(SECTIONS)}")
     return chosen
-
-
-class Jobs:
-    """Functions run in children, whose outcomes are kept in a file."""
-
-    def __init__(self, report: Section, section: str, *, fresh: bool) -> None:
-        self._path = report.folder / f"{section}.jobs.jsonl"
-        if fresh:
-            self._path.unlink(missing_ok=True)
-        lines = self._path.read_text(encoding="utf8").splitlines() if self._path.exists() else []
-        self._kept = dict(entry for line in lines if (entry := _read(line)) is not None)
-
-    def __call__(self, function: Callable[..., Any], *arguments: Any, limit: float = 3_600.0) -> Any:
-        """What the function finds, or found; None after ``limit`` seconds, which is kept too."""
-        key = json.dumps([function.__name__, *arguments], default=harness._plain)
-        if key not in self._kept:
-            print(f"  {key}", end="", flush=True)
-            begin = time.perf_counter()
-            found = runs.in_child(function, *arguments, limit=limit)
-            print(f": {time.perf_counter() - begin:.1f} s", flush=True)
-            line = json.dumps({"job": key, "outcome": found}, default=harness._plain)
-            with self._path.open("a", encoding="utf8") as file:
-                file.write(line + "\n")
-            self._kept[key] = json.loads(line)["outcome"]
-        return self._kept[key]
-
-
-def _read(line: str) -> tuple[str, Any] | None:
-    """A kept job; the last line may have been cut off."""
-    try:
-        entry = json.loads(line)
-    except json.JSONDecodeError:
-        return None
-    return entry["job"], entry["outcome"]
 
 
 # -- rows --------------------------------------------------------------------------------------------------------------
