@@ -316,7 +316,7 @@ class Report:
 @pytest.mark.parametrize("alive", ["abc", "ac"], ids=["lost but not missed yet", "missed"])
 def test_a_rank_that_ends_because_of_a_loss_is_not_taken_for_the_lost_one(monkeypatch, alive):
     """Rank 1 is lost; rank 0 says so and closes its connections, which rank 2 may report before that is heard."""
-    monkeypatch.setattr(engine, "_workers", lambda client: list(alive))
+    monkeypatch.setattr(engine, "workers_of", lambda client: list(alive))
     monkeypatch.setattr(engine, "_GRACE", 1.0)
     job = engine._Job(None, engine.Placement(["a", "b", "c"], [[], [], []]), None, None, "lock")
     ranks = [Report(PeerLost("rank 1 is lost", "b"), after=2), Report(), Report(PeerLost("rank 0 is lost", "a"))]
