@@ -41,6 +41,7 @@ _PROBE = 10  # ticks between letters to a neighbour that is silent
 _INTERVAL = 4  # ticks between two snapshots, at least
 _WINDOW = 60  # letters that can be confirmed
 _ALL_BITS = (1 << _WINDOW) - 1
+_MANY = 16  # peers, among which what all must hear is said seldomer
 _OVERDUE = 3  # ticks after which records that nobody confirmed are sent again
 _BIRTHS = 1 << 62
 _RECORD_BYTES = 1 << 20  # in one message, or a single record; the others go with the next
@@ -135,7 +136,7 @@ class Peer:
     _unconfirmed: dict[int, dict[int, list[Record]]] = field(default_factory=dict)  # by letter
     _sizes: dict[Key, int] = field(default_factory=dict)
     _birth: int = field(init=False)  # of the rows as they are here
-    _proposed: int = 0  # tick of the snapshots last proposed; those from before the first period are of no use
+    _proposed: int = -1  # tick of the snapshots last proposed
     _period_shown: int = -1  # tick of the last snapshot
     _is_news: bool = True  # whether neighbours have come or gone since the last snapshot
     _n_in_metric: int = 0  # portraits that the metric is made of
@@ -366,7 +367,7 @@ class Peer:
 
     def _interval(self) -> int:
         """Ticks between snapshots: the same for all, rarer with time and where there are many peers."""
-        return _INTERVAL << max(1, self.ticks // 64, len(self.table.members) // 16).bit_length() - 1
+        return _INTERVAL << max(1, self.ticks // 64, len(self.table.members) // _MANY).bit_length() - 1
 
     @property
     def _period(self) -> int:
@@ -433,7 +434,8 @@ class Peer:
         if self.table.proposer != self.number or not self.table.is_network_known:
             return
         tick = self.table.common_tick()
-        if tick is not None and tick > self._proposed:
+        is_early = tick == 0 and len(self.table.members) >= _MANY  # of no use yet, and costly to judge
+        if tick is not None and tick > self._proposed and not is_early:
             snapshots = [self.table.snapshots[tick][peer] for peer in sorted(self.table.members)]
         elif self.ticks - self._proposed > 4 * self._interval():
             snapshots, tick = self.table.latest(Snapshot), self.ticks
