@@ -13,7 +13,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 
 from widemargin import Faults, GossipSVC
-from widemargin.report import plot_network
+from widemargin.reports import plot_network
 
 ALPHA = 1e-2
 ROW = "{:>4} {:>6} {:>10} {:>10} {:>9} {:>10}  {}"

@@ -29,18 +29,18 @@ ALLOWED = {
     "checkpoint": FOUNDATION | {"problems"},
     "estimators": FOUNDATION
     | {"problems", "comm", "kernels", "solvers", "peers", "engines", "callbacks", "checkpoint"},
-    "report": FOUNDATION | {"problems", "estimators"},
+    "reports": FOUNDATION | {"problems", "estimators"},
     "io": FOUNDATION | {"problems", "estimators"},
-    "cli": FOUNDATION | {"problems", "comm", "peers", "engines", "estimators", "report", "io"},
+    "cli": FOUNDATION | {"problems", "comm", "peers", "engines", "estimators", "reports", "io"},
 }
 # Packages that only certain files may import, as a test of the path within the package.
 RESERVED = {
-    "sklearn": lambda path: path.parts[0] in {"estimators", "data", "report", "io", "cli"},
+    "sklearn": lambda path: path.parts[0] in {"estimators", "data", "reports", "io", "cli"},
     "dask": lambda path: path.name in {"dask.py", "dask_peers.py"} and path.parts[0] in {"comm", "engines"},
     "distributed": lambda path: path.name in {"dask.py", "dask_peers.py"} and path.parts[0] in {"comm", "engines"},
     "mpi4py": lambda path: path.name == "mpi.py" and path.parts[0] in {"comm", "engines"},
-    "matplotlib": lambda path: path.parts[0] == "report",
-    "networkx": lambda path: path.name in {"topology.py", "network.py"} and path.parts[0] in {"peers", "report"},
+    "matplotlib": lambda path: path.parts[0] == "reports",
+    "networkx": lambda path: path.name in {"topology.py", "network.py"} and path.parts[0] in {"peers", "reports"},
     "zmq": lambda path: path.name == "zmq_peers.py" and path.parts[0] == "comm",
     "typer": lambda path: path.parts[0] == "cli",
     "rich": lambda path: path.parts[0] in {"cli", "callbacks.py"},
@@ -143,7 +143,7 @@ def test_the_walker_finds_a_wrong_arrow(path, source):
         ("estimators/new.py", "from sklearn.base import clone\nfrom widemargin.engines import inline"),
         ("engines/dask.py", "import dask\nfrom distributed import Client"),
         ("comm/mpi.py", "from mpi4py import MPI"),
-        ("report/plots.py", "import matplotlib.pyplot as plt"),
+        ("reports/plots.py", "import matplotlib.pyplot as plt"),
         ("kernels/torch_cuda.py", "import torch\nimport triton.language as tl"),
         ("data/fetch.py", "from widemargin.compiled import csr"),
         ("__init__.py", "from widemargin.estimators.nu_margin import NuMarginSVC"),

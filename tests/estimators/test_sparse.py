@@ -206,7 +206,7 @@ def test_a_path_takes_penalties_in_any_order_and_two_classes_only(cancer):
 
 def test_a_path_can_be_drawn(cancer):
     pytest.importorskip("matplotlib").use("Agg")
-    from widemargin.report import plot_sparse_path
+    from widemargin.reports import plot_sparse_path
 
     path = sparse_svc_path(*cancer, n_alphas=8)
     ax = plot_sparse_path(path, chosen=0.05, feature_names=load_breast_cancer().feature_names)

@@ -77,7 +77,7 @@ def sparse_svc_path(
     See Also
     --------
     SparseSVCCV : Chooses among them.
-    widemargin.report.plot_sparse_path : Draws them.
+    widemargin.reports.plot_sparse_path : Draws them.
 
     Examples
     --------

@@ -18,7 +18,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402
 from matplotlib.colors import to_rgba  # noqa: E402
 
-from widemargin.report.network import _GONE, _ONE_WAY, plot_network  # noqa: E402
+from widemargin.reports.network import _GONE, _ONE_WAY, plot_network  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -138,5 +138,5 @@ def test_what_has_no_peers_is_refused(rows):
 def test_matplotlib_and_networkx_are_imported_only_to_draw():
     import subprocess
 
-    code = "import sys, widemargin.report.network; sys.exit('matplotlib' in sys.modules or 'networkx' in sys.modules)"
+    code = "import sys, widemargin.reports.network; sys.exit('matplotlib' in sys.modules or 'networkx' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

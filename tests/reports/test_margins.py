@@ -17,7 +17,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402
 from matplotlib.patches import StepPatch  # noqa: E402
 
-from widemargin.report.margins import plot_margins  # noqa: E402
+from widemargin.reports.margins import plot_margins  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -120,5 +120,5 @@ def test_what_cannot_be_drawn_is_said(model, rows):
 def test_matplotlib_is_imported_only_to_draw():
     import subprocess
 
-    code = "import sys, widemargin.report.margins; sys.exit('matplotlib' in sys.modules)"
+    code = "import sys, widemargin.reports.margins; sys.exit('matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
