@@ -7,6 +7,7 @@ import pickle
 import signal
 import threading
 import warnings
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from widemargin.solvers.newton import EntropicNewton
 
 dask = pytest.importorskip("dask", reason="needs the dask extra")
 distributed = pytest.importorskip("distributed", reason="needs the dask extra")
+psutil = pytest.importorskip("psutil", reason="comes with distributed")
 da = pytest.importorskip("dask.array")
 dd = pytest.importorskip("dask.dataframe")
 engine = pytest.importorskip("widemargin.engines.dask")
@@ -263,6 +265,9 @@ def harm_during(client, gate, fit, harm: signal.Signals):
         if eventually(lambda: set(gate.waiting()) == set(pids.values())):
             os.kill(pids[address], harm)
             sent.append(harm)
+            # Threads of a process stop one by one: none may slip through the gate meanwhile.
+            if harm == signal.SIGSTOP:
+                assert eventually(lambda: is_stopped(pids[address]))
         gate.open()
 
     thread = threading.Thread(target=send_when_all_wait)
@@ -277,9 +282,16 @@ def harm_during(client, gate, fit, harm: signal.Signals):
     finally:
         thread.join()
         if sent == [signal.SIGSTOP]:
-            os.kill(pids[address], signal.SIGCONT)
+            with suppress(ProcessLookupError):  # its nanny may have ended it
+                os.kill(pids[address], signal.SIGCONT)
     assert sent, f"only {gate.waiting()} came to the gate"
     return address, outcome, [each.message for each in caught]
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether all threads of a process are."""
+    threads = [psutil.Process(thread.id) for thread in psutil.Process(pid).threads()]
+    return all(thread.status() == psutil.STATUS_STOPPED for thread in threads)
 
 
 def n_ranks_at_work(client) -> int:

@@ -3,6 +3,10 @@
 Numba's index of compiled functions is not safe against two processes that add to it at once: one may later load the
 machine code of another's signature. Ranks, test workers and parallel searches all start cold together, so each
 compilation holds a lock between processes; those who waited find the result on disk.
+
+Whoever holds the lock may have been stopped meanwhile, and nobody waits for that: after some patience a process
+compiles for itself alone and leaves the disk as it is. The lock is asked for again and again rather than queued for,
+since those who queue behind a process that was stopped wait for it too.
 """
 
 from __future__ import annotations
@@ -10,37 +14,58 @@ from __future__ import annotations
 import os
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from numba import njit
+from numba.core.caching import NullCache
 
 try:
     import fcntl
 except ImportError:  # not on Windows, where the lock is left out
     fcntl = None  # type: ignore[assignment]
 
+_PATIENCE = 30.0  # seconds, of which the slowest compilation takes a third
+_LOOK = 0.02
+
 _within_process = threading.RLock()
-_depth = 0  # a function compiles those it calls
+_holds_lock: bool | None = None  # of the compilation under way, which compiles the functions it calls as well
+
+
+def _lock_path() -> Path:
+    return Path(tempfile.gettempdir()) / f"widemargin-compiling-{os.getuid()}.lock"
 
 
 @contextmanager
-def _one_process_at_a_time() -> Iterator[None]:
-    global _depth
+def _one_process_at_a_time() -> Iterator[bool]:
+    """Whether no other process compiles meanwhile."""
+    global _holds_lock
     with _within_process:
-        if fcntl is None or _depth:
-            yield
+        if fcntl is None or _holds_lock is not None:
+            yield _holds_lock is not False
             return
-        path = Path(tempfile.gettempdir()) / f"widemargin-compiling-{os.getuid()}.lock"
-        with path.open("w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            _depth += 1
+        with _lock_path().open("w") as file:
+            _holds_lock = _lock(file)
             try:
-                yield
+                yield _holds_lock
             finally:
-                _depth -= 1
+                _holds_lock = None
+
+
+def _lock(file: IO[str]) -> bool:
+    """Lock a file unless others keep it for longer than is worth waiting."""
+    until = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() > until:
+                return False
+            time.sleep(_LOOK)
 
 
 def compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:
@@ -51,8 +76,14 @@ def compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:
         compile_now = dispatcher.compile
 
         def compile_alone(signature: Any) -> Any:
-            with _one_process_at_a_time():
-                return compile_now(signature)
+            with _one_process_at_a_time() as may_write:
+                on_disk = dispatcher._cache
+                try:
+                    if not may_write:
+                        dispatcher._cache = NullCache()
+                    return compile_now(signature)
+                finally:
+                    dispatcher._cache = on_disk
 
         dispatcher.compile = compile_alone
         return dispatcher

@@ -1,0 +1,75 @@
+"""Compilation between processes: one at a time, but nobody waits for one that was stopped."""
+
+from __future__ import annotations
+
+import importlib.util
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from widemargin.compiled import _jit
+
+fcntl = pytest.importorskip("fcntl", reason="no locks between processes here")
+
+FUNCTIONS = """
+from widemargin.compiled._jit import compiled
+
+@compiled()
+def inner(x):
+    return x + 1
+
+@compiled()
+def outer(x):
+    return 2 * inner(x)
+"""
+
+
+@pytest.fixture
+def functions(tmp_path, monkeypatch):
+    """Two compiled functions in a file of their own, one of which calls the other, and the folder of their cache."""
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    monkeypatch.setattr(_jit, "_lock_path", lambda: tmp_path / "lock")
+    path = tmp_path / "functions_to_compile.py"
+    path.write_text(FUNCTIONS)
+    spec = importlib.util.spec_from_file_location("functions_to_compile", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def kept(functions):
+    return list(Path(functions.outer._cache.cache_path).glob("functions_to_compile*.nbi"))
+
+
+def test_what_is_compiled_is_kept_on_disk(functions):
+    assert functions.outer(1) == 4
+    assert kept(functions)
+    assert _jit._holds_lock is None
+
+
+@pytest.mark.parametrize("is_stopped", [True, False])
+def test_nobody_waits_for_a_process_that_was_stopped_while_it_compiled(functions, tmp_path, monkeypatch, is_stopped):
+    monkeypatch.setattr(_jit, "_PATIENCE", 0.2)
+    hold = textwrap.dedent(f"""
+        import fcntl, time
+        file = open({str(tmp_path / "lock")!r}, "w")
+        fcntl.flock(file, fcntl.LOCK_EX)
+        print("held", flush=True)
+        time.sleep(60)
+    """)
+    with subprocess.Popen([sys.executable, "-c", hold], stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout.readline() == "held\n"
+        if is_stopped:
+            holder.send_signal(signal.SIGSTOP)
+        try:
+            assert functions.outer(1) == 4
+            # The other may be writing: neither this function nor the one it calls is written.
+            assert kept(functions) == []
+        finally:
+            holder.kill()
+    assert functions.outer(1.5) == 5.0
+    assert kept(functions)
