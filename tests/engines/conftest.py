@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 N_WORKERS = 3
-PATIENCE = 60.0  # seconds after which what has not come will not come
+PATIENCE = 180.0  # seconds after which what has not come will not come
 
 
 def start_cluster(n_workers: int = N_WORKERS, **options):

@@ -27,6 +27,7 @@ from widemargin.ledger import Ledger
 
 _FAN_OUT = 16
 _BEAT = 1.0
+_ARRIVAL = 30.0  # seconds: a worker whose first task this is imports for a while before its event loop answers
 
 
 def address_name(job: str, rank: int) -> str:
@@ -41,6 +42,7 @@ class DaskRanks:
         self.rank, self.size = rank, len(addresses)
         self.ledger = Ledger()
         self._worker, self._job, self._addresses, self._silence = worker, job, addresses, silence
+        self._arrival = max(silence, _ARRIVAL)
         self._parent = None if rank == 0 else (rank - 1) // _FAN_OUT
         self._children = [k for k in range(_FAN_OUT * rank + 1, _FAN_OUT * (rank + 1) + 1) if k < self.size]
         self._comms: dict[int, Any] = {}
@@ -58,9 +60,9 @@ class DaskRanks:
             if self._parent is not None:
                 where = Variable(address_name(self._job, self._parent), client=get_client())
                 try:
-                    address = where.get(timeout=f"{self._silence}s")
+                    address = where.get(timeout=f"{self._arrival}s")
                 except TimeoutError:
-                    raise self._lost(self._parent, f"did not come up within {self._silence:g} s") from None
+                    raise self._lost(self._parent, f"did not come up within {self._arrival:g} s") from None
                 self._wait(self._connect(address))
             self._wait(self._all_children())
         except BaseException:
@@ -179,10 +181,10 @@ class DaskRanks:
         if not self._children:
             return
         try:
-            await asyncio.wait_for(self._arrived.wait(), self._silence)
+            await asyncio.wait_for(self._arrived.wait(), self._arrival)
         except TimeoutError:
             missing = next(child for child in self._children if child not in self._comms)
-            raise self._lost(missing, f"did not connect within {self._silence:g} s") from None
+            raise self._lost(missing, f"did not connect within {self._arrival:g} s") from None
 
     def _take(self, rank: int, comm: Any) -> None:
         self._comms[rank], self._inbox[rank] = comm, asyncio.Queue()
