@@ -222,10 +222,13 @@ def joined(kind: str, parameters: dict[str, Any], attributes: dict[str, Any]) ->
     """The estimator of these parts, checked through and through."""
     cls, schema = schema_of(kind)
     names = set(cls._get_param_names())
-    for name in [*(set(parameters) - names), *(set(attributes) - set(schema))]:
+    for name in sorted((set(parameters) - names) | (set(attributes) - set(schema))):
         raise ModelFileError(f"{kind} has no {name[:60]!r}; a newer widemargin may have written the file")
     model = cls(**parameters)
-    model._validate_params()
+    try:
+        model._validate_params()
+    except ValueError as error:
+        raise ModelFileError(str(error)[:300].rstrip(".")) from None
     for name in sorted(attributes):
         setattr(model, name, attributes[name])
     verify(model)
