@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from widemargin.exceptions import InterruptedFitWarning, OverlapWarning, PeerLost, PrecisionWarning
     from widemargin.ledger import Ledger
     from widemargin.problems._protocol import Certificate
+    from widemargin.reports.page import Report, report
 
 __version__ = "0.1.0"
 
@@ -37,9 +38,11 @@ _HOMES = {
     "OverlapWarning": "widemargin.exceptions",
     "PeerLost": "widemargin.exceptions",
     "PrecisionWarning": "widemargin.exceptions",
+    "Report": "widemargin.reports.page",
     "SparseSVC": "widemargin.estimators.sparse",
     "SparseSVCCV": "widemargin.estimators.sparse_path",
     "max_nu": "widemargin.estimators.nu_margin",
+    "report": "widemargin.reports.page",
     "sparse_svc_path": "widemargin.estimators.sparse_path",
 }
 
@@ -57,10 +60,12 @@ __all__ = [
     "OverlapWarning",
     "PeerLost",
     "PrecisionWarning",
+    "Report",
     "SparseSVC",
     "SparseSVCCV",
     "data",
     "max_nu",
+    "report",
     "sparse_svc_path",
 ]
 
