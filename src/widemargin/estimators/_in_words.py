@@ -55,14 +55,18 @@ _COUNTED = {
 
 
 def percent(relative: float) -> str:
-    """A relative gap as one reads it."""
-    return f"{100 * relative:.2g}%" if relative >= 1e-7 else f"a relative {relative:.1e}"
+    """A relative gap as one reads it, in two digits; what is under a hundred-millionth is only said to be so."""
+    if relative < 1e-8:
+        return "less than 0.000001%"
+    if relative >= 0.1:
+        return f"{100 * relative:.3g}%"
+    return f"{100 * relative:.{1 - math.floor(math.log10(100 * relative))}f}%"
 
 
 def bounds_in_words(certificate: Certificate) -> tuple[str, str]:
     """Lower and upper bound, with as many digits as tell them apart."""
     relative = certificate.relative
-    digits = 4 if not 0 < relative < 1 else min(12, max(4, 2 + math.ceil(-math.log10(relative))))
+    digits = 6 if not _ROUNDING < relative < 1 else min(12, max(4, 2 + math.ceil(-math.log10(relative))))
     return f"{certificate.dual:.{digits}g}", f"{certificate.primal:.{digits}g}"
 
 
@@ -76,6 +80,8 @@ def amount(n_bytes: float) -> str:
 
 def duration(seconds: float) -> str:
     """A time as one reads it."""
+    if seconds < 1e-3:
+        return f"{1e6 * seconds:.3g} µs"
     if seconds < 1:
         return f"{1000 * seconds:.3g} ms"
     return f"{seconds:.3g} s" if seconds < 120 else f"{seconds / 60:.3g} min"

@@ -49,16 +49,7 @@ def gaps(parts: Mapping[int, list[Mapping[str, float]]], worst: int, tol: float 
     ax.set_yscale("log")
     if tol:
         ax.axhline(tol, color=SECOND, linewidth=1.2, linestyle="--", zorder=1)
-        ax.annotate(
-            f"tol = {tol:g}",
-            (0.99, tol),
-            (0, 3),
-            xycoords=("axes fraction", "data"),
-            textcoords="offset points",
-            ha="right",
-            color=SECOND,
-            fontsize=8.5,
-        )
+        ax.annotate("tol", (1.01, tol), xycoords=("axes fraction", "data"), va="center", color=SECOND, fontsize=8.5)
     _room_around(ax, [tol] if tol else [])
     plain_powers(ax.yaxis)
     _frame(ax, over, "relative gap")
@@ -68,7 +59,7 @@ def gaps(parts: Mapping[int, list[Mapping[str, float]]], worst: int, tol: float 
     return Picture(
         figure,
         f"Relative gap over {over}, on a logarithmic scale; it ends at {reached:.2g}.",
-        f"The proved gap over {over}{others}.",
+        f"The proved gap over {over}{f'; dashed: tol = {tol:g}' if tol else ''}{others}.",
     )
 
 
@@ -85,9 +76,9 @@ def bounds(rows: Sequence[Mapping[str, float]], over: str) -> Picture:
     late = len(rows) // 4
     low, high = min(lower[late:]), max(upper[late:])
     room = 0.08 * (high - low) or 0.01 * abs(high) or 1.0
-    ax.set_ylim(low - room, high + room)
+    ax.set_ylim(low - 2.5 * room, high + room)  # with words below the curves
     _frame(ax, over, "objective")
-    is_cut = min(lower) < low - room or max(upper) > high + room
+    is_cut = min(lower) < low - 2.5 * room or max(upper) > high + room
     ax.annotate("upper bound", (0.98, 0.96), xycoords="axes fraction", ha="right", va="top", color=FIRST, fontsize=8.5)
     ax.annotate("lower bound", (0.98, 0.05), xycoords="axes fraction", ha="right", color=SECOND, fontsize=8.5)
     return Picture(
@@ -111,7 +102,7 @@ def margins_of_two(margins: np.ndarray, is_second: np.ndarray, names: Sequence[s
         ax.stairs(sign * share, edges, color=colour, linewidth=1)
         reach[sign < 0] = float(share.max())
     ax.set_ylim(-1.45 * (reach[1] or 0.02), 1.45 * (reach[0] or 0.02))
-    ax.axvline(0, color=INK, linewidth=1, linestyle=":")
+    ax.plot([0, 0], [-reach[1], reach[0]], color=INK, linewidth=1, linestyle=":")
     ax.axhline(0, color=INK, linewidth=0.7)
     ticks = [tick for tick in ax.get_yticks() if -reach[1] <= tick <= reach[0]]
     ax.set_yticks(ticks, [f"{abs(tick):g}" for tick in ticks])
@@ -220,7 +211,7 @@ def _thinned(rows: Sequence[Mapping[str, float]]) -> list[Mapping[str, float]]:
 
 
 def _at(row: Mapping[str, float], over: str) -> float:
-    return row["sweep" if over == "sweeps" else over]
+    return row["seconds" if over == "seconds" else "sweep"]
 
 
 def _within(margins: np.ndarray) -> np.ndarray:

@@ -11,6 +11,9 @@ from typing import Any
 _FORBIDDEN = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 
 
+_LONGEST_NAME = 36  # characters in a table
+
+
 class Html(str):
     """Markup; any other string is text, and escaped before it is put among markup."""
 
@@ -47,20 +50,28 @@ def element(name: str, *content: Any, **attributes: Any) -> Html:
 
 
 def table(
-    head: Sequence[Any], lines: Iterable[Sequence[Any]], *, caption: Any = None, n_names: int = 1, class_: str = ""
+    head: Sequence[Any],
+    lines: Iterable[Sequence[Any]],
+    *,
+    caption: str | None = None,
+    n_names: int = 1,
+    class_: str = "",
 ) -> Html:
     """A table that scrolls within itself where it is too wide; the first ``n_names`` columns are words."""
 
     def cell(k: int, content: Any, name: str) -> Html:
-        return element(name, content, class_="name" if k < n_names else "number")
+        is_name = k < n_names
+        content = shortened(content, _LONGEST_NAME) if is_name and not isinstance(content, Html) else content
+        return element(name, content, class_="name" if is_name else "number")
 
     top = element("tr", *(cell(k, each, "th") for k, each in enumerate(head)))
     body = [element("tr", *(cell(k, each, "td") for k, each in enumerate(line))) for line in lines]
     parts = [element("thead", top)] if any(head) else []
     parts.append(element("tbody", *body))
-    if caption is not None:
-        parts.insert(0, element("caption", caption))
-    return element("div", element("table", *parts), class_=f"wide {class_}".strip())
+    # A caption of HTML would be no wider than a narrow table.
+    above = "" if caption is None else element("p", caption, class_="caption")
+    named = {} if caption is None else {"aria_label": caption}
+    return joined([above, element("div", element("table", *parts, **named), class_=f"wide {class_}".strip())])
 
 
 def pairs(lines: Iterable[tuple[Any, Any]]) -> Html:

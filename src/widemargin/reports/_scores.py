@@ -17,7 +17,7 @@ from sklearn.utils import check_consistent_length, column_or_1d
 
 from widemargin.reports import _figures
 from widemargin.reports._figures import Picture
-from widemargin.reports._html import Html, element, joined, pairs, shortened, table
+from widemargin.reports._html import Html, element, pairs, shortened, table
 
 _MOST_CLASSES = 12  # of a matrix; beyond, the most frequent confusions are listed
 _MOST_CONFUSIONS = 15
@@ -69,8 +69,12 @@ class Judged:
         unit = "votes" if self.are_votes else "scores"
         return _figures.margins_of_many(own - others.max(axis=1), self.codes, names, unit)
 
-    def scores(self) -> Html:
-        """Numbers of all rows, of each class, and who is taken for whom."""
+    def remark(self) -> str:
+        """What the numbers are worth, which only the reader knows."""
+        return _REMARK.format(n=len(self.codes))
+
+    def scores(self) -> tuple[Html, Html, Html]:
+        """Numbers of all rows, who is taken for whom, and numbers of each class."""
         predicted = self._predicted()
         wrong = int(np.sum(predicted != self.codes))
         lines = [
@@ -84,8 +88,7 @@ class Judged:
                 lines.append(("area under the ROC curve", f"{roc_auc_score(self.codes, self.scores_of_rows):.4f}"))
         matrix = confusion_matrix(self.codes, predicted, labels=np.arange(len(self.classes)))
         confused = self._matrix(matrix) if len(self.classes) <= _MOST_CLASSES else self._most_confused(matrix)
-        remark = element("p", _REMARK.format(n=len(self.codes)))
-        return joined([remark, pairs(lines), element("div", confused, self._by_class(predicted), class_="beside")])
+        return pairs(lines), confused, self._by_class(predicted)
 
     def _by_class(self, predicted: np.ndarray) -> Html:
         numbers = np.arange(len(self.classes))
@@ -110,8 +113,8 @@ class Judged:
                 for n, share in zip(row, shares, strict=True)
             ]
             lines.append([name, *cells])
-        caption = "Confusion: one line for each true class, one column for each predicted one"
-        return table(["true \\ predicted", *names], lines, caption=caption, class_="confusion")
+        caption = "Confusion: a line for each true class, a column for each prediction"
+        return table(["true", *names], lines, caption=caption, class_="confusion")
 
     def _most_confused(self, matrix: np.ndarray) -> Html:
         off = matrix - np.diag(np.diag(matrix))

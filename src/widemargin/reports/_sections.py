@@ -134,8 +134,8 @@ def convergence(subject: Subject) -> Html | None:
         ]
         return joined([said, table(("sweep", "seconds", "lower bound", "upper bound", "gap"), lines)])
     tol = getattr(model, "tol", None)
-    pictures = [_figures.gaps(parts, worst, tol, over) for over in ("sweeps", "seconds")]
-    pictures += [_figures.bounds(rows, over) for over in ("sweeps", "seconds")]
+    pictures = [_figures.gaps(parts, worst, tol, over) for over in (_sweeps(model), "seconds")]
+    pictures += [_figures.bounds(rows, over) for over in (_sweeps(model), "seconds")]
     return joined([said, subject.drawn(*pictures)])
 
 
@@ -218,14 +218,14 @@ def _with_intervals(subject: Subject, k: int) -> Html:
     shown = np.argsort(-np.abs(values), kind="stable")[:_MOST_FEATURES]
     names = [summary.names[j] for j in shown]
     ends = subject.estimator.coef_interval_[k][shown] if "p-value" in columns else None
-    head = ["feature", "estimate"] + (["std err", "p-value", "from", "to"] if ends is not None else []) + ["kept"]
+    head = ["feature", "estimate"] + (["std err", "p-value", "interval"] if ends is not None else []) + ["kept"]
     lines = []
     for row, j in enumerate(shown):
         line = [summary.names[j], f"{values[j]:.4f}"]
         if ends is not None:
             p = columns["p-value"][j]
             line += [f"{columns['std err'][j]:.4f}", "< 0.0001" if p < 1e-4 else f"{p:.4f}"]
-            line += [f"{end:.4f}" for end in ends[row]]
+            line.append("[{:.3f}, {:.3f}]".format(*ends[row]))
         lines.append([*line, "yes" if columns["selected"][j] else "no"])
     drawn = subject.drawn(_figures.coefficients(names, values[shown], ends, what="debiased coefficient"))
     hidden = len(values) - len(shown)
@@ -290,7 +290,7 @@ def size(subject: Subject) -> Html:
         n_bytes = model.size_bytes()
     else:
         n_bytes = sum(getattr(model, name).nbytes for name in ("coef_", "intercept_") if hasattr(model, name))
-    lines.append(("arrays that a prediction needs", amount(n_bytes)))
+    lines.append(("size of its arrays", amount(n_bytes)))
     return pairs(lines)
 
 
@@ -302,13 +302,13 @@ def reproduction(subject: Subject) -> Html:
 
 
 def scores(subject: Subject) -> Html | None:
-    """How often the model is right on the rows given."""
-    return None if subject.judged is None else subject.judged.scores()
-
-
-def margins(subject: Subject) -> Html | None:
-    """How far rows lie on the right side."""
-    return None if subject.judged is None else subject.drawn(subject.judged.margins())
+    """How often the model is right on the rows given, and how far they lie on the right side."""
+    if subject.judged is None:
+        return None
+    numbers, confusion, by_class = subject.judged.scores()
+    margins = subject.drawn(subject.judged.margins())
+    left, right = element("div", numbers, confusion), element("div", margins, by_class)
+    return joined([element("p", subject.judged.remark()), element("div", left, right, class_="beside")])
 
 
 # Headings, in the order of the page; a section that has nothing to say is left out.
@@ -319,7 +319,6 @@ SECTIONS: tuple[tuple[str, str, Callable[[Subject], Html | None]], ...] = (
     ("convergence", "The way to the optimum", convergence),
     ("parts", "The problems of all classes", parts),
     ("scores", "On the rows given", scores),
-    ("margins", "Margins", margins),
     ("features", "Features", features),
     ("size", "Size of the model", size),
     ("cost", "Cost", cost),
