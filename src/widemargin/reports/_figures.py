@@ -195,7 +195,8 @@ def way_of_peers(model: Any) -> Picture:
     network.draw_way(gap, messages, traffic, model)
     if model.history_:
         plain_powers(gap.yaxis)
-    last = f"; the gap ends at {max(node.gap for node in model.nodes_.values()):.2g}" if model.nodes_ else ""
+    largest = max(node.gap for node in model.nodes_.values())
+    last = f"; the gap ends at {largest:.2g}" if np.isfinite(largest) else "; not all have a certificate"
     return Picture(
         figure,
         f"Gap, consensus error, messages and bytes over {model.n_iter_} ticks{last}.",

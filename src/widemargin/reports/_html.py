@@ -71,7 +71,7 @@ def table(
     # A caption of HTML would be no wider than a narrow table.
     above = "" if caption is None else element("p", caption, class_="caption")
     named = {} if caption is None else {"aria_label": caption}
-    return joined([above, element("div", element("table", *parts, **named), class_=f"wide {class_}".strip())])
+    return element("div", above, element("div", element("table", *parts, **named), class_=f"wide {class_}".strip()))
 
 
 def pairs(lines: Iterable[tuple[Any, Any]]) -> Html:

@@ -76,7 +76,7 @@ def certificate(subject: Subject) -> Html:
         low, high = bounds_in_words(proof)
         tiles += [("proved gap", percent(proof.relative)), ("lower bound", low), ("upper bound", high)]
     if tol is not None:
-        tiles.append(("gap asked for", percent(tol)))
+        tiles.append(("gap asked for", f"{100 * tol:g}%"))
     if hasattr(model, "n_iter_"):
         tiles.append((_sweeps(model), f"{model.n_iter_:,}"))
     seconds = getattr(getattr(model, "cost_", None), "seconds", None)
@@ -129,10 +129,10 @@ def convergence(subject: Subject) -> Html | None:
     said = element("p", of) if len(parts) > 1 else ""
     if len(rows) < _FEWEST_FOR_CURVES:
         lines = [
-            (f"{row['sweep']:g}", f"{row['seconds']:.3g}", f"{row['dual']:.6g}", f"{row['primal']:.6g}", _gap(row))
+            (f"{row['sweep']:g}", _gap(row), f"{row['dual']:.6g}", f"{row['primal']:.6g}", duration(row["seconds"]))
             for row in rows
         ]
-        return joined([said, table(("sweep", "seconds", "lower bound", "upper bound", "gap"), lines)])
+        return joined([said, table(("sweep", "gap", "lower bound", "upper bound", "time"), lines)])
     tol = getattr(model, "tol", None)
     pictures = [_figures.gaps(parts, worst, tol, over) for over in (_sweeps(model), "seconds")]
     pictures += [_figures.bounds(rows, over) for over in (_sweeps(model), "seconds")]
@@ -213,25 +213,24 @@ def _plain(subject: Subject, coef: np.ndarray, names: list[str]) -> Html:
 def _with_intervals(subject: Subject, k: int) -> Html:
     summary = subject.estimator.summary()
     summary = summary[k] if isinstance(summary, list) else summary
-    columns = summary.columns
-    values = columns["debiased"]
+    columns, values = summary.columns, summary.columns["debiased"]
     shown = np.argsort(-np.abs(values), kind="stable")[:_MOST_FEATURES]
-    names = [summary.names[j] for j in shown]
-    ends = subject.estimator.coef_interval_[k][shown] if "p-value" in columns else None
-    head = ["feature", "estimate"] + (["std err", "p-value", "interval"] if ends is not None else []) + ["kept"]
+    ends = subject.estimator.coef_interval_[k] if "p-value" in columns else None
     lines = []
-    for row, j in enumerate(shown):
-        line = [summary.names[j], f"{values[j]:.4f}"]
+    for j in shown:
+        line = [summary.names[j] + (" *" if columns["selected"][j] else ""), f"{values[j]:.4f}"]
         if ends is not None:
             p = columns["p-value"][j]
             line += [f"{columns['std err'][j]:.4f}", "< 0.0001" if p < 1e-4 else f"{p:.4f}"]
-            line.append("[{:.3f}, {:.3f}]".format(*ends[row]))
-        lines.append([*line, "yes" if columns["selected"][j] else "no"])
-    drawn = subject.drawn(_figures.coefficients(names, values[shown], ends, what="debiased coefficient"))
+            line.append("[{:.3f}, {:.3f}]".format(*ends[j]))
+        lines.append(line)
+    head = ["feature", "estimate", *(["std err", "p-value", "interval"] if ends is not None else [])]
+    names, drawn_ends = [summary.names[j] for j in shown], None if ends is None else ends[shown]
+    drawn = subject.drawn(_figures.coefficients(names, values[shown], drawn_ends, what="debiased coefficient"))
     hidden = len(values) - len(shown)
-    more = f"The {len(shown)} largest; {hidden} more are in summary()." if hidden else ""
-    notes = element("p", " ".join([more, *(f"{note.rstrip('.')}." for note in summary.notes)]).strip())
-    return joined([element("div", drawn, element("div", table(head, lines)), class_="beside"), notes])
+    more = [f"The {len(shown)} largest; {hidden} more are in summary()."] if hidden else []
+    words = [*more, "* kept in the model.", *(f"{note.rstrip('.')}." for note in summary.notes)]
+    return joined([element("div", drawn, table(head, lines), class_="beside"), element("p", " ".join(words))])
 
 
 def network(subject: Subject) -> Html | None:

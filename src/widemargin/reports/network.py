@@ -177,7 +177,8 @@ def _title(model: Any) -> str:
     n_gone = len(model.graph_) - len(model.nodes_)
     words = [f"{len(model.nodes_)} peers" + (f", {n_gone} gone" if n_gone else "")]
     words.append(f"{model.n_iter_} ticks")
-    words.append(f"largest certified gap {max(node.gap for node in model.nodes_.values()):.2g}")
+    largest = max(node.gap for node in model.nodes_.values())
+    words.append(f"largest certified gap {largest:.2g}" if np.isfinite(largest) else "not all have a certificate")
     networks = {node.members for node in model.nodes_.values()}
     if len(networks) > 1:
         words.append(f"{len(networks)} networks by their own account")
