@@ -30,7 +30,7 @@ ALLOWED = {
     "estimators": FOUNDATION
     | {"problems", "comm", "kernels", "solvers", "peers", "engines", "callbacks", "checkpoint"},
     "reports": FOUNDATION | {"problems", "estimators"},
-    "io": FOUNDATION | {"problems", "estimators"},
+    "io": FOUNDATION | {"problems", "comm", "kernels", "solvers", "estimators", "__version__"},
     "cli": FOUNDATION
     | {"problems", "comm", "peers", "engines", "callbacks", "estimators", "reports", "io", "__version__"},
 }

@@ -16,7 +16,14 @@ if TYPE_CHECKING:
     from widemargin.estimators.nu_margin import NuMarginSVC, max_nu
     from widemargin.estimators.sparse import SparseSVC
     from widemargin.estimators.sparse_path import SparseSVCCV, sparse_svc_path
-    from widemargin.exceptions import InterruptedFitWarning, OverlapWarning, PeerLost, PrecisionWarning
+    from widemargin.exceptions import (
+        InterruptedFitWarning,
+        ModelFileError,
+        OverlapWarning,
+        PeerLost,
+        PrecisionWarning,
+    )
+    from widemargin.io.archive import load, save
     from widemargin.ledger import Ledger
     from widemargin.problems._protocol import Certificate
 
@@ -33,13 +40,16 @@ _HOMES = {
     "KernelSVC": "widemargin.estimators.kernel",
     "Ledger": "widemargin.ledger",
     "MarginDistributionSVC": "widemargin.estimators.margin_distribution",
+    "ModelFileError": "widemargin.exceptions",
     "NuMarginSVC": "widemargin.estimators.nu_margin",
     "OverlapWarning": "widemargin.exceptions",
     "PeerLost": "widemargin.exceptions",
     "PrecisionWarning": "widemargin.exceptions",
     "SparseSVC": "widemargin.estimators.sparse",
     "SparseSVCCV": "widemargin.estimators.sparse_path",
+    "load": "widemargin.io.archive",
     "max_nu": "widemargin.estimators.nu_margin",
+    "save": "widemargin.io.archive",
     "sparse_svc_path": "widemargin.estimators.sparse_path",
 }
 
@@ -53,6 +63,7 @@ __all__ = [
     "KernelSVC",
     "Ledger",
     "MarginDistributionSVC",
+    "ModelFileError",
     "NuMarginSVC",
     "OverlapWarning",
     "PeerLost",
@@ -60,7 +71,9 @@ __all__ = [
     "SparseSVC",
     "SparseSVCCV",
     "data",
+    "load",
     "max_nu",
+    "save",
     "sparse_svc_path",
 ]
 
