@@ -29,7 +29,7 @@ ALLOWED = {
     "checkpoint": FOUNDATION | {"problems"},
     "estimators": FOUNDATION
     | {"problems", "comm", "kernels", "solvers", "peers", "engines", "callbacks", "checkpoint"},
-    "reports": FOUNDATION | {"problems", "estimators"},
+    "reports": FOUNDATION | {"problems", "estimators", "__version__"},
     "io": FOUNDATION | {"problems", "comm", "kernels", "solvers", "estimators", "__version__"},
     "cli": FOUNDATION
     | {"problems", "comm", "peers", "engines", "callbacks", "estimators", "reports", "io", "__version__"},

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from widemargin.io.archive import load, save
     from widemargin.ledger import Ledger
     from widemargin.problems._protocol import Certificate
+    from widemargin.reports.page import Report, report
 
 __version__ = "0.1.0"
 
@@ -45,10 +46,12 @@ _HOMES = {
     "OverlapWarning": "widemargin.exceptions",
     "PeerLost": "widemargin.exceptions",
     "PrecisionWarning": "widemargin.exceptions",
+    "Report": "widemargin.reports.page",
     "SparseSVC": "widemargin.estimators.sparse",
     "SparseSVCCV": "widemargin.estimators.sparse_path",
     "load": "widemargin.io.archive",
     "max_nu": "widemargin.estimators.nu_margin",
+    "report": "widemargin.reports.page",
     "save": "widemargin.io.archive",
     "sparse_svc_path": "widemargin.estimators.sparse_path",
 }
@@ -68,11 +71,13 @@ __all__ = [
     "OverlapWarning",
     "PeerLost",
     "PrecisionWarning",
+    "Report",
     "SparseSVC",
     "SparseSVCCV",
     "data",
     "load",
     "max_nu",
+    "report",
     "save",
     "sparse_svc_path",
 ]

@@ -243,7 +243,7 @@ def _keep(fit: Fit, rows: Any, output: Path, report: Path | None, onnx: Path | N
 
         write_whole(onnx, to_onnx(fit.model).SerializeToString())
     if report is not None:
-        from widemargin.reports.report import report as page
+        from widemargin.reports.page import report as page
 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -13,7 +13,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, _clone_parametrized, _fit_context
 from sklearn.callback import CallbackSupportMixin, with_callbacks
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
+from sklearn.utils import check_random_state, estimator_html_repr
 from sklearn.utils._param_validation import HasMethods, Interval
 from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import _check_feature_names, check_is_fitted, validate_data
@@ -22,6 +22,7 @@ from widemargin import checkpoint
 from widemargin.callbacks import Interruption, display, first_interrupt_kept
 from widemargin.checkpoint import FitState
 from widemargin.engines._select import is_dask, is_mpi, launcher
+from widemargin.estimators._in_words import fit_as_html
 from widemargin.estimators._task import FLOATS, Outcome, PartWatch, Rows, Task, checked_labels
 from widemargin.exceptions import InterruptedFitWarning, PrecisionWarning
 from widemargin.kernels.functions import Kernel
@@ -329,6 +330,10 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             del model.feature_names_in_  # its parts are plain arrays
         few = getattr(model, method)(np.zeros((1, self.n_features_in_)))
         return map_rows(getattr(model, method), X, few.shape[1] if few.ndim == 2 else None, few.dtype)
+
+    def _html_repr(self) -> str:
+        """What notebooks show: scikit-learn's diagram, and below it the certificate and the cost of a fitted model."""
+        return estimator_html_repr(self) + fit_as_html(self)
 
     def __sklearn_clone__(self):
         """As any estimator, but the cluster is shared: a client or a communicator cannot be copied."""
