@@ -31,14 +31,21 @@ ALLOWED = {
     | {"problems", "comm", "kernels", "solvers", "peers", "engines", "callbacks", "checkpoint"},
     "reports": FOUNDATION | {"problems", "estimators", "__version__"},
     "io": FOUNDATION | {"problems", "comm", "kernels", "solvers", "estimators", "__version__"},
-    "cli": FOUNDATION | {"problems", "comm", "peers", "engines", "estimators", "reports", "io"},
+    "cli": FOUNDATION
+    | {"problems", "comm", "peers", "engines", "callbacks", "estimators", "reports", "io", "__version__"},
 }
 # Packages that only certain files may import, as a test of the path within the package.
 RESERVED = {
     "sklearn": lambda path: path.parts[0] in {"estimators", "data", "reports", "io", "cli"},
     "dask": lambda path: path.name in {"dask.py", "dask_peers.py"} and path.parts[0] in {"comm", "engines"},
-    "distributed": lambda path: path.name in {"dask.py", "dask_peers.py"} and path.parts[0] in {"comm", "engines"},
-    "mpi4py": lambda path: path.name == "mpi.py" and path.parts[0] in {"comm", "engines"},
+    "distributed": lambda path: (
+        (path.name in {"dask.py", "dask_peers.py"} and path.parts[0] in {"comm", "engines"})
+        or path == Path("cli/_cluster.py")
+    ),
+    "mpi4py": lambda path: (
+        (path.name == "mpi.py" and path.parts[0] in {"comm", "engines"}) or path == Path("cli/_cluster.py")
+    ),
+    "pyarrow": lambda path: path == Path("data/tables.py"),
     "matplotlib": lambda path: path.parts[0] == "reports",
     "networkx": lambda path: path.name in {"topology.py", "network.py"} and path.parts[0] in {"peers", "reports"},
     "zmq": lambda path: path.name == "zmq_peers.py" and path.parts[0] == "comm",

@@ -19,7 +19,7 @@ from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import _check_feature_names, check_is_fitted, validate_data
 
 from widemargin import checkpoint
-from widemargin.callbacks import Interruption, ProgressLine, first_interrupt_kept
+from widemargin.callbacks import Interruption, display, first_interrupt_kept
 from widemargin.checkpoint import FitState
 from widemargin.engines._select import is_dask, is_mpi, launcher
 from widemargin.estimators._in_words import fit_as_html
@@ -209,7 +209,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         self, root, contexts: dict[int, Any], interruption: Interruption, data: dict[str, Any], task: Task
     ) -> PartWatch:
         """What happens where the user is after each certified sweep: progress, callbacks, Ctrl-C."""
-        line = ProgressLine(type(self).__name__, self.tol) if self.verbose else None
+        line = display(type(self).__name__, self.tol, self.verbose)
         models: dict[int, Any] = {}
         keeper = None if self.checkpoint is None else StateKeeper(self.checkpoint, task.resume)
 
