@@ -117,7 +117,7 @@ class DebiasedSparseSVC(LinearClassifier):
     --------
     >>> from widemargin import DebiasedSparseSVC
     >>> from widemargin.data import make_sparse_gaussians
-    >>> X, y, beta = make_sparse_gaussians(n_samples=4000, n_features=50, random_state=0)
+    >>> X, y, beta = make_sparse_gaussians(n_samples=16000, n_features=50, random_state=0)
     >>> model = DebiasedSparseSVC(cluster=4).fit(X, y)
     >>> model.selected_[0].nonzero()[0].tolist(), beta.nonzero()[0].tolist()
     ([0, 1, 2, 3, 4], [0, 1, 2, 3, 4])

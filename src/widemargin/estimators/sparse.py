@@ -108,7 +108,7 @@ class SparseSVC(LinearClassifier):
     >>> X, y = load_breast_cancer(return_X_y=True)
     >>> model = SparseSVC().fit(scale(X), y)
     >>> model.n_features_selected_, model.certificate_.relative <= 1e-6
-    (5, True)
+    (9, True)
     """
 
     penalty: ClassVar[str] = "l1"  # for SelectFromModel, which then keeps coefficients over 1e-5
