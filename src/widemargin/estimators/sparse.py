@@ -81,7 +81,7 @@ class SparseSVC(LinearClassifier):
     parts_ : list of Result
         The results of all classes.
     n_features_in_ : int
-    feature_names_in_ : ndarray of shape (n_features_in_,)
+    feature_names_in_ : ndarray of shape (n_features,)
 
     See Also
     --------
