@@ -51,7 +51,8 @@ html_static_path = ["_static"]
 html_css_files = ["widemargin.css"]
 html_show_sourcelink = False
 html_copy_source = False
-html_sidebars = {"index": [], "install": [], "choose": [], "certificates": [], "benchmarks": []}
+html_sidebars = {"index": [], "install": [], "choose": [], "certificates": []}  # nothing lies below these
+toc_object_entries_show_parents = "hide"
 html_theme_options = {
     "navbar_align": "left",
     "navbar_end": ["theme-switcher"],
@@ -96,7 +97,7 @@ def _link_within_the_pages(app, docname, source):
     Tables of a benchmark are pages here, other files are downloads, and the project's own files have no page.
     """
     source[0] = results_pages.relink(source[0], docname)
-    if docname == "index":
+    if "{toctree}" in source[0]:
         source[0] = _entries_that_exist(source[0])
 
 
