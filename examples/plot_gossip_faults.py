@@ -33,8 +33,8 @@ for name, model in models.items():
     )
 
 # %%
-# A gap of a peer holds for the rows of the peers that it can reach. While the network is cut, each half certifies its
-# own rows, and when they meet again the proof begins anew: that is the step back up.
+# The gap of a peer holds for the rows of the peers that it can reach. Curves begin at the first tick at which every
+# peer has a certificate for the rows of all: late, where some were away until tick 60, or the network was cut.
 
 figure, axis = plt.subplots(figsize=(8, 4.2), layout="constrained")
 styles = zip(("#0072B2", "#E69F00", "#D55E00", "#009E73", "#CC79A7"), ("-", "--", "-.", "-", "--"), strict=True)

@@ -46,12 +46,13 @@ left.axvline(search.best_params_["C"], color="#D55E00", linestyle="--", label=f"
 left.set_ylabel("accuracy, one standard error")
 left.set_title("GridSearchCV: which C?", fontsize=10)
 for (is_warm, counts), colour, marker in zip(spent.items(), ("#CC79A7", "#009E73"), "so", strict=True):
-    right.plot(values_of_C, np.cumsum(counts), color=colour, marker=marker, label="warm start" if is_warm else "cold start")
+    label = "warm start" if is_warm else "cold start"
+    right.plot(values_of_C, np.cumsum(counts), color=colour, marker=marker, label=label)
 right.set_ylabel("kernel evaluations / n², added up")
 right.set_title("Walking along C", fontsize=10)
 for axis in (left, right):
     axis.set_xscale("log")
     axis.set_xlabel("C")
-    axis.legend(fontsize=8)
+    axis.legend(fontsize=8, loc="lower right")
 figure.suptitle(f"A warm start along C saves {saved:.0%} of the kernel values")
 plt.show()

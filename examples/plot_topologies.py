@@ -21,7 +21,9 @@ X, y = make_nonseparable(3_600, 20, random_state=0)
 names = ("ring", "grid", "star", "random-regular", "erdos-renyi", "complete")
 ticks, messages, busiest = [], [], []
 for name in names:
-    runs = [GossipSVC(alpha=1e-3, n_peers=12, fan_out=11, topology=name, random_state=seed).fit(X, y) for seed in range(3)]
+    runs = [
+        GossipSVC(alpha=1e-3, n_peers=12, fan_out=11, topology=name, random_state=seed).fit(X, y) for seed in range(3)
+    ]
     ticks.append(np.median([run.n_iter_ for run in runs]))
     messages.append(np.median([run.cost_.messages for run in runs]))
     shares = [[node.bytes_received for node in run.nodes_.values()] for run in runs]
@@ -29,19 +31,19 @@ for name in names:
     print(f"{name:15} {ticks[-1]:4.0f} ticks, {messages[-1]:5.0f} messages, busiest peer {busiest[-1]:.1f} x mean")
 
 # %%
-# Medians of three seeds. The star is a server by another name: its centre receives many times what the others do, and
-# if it fails the network falls apart.
+# Medians of three seeds. The star is a server by another name: the fewest letters, a centre that receives more than
+# twice what others do, and a network that falls apart when it fails.
 
 figure, axes = plt.subplots(1, 3, figsize=(10, 3.6), sharey=True, layout="constrained")
-titles = ("ticks to a certified 1e-3", "messages", "bytes received: busiest peer / mean")
-for axis, values, colour, title in zip(
-    axes, (ticks, messages, busiest), ("#0072B2", "#D55E00", "#009E73"), titles, strict=True
-):
+titles = ("ticks to a certified 1e-3", "messages", "bytes received by the busiest peer")
+units, colours = ("ticks", "letters of all peers", "times the mean"), ("#0072B2", "#D55E00", "#009E73")
+for axis, values, colour, title, unit in zip(axes, (ticks, messages, busiest), colours, titles, units, strict=True):
     bars = axis.barh(names, values, color=colour)
-    axis.bar_label(bars, [f"{value:,.3g}" if value < 100 else f"{value:,.0f}" for value in values], padding=3, fontsize=8)
+    digits = 1 if axis is axes[2] else 0
+    axis.bar_label(bars, [f"{value:,.{digits}f}" for value in values], padding=3, fontsize=8)
     axis.margins(x=0.22)
     axis.set_title(title, fontsize=10)
-    axis.set_xlabel(title.split(" ")[0].rstrip(":"))
+    axis.set_xlabel(unit)
 axes[0].invert_yaxis()
 axes[0].set_ylabel("topology of 12 peers")
 slowest, fastest = names[int(np.argmax(ticks))], names[int(np.argmin(ticks))]
