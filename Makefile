@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 WORKERS ?= 2
 
-.PHONY: demo test test-long test-gpu lint types bench clean
+.PHONY: demo test test-long test-gpu lint types docs bench clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -31,6 +31,10 @@ $(VENV)/.lint: $(BIN)/python pyproject.toml
 
 $(VENV)/.bench: $(BIN)/python pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable ".[plot]" --group bench
+	touch $@
+
+$(VENV)/.docs: $(BIN)/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --editable ".[plot]" --group docs
 	touch $@
 
 demo: $(VENV)/.demo
@@ -65,5 +69,11 @@ bench: $(VENV)/.bench
 	$(ONE_THREAD) $(BIN)/python -m benchmarks.margin_distribution
 	$(ONE_THREAD) $(BIN)/python -m benchmarks.gossip
 
+# Every warning is an error; then a look that no page asks another machine for anything.
+docs: $(VENV)/.docs
+	$(ONE_THREAD) $(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	$(BIN)/python docs/tools/remote_assets.py docs/_build/html
+	@echo "docs/_build/html/index.html"
+
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build dist demo-output
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build dist demo-output docs/_build docs/_generated docs/api docs/auto_examples docs/project docs/results

@@ -15,7 +15,18 @@ from widemargin.problems._protocol import Certificate
 
 
 class Interruption:
-    """Whether Ctrl-C was pressed; true after the first one."""
+    """Whether Ctrl-C was pressed; true after the first one.
+
+    Examples
+    --------
+    >>> from widemargin.callbacks import Interruption
+    >>> interruption = Interruption()
+    >>> bool(interruption)
+    False
+    >>> interruption.request()
+    >>> bool(interruption)
+    True
+    """
 
     def __init__(self) -> None:
         self._is_requested = False
@@ -24,6 +35,7 @@ class Interruption:
         return self._is_requested
 
     def request(self) -> None:
+        """Note that it was pressed."""
         self._is_requested = True
 
 
@@ -32,6 +44,26 @@ def first_interrupt_kept(is_wanted: bool) -> Iterator[Interruption]:
     """Turn the first Ctrl-C inside into a flag; a second one raises ``KeyboardInterrupt`` as usual.
 
     Signals reach the main thread only, so elsewhere, or where it is not wanted, nothing changes.
+
+    Parameters
+    ----------
+    is_wanted : bool
+        Whether to do so at all; a fit inside a search leaves Ctrl-C to the search.
+
+    Yields
+    ------
+    interruption : Interruption
+        True once Ctrl-C was pressed.
+
+    Examples
+    --------
+    >>> from widemargin.callbacks import first_interrupt_kept
+    >>> with first_interrupt_kept(True) as interruption:
+    ...     n_sweeps = 0
+    ...     while n_sweeps < 3 and not interruption:
+    ...         n_sweeps += 1
+    >>> n_sweeps
+    3
     """
     interruption = Interruption()
     if not is_wanted or threading.current_thread() is not threading.main_thread():
@@ -80,7 +112,26 @@ def display(name: str, tol: float, verbose: int) -> Display | None:
 
 
 class ProgressLine:
-    """One line on a terminal that shows how far the gap has closed; elsewhere a new line about once a second."""
+    """One line on a terminal that shows how far the gap has closed; elsewhere a new line about once a second.
+
+    Parameters
+    ----------
+    name : str
+        What the line begins with: the estimator.
+    tol : float
+        The relative gap that is asked for.
+    stream : file or None, default=None
+        Where to write; None is standard error.
+
+    Examples
+    --------
+    >>> import sys
+    >>> from widemargin import Certificate
+    >>> from widemargin.callbacks import ProgressLine
+    >>> line = ProgressLine("NuMarginSVC", tol=1e-3, stream=sys.stdout)
+    >>> line.show(12, Certificate(2.0, 1.9), seconds=0.25, is_last=True)
+    NuMarginSVC  sweep   12  gap 5.00e-02 (tol 1e-03)  optimum in [1.9, 2]  0.2 s
+    """
 
     def __init__(self, name: str, tol: float, stream: TextIO | None = None) -> None:
         self._name, self._tol = name, tol

@@ -26,6 +26,30 @@ class Ledger:
     put on the wire; ``cache_hits`` and ``cache_misses`` are kernel rows found and not found among those that are kept;
     ``lost_peers`` counts ranks that were lost during the fit; ``seconds`` is wall-clock time per phase, as rank 0 saw
     it.
+
+    Parameters
+    ----------
+    rounds : int, default=0
+        Collective exchanges.
+    messages, scalars, bytes : int, default=0
+        What was put on the wire.
+    kernel_evaluations : int, default=0
+        Kernel values that were computed.
+    cache_hits, cache_misses : int, default=0
+        Kernel rows found, and not found, among those that are kept.
+    lost_peers : int, default=0
+        Ranks that were lost.
+    seconds : dict of str to float
+        Time per phase.
+
+    Examples
+    --------
+    >>> from widemargin import HardMarginSVC
+    >>> model = HardMarginSVC(cluster=2).fit([[0.0], [1.0], [3.0], [4.0]], [0, 0, 1, 1])
+    >>> model.cost_.messages > 0, model.cost_.bytes > 0, model.cost_.kernel_evaluations
+    (True, True, 0)
+    >>> sorted(model.cost_.seconds)
+    ['certify', ..., 'sweep']
     """
 
     TRAFFIC: ClassVar[tuple[str, ...]] = (

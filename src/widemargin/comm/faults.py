@@ -35,6 +35,16 @@ class Faults:
         Peers that begin anew, and at which tick: with their rows, and nothing else.
     partition : sequence of (first tick, last tick, peers), default=()
         From the first to the last of these ticks, nothing passes between these peers and the others.
+
+    Examples
+    --------
+    >>> from widemargin import Faults, GossipSVC
+    >>> from widemargin.data import make_nonseparable
+    >>> X, y = make_nonseparable(300, 4, random_state=0)
+    >>> faults = Faults(drop=0.2, crash={1: 5}, rejoin={1: 20})
+    >>> model = GossipSVC(alpha=1e-2, n_peers=4, faults=faults).fit(X, y)
+    >>> model.stop_reason_, sorted(model.nodes_)
+    ('gap', [0, 1, 2, 3])
     """
 
     drop: float = 0.0

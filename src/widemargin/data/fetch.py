@@ -32,7 +32,24 @@ _TIMEOUT = 30.0  # seconds without a byte
 
 
 class DataSet(NamedTuple):
-    """Rows and labels as the source has them; nothing is scaled or relabelled."""
+    """Rows and labels as the source has them; nothing is scaled or relabelled.
+
+    Parameters
+    ----------
+    X : ndarray or csr_matrix of shape (n_samples, n_features)
+        The rows.
+    y : ndarray of shape (n_samples,)
+        The labels.
+    name : str
+        What :func:`fetch` was asked for.
+
+    Examples
+    --------
+    >>> from widemargin.data import fetch
+    >>> X, y, name = fetch("ionosphere")
+    >>> X.shape, y.shape, name
+    ((351, 34), (351,), 'ionosphere')
+    """
 
     X: np.ndarray | sp.csr_matrix
     y: np.ndarray
@@ -49,7 +66,19 @@ def _registry() -> dict[str, dict[str, Any]]:
 
 
 def names() -> list[str]:
-    """Names that :func:`fetch` knows; ``NAME.t`` is the test split of ``NAME``."""
+    """List the names that :func:`fetch` knows; ``NAME.t`` is the test split of ``NAME``.
+
+    Returns
+    -------
+    names : list of str
+        In alphabetical order.
+
+    Examples
+    --------
+    >>> from widemargin.data import names
+    >>> "a9a" in names(), "a9a.t" in names()
+    (True, True)
+    """
     return sorted(_registry())
 
 
@@ -65,6 +94,19 @@ def fetch(name: str) -> DataSet:
     -------
     data : DataSet
         ``X`` is a CSR matrix or a dense array, ``y`` the labels.
+
+    Notes
+    -----
+    A set is looked for in the folder that the environment variable ``WIDEMARGIN_DATA`` names, then in the cache
+    (``WIDEMARGIN_CACHE``, by default ``~/.cache/widemargin``), then downloaded into the cache. Content whose SHA-256 is
+    not the known one is refused.
+
+    Examples
+    --------
+    >>> from widemargin.data import fetch
+    >>> data = fetch("ionosphere")
+    >>> data.X.shape, sorted(set(data.y.tolist()))
+    ((351, 34), [-1.0, 1.0])
     """
     if name not in _registry():
         raise ValueError(f"No data set is called {name!r}; known are {', '.join(names())}.")

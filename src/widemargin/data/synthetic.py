@@ -29,12 +29,34 @@ def make_separable(
     two planted sets are mirror images in H. So the hulls come as near as 2 * ratio, and H proves that they come no
     nearer.
 
+    Parameters
+    ----------
+    n_samples : int
+        Rows, at least 4.
+    n_features : int
+        Columns, at least 2.
+    ratio : float in (0, 1), default=0.1
+        Smallest distance to H; the largest is 1.
+    n_planted : int or None, default=None
+        Rows of each class that lie nearest to H.
+    random_state : int or None, default=None
+        Seed; None is another set each time.
+
     Returns
     -------
     X : ndarray of shape (n_samples, n_features)
     y : ndarray of shape (n_samples,), -1 and 1
     margin : float
         The distance between the two hulls.
+
+    Examples
+    --------
+    >>> from widemargin import HardMarginSVC
+    >>> from widemargin.data import make_separable
+    >>> X, y, margin = make_separable(200, 5, random_state=0)
+    >>> proof = HardMarginSVC().fit(X, y).certificate_
+    >>> proof.dual <= margin <= proof.primal
+    True
     """
     if not 0 < ratio < 1:
         raise ValueError(f"ratio={ratio!r} must lie in (0, 1): it is the smallest distance to H over the largest.")
@@ -61,7 +83,31 @@ def make_separable(
 def make_nonseparable(
     n_samples: int, n_features: int, *, ratio: float = 0.1, random_state: int | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Rows that fill the ball; those nearer than ``ratio`` to H get a label by the toss of a coin."""
+    """Rows that fill the ball; those nearer than ``ratio`` to H get a label by the toss of a coin.
+
+    Parameters
+    ----------
+    n_samples : int
+        Rows.
+    n_features : int
+        Columns.
+    ratio : float in (0, 1), default=0.1
+        Distance to H up to which labels are noise; the largest distance is 1.
+    random_state : int or None, default=None
+        Seed; None is another set each time.
+
+    Returns
+    -------
+    X : ndarray of shape (n_samples, n_features)
+    y : ndarray of shape (n_samples,), -1 and 1
+
+    Examples
+    --------
+    >>> from widemargin.data import make_nonseparable
+    >>> X, y = make_nonseparable(1000, 5, random_state=0)
+    >>> X.shape, sorted(set(y.tolist()))
+    ((1000, 5), [-1.0, 1.0])
+    """
     rng = np.random.default_rng(random_state)
     X, heights = _ball(rng, n_samples, n_features, ratio)
     return X, _noisy_labels(rng, heights, ratio)
@@ -70,7 +116,33 @@ def make_nonseparable(
 def make_sparse_nonseparable(
     n_samples: int, n_features: int, *, density: float = 0.1, ratio: float = 0.1, random_state: int | None = None
 ) -> tuple[sp.csr_matrix, np.ndarray]:
-    """As :func:`make_nonseparable` with a share ``density`` of the entries of each row, at random places."""
+    """As :func:`make_nonseparable` with a share ``density`` of the entries of each row, at random places.
+
+    Parameters
+    ----------
+    n_samples : int
+        Rows.
+    n_features : int
+        Columns.
+    density : float in (0, 1], default=0.1
+        Share of the entries of a row that are kept.
+    ratio : float in (0, 1), default=0.1
+        Distance to H up to which labels are noise, as a share of the largest.
+    random_state : int or None, default=None
+        Seed; None is another set each time.
+
+    Returns
+    -------
+    X : csr_matrix of shape (n_samples, n_features)
+    y : ndarray of shape (n_samples,), -1 and 1
+
+    Examples
+    --------
+    >>> from widemargin.data import make_sparse_nonseparable
+    >>> X, y = make_sparse_nonseparable(100, 50, density=0.1, random_state=0)
+    >>> X.format, X.nnz
+    ('csr', 500)
+    """
     if not 0 < density <= 1:
         raise ValueError(f"density={density!r} must lie in (0, 1].")
     rng = np.random.default_rng(random_state)
@@ -103,6 +175,33 @@ def make_sparse_gaussians(
     minimises the expected hinge loss over all linear functions. As in H. Lian, Z. Fan: Divide-and-Conquer for Debiased
     l1-norm Support Vector Machine in Ultra-high Dimensions, 2018; the coefficients printed there belong to another
     correlation.
+
+    Parameters
+    ----------
+    n_samples : int
+        Rows.
+    n_features : int
+        Columns, at least as many as ``means``.
+    means : sequence of float, default=(0.2, -0.2, 0.3, 0.4, 0.5)
+        Means of the first features in the class +1; the class -1 has the opposite ones.
+    correlation : float, default=0.2
+        Between every two of these features.
+    random_state : int or None, default=None
+        Seed; None is another set each time.
+
+    Returns
+    -------
+    X : ndarray of shape (n_samples, n_features)
+    y : ndarray of shape (n_samples,), -1 and 1
+    coef : ndarray of shape (n_features,)
+        Of the linear function that minimises the expected hinge loss.
+
+    Examples
+    --------
+    >>> from widemargin.data import make_sparse_gaussians
+    >>> X, y, coef = make_sparse_gaussians(100, 20, random_state=0)
+    >>> X.shape, coef.nonzero()[0].tolist()
+    ((100, 20), [0, 1, 2, 3, 4])
     """
     s = len(means)
     if not s <= n_features:

@@ -80,15 +80,15 @@ class DebiasedSparseSVC(LinearClassifier):
         Debiased and thresholded. One row for two classes; with more, one for each class against the rest.
     intercept_ : ndarray of shape (1,) or (n_classes,)
         The one that belongs to ``coef_``.
-    coef_debiased_, coef_naive_ : ndarray of the shape of coef_
+    coef_debiased_, coef_naive_ : ndarray of the shape of ``coef_``
         Before thresholding; and the average of the 1-norm SVMs of all machines.
-    standard_error_, pvalue_ : ndarray of the shape of coef_
+    standard_error_, pvalue_ : ndarray of the shape of ``coef_``
         Of the debiased coefficients; the p-value is two-sided, of a coefficient that is zero.
     coef_interval_ : ndarray of shape (n_rows_of_coef, n_features, 2)
         Lower and upper ends. None of these three exists after one round on several machines.
     intercept_standard_error_ : ndarray of shape (1,) or (n_classes,)
         Where there is an intercept, and the inverse is not shared out.
-    selected_ : ndarray of bool, of the shape of coef_
+    selected_ : ndarray of bool, of the shape of ``coef_``
         Which coefficients are kept.
     alpha_ : float or ndarray of shape (n_classes,)
         The penalty, averaged over machines.
@@ -117,7 +117,7 @@ class DebiasedSparseSVC(LinearClassifier):
     --------
     >>> from widemargin import DebiasedSparseSVC
     >>> from widemargin.data import make_sparse_gaussians
-    >>> X, y, beta = make_sparse_gaussians(n_samples=4000, n_features=50, random_state=0)
+    >>> X, y, beta = make_sparse_gaussians(n_samples=16000, n_features=50, random_state=0)
     >>> model = DebiasedSparseSVC(cluster=4).fit(X, y)
     >>> model.selected_[0].nonzero()[0].tolist(), beta.nonzero()[0].tolist()
     ([0, 1, 2, 3, 4], [0, 1, 2, 3, 4])

@@ -129,7 +129,7 @@ class GossipSVC(LinearClassifier):
         Ticks.
     parts_ : list of Result
     n_features_in_ : int
-    feature_names_in_ : ndarray of shape (n_features_in_,)
+    feature_names_in_ : ndarray of shape (n_features,)
 
     See Also
     --------

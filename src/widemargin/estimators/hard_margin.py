@@ -76,7 +76,7 @@ class HardMarginSVC(LinearByPairs):
     parts_ : list of Result
         The results of all pairs.
     n_features_in_ : int
-    feature_names_in_ : ndarray of shape (n_features_in_,)
+    feature_names_in_ : ndarray of shape (n_features,)
 
     See Also
     --------

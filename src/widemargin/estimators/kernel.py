@@ -148,7 +148,7 @@ class KernelSVC(KernelClassifier):
     n_iter_ : int
     parts_ : list of Result
     n_features_in_ : int
-    feature_names_in_ : ndarray of shape (n_features_in_,)
+    feature_names_in_ : ndarray of shape (n_features,)
 
     See Also
     --------

@@ -227,6 +227,11 @@ class MarginDistributionSVC(KernelClassifier):
     def at_level(self, level: int) -> MarginDistributionSVC:
         """The model as it was after a level of the tree: 0 are the leaves, -1 is the last.
 
+        Parameters
+        ----------
+        level : int
+            Number of the level, counted from the leaves; from the last one if it is negative.
+
         Returns
         -------
         model : MarginDistributionSVC

@@ -81,7 +81,7 @@ class SparseSVC(LinearClassifier):
     parts_ : list of Result
         The results of all classes.
     n_features_in_ : int
-    feature_names_in_ : ndarray of shape (n_features_in_,)
+    feature_names_in_ : ndarray of shape (n_features,)
 
     See Also
     --------
@@ -108,7 +108,7 @@ class SparseSVC(LinearClassifier):
     >>> X, y = load_breast_cancer(return_X_y=True)
     >>> model = SparseSVC().fit(scale(X), y)
     >>> model.n_features_selected_, model.certificate_.relative <= 1e-6
-    (5, True)
+    (9, True)
     """
 
     penalty: ClassVar[str] = "l1"  # for SelectFromModel, which then keeps coefficients over 1e-5

@@ -87,7 +87,7 @@ def sparse_svc_path(
     >>> X, y = load_breast_cancer(return_X_y=True)
     >>> path = sparse_svc_path(scale(X), y, n_alphas=5)
     >>> path.n_selected.tolist()
-    [0, 2, 4, 7, 15]
+    [0, 5, 9, 9, 15]
     """
     X, y = check_X_y(X, y, accept_sparse="csr", dtype=FLOATS, order="C", accept_large_sparse=True)
     rows = checked_labels(Rows(X, y, sample_weight), X.shape[0])

@@ -6,7 +6,22 @@ from typing import NamedTuple
 
 
 class Certificate(NamedTuple):
-    """Two-sided bound on the optimum of a problem, computed in float64: ``dual <= optimum <= primal``."""
+    """Two-sided bound on the optimum of a problem, computed in float64: ``dual <= optimum <= primal``.
+
+    Parameters
+    ----------
+    primal : float
+        The upper bound: what the model at hand attains.
+    dual : float
+        The lower bound, which no model can go below.
+
+    Examples
+    --------
+    >>> from widemargin import Certificate
+    >>> proof = Certificate(primal=2.0, dual=1.5)
+    >>> proof.gap, proof.relative
+    (0.5, 0.25)
+    """
 
     primal: float
     dual: float

@@ -35,6 +35,18 @@ def plot_margins(model: Any, X, y, *, held_out=None, beside=None, ax: Any = None
     Returns
     -------
     ax : matplotlib.axes.Axes
+        Where it was drawn.
+
+    Examples
+    --------
+    >>> from widemargin import KernelSVC, MarginDistributionSVC
+    >>> from widemargin.data import make_nonseparable
+    >>> from widemargin.reports import plot_margins
+    >>> X, y = make_nonseparable(200, 3, random_state=0)
+    >>> model, other = MarginDistributionSVC().fit(X, y), KernelSVC().fit(X, y)
+    >>> ax = plot_margins(model, X, y, beside=other)
+    >>> ax.get_ylabel()
+    'share of rows in a bin'
     """
     models = [model] if beside is None else [model, beside]
     samples = [(X, y)] if held_out is None else [(X, y), held_out]

@@ -39,6 +39,17 @@ def plot_network(model: Any, *, path: str | Path | None = None, figure: Any = No
     Returns
     -------
     figure : matplotlib.figure.Figure
+        Where it was drawn.
+
+    Examples
+    --------
+    >>> from widemargin import GossipSVC
+    >>> from widemargin.data import make_nonseparable
+    >>> from widemargin.reports import plot_network
+    >>> X, y = make_nonseparable(300, 4, random_state=0)
+    >>> figure = plot_network(GossipSVC(alpha=1e-2, n_peers=4).fit(X, y))
+    >>> len(figure.subfigs)
+    2
     """
     check_is_fitted(model)
     if not hasattr(model, "nodes_"):

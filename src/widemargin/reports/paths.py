@@ -28,6 +28,19 @@ def plot_sparse_path(path: SparsePath, *, feature_names=None, chosen=None, ax: A
     Returns
     -------
     ax : matplotlib.axes.Axes
+        Where it was drawn.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from sklearn.preprocessing import scale
+    >>> from widemargin import sparse_svc_path
+    >>> from widemargin.reports import plot_sparse_path
+    >>> data = load_breast_cancer()
+    >>> path = sparse_svc_path(scale(data.data), data.target, n_alphas=8)
+    >>> ax = plot_sparse_path(path, feature_names=data.feature_names)
+    >>> ax.get_ylabel()
+    'coefficient'
     """
     import matplotlib.pyplot as plt
 

@@ -1,0 +1,1 @@
+"""What makes pages that nobody types by hand."""

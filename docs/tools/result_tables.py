@@ -1,0 +1,194 @@
+"""Tables of the page of benchmarks, each from the JSON that a benchmark wrote: no figure is typed by hand.
+
+A function for each table takes the folder of all results and returns Markdown.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+
+def load(results: Path, name: str) -> dict[str, Any]:
+    """What ``NAME.json`` under the results holds."""
+    return json.loads((results / f"{name}.json").read_text(encoding="utf8"))
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table; two bars in a cell are a norm, and would end it."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("||", "‖") for cell in line) + " |" for line in lines) + "\n"
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """A number as one reads it: so many digits, no exponent where it can be helped."""
+    if value is None:
+        return "-"
+    if value and abs(value) < 1e-3:
+        return f"{value:.1e}"
+    text = f"{value:.{digits}g}"
+    return f"{float(text):,.0f}" if "e" in text or abs(value) >= 1000 else text
+
+
+def times(other: float | None, ours: float) -> str:
+    """Seconds of another, and how many times ours they are."""
+    return "-" if other is None else f"{number(other)} ({number(other / ours, 2)} x)"
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.2f}%"
+
+
+def size(entry: dict[str, Any]) -> str:
+    return f"{entry['n']:,} x {entry['d']}"
+
+
+def nu_margin(results: Path) -> str:
+    rows = []
+    for name, entry in load(results, "nu_margin/results")["sets"].items():
+        ours = entry["auto"]["seconds"]
+        intelex = min(entry["intelex NuSVC"]["seconds"], entry["intelex NuSVC dense"]["seconds"])
+        others = (entry["NuSVC"]["seconds"], intelex, entry["LinearSVC to the end"]["seconds"])
+        rows.append(
+            [name, size(entry), number(ours), number(entry["auto"]["gap"]), *(times(other, ours) for other in others)]
+        )
+    return table(
+        ["set", "rows x columns", "`NuMarginSVC`, s", "certified gap", "NuSVC, s", "scikit-learn-intelex, s",
+         "LinearSVC(hinge) to its end, s"],
+        rows,
+    )  # fmt: skip
+
+
+def hard_margin(results: Path) -> str:
+    rows = []
+    for name, entry in load(results, "hard_margin/results")["sets"].items():
+        ours = entry["auto"]["seconds"]
+        others = [times(entry[other]["seconds"], ours) for other in ("SVC", "Gilbert")]
+        rows.append([name, size(entry), number(ours), number(entry["auto"]["gap"]), *others])
+    return table(
+        ["set", "rows x columns", "`HardMarginSVC`, s", "certified gap", "SVC(C=1e10), s", "Gilbert's algorithm, s"],
+        rows,
+    )
+
+
+def kernel(results: Path) -> str:
+    rows = []
+    for name, entry in load(results, "kernel/exact")["exact"].items():
+        ours = entry["ours, 1"]
+        others = [entry.get(other, {}).get("seconds") for other in ("intelex SVC, 1", "SVC")]
+        head = [name, f"{ours['n']:,}", number(ours["seconds"]), number(ours["certified_gap"])]
+        rows.append([*head, *(times(other, ours["seconds"]) for other in others), percent(ours["test_error"])])
+    return table(
+        ["set", "rows", "`KernelSVC`, s", "certified gap", "scikit-learn-intelex, s", "SVC, s", "test error"], rows
+    )
+
+
+def linear(results: Path) -> str:
+    rows = []
+    for name, entry in load(results, "kernel/linear")["linear"].items():
+        ours, other = entry["ours"], entry["LinearSVC"]
+        ended = "converged" if other["converged"] else "gave up"
+        rows.append(
+            [
+                name,
+                number(ours["seconds"]),
+                number(ours["certified_gap"]),
+                times(other["seconds"], ours["seconds"]),
+                ended,
+            ]
+        )
+    return table(
+        ["set, and whom we match", '`KernelSVC(kernel="linear")`, s', "certified gap", "LinearSVC, s", "it"], rows
+    )
+
+
+def margin_distribution(results: Path) -> str:
+    accuracy = load(results, "margin_distribution/accuracy")["accuracy"]
+    methods = [name for name in next(iter(accuracy.values())) if name != "splits"]
+    rows = [
+        [name, *(f"{entry[method]['mean']:.4f} ± {entry[method]['sd']:.4f}" for method in methods)]
+        for name, entry in accuracy.items()
+    ]
+    return table(["set", *methods], rows)
+
+
+def sparse(results: Path) -> str:
+    rows = []
+    for name, entry in load(results, "sparse/highs")["highs"].items():
+        ours = entry["fit"]["seconds"]
+        forms = [entry[form]["seconds"] for form in ("highs", "highs-ds", "highs-ipm", "dual form") if entry.get(form)]
+        best = times(min(forms), ours) if forms else f"not within {entry['limit']:g}"
+        rows.append([name, number(ours), number(entry["fit"]["certified_gap"]), best])
+    return table(["rows, columns, alpha", "`SparseSVC`, s", "certified gap", "HiGHS, its fastest form, s"], rows)
+
+
+def gossip(results: Path) -> str:
+    rows = []
+    for name, methods in load(results, "gossip/accuracy")["accuracy"].items():
+        if name in {"not available", "paper"}:
+            continue
+        for method in ("GossipSVC", "push-sum", "LinearSVC", "local only"):
+            runs = methods[method] if isinstance(methods[method], list) else [methods[method]]
+            averages = [
+                mean(run[key] for run in runs) if key in runs[0] else None for key in ("certified", "ticks", "messages")
+            ]
+            accuracy = percent(mean(run["accuracy"] for run in runs))
+            rows.append([name, method, accuracy, *(number(value) for value in averages)])
+    return table(["set", "who", "test accuracy", "certified gap", "ticks", "messages"], rows)
+
+
+def gpu(results: Path) -> str:
+    rows = []
+    for name, entry in load(results, "gpu/fits")["fits"].items():
+        if "float16" not in entry:
+            continue
+        card, cpu = entry["float16"], entry["cpu"]
+        ours = [times(cpu.get(who), card["seconds"]) for who in ("ours, 1", "intelex SVC, 2", "SVC")]
+        rows.append([name, f"{card['n']:,}", number(card["seconds"]), number(card["gap"]), *ours])
+    return table(
+        ["set", "rows", "on the GPU, s", "certified gap", "`KernelSVC`, one core, s", "scikit-learn-intelex, two, s",
+         "SVC, s"],
+        rows,
+    )  # fmt: skip
+
+
+def first_use(results: Path) -> str:
+    """Seconds of a process that compiles, and of one after it."""
+    if not (results / "first_use" / "results.json").exists():
+        return "*Not measured in this checkout: `python -m benchmarks.first_use`.*\n"
+    rows = []
+    for name, entry in load(results, "first_use/results")["estimators"].items():
+        rows.append([f"`{name}`", number(entry["first"]["fit"]), number(entry["first"]["process"]),
+                     number(entry["later"]["process"])])  # fmt: skip
+    return table(["estimator", "first fit, s", "first process, s", "a later process, s"], rows)
+
+
+def not_met(results: Path) -> str:
+    """Every bar that was set before measuring and was missed."""
+    rows = []
+    for path in sorted(results.rglob("*.json")):
+        found = json.loads(path.read_text(encoding="utf8"))
+        bars = found.get("bars", []) if isinstance(found, dict) else []
+        where = path.relative_to(results).with_suffix("").as_posix()
+        rows += [[where, bar["claim"], bar["asked"], bar["measured"]] for bar in bars if not bar["is_met"]]
+    return table(["benchmark", "what", "asked", "measured"], rows) if rows else "None.\n"
+
+
+TABLES: dict[str, Callable[[Path], str]] = {
+    function.__name__: function
+    for function in (
+        nu_margin,
+        hard_margin,
+        kernel,
+        linear,
+        margin_distribution,
+        sparse,
+        gossip,
+        gpu,
+        first_use,
+        not_met,
+    )
+}

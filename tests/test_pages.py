@@ -1,0 +1,128 @@
+"""Pages of the documentation: their code runs, tables say what benchmarks wrote, nothing is loaded from elsewhere."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+import widemargin
+import widemargin.data
+import widemargin.reports
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS, RESULTS = ROOT / "docs", ROOT / "benchmarks" / "results"
+
+pytestmark = pytest.mark.skipif(not DOCS.is_dir(), reason="not run from a checkout")
+
+
+@pytest.fixture
+def tools(monkeypatch):
+    """What builds pages; it lies beside them, not in the package."""
+    monkeypatch.syspath_prepend(str(DOCS))
+    from tools import api_page, remote_assets, result_tables, results_pages
+
+    return {each.__name__.rpartition(".")[2]: each for each in (api_page, remote_assets, result_tables, results_pages)}
+
+
+@pytest.mark.parametrize("page", ["index.md", "install.md", "certificates.md"])
+def test_code_on_the_page_runs(page, capsys):
+    blocks = re.findall(r"^```python\n(.*?)^```$", (DOCS / page).read_text(encoding="utf8"), re.MULTILINE | re.DOTALL)
+    assert blocks
+    for block in blocks:
+        exec(block, {})
+    assert capsys.readouterr().out
+
+
+def test_the_reference_lists_every_public_name(tools):
+    listed = set(re.findall(r"^   (\w+)$", tools["api_page"].page(), re.MULTILINE))
+    modules = {"data"}  # has a part of its own
+    for module in (widemargin, widemargin.data, widemargin.reports):
+        assert set(module.__all__) - modules <= listed
+    assert {"ProgressLine", "first_interrupt_kept"} <= listed
+    assert "_HOMES" not in listed
+
+
+def test_tables_say_what_benchmarks_wrote(tools):
+    results = json.loads((RESULTS / "nu_margin" / "results.json").read_text(encoding="utf8"))
+    seconds = results["sets"]["a9a"]["auto"]["seconds"]
+    text = tools["result_tables"].nu_margin(RESULTS)
+    (row,) = [line for line in text.splitlines() if line.startswith("| a9a ")]
+    assert tools["result_tables"].number(seconds) in row.split(" | ")
+
+
+def test_every_table_can_be_made_and_has_as_many_cells_in_each_row(tools):
+    for name, make in tools["result_tables"].TABLES.items():
+        lines = [line for line in make(RESULTS).splitlines() if line.startswith("|")]
+        assert len({line.count("|") for line in lines}) <= 1, name
+
+
+def test_what_was_missed_is_listed(tools, tmp_path):
+    bars = [{"claim": name, "asked": "<= 1", "measured": "2", "is_met": name == "kept"} for name in ("kept", "missed")]
+    (tmp_path / "some.json").write_text(json.dumps({"bars": bars}))
+    text = tools["result_tables"].not_met(tmp_path)
+    assert "missed" in text
+    assert "kept" not in text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, "-"), (0.0, "0"), (0.01234, "0.0123"), (2.1e-4, "2.1e-04"), (1370.2, "1,370"), (123456.0, "123,000")],
+)
+def test_numbers_are_written_as_one_reads_them(tools, value, text):
+    assert tools["result_tables"].number(value) == text
+
+
+def test_links_of_a_checkout_become_links_between_pages(tools):
+    relink = tools["results_pages"].relink
+    text = "see [tables](../../benchmarks/results/kernel/table_1.md) and [map](../../ARCHITECTURE.md)"
+    assert relink(text, "papers/sbp") == "see [tables](../results/kernel.md) and [map](../project/architecture.md)"
+    assert relink("[x](../benchmarks/results/gpu/fits.json)", "gpu") == "[x](results/gpu.md)"
+    picture = "![x](../benchmarks/results/kernel/exact.png)"
+    assert relink(picture, "benchmarks") == picture
+
+
+def test_links_between_pages_lead_somewhere():
+    """In a checkout, as they stand."""
+    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS.glob("*.md"), *(DOCS / "papers").glob("*.md")]:
+        for link in re.findall(r"\]\((?!https?:|#)([^)#\s]+)", page.read_text(encoding="utf8")):
+            assert (page.parent / link).exists(), f"{page.relative_to(ROOT)} links to {link}"
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        '<script src="https://cdn.example/x.js"></script>',
+        '<link rel="stylesheet" href="//cdn.example/x.css">',
+        '<link rel="preconnect" href="https://fonts.example">',
+        '<img src="http://example/x.png"/>',
+        '<div style="background: url(https://example/x.png)"></div>',
+        "<style>@import 'https://fonts.example/x.css';</style>",
+    ],
+)
+def test_what_is_loaded_from_elsewhere_is_found(tools, page):
+    assert tools["remote_assets"].in_page(page)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        '<a href="https://example.org">a reader may follow it</a>',
+        '<script src="_static/x.js"></script><link rel="stylesheet" href="_static/x.css">',
+        '<img src="../_images/x.png"><link rel="canonical" href="https://example.org">',
+        '<math xmlns="http://www.w3.org/1998/Math/MathML"></math>',
+        '<img src="data:image/png;base64,AAAA">',
+    ],
+)
+def test_what_is_here_or_only_linked_passes(tools, page):
+    assert tools["remote_assets"].in_page(page) == []
+
+
+def test_a_half_is_a_half_in_formulas(tools):
+    pytest.importorskip("docutils")
+    from tools.mathml import to_mathml
+
+    parts = re.findall(r"<m[nio][^>]*>(.)</m", to_mathml(r"\tfrac12 \|w\|^2"))
+    assert parts == ["1", "2", "‖", "w", "‖", "2"]
