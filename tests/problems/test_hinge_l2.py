@@ -72,6 +72,13 @@ def test_no_direction_at_all_is_answered_by_the_lighter_class():
     assert point.value == pytest.approx(2 * weight[y > 0].sum())
 
 
+@pytest.mark.parametrize("squared_norm", [0.0, -2.6e-33])
+def test_a_direction_of_rounding_alone_is_none_and_the_search_ends(squared_norm):
+    y, weight = np.array([-1.0, 1.0, -1.0]), np.array([1.0, 2.0, 1.0])
+    point = HingeL2(1.0).primal_point(np.array([-2e-17, 2e-17, -2e-17]), y, weight, squared_norm)
+    assert (point.scale, point.value) == (0.0, pytest.approx(4.0))
+
+
 def test_a_rough_search_is_above_the_least_value_by_no_more_than_it_was_allowed(seed):
     problem, data = HingeL2(1.0), (*scored(seed, 400), 2.0)
     exact = problem.primal_point(*data).value

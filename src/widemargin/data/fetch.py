@@ -62,7 +62,8 @@ class DataNotAvailable(OSError):
 
 @cache
 def _registry() -> dict[str, dict[str, Any]]:
-    return json.loads(files("widemargin.data").joinpath("sets.json").read_text(encoding="utf8"))
+    known: dict[str, dict[str, Any]] = json.loads(files("widemargin.data").joinpath("sets.json").read_text("utf8"))
+    return known
 
 
 def names() -> list[str]:
@@ -132,7 +133,7 @@ def _content(entry: dict[str, Any], raw: bytes) -> bytes:
 
 
 def _is_genuine(entry: dict[str, Any], content: bytes) -> bool:
-    return hashlib.sha256(content).hexdigest() == entry["sha256"]
+    return hashlib.sha256(content).hexdigest() == str(entry["sha256"])
 
 
 def _read(name: str, entry: dict[str, Any], path: Path) -> DataSet:
@@ -168,7 +169,7 @@ def _download(name: str, entry: dict[str, Any]) -> Path:
         raise DataNotAvailable(f"{url} could not be unpacked: {error}") from error
     if not _is_genuine(entry, content):
         raise DataNotAvailable(f"{url} is not the data set {name!r}: its SHA-256 differs. Nothing was kept.")
-    path = _cache_folder() / entry["file"]
+    path = _cache_folder() / str(entry["file"])
     write_whole(path, lzma.compress(content) if path.suffix == ".xz" else content)
     return path
 
@@ -180,7 +181,7 @@ def _get(url: str, name: str) -> bytes:
         )
     try:
         with urllib.request.urlopen(url, timeout=_TIMEOUT) as response:
-            return response.read()
+            return bytes(response.read())
     except (OSError, HTTPException) as error:
         raise DataNotAvailable(
             f"The data set {name!r} could not be downloaded from {url}: {error}. Without a network, set "

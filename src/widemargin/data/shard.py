@@ -52,7 +52,7 @@ class Shard:
 
     @property
     def is_sparse(self) -> bool:
-        return sp.issparse(self.blocks[0])
+        return bool(sp.issparse(self.blocks[0]))
 
     @property
     def dtype(self) -> np.dtype:

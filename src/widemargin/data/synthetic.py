@@ -239,7 +239,7 @@ def _within_plane(rng: np.random.Generator, normal: np.ndarray, heights: np.ndar
     along = _unit_rows(rng, n, d)
     along -= np.outer(along @ normal, normal)
     lengths = rng.random(n) ** (1 / d) * np.sqrt(1 - heights**2)
-    return along * (lengths / np.linalg.norm(along, axis=1))[:, None]
+    return np.asarray(along * (lengths / np.linalg.norm(along, axis=1))[:, None])
 
 
 def _noisy_labels(rng: np.random.Generator, heights: np.ndarray, ratio: float) -> np.ndarray:
@@ -251,4 +251,4 @@ def _noisy_labels(rng: np.random.Generator, heights: np.ndarray, ratio: float) -
 
 def _unit_rows(rng: np.random.Generator, n: int, d: int) -> np.ndarray:
     rows = rng.normal(size=(n, d))
-    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    return np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True))

@@ -6,14 +6,15 @@ import copy
 import os
 import warnings
 from abc import abstractmethod
+from collections.abc import Callable
 from numbers import Integral, Real
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, _clone_parametrized, _fit_context
 from sklearn.callback import CallbackSupportMixin, with_callbacks
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state, estimator_html_repr
+from sklearn.utils import Tags, check_random_state, estimator_html_repr
 from sklearn.utils._param_validation import HasMethods, Interval
 from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import _check_feature_names, check_is_fitted, validate_data
@@ -32,8 +33,19 @@ from widemargin.solvers._run import Limits, Progress, Result
 
 FORM: dict[str, Any] = {"accept_sparse": "csr", "dtype": FLOATS, "order": "C", "accept_large_sparse": True}
 _SWEEPS_PER_CHECKPOINT = 5
+# Starts ranks on rows: of the rows, the cluster, the task, and who watches.
+Launch = Callable[[Any, Any, Task, PartWatch], Outcome]
 # The reasons to stop that leave the gap open; the others are proofs.
 _LIMITS = ("max_iter", "max_time")
+
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def fitting(method: Method) -> Method:
+    """What scikit-learn does around a method that fits; by its own decorators its types would be lost."""
+    decorated: Method = with_callbacks(_fit_context(prefer_skip_nested_validation=True)(method))
+    return decorated
 
 
 class StateKeeper:
@@ -54,7 +66,7 @@ class StateKeeper:
 class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     """A maximum-margin classifier, certified; subclasses say which problem, which solver and what a model is."""
 
-    _parameter_constraints: ClassVar[dict] = {
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
         "tol": [Interval(Real, 0, None, closed="left")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "max_time": [Interval(Real, 0, None, closed="neither"), None],
@@ -112,9 +124,8 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         """What the last fit left to start from, for each part, if that is wanted."""
         return None
 
-    @with_callbacks
-    @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X, y, sample_weight=None):
+    @fitting
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fit the model to training data.
 
         Parameters
@@ -146,7 +157,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         self._warn()
         return self
 
-    def _validate(self, X, y, sample_weight) -> Rows:
+    def _validate(self, X: Any, y: Any, sample_weight: Any) -> Rows:
         """Check everything that can be wrong with the input before any work is done."""
         X, y = validate_data(self, X, y, **FORM)
         return checked_labels(Rows(X, y, sample_weight), X.shape[0])
@@ -189,7 +200,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         except ValueError as error:
             return {"resume_error": str(error)}
 
-    def _launch(self, launch, task: Task, rows: Rows, X, y, sample_weight) -> Outcome:
+    def _launch(self, launch: Launch, task: Task, rows: Any, X: Any, y: Any, sample_weight: Any) -> Outcome:
         root = self._init_callback_context(max_subtasks=None)
         metadata = None if sample_weight is None else {"sample_weight": sample_weight}
         data = {"X": X, "y": y, "metadata": metadata}
@@ -206,7 +217,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         return outcome
 
     def _watch(
-        self, root, contexts: dict[int, Any], interruption: Interruption, data: dict[str, Any], task: Task
+        self, root: Any, contexts: dict[int, Any], interruption: Interruption, data: dict[str, Any], task: Task
     ) -> PartWatch:
         """What happens where the user is after each certified sweep: progress, callbacks, Ctrl-C."""
         line = display(type(self).__name__, self.tol, self.verbose)
@@ -285,7 +296,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         # Above this: fit, and the two decorators around it.
         warnings.warn(text, kind, stacklevel=5)
 
-    def decision_function(self, X):
+    def decision_function(self, X: Any) -> Any:
         """Signed scores of rows.
 
         Parameters
@@ -303,7 +314,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             return self._lazily("decision_function", X)
         return self._scores(validate_data(self, X, accept_sparse="csr", dtype=FLOATS, reset=False))
 
-    def predict(self, X):
+    def predict(self, X: Any) -> Any:
         """Class labels of rows.
 
         Parameters
@@ -335,7 +346,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         """What notebooks show: scikit-learn's diagram, and below it the certificate and the cost of a fitted model."""
         return estimator_html_repr(self) + fit_as_html(self)
 
-    def __sklearn_clone__(self):
+    def __sklearn_clone__(self) -> Self:
         """As any estimator, but the cluster is shared: a client or a communicator cannot be copied."""
         twin = copy.copy(self)
         twin.cluster = None
@@ -343,12 +354,12 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         twin.cluster = self.cluster
         return twin
 
-    def __getstate__(self):
+    def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
         # The pickle of a model is for use elsewhere; the cluster it was trained on does not go with it.
         return {**state, "cluster": self.cluster if isinstance(self.cluster, Integral) else None}
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
@@ -367,4 +378,5 @@ def common_attributes(classes: np.ndarray, models: list[Any]) -> dict[str, Any]:
 def linear_scores(X: Any, coef: np.ndarray, intercept: np.ndarray) -> np.ndarray:
     """One column for each separator, in the type of the rows."""
     coef, intercept = coef.astype(X.dtype, copy=False), intercept.astype(X.dtype, copy=False)
-    return safe_sparse_dot(X, coef.T, dense_output=True) + intercept
+    scores: np.ndarray = safe_sparse_dot(X, coef.T, dense_output=True) + intercept
+    return scores

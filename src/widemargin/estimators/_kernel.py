@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.utils import column_or_1d
+from sklearn.utils import Tags, column_or_1d
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
@@ -30,7 +30,7 @@ _AUTO = {"auto": "float16"}  # of fits
 class KernelClassifier(MarginClassifier):
     """One model for each class against the rest: sums over support vectors, or coefficients for linear kernels."""
 
-    _parameter_constraints: ClassVar[dict] = {
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
         **MarginClassifier._parameter_constraints,
         "kernel": [StrOptions(set(NAMES)), callable],
         "gamma": [StrOptions({"scale", "auto"}), Interval(Real, 0, None, closed="neither")],
@@ -95,7 +95,7 @@ class KernelClassifier(MarginClassifier):
             )
         return replace(task, device=self._device(), precision=_AUTO.get(self.precision, self.precision))
 
-    def _validate(self, X, y, sample_weight) -> Rows:
+    def _validate(self, X: Any, y: Any, sample_weight: Any) -> Rows:
         """Rows for a device are not read here: whether they are finite is found out there."""
         if library_of(X) == "host":
             y, sample_weight = on_host(y), on_host(sample_weight)
@@ -206,7 +206,7 @@ class KernelClassifier(MarginClassifier):
         precision = "float32" if self.precision == "auto" else self.precision
         return RowsOnTorch(self.kernel_, X, device=self._device(), precision=precision)
 
-    def decision_function(self, X):
+    def decision_function(self, X: Any) -> Any:
         """Signed scores of rows.
 
         Parameters
@@ -233,7 +233,7 @@ class KernelClassifier(MarginClassifier):
         scores = rows.times(self._support_points(), coef, exact=there.element_size() == 8) + intercept
         return like(scores[:, 0] if len(self.classes_) == 2 else scores, X)
 
-    def predict(self, X):
+    def predict(self, X: Any) -> Any:
         """Class labels of rows.
 
         Parameters
@@ -250,7 +250,7 @@ class KernelClassifier(MarginClassifier):
         scores = on_host(self.decision_function(X))
         return self.classes_[(scores > 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)]
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.pairwise = self.kernel == "precomputed"
         return tags

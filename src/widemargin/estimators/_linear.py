@@ -48,7 +48,7 @@ class LinearByPairs(LinearClassifier):
         coef = getattr(self, "coef_", None)
         if not self.warm_start or coef is None or not coef.any(axis=1).all():
             return None
-        return 2 * coef / (coef**2).sum(axis=1, keepdims=True)
+        return np.asarray(2 * coef / (coef**2).sum(axis=1, keepdims=True))
 
     def _scores(self, X: Any) -> np.ndarray:
         """Scores of the one pair; or votes of all pairs for each class, ties broken by the sum of scores."""
@@ -68,4 +68,4 @@ def votes_of_pairs(scores: np.ndarray, n_classes: int) -> np.ndarray:
         votes[:, second] += scores[:, k] <= 0
         sums[:, first] += scores[:, k]
         sums[:, second] -= scores[:, k]
-    return votes + sums / (3 * (np.abs(sums) + 1))
+    return np.asarray(votes + sums / (3 * (np.abs(sums) + 1)))

@@ -304,7 +304,7 @@ def decode_model(plain: dict[str, Any]) -> Separator | KernelModel:
 def weights_of_classes(class_weight: Any, classes: np.ndarray, totals: np.ndarray) -> np.ndarray:
     """The factor of each class: given by label, or ``"balanced"``, which gives all classes the same total."""
     if isinstance(class_weight, str):
-        return totals.sum() / (len(classes) * totals)
+        return np.asarray(totals.sum() / (len(classes) * totals))
     known = classes.tolist()
     factors = np.array([class_weight.get(label, 1.0) for label in known], dtype=np.float64)
     unknown = [label for label in class_weight if label not in known]
@@ -375,4 +375,5 @@ def _packed(value: dict[str, Any]) -> np.ndarray:
 
 
 def _unpacked(text: np.ndarray) -> dict[str, Any]:
-    return json.loads(text.tobytes())
+    value: dict[str, Any] = json.loads(text.tobytes())
+    return value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from numbers import Integral, Real
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from widemargin.estimators._coefficients import CoefficientTable
 from widemargin.estimators._linear import LinearClassifier
 from widemargin.estimators._task import Rows, Task
+from widemargin.estimators._types import ClassWeight
 from widemargin.problems.debiasing import inference
 from widemargin.problems.hinge_l1 import HingeL1
 from widemargin.solvers._protocol import Separator
@@ -125,7 +126,7 @@ class DebiasedSparseSVC(LinearClassifier):
 
     penalty: ClassVar[str] = "l1"  # for SelectFromModel, which then keeps coefficients over 1e-5
 
-    _parameter_constraints: ClassVar[dict] = {
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
         **{name: LinearClassifier._parameter_constraints[name] for name in ("tol", "max_iter", "cluster", "verbose")},
         "alpha": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
         "rounds": [Interval(Integral, 1, None, closed="left")],
@@ -142,21 +143,21 @@ class DebiasedSparseSVC(LinearClassifier):
     def __init__(
         self,
         *,
-        alpha="auto",
-        rounds=2,
-        threshold="z",
-        confidence=0.95,
-        inverse="scio",
-        constraint=0.8,
-        share_inverse=False,
-        fit_intercept=True,
-        if_lost="leave out",
-        tol=1e-6,
-        max_iter=1000,
-        class_weight=None,
-        cluster=None,
-        verbose=0,
-    ):
+        alpha: float | Literal["auto"] = "auto",
+        rounds: int = 2,
+        threshold: Literal["z", "paper"] | None = "z",
+        confidence: float = 0.95,
+        inverse: Literal["scio", "clime"] = "scio",
+        constraint: float = 0.8,
+        share_inverse: bool = False,
+        fit_intercept: bool = True,
+        if_lost: Literal["leave out", "raise"] = "leave out",
+        tol: float = 1e-6,
+        max_iter: int = 1000,
+        class_weight: ClassWeight = None,
+        cluster: Any = None,
+        verbose: int = 0,
+    ) -> None:
         self.alpha = alpha
         self.rounds = rounds
         self.threshold = threshold

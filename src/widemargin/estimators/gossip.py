@@ -5,24 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from numbers import Integral, Real
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.base import _fit_context
-from sklearn.callback import with_callbacks
+from numpy.typing import ArrayLike
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.kernel_approximation import RBFSampler
-from sklearn.utils import check_array, check_random_state
+from sklearn.utils import Tags, check_array, check_random_state
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import _check_feature_names, validate_data
 
 from widemargin.comm.faults import Faults
 from widemargin.engines._select import is_dask
-from widemargin.estimators._base import common_attributes
+from widemargin.estimators._base import Launch, common_attributes, fitting
 from widemargin.estimators._linear import LinearClassifier
 from widemargin.estimators._network import Network, Node
-from widemargin.estimators._task import FLOATS, Outcome, Rows, Task, checked_labels
+from widemargin.estimators._task import FLOATS, Outcome, PartWatch, Rows, Task, checked_labels
+from widemargin.estimators._types import ClassWeight, RandomState
 from widemargin.ledger import Ledger
 from widemargin.peers import topology
 from widemargin.peers.peer import Peer
@@ -160,7 +160,7 @@ class GossipSVC(LinearClassifier):
     ('gap', 10, True)
     """
 
-    _parameter_constraints: ClassVar[dict] = {
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
         **{k: v for k, v in LinearClassifier._parameter_constraints.items() if k not in ("warm_start", "checkpoint")},
         "alpha": [Interval(Real, 0, None, closed="neither")],
         "n_peers": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
@@ -183,30 +183,30 @@ class GossipSVC(LinearClassifier):
 
     def __init__(
         self,
-        alpha=1e-4,
+        alpha: float = 1e-4,
         *,
-        n_peers="auto",
-        topology="random-regular",
-        degree=3,
-        fan_out=3,
-        solver="admm",
-        metric="auto",
-        batch_size=32,
-        rounds=1,
-        fit_intercept=True,
-        kernel="linear",
-        gamma="scale",
-        n_random_features=256,
-        shards=None,
-        faults=None,
-        tol=1e-3,
-        max_iter=1000,
-        max_time=None,
-        class_weight=None,
-        cluster=None,
-        random_state=0,
-        verbose=0,
-    ):
+        n_peers: int | Literal["auto"] = "auto",
+        topology: Any = "random-regular",
+        degree: int = 3,
+        fan_out: int = 3,
+        solver: Literal["admm", "push-sum"] = "admm",
+        metric: Literal["auto", "full", "diagonal"] = "auto",
+        batch_size: int = 32,
+        rounds: int = 1,
+        fit_intercept: bool = True,
+        kernel: Literal["linear", "rbf"] = "linear",
+        gamma: float | Literal["scale"] = "scale",
+        n_random_features: int = 256,
+        shards: Any = None,
+        faults: Faults | None = None,
+        tol: float = 1e-3,
+        max_iter: int = 1000,
+        max_time: float | None = None,
+        class_weight: ClassWeight = None,
+        cluster: Any = None,
+        random_state: RandomState = 0,
+        verbose: int = 0,
+    ) -> None:
         self.alpha = alpha
         self.n_peers = n_peers
         self.topology = topology
@@ -230,9 +230,8 @@ class GossipSVC(LinearClassifier):
         self.random_state = random_state
         self.verbose = verbose
 
-    @with_callbacks
-    @_fit_context(prefer_skip_nested_validation=True)
-    def fit_shards(self, shards):
+    @fitting
+    def fit_shards(self, shards: Iterable[Any]) -> Self:
         """Fit to rows that are apart already: each peer has its own.
 
         Parameters
@@ -262,7 +261,14 @@ class GossipSVC(LinearClassifier):
         self._warn()
         return self
 
-    def partial_fit(self, X, y, classes=None, sample_weight=None, peer=None):
+    def partial_fit(
+        self,
+        X: Any,
+        y: Any,
+        classes: ArrayLike | None = None,
+        sample_weight: Any = None,
+        peer: int | Literal["new"] | None = None,
+    ) -> Self:
         """Go on with new rows, at peers that are there or at one that joins.
 
         Peers keep what they know, and their rows of earlier calls.
@@ -300,9 +306,8 @@ class GossipSVC(LinearClassifier):
                 del self._known_classes
         return self._go_on(X, y, sample_weight, peer)
 
-    @with_callbacks
-    @_fit_context(prefer_skip_nested_validation=True)
-    def _go_on(self, X, y, sample_weight, peer):
+    @fitting
+    def _go_on(self, X: Any, y: Any, sample_weight: Any, peer: Any) -> Self:
         changed = [name for name, was in self._parameters_of_fit.items() if repr(getattr(self, name)) != was]
         if changed:
             raise ValueError(
@@ -313,7 +318,7 @@ class GossipSVC(LinearClassifier):
         rows = checked_labels(Rows(X, y, sample_weight), X.shape[0])
         network = self._arrive(rows._replace(X=self._mapped(rows.X)), peer)
 
-        def launch(rows, cluster, task: Task, watch) -> Outcome:
+        def launch(rows: Any, cluster: Any, task: Task, watch: PartWatch) -> Outcome:
             begin = lambda number, life: self._peers[number]  # noqa: E731
             return network.run(begin, self._peers, task, watch, self.classes_, Ledger())
 
@@ -324,7 +329,7 @@ class GossipSVC(LinearClassifier):
 
     # -- from rows to peers and back ---------------------------------------------------------------------------------
 
-    def _validate(self, X, y, sample_weight) -> Rows:
+    def _validate(self, X: Any, y: Any, sample_weight: Any) -> Rows:
         self._check_parameters()
         return super()._validate(X, y, sample_weight)
 
@@ -356,7 +361,7 @@ class GossipSVC(LinearClassifier):
             raise ValueError(f"shards[{number}] has {X.shape[0]} rows and labels of shape {y.shape}.")
         return checked_labels(Rows(X, y, weight), X.shape[0])
 
-    def _launch(self, launch, task: Task, rows: Rows, X, y, sample_weight) -> Outcome:
+    def _launch(self, launch: Launch, task: Task, rows: Any, X: Any, y: Any, sample_weight: Any) -> Outcome:
         if is_dask(X):
             raise ValueError(
                 "GossipSVC divides rows among peers itself: give X as an array (cluster=client puts a peer on each "
@@ -369,7 +374,7 @@ class GossipSVC(LinearClassifier):
         pieces = [Rows(rows.X[part], rows.y[part], rows.weight[part]) for part in parts]
         return self._launch_shards(task, pieces, X, y, sample_weight)
 
-    def _launch_shards(self, task: Task, pieces: list[Rows], X, y, sample_weight=None) -> Outcome:
+    def _launch_shards(self, task: Task, pieces: list[Rows], X: Any, y: Any, sample_weight: Any = None) -> Outcome:
         """Map the rows of each peer, and let the network work."""
         self._parameters_of_fit = {
             name: repr(value) for name, value in self.get_params(deep=False).items() if name not in _FREE
@@ -380,7 +385,7 @@ class GossipSVC(LinearClassifier):
         if len(widths) > 1:
             raise ValueError(f"Shards have different numbers of columns: {widths}.")
         network = self._network(len(pieces), widths[0] + bool(self.fit_intercept), task.seed)
-        return super()._launch(network.launch, task, pieces, X, y, sample_weight)  # type: ignore[arg-type]
+        return super()._launch(network.launch, task, pieces, X, y, sample_weight)
 
     def _n_peers(self, n_rows: int) -> int:
         if self.n_peers != "auto":
@@ -427,7 +432,7 @@ class GossipSVC(LinearClassifier):
     def _arrive(self, rows: Rows, peer: Any) -> Network:
         """Hand rows to peers that are there, or to one that joins."""
         peers: dict[int, Peer] = self._peers
-        network = self._last_network
+        network: Network = self._last_network
         factors = np.ones(len(self.classes_))
         if self.class_weight is not None:
             raise ValueError("class_weight is set by the rows of the first call; with partial_fit give sample_weight.")
@@ -517,7 +522,7 @@ class GossipSVC(LinearClassifier):
         state = super().__getstate__()
         return {name: value for name, value in state.items() if name not in ("_peers", "_last_network")}
 
-    def __sklearn_tags__(self):
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from numbers import Integral
-from typing import ClassVar
+from typing import Any, ClassVar, Literal
 
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from widemargin.estimators._linear import LinearByPairs
+from widemargin.estimators._types import Folder, RandomState
 from widemargin.problems.polytope import HardMargin
 from widemargin.solvers._protocol import Solver
 from widemargin.solvers._run import Result
@@ -102,7 +103,7 @@ class HardMarginSVC(LinearByPairs):
     (1.63511, 'gap')
     """
 
-    _parameter_constraints: ClassVar[dict] = {
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
         **LinearByPairs._parameter_constraints,
         "solver": [StrOptions({"auto", "active-set", "newton", "saddle"})],
         "block_size": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
@@ -113,17 +114,17 @@ class HardMarginSVC(LinearByPairs):
     def __init__(
         self,
         *,
-        solver="auto",
-        block_size="auto",
-        tol=1e-3,
-        max_iter=1000,
-        max_time=None,
-        warm_start=False,
-        random_state=None,
-        cluster=None,
-        checkpoint=None,
-        verbose=0,
-    ):
+        solver: Literal["auto", "active-set", "newton", "saddle"] = "auto",
+        block_size: int | Literal["auto"] = "auto",
+        tol: float = 1e-3,
+        max_iter: int = 1000,
+        max_time: float | None = None,
+        warm_start: bool = False,
+        random_state: RandomState = None,
+        cluster: Any = None,
+        checkpoint: Folder = None,
+        verbose: int = 0,
+    ) -> None:
         self.solver = solver
         self.block_size = block_size
         self.tol = tol

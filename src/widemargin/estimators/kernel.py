@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from numbers import Integral, Real
-from typing import ClassVar
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import ArrayLike
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
+from widemargin.estimators._base import Method
 from widemargin.estimators._kernel import KernelClassifier
 from widemargin.estimators._task import FLOATS, Rows
+from widemargin.estimators._types import ClassWeight, Folder, RandomState
 from widemargin.kernels import devices
 from widemargin.problems.hinge_l2 import HingeL2
 from widemargin.problems.slack_constrained import SlackConstrained
@@ -30,6 +34,12 @@ def _keeps_support(model: KernelSVC) -> bool:
     if model._is_linear() or (model.kernel == "precomputed"):
         raise AttributeError(f"partial_fit goes on from support vectors, which kernel={model.kernel!r} does not keep.")
     return True
+
+
+def _where_support_is_kept(method: Method) -> Method:
+    """The method, where there will be support vectors; by scikit-learn's own decorator its types would be lost."""
+    decorated: Method = available_if(_keeps_support)(method)
+    return decorated
 
 
 class KernelSVC(KernelClassifier):
@@ -182,7 +192,7 @@ class KernelSVC(KernelClassifier):
     ('gap', True, True)
     """
 
-    _parameter_constraints: ClassVar[dict] = {
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
         **KernelClassifier._parameter_constraints,
         "C": [Interval(Real, 0, None, closed="neither")],
         "slack": [Interval(Real, 0, None, closed="left"), None],
@@ -197,30 +207,30 @@ class KernelSVC(KernelClassifier):
     def __init__(
         self,
         *,
-        C=1.0,
-        slack=None,
-        kernel="rbf",
-        gamma="scale",
-        degree=3,
-        coef0=0.0,
-        fit_intercept=True,
-        solver="auto",
-        batch_size="auto",
-        max_support=None,
-        validation_fraction=None,
-        cache_size=200,
-        device="cpu",
-        precision="auto",
-        tol=1e-3,
-        max_iter=10_000,
-        max_time=None,
-        class_weight=None,
-        warm_start=False,
-        random_state=None,
-        cluster=None,
-        checkpoint=None,
-        verbose=0,
-    ):
+        C: float = 1.0,
+        slack: float | None = None,
+        kernel: str | Callable[..., Any] = "rbf",
+        gamma: float | Literal["scale", "auto"] = "scale",
+        degree: int = 3,
+        coef0: float = 0.0,
+        fit_intercept: bool = True,
+        solver: Literal["auto", "exact", "batch-perceptron"] = "auto",
+        batch_size: int | Literal["auto"] = "auto",
+        max_support: int | None = None,
+        validation_fraction: float | None = None,
+        cache_size: float = 200,
+        device: str = "cpu",
+        precision: Literal["auto", "float16", "float32"] = "auto",
+        tol: float = 1e-3,
+        max_iter: int = 10_000,
+        max_time: float | None = None,
+        class_weight: ClassWeight = None,
+        warm_start: bool = False,
+        random_state: RandomState = None,
+        cluster: Any = None,
+        checkpoint: Folder = None,
+        verbose: int = 0,
+    ) -> None:
         self.C = C
         self.slack = slack
         self.kernel = kernel
@@ -245,8 +255,8 @@ class KernelSVC(KernelClassifier):
         self.checkpoint = checkpoint
         self.verbose = verbose
 
-    @available_if(_keeps_support)
-    def partial_fit(self, X, y, classes=None, sample_weight=None):
+    @_where_support_is_kept
+    def partial_fit(self, X: Any, y: Any, classes: ArrayLike | None = None, sample_weight: Any = None) -> Self:
         """Go on with new rows, from the model as it is.
 
         The support vectors stay as rows of their classes; all other rows of earlier calls are forgotten.

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from functools import partial
 from numbers import Integral, Real
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from widemargin.engines._select import is_dask, is_mpi
+from widemargin.estimators._base import Launch
 from widemargin.estimators._kernel import KernelClassifier
 from widemargin.estimators._task import Outcome, Rows, Task
 from widemargin.estimators._tree import launch_tree
+from widemargin.estimators._types import ClassWeight, Folder, RandomState
 from widemargin.problems.margin_distribution import MarginDistribution
 from widemargin.solvers._protocol import Solver
 from widemargin.solvers._run import Result
@@ -158,7 +161,7 @@ class MarginDistributionSVC(KernelClassifier):
     ('gap', True)
     """
 
-    _parameter_constraints: ClassVar[dict] = {
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
         **KernelClassifier._parameter_constraints,
         "C": [Interval(Real, 0, None, closed="neither")],
         "deadband": [Interval(Real, 0, 1, closed="left")],
@@ -174,31 +177,31 @@ class MarginDistributionSVC(KernelClassifier):
     def __init__(
         self,
         *,
-        C=1e4,
-        deadband=0.2,
-        overshoot_weight=0.5,
-        kernel="rbf",
-        gamma="scale",
-        degree=3,
-        coef0=0.0,
-        fit_intercept=True,
-        solver="auto",
-        n_partitions="auto",
-        merge_factor=2,
-        n_strata=32,
-        partition="stratified",
-        stop_level=0,
-        cache_size=2048,
-        tol=1e-3,
-        max_iter=100_000,
-        max_time=None,
-        class_weight=None,
-        warm_start=False,
-        random_state=None,
-        cluster=None,
-        checkpoint=None,
-        verbose=0,
-    ):
+        C: float = 1e4,
+        deadband: float = 0.2,
+        overshoot_weight: float = 0.5,
+        kernel: str | Callable[..., Any] = "rbf",
+        gamma: float | Literal["scale", "auto"] = "scale",
+        degree: int = 3,
+        coef0: float = 0.0,
+        fit_intercept: bool = True,
+        solver: Literal["auto", "dual-descent", "newton", "partition-merge", "svrg"] = "auto",
+        n_partitions: int | Literal["auto"] = "auto",
+        merge_factor: int = 2,
+        n_strata: int = 32,
+        partition: Literal["stratified", "random"] = "stratified",
+        stop_level: int = 0,
+        cache_size: float = 2048,
+        tol: float = 1e-3,
+        max_iter: int = 100_000,
+        max_time: float | None = None,
+        class_weight: ClassWeight = None,
+        warm_start: bool = False,
+        random_state: RandomState = None,
+        cluster: Any = None,
+        checkpoint: Folder = None,
+        verbose: int = 0,
+    ) -> None:
         self.C = C
         self.deadband = deadband
         self.overshoot_weight = overshoot_weight
@@ -295,7 +298,7 @@ class MarginDistributionSVC(KernelClassifier):
                 )
         return super()._plan(rows, are_rows_checked=are_rows_checked)
 
-    def _launch(self, launch, task: Task, rows: Rows, X, y, sample_weight) -> Outcome:
+    def _launch(self, launch: Launch, task: Task, rows: Any, X: Any, y: Any, sample_weight: Any) -> Outcome:
         if self.solver == "partition-merge":
             fan_in, is_stratified = int(self.merge_factor), self.partition == "stratified"
             n_parts = self.n_partitions if self.n_partitions == "auto" else int(self.n_partitions)

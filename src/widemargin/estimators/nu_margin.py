@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from itertools import combinations
 from numbers import Integral, Real
-from typing import ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _check_sample_weight, check_consistent_length, column_or_1d
 
 from widemargin.estimators._linear import LinearByPairs
+from widemargin.estimators._types import ClassWeight, Folder, RandomState
 from widemargin.problems.polytope import NuMargin, largest_nu
 from widemargin.solvers._protocol import Solver
 from widemargin.solvers._run import Result
@@ -118,7 +120,7 @@ class NuMarginSVC(LinearByPairs):
     ('gap', True)
     """
 
-    _parameter_constraints: ClassVar[dict] = {
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
         **LinearByPairs._parameter_constraints,
         "nu": [Interval(Real, 0, 1, closed="right"), StrOptions({"auto"})],
         "solver": [StrOptions({"auto", "newton", "saddle"})],
@@ -129,19 +131,19 @@ class NuMarginSVC(LinearByPairs):
     def __init__(
         self,
         *,
-        nu="auto",
-        solver="auto",
-        block_size="auto",
-        tol=1e-3,
-        max_iter=1000,
-        max_time=None,
-        class_weight=None,
-        warm_start=False,
-        random_state=None,
-        cluster=None,
-        checkpoint=None,
-        verbose=0,
-    ):
+        nu: float | Literal["auto"] = "auto",
+        solver: Literal["auto", "newton", "saddle"] = "auto",
+        block_size: int | Literal["auto"] = "auto",
+        tol: float = 1e-3,
+        max_iter: int = 1000,
+        max_time: float | None = None,
+        class_weight: ClassWeight = None,
+        warm_start: bool = False,
+        random_state: RandomState = None,
+        cluster: Any = None,
+        checkpoint: Folder = None,
+        verbose: int = 0,
+    ) -> None:
         self.nu = nu
         self.solver = solver
         self.block_size = block_size
@@ -178,7 +180,7 @@ class NuMarginSVC(LinearByPairs):
         )
 
 
-def max_nu(y, sample_weight=None) -> float:
+def max_nu(y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
     """Return the largest nu that is feasible for these labels, and for each pair of classes among them.
 
     Parameters
@@ -199,10 +201,10 @@ def max_nu(y, sample_weight=None) -> float:
     >>> max_nu([0, 0, 0, 1])
     0.5
     """
-    y = column_or_1d(y)
-    check_consistent_length(y, sample_weight)
-    weight = _check_sample_weight(sample_weight, y[:, None], dtype=np.float64, ensure_non_negative=True)
-    classes, codes = np.unique(y[weight > 0], return_inverse=True)
+    labels: np.ndarray = column_or_1d(y)
+    check_consistent_length(labels, sample_weight)
+    weight = _check_sample_weight(sample_weight, labels[:, None], dtype=np.float64, ensure_non_negative=True)
+    classes, codes = np.unique(labels[weight > 0], return_inverse=True)
     if len(classes) < 2:
         raise ValueError(f"max_nu needs at least 2 classes with positive weight, and got {classes.tolist()}.")
     totals = np.bincount(codes, weight[weight > 0])

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from numbers import Real
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from widemargin.estimators._linear import LinearClassifier
 from widemargin.estimators._task import Rows
+from widemargin.estimators._types import ClassWeight, Folder
 from widemargin.problems.hinge_l1 import HingeL1
 from widemargin.solvers._protocol import Separator, Solver
 from widemargin.solvers._run import Result
@@ -113,7 +114,7 @@ class SparseSVC(LinearClassifier):
 
     penalty: ClassVar[str] = "l1"  # for SelectFromModel, which then keeps coefficients over 1e-5
 
-    _parameter_constraints: ClassVar[dict] = {
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
         **LinearClassifier._parameter_constraints,
         "alpha": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
         "fit_intercept": ["boolean"],
@@ -124,17 +125,17 @@ class SparseSVC(LinearClassifier):
     def __init__(
         self,
         *,
-        alpha="auto",
-        fit_intercept=True,
-        tol=1e-6,
-        max_iter=1000,
-        max_time=None,
-        class_weight=None,
-        warm_start=False,
-        cluster=None,
-        checkpoint=None,
-        verbose=0,
-    ):
+        alpha: float | Literal["auto"] = "auto",
+        fit_intercept: bool = True,
+        tol: float = 1e-6,
+        max_iter: int = 1000,
+        max_time: float | None = None,
+        class_weight: ClassWeight = None,
+        warm_start: bool = False,
+        cluster: Any = None,
+        checkpoint: Folder = None,
+        verbose: int = 0,
+    ) -> None:
         self.alpha = alpha
         self.fit_intercept = fit_intercept
         self.tol = tol

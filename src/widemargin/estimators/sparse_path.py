@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from functools import partial
 from numbers import Integral, Real
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.model_selection import check_cv
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.extmath import safe_sparse_dot
@@ -16,6 +17,7 @@ from widemargin.comm.solo import Solo
 from widemargin.data.shard import Shard
 from widemargin.engines._select import is_dask, is_mpi, mapper
 from widemargin.estimators._task import FLOATS, Rows, checked_labels, weights_of_classes
+from widemargin.estimators._types import ClassWeight
 from widemargin.estimators.sparse import SparseSVC
 from widemargin.problems._protocol import Certificate
 from widemargin.problems.hinge_l1 import HingeL1
@@ -34,20 +36,20 @@ class SparsePath(NamedTuple):
     @property
     def n_selected(self) -> np.ndarray:
         """How many features each model has."""
-        return np.count_nonzero(self.coefs, axis=1)
+        return np.asarray(np.count_nonzero(self.coefs, axis=1))
 
 
 def sparse_svc_path(
-    X,
-    y,
+    X: Any,
+    y: Any,
     *,
-    alphas=None,
-    n_alphas=50,
-    eps=0.01,
-    fit_intercept=True,
-    sample_weight=None,
-    tol=1e-6,
-    max_iter=1000,
+    alphas: ArrayLike | None = None,
+    n_alphas: int = 50,
+    eps: float = 0.01,
+    fit_intercept: bool = True,
+    sample_weight: ArrayLike | None = None,
+    tol: float = 1e-6,
+    max_iter: int = 1000,
 ) -> SparsePath:
     """Solve the 1-norm SVM for a range of penalties, each from the one before.
 
@@ -187,7 +189,7 @@ cost_, n_iter_, parts_, n_features_in_, feature_names_in_
     (10, 5)
     """
 
-    _parameter_constraints: ClassVar[dict] = {
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
         **{
             name: constraint
             for name, constraint in SparseSVC._parameter_constraints.items()
@@ -203,19 +205,19 @@ cost_, n_iter_, parts_, n_features_in_, feature_names_in_
     def __init__(
         self,
         *,
-        alphas=None,
-        n_alphas=50,
-        eps=0.01,
-        cv=5,
-        rule="best",
-        fit_intercept=True,
-        tol=1e-6,
-        max_iter=1000,
-        max_time=None,
-        class_weight=None,
-        cluster=None,
-        verbose=0,
-    ):
+        alphas: ArrayLike | None = None,
+        n_alphas: int = 50,
+        eps: float = 0.01,
+        cv: Any = 5,
+        rule: Literal["best", "one-standard-error"] = "best",
+        fit_intercept: bool = True,
+        tol: float = 1e-6,
+        max_iter: int = 1000,
+        max_time: float | None = None,
+        class_weight: ClassWeight = None,
+        cluster: Any = None,
+        verbose: int = 0,
+    ) -> None:
         self.alphas = alphas
         self.n_alphas = n_alphas
         self.eps = eps
@@ -229,7 +231,7 @@ cost_, n_iter_, parts_, n_features_in_, feature_names_in_
         self.cluster = cluster
         self.verbose = verbose
 
-    def fit(self, X, y, sample_weight=None):
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Choose the penalty and fit the model to training data.
 
         Parameters

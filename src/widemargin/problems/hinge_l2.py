@@ -127,7 +127,12 @@ class HingeL2:
             share = high.slope / (high.slope - low.slope) if high.slope > low.slope else 0.5
             return _Line(scale, best.value, share * low.other + (1 - share) * high.other, best.at)
 
-        ends = (at_scale(1.0),) if fixed_scale else _lowest(at_scale, 1.0, 0.1, 0.0, precision)
+        if fixed_scale:
+            ends: tuple[_Line, ...] = (at_scale(1.0),)
+        elif squared_norm > 0:
+            ends = _lowest(at_scale, 1.0, 0.1, 0.0, precision)
+        else:  # rounding is all there is of w: multiples of it would look better and better without end
+            ends = (at_scale(0.0),)
         best = min(ends, key=lambda line: line.value)
         return PrimalPoint(best.value, best.at, best.other)
 
