@@ -240,7 +240,7 @@ def test_silence_drops_an_edge_and_a_return_restores_it(trio):
     trio.go(1)
     while 1 in trio.peers[0].live_neighbours:
         trio.go(1)
-    assert trio.peers[0].ticks == 12 + module._SILENCE + 1  # the last letter was heard after twelve ticks
+    assert trio.peers[0].ticks == 12 + module.LETTERS_OF_SILENCE + 1  # the last letter was heard after twelve ticks
     assert 1 not in trio.peers[0].algorithm.neighbours
     trio.state.peers[1] = silent  # with all that it knew
     trio.go(2 * module._PROBE)

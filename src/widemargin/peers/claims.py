@@ -39,6 +39,11 @@ _ROUNDING = 1 + 1e-9  # of a lower bound that is above an upper one
 LIFE = 1 << 40  # numbers of a peer that has come back begin above all that it used before
 
 
+def tick_of(number: int) -> int:
+    """The tick in which whatever bears this number was said."""
+    return number % LIFE - 1
+
+
 class Portrait(NamedTuple):
     """Sums over the rows of a peer, from which all make the same metric."""
 
@@ -210,6 +215,7 @@ class Claims:
     proposals: dict[tuple[int, int], np.ndarray] = field(default_factory=dict)  # by peer and number: the last few
     costs: dict[tuple[int, int], dict[int, np.ndarray]] = field(default_factory=dict)  # of each, by peer that judged
     best: Proof | None = None
+    changed_at: int = 0  # the last tick in which anyone told of other rows or neighbours than before: alike at all peers
     _members: frozenset[int] | None = None  # None when they have to be found anew
     _last_members: frozenset[int] = frozenset()  # the same object as long as they are the same
     _proposer: int = 0
@@ -248,9 +254,13 @@ class Claims:
             self.costs = {key: self.costs[key] for key in order[-2 * KEPT :]}
 
     def _take_snapshot(self, snapshot: Snapshot, before: Snapshot | None) -> None:
-        if before is None or before.neighbours.tobytes() != snapshot.neighbours.tobytes():
+        has_other_neighbours = before is None or before.neighbours.tobytes() != snapshot.neighbours.tobytes()
+        has_other_rows = before is None or _edition(before) != _edition(snapshot)
+        if has_other_neighbours:
             self._members = None
-        if before is None or _edition(before) != _edition(snapshot):
+        if has_other_neighbours or has_other_rows:
+            self.changed_at = max(self.changed_at, tick_of(snapshot.number))
+        if has_other_rows:
             if before is not None:  # other rows: another problem
                 self.best = None
                 tables: list[dict[int, Any]] = [*self.costs.values(), *self.snapshots.values()]

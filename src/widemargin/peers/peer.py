@@ -32,13 +32,15 @@ from widemargin.peers.claims import (
     Verdict,
     is_finite,
     n_bytes_of,
+    tick_of,
 )
 from widemargin.peers.rows import PeerRows
 from widemargin.problems.mean_hinge import MeanHinge
 
-_SILENCE = 12  # letters that should have come, and have not
+LETTERS_OF_SILENCE = 12  # that should have come, and have not, from a neighbour that is then taken for gone
 _PROBE = 10  # ticks between letters to a neighbour that is silent
 _INTERVAL = 4  # ticks between two snapshots, at least
+_EPOCH = 64  # ticks, after twice as many of which they are taken half as often
 _WINDOW = 60  # letters that can be confirmed
 _ALL_BITS = (1 << _WINDOW) - 1
 _MANY = 16  # peers, among which what all must hear is said seldomer
@@ -167,13 +169,17 @@ class Peer:
         """Those that have been heard, and not too long ago."""
         return [j for j in self.neighbours if j in self._heard]
 
+    def tick_heard(self, neighbour: int) -> int:
+        """The tick in which a neighbour wrote the newest of its letters that came."""
+        return tick_of(self._window[neighbour][0]) if neighbour in self._window else -1
+
     # -- ticks and messages ------------------------------------------------------------------------------------------
 
     def tick(self) -> list[tuple[int, Message]]:
         """Work for one tick; messages to neighbours."""
         self.ticks += 1
         self._worked += 1
-        for silent in [j for j, at in self._heard.items() if self._worked - at > self._patience()]:
+        for silent in [j for j, at in self._heard.items() if self._worked - at > self._patience_with(j)]:
             self._forget(silent)
         self._use_news_of_features()
         self.algorithm.work()
@@ -194,8 +200,9 @@ class Peer:
         self.traffic.bytes_received += message.n_bytes
         moment = self._own_moment()
         is_new = self._note(sender, message.number)
-        # Who comes late, or was idle, keeps the time of others; a tick more, and time would run faster with every hop.
-        self.ticks = max(self.ticks, message.number % LIFE - 2)
+        # Who comes late, or was idle, keeps the time of others, and its next tick is that of the sender: one more, and
+        # time would run faster with every hop.
+        self.ticks = max(self.ticks, tick_of(message.number) - 1)
         for record in message.records:  # which are good however late
             key = type(record), record.peer
             if record.peer == self.number:
@@ -260,12 +267,12 @@ class Peer:
         """
         if record.number // LIFE != self.life:
             return
-        self.ticks = max(self.ticks, record.number % LIFE - 1)
+        self.ticks = max(self.ticks, tick_of(record.number))
         own = self.table.newest[Portrait].get(self.number)
         if own is None or not isinstance(record, Portrait):
             return
         if record.number >= own.number and not np.array_equal(record.moment, own.moment):
-            self.ticks = max(self.ticks, record.number % LIFE)
+            self.ticks = max(self.ticks, tick_of(record.number) + 1)
             self._show_portrait()
 
     def _own_moment(self) -> np.ndarray | None:
@@ -274,13 +281,28 @@ class Peer:
 
     # -- neighbours --------------------------------------------------------------------------------------------------
 
-    def _patience(self) -> float:
+    def ticks_between_letters(self, neighbour: int) -> float:
+        """How long a neighbour takes to write to all those whom it hears: to each in turn, on average.
+
+        By what it last said of itself; before it has, by the own number of neighbours. In a star, whose leaves have one
+        neighbour each, that is little beside what the hub needs.
+        """
+        snapshot = self.table.newest[Snapshot].get(neighbour)
+        degree = len(self.neighbours if snapshot is None else snapshot.neighbours)
+        return max(1.0, degree / self.fan_out)
+
+    def _patience_with(self, neighbour: int) -> float:
         """Ticks without a letter after which a neighbour counts as gone."""
-        return _SILENCE * max(1.0, len(self.neighbours) / self.fan_out)
+        return LETTERS_OF_SILENCE * self.ticks_between_letters(neighbour)
+
+    @property
+    def _is_beginning(self) -> bool:
+        """Whether neighbours that were never heard may be about to come: each has been written to a few times only."""
+        return self._worked <= LETTERS_OF_SILENCE * max(1.0, len(self.neighbours) / self.fan_out)
 
     def _has_waited(self) -> bool:
         """Whether all neighbours have been heard, or had time enough: who speaks before names too small a network."""
-        return len(self._heard) == len(self.neighbours) or self._worked > self._patience()
+        return len(self._heard) == len(self.neighbours) or not self._is_beginning
 
     def _forget(self, neighbour: int) -> None:
         self._heard.pop(neighbour, None)
@@ -294,7 +316,7 @@ class Peer:
 
     def _addressees(self) -> list[int]:
         """Some neighbours by chance; those that are silent are tried now and then."""
-        live = [j for j in self.neighbours if j in self._heard or self._worked <= self._patience()]
+        live = self.neighbours if self._is_beginning else self.live_neighbours
         chosen = live
         if len(live) > self.fan_out:
             chosen = [live[k] for k in self.rng.choice(len(live), self.fan_out, replace=False)]
@@ -366,8 +388,14 @@ class Peer:
         return self.life * LIFE + self.ticks + 1
 
     def _interval(self) -> int:
-        """Ticks between snapshots: the same for all, rarer with time and where there are many peers."""
-        return _INTERVAL << max(1, self.ticks // 64, len(self.table.members) // _MANY).bit_length() - 1
+        """Ticks between snapshots: the same for all, and rarer where there are many peers.
+
+        Also with time since anyone came, left or got rows: a proof is then late by a share of the ticks that were
+        needed for it, and no more after a long life than after a short one. That better gaps are certified does not
+        count: they come with every snapshot.
+        """
+        epochs = self.ticks // _EPOCH - self.table.changed_at // _EPOCH
+        return _INTERVAL << max(1, epochs, len(self.table.members) // _MANY).bit_length() - 1
 
     @property
     def _period(self) -> int:
@@ -411,12 +439,14 @@ class Peer:
         suggestions = [snapshot.stiffness for snapshot in self.table.latest(Snapshot) if snapshot.total > 0]
         if suggestions:
             self.algorithm.agree(float(np.exp(np.mean(np.log(suggestions)))))
+        if self._is_news:
+            self.table.changed_at = self.ticks  # as others will know when they read this
         mass, pull = self.algorithm.bounds()
-        proof = self.proof
+        proof, period = self.proof, self._period
         snapshot = Snapshot(
             peer=self.number,
             number=self._number,
-            tick=self._period,
+            tick=period,
             neighbours=np.array(self.live_neighbours, dtype=np.int64),
             birth=self._birth,
             total=self.algorithm.rows.total,
@@ -427,7 +457,7 @@ class Peer:
             gap=np.inf if proof is None else proof.worst.relative,
         )
         self._say(snapshot)
-        self._is_news, self._period_shown = False, self._period
+        self._is_news, self._period_shown = False, period
 
     def _propose(self) -> None:
         """If it is the own turn, propose the mean of all models of one tick; or of the newest, where ticks differ."""
