@@ -215,7 +215,7 @@ class Claims:
     proposals: dict[tuple[int, int], np.ndarray] = field(default_factory=dict)  # by peer and number: the last few
     costs: dict[tuple[int, int], dict[int, np.ndarray]] = field(default_factory=dict)  # of each, by peer that judged
     best: Proof | None = None
-    changed_at: int = 0  # the last tick in which anyone told of other rows or neighbours than before: alike at all peers
+    changed_at: int = 0  # the last tick in which anyone told of other rows or neighbours: the same at all peers
     _members: frozenset[int] | None = None  # None when they have to be found anew
     _last_members: frozenset[int] = frozenset()  # the same object as long as they are the same
     _proposer: int = 0
