@@ -333,7 +333,6 @@ def one_speed(name: str, C: float, who: str, limit: float, quick: bool) -> dict[
         "stop": result.stop_reason,
         "sweeps": result.n_iter,
         "values / n^2": result.ledger.kernel_evaluations / len(task.y) ** 2,
-        "curve": [[row["seconds"], 1 - row["dual"] / row["primal"]] for row in result.history],
     }
 
 
