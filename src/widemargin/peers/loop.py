@@ -23,8 +23,9 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from widemargin.peers._protocol import Message
 from widemargin.peers.claims import Proof, Snapshot
-from widemargin.peers.peer import LETTERS_OF_SILENCE, Message, Peer
+from widemargin.peers.peer import LETTERS_OF_SILENCE, Peer
 from widemargin.peers.wire import BadMessage, Form, decode, encode
 from widemargin.problems._protocol import Certificate
 
@@ -342,7 +343,7 @@ class PeerLoop:
 
 
 @dataclass(frozen=True)
-class Life:
+class PeerRun:
     """A peer from its rows to its last report, as an engine starts it: ``begin(number, rows)`` makes it."""
 
     begin: Callable[[int, Any], Peer]
