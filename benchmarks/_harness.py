@@ -12,7 +12,7 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -319,8 +319,31 @@ def legend_below(figure: Any, panels: Any, n_columns: int = 4) -> None:
     figure.legend(entries.values(), entries.keys(), loc="outside lower center", ncols=n_columns)
 
 
-def arguments(question: str) -> argparse.Namespace:
-    """The command line of every benchmark."""
-    parser = argparse.ArgumentParser(description=question)
+FRESH: dict[str, Any] = {"--fresh": {"action": "store_true", "help": "drop jobs of earlier runs"}}
+
+
+def arguments(
+    question: str,
+    sections: Iterable[str] = (),
+    *,
+    usual: Iterable[str] | None = None,
+    options: Mapping[str, Mapping[str, Any]] | None = None,
+) -> argparse.Namespace:
+    """The command line of every benchmark: ``--quick``; ``--only`` for one with sections, of which the ``usual`` ones
+    run unless some are named; and what it has of its own: names of options, and what argparse is told of each.
+    """
+    parser = argparse.ArgumentParser(description=question, formatter_class=argparse.RawDescriptionHelpFormatter)
+    sections = list(sections)
+    if sections:
+        default = ",".join(sections if usual is None else usual)
+        parser.add_argument("--only", default=default, help=f"sections, with commas between them (default: {default})")
     parser.add_argument("--quick", action="store_true", help="a smoke run: small data, short limits, results apart")
-    return parser.parse_args()
+    for name, settings in (options or {}).items():
+        parser.add_argument(name, **settings)
+    chosen = parser.parse_args()
+    if sections:
+        chosen.only = chosen.only.split(",")
+        for name in chosen.only:
+            if name not in sections:
+                parser.error(f"--only {name}: there are {', '.join(sections)}")
+    return chosen

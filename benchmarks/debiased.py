@@ -25,7 +25,6 @@ prints. Prediction errors are exact probabilities. Penalties are those of the ru
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import multiprocessing
@@ -67,8 +66,19 @@ NULLS, SIGNALS = (0.94, 0.96), 0.90
 REPETITIONS = {"figure_1": 100, "figure_1_5000": 2, "figure_2": 20, "figure_2_5000": 1, "coverage": 200}
 
 
+OPTIONS: dict[str, Any] = {
+    "--repetitions": {"type": int, "help": "data sets of each simulation, in place of the usual number"},
+    "--workers": {"type": int, "default": 2, "help": "processes side by side, at p = 500"},
+    "--intercept": {"action": "store_true", "help": "fit an intercept, whose true value is 0"},
+    "--constraint": {"type": float, "default": 0.8, "help": "c of the inverse, in units of the Hessian's error"},
+    "--fresh": {"action": "store_true", "help": "drop repetitions of earlier runs"},
+}
+
+
 def main() -> None:
-    chosen = arguments()
+    chosen = harness.arguments(
+        QUESTION, SECTIONS, usual=[name for name in SECTIONS if not name.endswith("5000")], options=OPTIONS
+    )
     os.environ.update(runs.threads(1))  # for the processes that are started from here
     for name in chosen.only:
         print(f"\n== {name}", flush=True)
@@ -76,26 +86,6 @@ def main() -> None:
         if chosen.fresh:
             file_of_repetitions(report, name).unlink(missing_ok=True)
         SECTIONS[name](report, chosen)
-
-
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=QUESTION, formatter_class=argparse.RawDescriptionHelpFormatter)
-    usual = ",".join(name for name in SECTIONS if not name.endswith("5000"))
-    parser.add_argument("--only", default=usual, help="sections, with commas between them")
-    parser.add_argument("--quick", action="store_true", help="a smoke run: small data, few repetitions, results apart")
-    parser.add_argument("--repetitions", type=int, help="data sets of each simulation, in place of the usual number")
-    parser.add_argument("--workers", type=int, default=2, help="processes side by side, at p = 500")
-    parser.add_argument("--intercept", action="store_true", help="fit an intercept, whose true value is 0")
-    parser.add_argument(
-        "--constraint", type=float, default=0.8, help="c of the inverse, in units of the Hessian's error"
-    )
-    parser.add_argument("--fresh", action="store_true", help="drop repetitions of earlier runs")
-    chosen = parser.parse_args()
-    chosen.only = chosen.only.split(",")
-    for name in chosen.only:
-        if name not in SECTIONS:
-            parser.error(f"--only {name}: there are {', '.join(SECTIONS)}")
-    return chosen
 
 
 # -- repetitions -------------------------------------------------------------------------------------------------------

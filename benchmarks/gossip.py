@@ -15,7 +15,6 @@ on where it stood. ``--fresh`` drops them, as is due when the code has changed.
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -64,24 +63,11 @@ NOT_AVAILABLE = ("CCAT", "USPS", "Webspam", "Gisette")
 
 
 def main() -> None:
-    chosen = arguments()
+    chosen = harness.arguments(QUESTION, SECTIONS, options=harness.FRESH)
     for name in chosen.only:
         print(f"\n== {name}", flush=True)
         report = Section("gossip", name, quick=chosen.quick)
         SECTIONS[name](report, Jobs(report.folder / f"{name}.jobs.jsonl", fresh=chosen.fresh))
-
-
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=QUESTION, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default=",".join(SECTIONS), help="sections, with commas between them")
-    parser.add_argument("--quick", action="store_true", help="a smoke run: few rows and seeds, results apart")
-    parser.add_argument("--fresh", action="store_true", help="drop jobs of earlier runs")
-    chosen = parser.parse_args()
-    chosen.only = chosen.only.split(",")
-    for name in chosen.only:
-        if name not in SECTIONS:
-            parser.error(f"--only {name}: there are {', '.join(SECTIONS)}")
-    return chosen
 
 
 def load(name: str, quick: bool) -> Task:

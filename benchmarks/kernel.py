@@ -12,7 +12,6 @@ by a fit to a few rows first, whose time is stated apart. Times are medians of t
 
 from __future__ import annotations
 
-import argparse
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
@@ -49,24 +48,15 @@ LINEAR_ITERATIONS = (1_000, 20_000)  # the default, which may end before converg
 
 
 def main() -> None:
-    chosen = arguments()
+    chosen = harness.arguments(
+        QUESTION,
+        SECTIONS,
+        options={"--keep-peers": {"action": "store_true", "help": "take peers of peers.json, measure the others"}},
+    )
     peers = Peers(quick=chosen.quick, keep=chosen.keep_peers)
     for name in chosen.only:
         print(f"\n== {name}", flush=True)
         SECTIONS[name](Section(name, quick=chosen.quick), peers)
-
-
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=QUESTION, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default=",".join(SECTIONS), help="sections, with commas between them")
-    parser.add_argument("--quick", action="store_true", help="a smoke run: parts of the sets, results apart")
-    parser.add_argument("--keep-peers", action="store_true", help="take peers that peers.json has, measure the others")
-    chosen = parser.parse_args()
-    chosen.only = chosen.only.split(",")
-    for name in chosen.only:
-        if name not in SECTIONS:
-            parser.error(f"--only {name}: there are {', '.join(SECTIONS)}")
-    return chosen
 
 
 # -- water -------------------------------------------------------------------------------------------------------------

@@ -42,18 +42,19 @@ _N_LOOKED_AT = 10_000  # test rows of a point of the curve
 _N_MEASURED = 10  # columns that are measurements; the others are zeros and ones
 
 
+OPTIONS: dict[str, Any] = {
+    "--minutes": {"type": float, "default": 60.0, "help": "most minutes of the fit"},
+    "--solver": {"default": "batch-perceptron", "help": "auto, exact or batch-perceptron"},
+    "--tol": {"type": float, "default": 1e-2, "help": "relative gap that ends an exact fit"},
+    "--cache": {"type": float, "default": 1000.0, "help": "MiB of kernel values"},
+    "--features": {"choices": list(GRID), "help": "instead of what choose has left, with --gamma and -C"},
+    "--gamma": {"type": float},
+    "-C": {"type": float},
+}
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=QUESTION, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="choose,fit", help="choose, fit, or both")
-    parser.add_argument("--minutes", type=float, default=60.0, help="most minutes of the fit")
-    parser.add_argument("--solver", default="batch-perceptron", help="auto, exact or batch-perceptron")
-    parser.add_argument("--tol", type=float, default=1e-2, help="relative gap that ends an exact fit")
-    parser.add_argument("--cache", type=float, default=1000.0, help="MiB of kernel values")
-    parser.add_argument("--features", choices=list(GRID), help="instead of what choose has left, with --gamma and -C")
-    parser.add_argument("--gamma", type=float)
-    parser.add_argument("-C", type=float)
-    parser.add_argument("--quick", action="store_true", help="a smoke run: few rows, results apart")
-    chosen = parser.parse_args()
+    chosen = harness.arguments(QUESTION, ("choose", "fit"), options=OPTIONS)
     if "choose" in chosen.only:
         choose(Section("forest_choice", quick=chosen.quick))
     if "fit" in chosen.only:

@@ -11,7 +11,6 @@ passes over the rows, kernel evaluations, seeds.
 
 from __future__ import annotations
 
-import argparse
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -63,23 +62,11 @@ EXCESS = (0.05, 0.01)  # eps of Table 1
 
 
 def main() -> None:
-    chosen = arguments()
+    chosen = harness.arguments(QUESTION, SECTIONS)
     peers = Peers(quick=chosen.quick, keep=True)
     for name in chosen.only:
         print(f"\n== {name}", flush=True)
         SECTIONS[name](Section(name, quick=chosen.quick), peers)
-
-
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=QUESTION, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default=",".join(SECTIONS), help="sections, with commas between them")
-    parser.add_argument("--quick", action="store_true", help="a smoke run: parts of the sets, results apart")
-    chosen = parser.parse_args()
-    chosen.only = chosen.only.split(",")
-    for name in chosen.only:
-        if name not in SECTIONS:
-            parser.error(f"--only {name}: there are {', '.join(SECTIONS)}")
-    return chosen
 
 
 # -- Table 2 -----------------------------------------------------------------------------------------------------------

@@ -21,7 +21,6 @@ dividing the rows is not shared; moving rows costs nothing. That is the best tha
 
 from __future__ import annotations
 
-import argparse
 import heapq
 import resource
 import time
@@ -95,25 +94,12 @@ PAPER_LINEAR = {  # our copy of Table 3 has the columns ODM, Ca-ODM and DiP-ODM 
 
 
 def main() -> None:
-    chosen = arguments()
+    chosen = harness.arguments(QUESTION, SECTIONS, options=harness.FRESH)
     for name in chosen.only:
         print(f"\n== {name}", flush=True)
         report = Section("margin_distribution", name, quick=chosen.quick)
         jobs = Jobs(report.folder / f"{name}.jobs.jsonl", fresh=chosen.fresh)
         SECTIONS[name](report, jobs)
-
-
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=QUESTION, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default=",".join(SECTIONS), help="sections, with commas between them")
-    parser.add_argument("--quick", action="store_true", help="a smoke run: small data, short limits, results apart")
-    parser.add_argument("--fresh", action="store_true", help="drop jobs of earlier runs")
-    chosen = parser.parse_args()
-    chosen.only = chosen.only.split(",")
-    for name in chosen.only:
-        if name not in SECTIONS:
-            parser.error(f"--only {name}: there are {', '.join(SECTIONS)}")
-    return chosen
 
 
 # -- rows --------------------------------------------------------------------------------------------------------------
@@ -347,7 +333,6 @@ def one_speed(name: str, C: float, who: str, limit: float, quick: bool) -> dict[
         "stop": result.stop_reason,
         "sweeps": result.n_iter,
         "values / n^2": result.ledger.kernel_evaluations / len(task.y) ** 2,
-        "curve": [[row["seconds"], 1 - row["dual"] / row["primal"]] for row in result.history],
     }
 
 

@@ -16,7 +16,6 @@ half as large. Where a bar does not name a form, the fastest of all is meant.
 
 from __future__ import annotations
 
-import argparse
 import math
 from collections.abc import Callable
 from dataclasses import asdict
@@ -67,22 +66,10 @@ class Section(runs.Section):
 
 
 def main() -> None:
-    chosen = arguments()
+    chosen = harness.arguments(QUESTION, SECTIONS)
     for name in chosen.only:
         print(f"\n== {name}", flush=True)
         SECTIONS[name](Section("sparse", name, quick=chosen.quick))
-
-
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=QUESTION, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default=",".join(SECTIONS), help="sections, with commas between them")
-    parser.add_argument("--quick", action="store_true", help="a smoke run: small data, short limits, results apart")
-    chosen = parser.parse_args()
-    chosen.only = chosen.only.split(",")
-    for name in chosen.only:
-        if name not in SECTIONS:
-            parser.error(f"--only {name}: there are {', '.join(SECTIONS)}")
-    return chosen
 
 
 # -- problems, ours and HiGHS's ----------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ import pytest
 
 from widemargin.exceptions import PeerLostWarning
 from widemargin.peers.admm import GossipADMM
-from widemargin.peers.loop import Life, Limits, PeerLoop
+from widemargin.peers.loop import Limits, PeerLoop, PeerRun
 from widemargin.peers.peer import Peer
 from widemargin.peers.rows import PeerRows
 from widemargin.problems.mean_hinge import MeanHinge
@@ -85,7 +85,7 @@ def circulant(n, steps):
 
 
 @dataclass(frozen=True)
-class Gated(Life):
+class Gated(PeerRun):
     """Peers that do not end before a file appears."""
 
     gate: Path
@@ -109,8 +109,8 @@ def test_peers_reach_the_optimum_with_rows_here_or_there(client):
     addresses = sorted(client.nthreads())
     (there,) = client.scatter([parts[2]], workers=[addresses[5]], hash=False)
     told = []
-    life = Life(partial(begin, graph), replace(LIMITS, at_least=3))
-    outcome = launch_peers(client, [*parts[:2], there], life, graph, tell=lambda *news: told.append(news))
+    program = PeerRun(partial(begin, graph), replace(LIMITS, at_least=3))
+    outcome = launch_peers(client, [*parts[:2], there], program, graph, tell=lambda *news: told.append(news))
     best = optimum(X, y)
     assert sorted(outcome.reports) == [0, 1, 2]
     assert outcome.lost == {}
@@ -132,7 +132,7 @@ def test_an_error_of_a_peer_is_raised_here_and_ends_the_others(client):
     X, y = census(60)
     with pytest.raises(RuntimeError, match="not what they seem"):
         launch_peers(
-            client, [(X, y), (X, y)], Life(begin_badly, replace(LIMITS, tol=0.0, at_least=9)), {0: [1], 1: [0]}
+            client, [(X, y), (X, y)], PeerRun(begin_badly, replace(LIMITS, tol=0.0, at_least=9)), {0: [1], 1: [0]}
         )
     wait_until(lambda: not any(client.processing().values()))
 
@@ -141,7 +141,7 @@ def test_more_peers_than_workers_are_refused(client):
     from widemargin.engines.dask_peers import launch_peers
 
     with pytest.raises(ValueError, match="11 peers and 10 workers"):
-        launch_peers(client, [None] * 11, Life(begin_badly, LIMITS), {})
+        launch_peers(client, [None] * 11, PeerRun(begin_badly, LIMITS), {})
 
 
 def test_a_wish_to_stop_brings_the_best_that_there_is(client):
@@ -149,11 +149,11 @@ def test_a_wish_to_stop_brings_the_best_that_there_is(client):
 
     X, y = census(300)
     graph, news = circulant(3, [1]), {}
-    life = Life(partial(begin, graph), replace(LIMITS, tol=0.0, at_least=9))
+    program = PeerRun(partial(begin, graph), replace(LIMITS, tol=0.0, at_least=9))
     outcome = launch_peers(
         client,
         [(X[k::3], y[k::3]) for k in range(3)],
-        life,
+        program,
         graph,
         is_over=lambda: len(news) == 3 and all(each["gap"] < 0.01 for each in news.values()),
         tell=news.__setitem__,
@@ -195,10 +195,10 @@ def test_two_of_ten_are_killed_in_the_middle_and_the_rest_finish(client, tmp_pat
 
     thread = threading.Thread(target=do_harm)
     thread.start()
-    life = Gated(partial(begin, graph), LIMITS, tmp_path / "gate")
+    program = Gated(partial(begin, graph), LIMITS, tmp_path / "gate")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        outcome = launch_peers(client, parts, life, graph, tell=news.__setitem__)
+        outcome = launch_peers(client, parts, program, graph, tell=news.__setitem__)
     thread.join()
     assert failed == []
     said = [str(each.message) for each in caught if isinstance(each.message, PeerLostWarning)]

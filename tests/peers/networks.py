@@ -11,6 +11,7 @@ from sklearn.svm import LinearSVC
 from widemargin.comm.faults import Faults
 from widemargin.comm.solo import Solo
 from widemargin.peers.admm import GossipADMM
+from widemargin.peers.claims import Examiner
 from widemargin.peers.peer import Peer
 from widemargin.peers.push_sum import PushSum
 from widemargin.peers.rows import PeerRows
@@ -82,7 +83,7 @@ class Network:
     def __post_init__(self):
         self.problem = MeanHinge(self.alpha)
         self.simulation = Simulation(self.begin, len(self.parts), self.faults)
-        self.comm = Solo()
+        self.comm, self.examiner = Solo(), Examiner()
         self.state = self.simulation.start(self.problem, None, self.comm, np.random.default_rng(self.seed), None)
 
     def begin(self, number: int, life: int) -> Peer:
@@ -91,7 +92,8 @@ class Network:
         algorithm: Any = GossipADMM(self.problem, rows, of_work, self.is_full)
         if self.solver == "push-sum":
             algorithm = PushSum(self.problem, rows, of_work, self.batch_size, self.rounds, self.fan_out)
-        return Peer(number, self.problem, algorithm, list(self.graph[number]), self.fan_out, of_letters, life)
+        neighbours = list(self.graph[number])
+        return Peer(number, self.problem, algorithm, neighbours, self.fan_out, of_letters, life, self.examiner)
 
     @property
     def peers(self) -> dict[int, Peer]:

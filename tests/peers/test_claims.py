@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from widemargin.peers import claims
-from widemargin.peers.claims import KEPT, LIFE, Claims, Proposal, Snapshot, Verdict
+from widemargin.peers.claims import KEPT, NUMBERS_PER_LIFE, Claims, Proposal, Snapshot, Verdict
 from widemargin.problems.mean_hinge import MeanHinge
 
 ALPHA = 0.5
@@ -18,7 +18,7 @@ W = np.array([[0.5, 0.0]])
 def snapshot(peer, neighbours, number=1, tick=0, total=10.0, mass=2.0, life=0, birth=5):
     return Snapshot(
         peer=peer,
-        number=life * LIFE + number,
+        number=life * NUMBERS_PER_LIFE + number,
         tick=tick,
         neighbours=np.array(neighbours, dtype=np.int64),
         birth=birth,
@@ -33,7 +33,8 @@ def snapshot(peer, neighbours, number=1, tick=0, total=10.0, mass=2.0, life=0, b
 
 def verdict(peer, cost, number=1, judged=(1,), total=10.0, life=0, proposer=0, birth=5):
     costs = np.full((len(judged), 1), float(cost))
-    return Verdict(peer, life * LIFE + number, proposer, birth, total, np.array(judged, dtype=np.int64), costs)
+    number += life * NUMBERS_PER_LIFE
+    return Verdict(peer, number, proposer, birth, total, np.array(judged, dtype=np.int64), costs)
 
 
 @pytest.fixture
@@ -180,7 +181,7 @@ def test_costs_are_kept_of_the_one_whose_turn_it_is():
     for peer in (0, 1):
         table.take(snapshot(peer, [1 - peer]))
     for number in range(1, 9 * KEPT):
-        judged = range(5 * LIFE + number, 5 * LIFE + number - KEPT, -1)
+        judged = range(5 * NUMBERS_PER_LIFE + number, 5 * NUMBERS_PER_LIFE + number - KEPT, -1)
         table.take(verdict(1, 1.0, number=number, judged=judged, proposer=1))
     for number in range(1, 3 * KEPT):
         table.take(verdict(1, 1.0, number=100 + number, judged=[number], proposer=0))

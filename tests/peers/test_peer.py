@@ -1,17 +1,15 @@
-"""One peer: what it takes from others, what it refuses, and how it knows what has arrived."""
+"""One peer: what it takes from others, what it refuses, and whom it takes for gone."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from tests.peers.networks import ALPHA, Network, assert_brackets, chords, even, overlapping_rows, ring, split
+from tests.peers.networks import Network, assert_brackets, chords, even, overlapping_rows, ring, split
 from widemargin.peers import peer as module
-from widemargin.peers.admm import GossipADMM
-from widemargin.peers.claims import LIFE, Portrait, Proposal, Snapshot, Verdict
-from widemargin.peers.peer import Message, Peer
+from widemargin.peers.claims import NUMBERS_PER_LIFE, Portrait, Proposal, Snapshot, Verdict
+from widemargin.peers.peer import Message
 from widemargin.peers.rows import PeerRows
-from widemargin.problems.mean_hinge import MeanHinge
 
 X, CODES = overlapping_rows(60)
 PARTS = split(X, CODES, even(60, 3))
@@ -161,7 +159,7 @@ def test_a_peer_that_begins_anew_is_understood_and_gets_everything(trio):
     trio.go(8)
     for kind in (Portrait, Snapshot, Proposal, Verdict):
         assert anew.table.newest[kind].keys() >= trio.peers[0].table.newest[kind].keys() - {1}
-    assert trio.peers[0].table.newest[Snapshot][1].number > LIFE
+    assert trio.peers[0].table.newest[Snapshot][1].number > NUMBERS_PER_LIFE
     assert anew.proof is not None
     assert anew.proof.members == frozenset(range(3))
 
@@ -173,7 +171,7 @@ def test_a_peer_that_begins_anew_is_told_what_it_said_before(trio):
     anew.receive(one_of(trio, 1, 0)._replace(records=old))
     assert anew.traffic.refused == 0
     assert Proposal not in anew.table.newest or 0 not in anew.table.newest[Proposal]
-    assert anew.table.newest[Portrait][0].number > LIFE
+    assert anew.table.newest[Portrait][0].number > NUMBERS_PER_LIFE
 
 
 @pytest.mark.parametrize("number", [0, 1], ids=["the one that proposes", "another"])
@@ -240,7 +238,7 @@ def test_silence_drops_an_edge_and_a_return_restores_it(trio):
     trio.go(1)
     while 1 in trio.peers[0].live_neighbours:
         trio.go(1)
-    assert trio.peers[0].ticks == 12 + module._SILENCE + 1  # the last letter was heard after twelve ticks
+    assert trio.peers[0].ticks == 12 + module.LETTERS_OF_SILENCE + 1  # the last letter was heard after twelve ticks
     assert 1 not in trio.peers[0].algorithm.neighbours
     trio.state.peers[1] = silent  # with all that it knew
     trio.go(2 * module._PROBE)
@@ -261,107 +259,6 @@ def test_fan_out_is_the_number_of_letters_in_a_tick():
         letters = network.peers[0].tick()
         assert len({to for to, _ in letters}) == len(letters) == 2
     assert network.comm.ledger.messages == 30 * 6 * 2
-
-
-# -- what has arrived --------------------------------------------------------------------------------------------------
-
-
-class Silent(GossipADMM):
-    """An algorithm that does nothing, for peers whose letters do not matter."""
-
-    def work(self):
-        pass
-
-
-def idle_peer(number):
-    algorithm = Silent(MeanHinge(ALPHA), PARTS[0], np.random.default_rng(0), False)
-    return Peer(number, MeanHinge(ALPHA), algorithm, [1 - number], 1, np.random.default_rng(0))
-
-
-@pytest.mark.parametrize("loss", [0.1, 0.5, 0.9])
-def test_bits_say_which_letters_came_whatever_was_lost_or_late(loss, seed):
-    """Against a set of all numbers that came."""
-    rng, peer, came = np.random.default_rng([seed, int(10 * loss)]), idle_peer(0), set()
-    numbers = np.arange(1, 400)
-    order = np.argsort(numbers + rng.integers(0, 12, size=len(numbers)) * (rng.random(len(numbers)) < 0.3))
-    for number in numbers[order].tolist():
-        for _ in range(1 + (rng.random() < 0.1)):  # now and then twice
-            if rng.random() < loss:
-                continue
-            is_new = peer._note(1, number)
-            assert is_new == (number > max(came, default=0))
-            first = min(came, default=number)
-            came.add(number)
-            last, bits = peer._window[1]
-            assert last == max(came)
-            for age in range(module._WINDOW):
-                expected = last - age - 1 in came
-                claimed = bool(bits >> age & 1)
-                assert not claimed or expected  # what is confirmed has come
-                # All that came is confirmed, too: unless a gap as wide as the window has made it forgotten.
-                if expected and last - first <= module._WINDOW:
-                    assert claimed
-
-
-@pytest.mark.parametrize("loss", [0.2, 0.6])
-def test_every_record_is_confirmed_or_sent_again(loss, seed):
-    """Two peers, one of which has ever new things to say, over a wire that loses letters both ways and reorders."""
-    rng = np.random.default_rng([seed, int(10 * loss)])
-    one, other = idle_peer(0), idle_peer(1)
-    under_way, said = [], {}
-    for tick in range(300):
-        if tick < 200 and tick % 3 == 0:
-            subject = int(rng.integers(2, 9))
-            said[subject] = Proposal(subject, tick + 1, np.full((1, 6), float(tick)))
-            one._say(said[subject])
-        for sender in (one, other):
-            under_way += [(tick + int(rng.integers(1, 4)), *letter) for letter in sender.tick() if rng.random() >= loss]
-        for message in [message for at, _, message in under_way if at == tick]:
-            (one, other)[1 - message.sender].receive(message)
-    newest = other.table.newest[Proposal]
-    for subject, record in said.items():
-        assert newest[subject].number == record.number
-    assert not [key for key in one._pending[1] if key[0] is Proposal and key[1] in said]
-
-
-def test_records_cross_an_edge_about_once_where_nothing_is_lost():
-    one, other = idle_peer(0), idle_peer(1)
-    sent = []
-    for tick in range(60):
-        if tick % 5 == 0:
-            one._say(Proposal(5, tick + 1, np.zeros((1, 6))))
-        letters = one.tick(), other.tick()
-        sent += [
-            (r.peer, r.number) for _, m in letters[0] for r in m.records if isinstance(r, Proposal) and r.peer == 5
-        ]
-        for _, message in (*letters[0], *letters[1]):
-            (one, other)[1 - message.sender].receive(message)
-    assert len(sent) == len(set(sent)) == 12
-
-
-def test_records_that_nobody_confirms_are_sent_again():
-    """Whether the letter was lost, or every answer to it."""
-    one = idle_peer(0)
-    with_portrait = [
-        tick for tick in range(1, 12) for _, m in one.tick() if any(isinstance(r, Portrait) for r in m.records)
-    ]
-    assert with_portrait == [1, 2 + module._OVERDUE, 3 + 2 * module._OVERDUE]
-
-
-def test_a_message_holds_only_so_many_records_and_the_next_the_others(monkeypatch):
-    one, other = idle_peer(0), idle_peer(1)
-    monkeypatch.setattr(module, "_RECORD_BYTES", 500)
-    for subject in range(2, 40):
-        one._say(Proposal(subject, 1, np.zeros((1, 6))))
-    n_messages = 0
-    while len(other.table.newest[Proposal]) < 38:
-        ((_, message),) = one.tick()
-        assert 0 < sum(module.n_bytes_of(record) for record in message.records) <= 500
-        assert message.n_bytes == 32 + message.letter.nbytes + sum(map(module.n_bytes_of, message.records))
-        other.receive(message)
-        one.receive(dict(other.tick())[0])
-        n_messages += 1
-    assert n_messages > 5
 
 
 def test_message_is_what_wire_and_loop_expect():

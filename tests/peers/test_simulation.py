@@ -249,3 +249,37 @@ def test_snapshots_are_fewer_with_time():
         counts.append(network.comm.ledger.bytes - before)
     assert counts[3] < 0.5 * counts[0]
     assert network.peers[0].table.newest[Snapshot][0].tick % 16 == 0
+
+
+def test_a_network_that_ran_long_certifies_changes_as_quickly_as_a_young_one():
+    """Snapshots are rarer with time, and often again when rows come, a peer is lost, or one is back."""
+
+    def ticks_after(age):
+        network = Network(split(X[:60], CODES[:60], [20] * 3), ring(3)).go(age)
+        network.peers[1].gain(PARTS[9])
+        ticks = [network.until(1e-3, 500)]
+        del network.peers[2]
+        ticks.append(next(n for n in range(1, 500) if _have_certified(network.go(), {0, 1}, 1e-3)))
+        network.peers[2] = network.begin(2, 1)
+        return [*ticks, network.until(1e-3, 500)]
+
+    for old, young in zip(ticks_after(5000), ticks_after(50), strict=True):
+        assert old <= 1.5 * young
+
+
+def _have_certified(network, members, gap):
+    proofs = [peer.proof for peer in network.peers.values()]
+    return all(proof and proof.members == frozenset(members) and proof.worst.relative <= gap for proof in proofs)
+
+
+def test_leaves_of_a_star_do_not_take_its_hub_for_gone():
+    """It writes to one of eleven in a tick, and to each of them again after eleven: they wait by its neighbours."""
+    graph = {0: list(range(1, 12)), **{leaf: [0] for leaf in range(1, 12)}}
+    network = Network(split(X, CODES, even(200, 12)), graph, fan_out=1, is_full=False)
+    network.go(60)
+    for _ in range(150):
+        network.go()
+        assert all(0 in network.peers[leaf].live_neighbours for leaf in range(1, 12))
+    del network.peers[0]
+    network.go(12 * 11 + 2)
+    assert all(network.peers[leaf].live_neighbours == [] for leaf in range(1, 12))

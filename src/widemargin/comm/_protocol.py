@@ -9,8 +9,8 @@ import numpy as np
 
 from widemargin.ledger import Ledger
 
+HIGHEST_NUMBER = 1 << 40  # of a peer, and beyond
 Reduction = Literal["sum", "min", "max"]
-
 
 _OPERATIONS = {"sum": np.add, "min": np.minimum, "max": np.maximum}
 

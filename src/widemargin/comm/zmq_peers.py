@@ -25,6 +25,8 @@ import zmq
 from zmq.utils import z85
 from zmq.utils.monitor import recv_monitor_message
 
+from widemargin.comm._protocol import HIGHEST_NUMBER
+
 _SALT = b"widemargin peers, version 1"
 _LEAST_SECRET = 16  # characters; shorter ones can be guessed by trying
 _HANDSHAKE = 30_000  # milliseconds
@@ -33,7 +35,6 @@ _BATCH = 1000  # messages taken in at a time
 _LINKS = 1000  # neighbours that may introduce themselves
 _LONGEST_QUESTION = 1 << 20  # bytes
 _LETTER, _QUESTION = b"L", b"J"
-_HIGHEST_NUMBER = 1 << 40
 _SILENT = 1.0  # seconds without a letter, after which a neighbour is told again who this is
 _FLUSH = 300  # milliseconds for the last letters
 _TURN = 100  # milliseconds of waiting for someone to let in, between looks at whether it is all over
@@ -287,7 +288,7 @@ class ZmqPeers:
 
     def _listen_to(self, name: bytes, question: dict[str, Any]) -> None:
         number = question["number"]
-        if type(number) is not int or not 0 <= number < _HIGHEST_NUMBER or number == self.number:
+        if type(number) is not int or not 0 <= number < HIGHEST_NUMBER or number == self.number:
             raise ValueError("no number of another peer")
         if question["ask"] == "meet" and (number in self._links or len(self._links) < _LINKS):
             self.link(number, question["address"])

@@ -33,10 +33,12 @@ _TELL = 0.25  # seconds between two reports of a peer on its way
 _GRACE = 10.0  # seconds that peers have to end once they are asked to
 
 
-class Life(Protocol):
-    """A peer from its rows to its last report; ``watch`` ends it by returning True."""
+class PeerProgram(Protocol):
+    """What a worker runs: a peer from its rows to its last report; ``watch`` ends it by returning True."""
 
     def __call__(self, number: int, rows: Any, transport: Any, watch: Callable[[Any], Any]) -> Any: ...
+
+    def figures(self, loop: Any) -> dict[str, float]: ...
 
 
 class PeersOutcome(NamedTuple):
@@ -49,7 +51,7 @@ class PeersOutcome(NamedTuple):
 def launch_peers(
     client: Client,
     parts: Sequence[Any],
-    live: Life,
+    program: PeerProgram,
     neighbours: Mapping[int, Sequence[int]],
     is_over: Callable[[], Any] = lambda: False,
     tell: Callable[[int, Any], None] | None = None,
@@ -57,14 +59,14 @@ def launch_peers(
     """Run one peer per part of the rows, each on a worker of its own; wait until all have ended.
 
     ``parts[k]`` are the rows of peer ``k``: a future of what lies on a worker, or what is to be sent to one.
-    ``live(number, rows, transport, watch)`` is what a worker runs. Once ``is_over()`` is true, peers are asked to end
-    with what they have. ``tell(number, figures)`` is called here now and then with what ``live.figures(loop)`` makes of
-    a peer on its way.
+    ``program(number, rows, transport, watch)`` is what a worker runs. Once ``is_over()`` is true, peers are asked to
+    end with what they have. ``tell(number, figures)`` is called here now and then with what ``program.figures(loop)``
+    makes of a peer on its way.
     """
     addresses = _place(client, parts)
     name = f"widemargin-{uuid.uuid4().hex[:12]}"
     with locked(client, addresses) as lock:
-        return _Job(client, name, addresses, is_over, tell).run(parts, live, neighbours, lock)
+        return _Job(client, name, addresses, is_over, tell).run(parts, program, neighbours, lock)
 
 
 def _place(client: Client, parts: Sequence[Any]) -> list[str]:
@@ -99,14 +101,16 @@ class _Job:
         self._events: queue.SimpleQueue = queue.SimpleQueue()
         self._look_at = 0.0
 
-    def run(self, parts: Sequence[Any], live: Life, neighbours: Mapping[int, Sequence[int]], lock: str) -> PeersOutcome:
+    def run(
+        self, parts: Sequence[Any], program: PeerProgram, neighbours: Mapping[int, Sequence[int]], lock: str
+    ) -> PeersOutcome:
         client, futures = self._client, []
         if self._tell is not None:
             client.subscribe_topic(self._name, lambda event: self._events.put(event[1]))
         try:
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "Sending large graph")
-                futures = self._submit(parts, live, neighbours, lock)
+                futures = self._submit(parts, program, neighbours, lock)
             self._wait(futures)
             return self._outcome(futures)
         finally:
@@ -120,7 +124,7 @@ class _Job:
                     client.unsubscribe_topic(self._name)
 
     def _submit(
-        self, parts: Sequence[Any], live: Life, neighbours: Mapping[int, Sequence[int]], lock: str
+        self, parts: Sequence[Any], program: PeerProgram, neighbours: Mapping[int, Sequence[int]], lock: str
     ) -> list[Future]:
         patience = float(dask.config.get("widemargin.come-up", 30.0))
         futures = []
@@ -136,7 +140,7 @@ class _Job:
                     address,
                     list(neighbours[number]),
                     rows,
-                    live,
+                    program,
                     patience,
                     lock,
                     self._tell is not None,
@@ -204,7 +208,7 @@ def _peer_main(
     address: str,
     neighbours: list[int],
     rows: Any,
-    live: Any,
+    program: Any,
     patience: float,
     lock: str,
     is_told: bool,
@@ -217,7 +221,8 @@ def _peer_main(
     secede()  # a task that waits for others must not hold a thread that theirs may need
     transport = DaskPeers(worker, job, number, neighbours, patience)
     try:
-        return live(number, rows, transport, _remote_watch(worker, job, number, key, lock, live if is_told else None))
+        watch = _remote_watch(worker, job, number, key, lock, program if is_told else None)
+        return program(number, rows, transport, watch)
     finally:
         transport.close()
 

@@ -14,8 +14,9 @@ from widemargin.comm.solo import Solo
 from widemargin.estimators._task import Outcome, PartWatch, Rows, Task, weights_of_classes
 from widemargin.ledger import Ledger
 from widemargin.peers import loop as peers_loop
+from widemargin.peers._protocol import Algorithm
 from widemargin.peers.admm import GossipADMM
-from widemargin.peers.peer import Algorithm, Peer
+from widemargin.peers.peer import Peer
 from widemargin.peers.push_sum import PushSum
 from widemargin.peers.rows import PeerRows
 from widemargin.peers.simulation import Simulation

@@ -78,6 +78,7 @@ class GossipADMM:
     rho: float = 0.0
     suggestion: float = 0.0
     metric: np.ndarray = field(init=False)  # (d, d) or (d,)
+    _moment: np.ndarray = field(init=False)  # of the own rows, as others are told
     _moved: float = 0.0  # squares since the last suggestion: from one letter to the next to the same neighbour
     _apart: float = 0.0  # and from the own model to those in letters
     _written: dict[int, np.ndarray] = field(default_factory=dict)  # models in the last letters
@@ -90,6 +91,7 @@ class GossipADMM:
     def __post_init__(self) -> None:
         self.dual = np.zeros((self.rows.n_problems, self.rows.n_rows))
         self.model = np.zeros((self.rows.n_problems, self.rows.n_features))
+        self._moment = self._moment_of(self.rows)
         self.adopt([self.portrait(-1, 1)])  # of nobody: others call it by its own name
         self.suggestion = self.rho = self._first_rho()
 
@@ -105,9 +107,13 @@ class GossipADMM:
     # -- what all agree on -------------------------------------------------------------------------------------------
 
     def portrait(self, peer: int, number: int) -> Portrait:
-        """What the metric of all needs to know of these rows; ValueError where that cannot be written."""
+        """What the metric of all needs to know of these rows."""
+        return Portrait(peer, number, self.rows.total, self._moment)
+
+    def _moment_of(self, rows: PeerRows) -> np.ndarray:
+        """The moment of some rows as a portrait has it; ValueError where that cannot be written."""
         with np.errstate(over="ignore", invalid="ignore"):
-            moment = self.rows.moment(is_full=self.is_full)
+            moment = rows.moment(is_full=self.is_full)
         largest = float((np.diagonal(moment) if self.is_full else moment).max())
         if not largest <= _LARGEST_SINGLE:
             raise ValueError(
@@ -115,7 +121,7 @@ class GossipADMM:
                 "is the most that peers can tell each other: scale the features."
             )
         moment = moment[np.triu_indices(len(moment))] if self.is_full else moment
-        return Portrait(peer, number, self.rows.total, moment.astype(np.float32))
+        return moment.astype(np.float32)
 
     def adopt(self, portraits: list[Portrait]) -> None:
         """Use the metric of these peers; prices in another metric mean nothing, and are forgotten."""
@@ -217,9 +223,15 @@ class GossipADMM:
         """A and V of these rows."""
         return self.dual.sum(axis=1), self.rows.pull(self.dual)
 
+    def check(self, rows: PeerRows) -> None:
+        """ValueError where rows that arrive cannot be taken in."""
+        self._moment_of(self.rows.joined(rows))
+
     def gain(self, rows: PeerRows) -> None:
         """Rows have arrived."""
-        self.rows = self.rows.joined(rows)
+        joined = self.rows.joined(rows)
+        self._moment = self._moment_of(joined)  # which may fail: nothing is changed before
+        self.rows = joined
         self.dual = np.hstack([self.dual, np.zeros((rows.n_problems, rows.n_rows))])
         self._inverse = None
 

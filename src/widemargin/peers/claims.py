@@ -36,7 +36,17 @@ _EXAMINED_BYTES = 1 << 24  # of records that are remembered to be sound, and so 
 _BEYOND_BOUND = 1 + 1e-3  # of an entry of a moment, by its diagonal: rounding, and more
 _LEAST_SINGLE = float(np.finfo(np.float32).smallest_subnormal)
 _ROUNDING = 1 + 1e-9  # of a lower bound that is above an upper one
-LIFE = 1 << 40  # numbers of a peer that has come back begin above all that it used before
+NUMBERS_PER_LIFE = 1 << 40  # a peer that has come back numbers what it says above all that it said before
+
+
+def tick_of(number: int) -> int:
+    """The tick in which whatever bears this number was said."""
+    return number % NUMBERS_PER_LIFE - 1
+
+
+def life_of(number: int) -> int:
+    """The life of its peer in which it was said."""
+    return number // NUMBERS_PER_LIFE
 
 
 class Portrait(NamedTuple):
@@ -100,7 +110,10 @@ def n_bytes_of(record: Record) -> int:
 
 @dataclass
 class Examiner:
-    """Looks at records that came from elsewhere, at each only once: in one process peers hand on the same object."""
+    """Looks at records that came from elsewhere, at each only once.
+
+    Peers of one process hand on the same object, and may share an examiner.
+    """
 
     _seen: dict[int, tuple[Any, Any, int]] = field(default_factory=dict)  # record, shapes, bytes; by identity
     _n_bytes: int = 0  # of those
@@ -120,9 +133,6 @@ class Examiner:
                 self._seen[id(record)] = record, shapes, n_bytes  # which keeps the record, and so its identity
                 self._n_bytes += n_bytes
         return n_bytes
-
-
-EXAMINER = Examiner()
 
 
 def _is_sound(record: Record, model: np.ndarray, moment: np.ndarray | None) -> bool:
@@ -183,7 +193,7 @@ def _is_list_of_peers(values: Any) -> bool:
 
 def _edition(record: Snapshot | Verdict) -> tuple[int, int]:
     """Which rows of its peer a record is about."""
-    return record.number // LIFE, record.birth
+    return life_of(record.number), record.birth
 
 
 class Proof(NamedTuple):
@@ -210,6 +220,7 @@ class Claims:
     proposals: dict[tuple[int, int], np.ndarray] = field(default_factory=dict)  # by peer and number: the last few
     costs: dict[tuple[int, int], dict[int, np.ndarray]] = field(default_factory=dict)  # of each, by peer that judged
     best: Proof | None = None
+    changed_at: int = 0  # the last tick in which anyone told of other rows or neighbours: the same at all peers
     _members: frozenset[int] | None = None  # None when they have to be found anew
     _last_members: frozenset[int] = frozenset()  # the same object as long as they are the same
     _proposer: int = 0
@@ -248,9 +259,13 @@ class Claims:
             self.costs = {key: self.costs[key] for key in order[-2 * KEPT :]}
 
     def _take_snapshot(self, snapshot: Snapshot, before: Snapshot | None) -> None:
-        if before is None or before.neighbours.tobytes() != snapshot.neighbours.tobytes():
+        has_other_neighbours = before is None or before.neighbours.tobytes() != snapshot.neighbours.tobytes()
+        has_other_rows = before is None or _edition(before) != _edition(snapshot)
+        if has_other_neighbours:
             self._members = None
-        if before is None or _edition(before) != _edition(snapshot):
+        if has_other_neighbours or has_other_rows:
+            self.changed_at = max(self.changed_at, tick_of(snapshot.number))
+        if has_other_rows:
             if before is not None:  # other rows: another problem
                 self.best = None
                 tables: list[dict[int, Any]] = [*self.costs.values(), *self.snapshots.values()]

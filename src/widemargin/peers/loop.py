@@ -23,12 +23,12 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from widemargin.peers._protocol import Message
 from widemargin.peers.claims import Proof, Snapshot
-from widemargin.peers.peer import LIFE, Message, Peer
+from widemargin.peers.peer import LETTERS_OF_SILENCE, Peer
 from widemargin.peers.wire import BadMessage, Form, decode, encode
 from widemargin.problems._protocol import Certificate
 
-_LETTERS_OF_SILENCE = 12  # after which a peer takes a neighbour for gone
 _SLACK = 3  # ticks that a neighbour may be behind
 _PACE_ALONE = 0.1  # seconds
 _AS_GOOD_AS_NONE = 1e-6  # of a gap
@@ -140,7 +140,6 @@ class PeerLoop:
         self._n_ticks = 0  # done here
         self._wrote = 0  # tick of the last letters; others may have carried this peer further since
         self._sent = self._bytes_sent = self._received = self._bytes_received = self._refused = 0
-        self._last: dict[int, int] = {}  # number of the newest letter of each neighbour
         self._done: set[int] = set()  # neighbours that say so
         self._final: Proof | None = None  # what is kept once all are done
         self._done_at = self._ends_at = math.inf  # ticks
@@ -294,9 +293,9 @@ class PeerLoop:
     def _listen(self) -> None:
         """Take in what comes until the next tick is due."""
         # Where a tick is long here, it may be so elsewhere.
-        longest = max(self.limits.silence / _LETTERS_OF_SILENCE, 2 * min(self._worked))
+        longest = max(self.limits.silence / LETTERS_OF_SILENCE, 2 * min(self._worked))
         while True:
-            # Who has not met the others yet has time: snapshots become rarer with ticks.
+            # Who has not met the others yet has time.
             is_hurried = self._has_met or self.peer.live_neighbours
             pace = self.limits.pace if is_hurried else max(self.limits.pace, _PACE_ALONE)
             earliest = self._ticked + pace
@@ -311,10 +310,12 @@ class PeerLoop:
     def _is_someone_behind(self) -> bool:
         """Whether a neighbour that is there has some ticks still to do."""
         peer = self.peer
-        slack = _SLACK * max(1.0, len(peer.neighbours) / peer.fan_out)  # letters do not come at every tick
         gone = self.transport.gone()
-        awaited = (j for j in peer.live_neighbours if j not in gone)
-        return any(self._wrote - _tick_of(self._last.get(j, 0)) > slack for j in awaited)
+        return any(
+            self._wrote - peer.tick_heard(j) > _SLACK * peer.ticks_between_letters(j)
+            for j in peer.live_neighbours
+            if j not in gone
+        )
 
     def _take(self, batch: list[bytes]) -> None:
         for newcomer in self.transport.newcomers():
@@ -322,11 +323,7 @@ class PeerLoop:
         for data in batch:
             message = self._read(data)
             if message is not None:
-                self._last[message.sender] = max(message.number, self._last.get(message.sender, 0))
-                ticks = self.peer.ticks
                 self.peer.receive(message)
-                # The next tick is that of the sender: one more, and time would run faster with every hop.
-                self.peer.ticks = max(ticks, _tick_of(message.number) - 1)
 
     def _read(self, data: bytes) -> Message | None:
         """A message of a neighbour, or None."""
@@ -345,13 +342,8 @@ class PeerLoop:
         return message
 
 
-def _tick_of(number: int) -> int:
-    """The tick in which a letter was written."""
-    return number % LIFE - 1
-
-
 @dataclass(frozen=True)
-class Life:
+class PeerRun:
     """A peer from its rows to its last report, as an engine starts it: ``begin(number, rows)`` makes it."""
 
     begin: Callable[[int, Any], Peer]

@@ -3,27 +3,26 @@
     tick      forget neighbours that are silent, work on the own rows, say what is due, write letters
     receive   take in a letter, and records of others that come with it
 
-The same peer runs in a simulation, on a Dask worker and on its own in a shell. A letter is not acknowledged. Records
-are, by bits in whatever is written next, and sent again where a letter was overtaken: each crosses each edge about
-once. Peers need not start together or be equally fast: who hears of a later time than its own goes on from there, so
-that snapshots of one time can be laid side by side. Silence is measured by the own work.
+The same peer runs in a simulation, on a Dask worker and on its own in a shell. A letter is not acknowledged; records
+are, and go again where they were lost (``delivery``). Peers need not start together or be equally fast: who hears of a
+later time than its own goes on from there, so that snapshots of one time can be laid side by side. Silence is measured
+by the own work.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from widemargin.peers._protocol import Algorithm, Message, Traffic
 from widemargin.peers.claims import (
-    EXAMINER,
     KEPT,
     KINDS,
-    LIFE,
+    NUMBERS_PER_LIFE,
     Claims,
+    Examiner,
     Portrait,
     Proof,
     Proposal,
@@ -31,88 +30,23 @@ from widemargin.peers.claims import (
     Snapshot,
     Verdict,
     is_finite,
+    life_of,
     n_bytes_of,
+    tick_of,
 )
+from widemargin.peers.delivery import Delivery
 from widemargin.peers.rows import PeerRows
 from widemargin.problems.mean_hinge import MeanHinge
 
-_SILENCE = 12  # letters that should have come, and have not
+LETTERS_OF_SILENCE = 12  # that should have come, and have not, from a neighbour that is then taken for gone
 _PROBE = 10  # ticks between letters to a neighbour that is silent
 _INTERVAL = 4  # ticks between two snapshots, at least
-_WINDOW = 60  # letters that can be confirmed
-_ALL_BITS = (1 << _WINDOW) - 1
+_EPOCH = 64  # ticks, after twice as many of which they are taken half as often
 _MANY = 16  # peers, among which what all must hear is said seldomer
 _OVERDUE = 3  # ticks after which records that nobody confirmed are sent again
 _BIRTHS = 1 << 62
-_RECORD_BYTES = 1 << 20  # in one message, or a single record; the others go with the next
 
-Key = tuple[type, int]  # kind of record, and whose
-
-
-class Message(NamedTuple):
-    """What goes from one peer to another."""
-
-    sender: int
-    number: int  # of the letter; a lower one than the last heard is stale
-    letter: np.ndarray
-    records: Sequence[Record]
-    heard: int  # number of the last letter that came from the one it is written to
-    heard_before: int  # bit k: the one of k + 1 numbers before it came, too
-    n_bytes: int  # of the numbers in it
-
-
-class Algorithm(Protocol):
-    """What one peer computes, and what it writes to neighbours."""
-
-    rows: PeerRows
-    model: np.ndarray  # (problems, d)
-
-    @property
-    def letter_shape(self) -> tuple[int, ...]:
-        """Of all letters that are written and heard."""
-
-    def work(self) -> None:
-        """One tick of work on the own rows."""
-
-    def letter(self, to: int) -> np.ndarray:
-        """What a neighbour is told, as it is written now."""
-
-    def hear(self, sender: int, letter: np.ndarray) -> None:
-        """Take in what a neighbour wrote."""
-
-    def lose(self, neighbour: int) -> None:
-        """Forget a neighbour that has fallen silent."""
-
-    def gain(self, rows: PeerRows) -> None:
-        """Rows have arrived."""
-
-    def bounds(self) -> tuple[np.ndarray, np.ndarray]:
-        """A and V of some dual variables of the own rows."""
-
-    def portrait(self, peer: int, number: int) -> Portrait | None:
-        """What all are told of the own features; None for nothing."""
-
-    def adopt(self, portraits: list[Portrait]) -> None:
-        """Use what these peers tell of their features."""
-
-    def suggest(self) -> float:
-        """A positive number that all would better use, and of which they take the geometric mean."""
-
-    def agree(self, stiffness: float) -> None:
-        """Use that mean."""
-
-
-@dataclass
-class Traffic:
-    """What a peer has sent and received."""
-
-    messages_sent: int = 0
-    bytes_sent: int = 0
-    messages_received: int = 0
-    bytes_received: int = 0
-    refused: int = (
-        0  # stale letters; messages of strangers, or with numbers that are not finite, or are too many or few
-    )
+LIFE = NUMBERS_PER_LIFE
 
 
 @dataclass
@@ -126,15 +60,13 @@ class Peer:
     fan_out: int
     rng: np.random.Generator
     life: int = 0
+    examiner: Examiner = field(default_factory=Examiner)  # that peers of one process may share
     ticks: int = 0
     traffic: Traffic = field(default_factory=Traffic)
     table: Claims = field(init=False)
-    _window: dict[int, tuple[int, int]] = field(default_factory=dict)  # last letter of each neighbour, and bits before
+    delivery: Delivery = field(init=False)
     _worked: int = 0  # ticks that were worked, which are fewer than those that passed for who comes late or was idle
     _heard: dict[int, int] = field(default_factory=dict)  # how many when it came, while the neighbour is not silent
-    _pending: dict[int, dict[Key, None]] = field(default_factory=dict)  # records to send, in order
-    _unconfirmed: dict[int, dict[int, list[Record]]] = field(default_factory=dict)  # by letter
-    _sizes: dict[Key, int] = field(default_factory=dict)
     _birth: int = field(init=False)  # of the rows as they are here
     _proposed: int = -1  # tick of the snapshots last proposed
     _period_shown: int = -1  # tick of the last snapshot
@@ -145,7 +77,7 @@ class Peer:
 
     def __post_init__(self) -> None:
         self.table = Claims(self.number, self.problem)
-        self._pending = {j: {} for j in self.neighbours}
+        self.delivery = Delivery(self.table.newest, {j: {} for j in self.neighbours})
         self._birth = self._new_birth()
         self._show_portrait()
 
@@ -167,13 +99,17 @@ class Peer:
         """Those that have been heard, and not too long ago."""
         return [j for j in self.neighbours if j in self._heard]
 
+    def tick_heard(self, neighbour: int) -> int:
+        """The tick in which a neighbour wrote the newest of its letters that came."""
+        return tick_of(self.delivery.heard_of(neighbour)[0])
+
     # -- ticks and messages ------------------------------------------------------------------------------------------
 
     def tick(self) -> list[tuple[int, Message]]:
         """Work for one tick; messages to neighbours."""
         self.ticks += 1
         self._worked += 1
-        for silent in [j for j, at in self._heard.items() if self._worked - at > self._patience()]:
+        for silent in [j for j, at in self._heard.items() if self._worked - at > self._patience_with(j)]:
             self._forget(silent)
         self._use_news_of_features()
         self.algorithm.work()
@@ -193,30 +129,32 @@ class Peer:
         self.traffic.messages_received += 1
         self.traffic.bytes_received += message.n_bytes
         moment = self._own_moment()
-        is_new = self._note(sender, message.number)
-        # Who comes late, or was idle, keeps the time of others; a tick more, and time would run faster with every hop.
-        self.ticks = max(self.ticks, message.number % LIFE - 2)
+        if self.delivery.begins_anew(sender, message.number):
+            self._forget(sender)  # what it thought before does not bind it
+        is_new = self.delivery.note(sender, message.number)
+        # Who comes late, or was idle, keeps the time of others, and its next tick is that of the sender: one more, and
+        # time would run faster with every hop.
+        self.ticks = max(self.ticks, tick_of(message.number) - 1)
         for record in message.records:  # which are good however late
-            key = type(record), record.peer
             if record.peer == self.number:
                 self._hear_of_oneself(record)
                 continue
             if isinstance(record, Snapshot) and self._begins_anew(record):
-                self._owe_everything_to(record.peer)
+                self.delivery.owe_everything_to(record.peer)
             if self.table.take(record):
-                self._spread(record, EXAMINER.size_of(record, self.algorithm.model, moment), not_to=sender)
-            elif self.table.newest[key[0]][key[1]].number == record.number:
-                self._pending[sender].pop(key, None)  # it has that one
+                self._spread(record, self.examiner.size_of(record, self.algorithm.model, moment), not_to=sender)
+            elif self.table.newest[type(record)][record.peer].number == record.number:
+                self.delivery.is_known_to(sender, record)
         if not is_new:
             self.traffic.refused += 1
             return
-        self._confirm(sender, message.heard, message.heard_before)
+        self.delivery.confirm(sender, message.heard, message.heard_before)
         self._is_news |= sender not in self._heard
         self._heard[sender] = self._worked
         self.algorithm.hear(sender, message.letter)
 
     def gain(self, rows: PeerRows) -> None:
-        """Rows have arrived here."""
+        """Rows have arrived here; ValueError, and nothing has happened, where they cannot be taken in."""
         self.algorithm.gain(rows)
         self._birth = self._new_birth()
         self._show_portrait()
@@ -226,7 +164,7 @@ class Peer:
         """Another peer may be written to from now on."""
         if neighbour not in self.neighbours:
             self.neighbours.append(neighbour)
-            self._owe_everything_to(neighbour)
+            self.delivery.owe_everything_to(neighbour)
 
     def _is_sound(self, message: Message) -> bool:
         """Whether what is in a message is what it should be; of records, in those that are news."""
@@ -238,7 +176,7 @@ class Peer:
                 return False
             known = self.table.newest[type(record)].get(record.peer)
             is_news = known is None or known.number < record.number
-            if is_news and EXAMINER.size_of(record, self.algorithm.model, moment) < 0:
+            if is_news and self.examiner.size_of(record, self.algorithm.model, moment) < 0:
                 return False
         return True
 
@@ -258,14 +196,14 @@ class Peer:
 
         Numbers go on after all of this life; and if others know other features, they are told again.
         """
-        if record.number // LIFE != self.life:
+        if life_of(record.number) != self.life:
             return
-        self.ticks = max(self.ticks, record.number % LIFE - 1)
+        self.ticks = max(self.ticks, tick_of(record.number))
         own = self.table.newest[Portrait].get(self.number)
         if own is None or not isinstance(record, Portrait):
             return
         if record.number >= own.number and not np.array_equal(record.moment, own.moment):
-            self.ticks = max(self.ticks, record.number % LIFE)
+            self.ticks = max(self.ticks, tick_of(record.number) + 1)
             self._show_portrait()
 
     def _own_moment(self) -> np.ndarray | None:
@@ -274,27 +212,38 @@ class Peer:
 
     # -- neighbours --------------------------------------------------------------------------------------------------
 
-    def _patience(self) -> float:
+    def ticks_between_letters(self, neighbour: int) -> float:
+        """How long a neighbour takes to write to all those whom it hears: to each in turn, on average.
+
+        By what it last said of itself; before it has, by the own number of neighbours. In a star, whose leaves have one
+        neighbour each, that is little beside what the hub needs.
+        """
+        snapshot = self.table.newest[Snapshot].get(neighbour)
+        degree = len(self.neighbours if snapshot is None else snapshot.neighbours)
+        return max(1.0, degree / self.fan_out)
+
+    def _patience_with(self, neighbour: int) -> float:
         """Ticks without a letter after which a neighbour counts as gone."""
-        return _SILENCE * max(1.0, len(self.neighbours) / self.fan_out)
+        return LETTERS_OF_SILENCE * self.ticks_between_letters(neighbour)
+
+    @property
+    def _is_beginning(self) -> bool:
+        """Whether neighbours that were never heard may be about to come: each has been written to a few times only."""
+        return self._worked <= LETTERS_OF_SILENCE * max(1.0, len(self.neighbours) / self.fan_out)
 
     def _has_waited(self) -> bool:
         """Whether all neighbours have been heard, or had time enough: who speaks before names too small a network."""
-        return len(self._heard) == len(self.neighbours) or self._worked > self._patience()
+        return len(self._heard) == len(self.neighbours) or not self._is_beginning
 
     def _forget(self, neighbour: int) -> None:
         self._heard.pop(neighbour, None)
-        self._owe_everything_to(neighbour)
+        self.delivery.owe_everything_to(neighbour)
         self.algorithm.lose(neighbour)
         self._is_news = True
 
-    def _owe_everything_to(self, neighbour: int) -> None:
-        self._unconfirmed.pop(neighbour, None)
-        self._pending[neighbour] = {(kind, peer): None for kind, newest in self.table.newest.items() for peer in newest}
-
     def _addressees(self) -> list[int]:
         """Some neighbours by chance; those that are silent are tried now and then."""
-        live = [j for j in self.neighbours if j in self._heard or self._worked <= self._patience()]
+        live = self.neighbours if self._is_beginning else self.live_neighbours
         chosen = live
         if len(live) > self.fan_out:
             chosen = [live[k] for k in self.rng.choice(len(live), self.fan_out, replace=False)]
@@ -306,68 +255,29 @@ class Peer:
     def _message(self, to: int) -> Message:
         """The letter, and records that the neighbour lacks, as far as is known."""
         overdue = self._number - _OVERDUE * max(1, len(self.neighbours) // self.fan_out)
-        for number in [number for number in self._unconfirmed.get(to, ()) if number < overdue]:
-            self._owe_again(to, number)
-        n_bytes, pending, newest, sizes = 32, self._pending[to], self.table.newest, self._sizes
-        if pending:
-            keys = list(pending)
-            n_record_bytes = sum([sizes[key] for key in keys])
-            while n_record_bytes > _RECORD_BYTES and len(keys) > 1:
-                n_record_bytes -= sizes[keys.pop()]
-            records = [newest[kind][peer] for kind, peer in keys]
-            self._unconfirmed.setdefault(to, {})[self._number] = records
-            self._pending[to] = dict.fromkeys(list(pending)[len(keys) :])
-            n_bytes += n_record_bytes
-        else:
-            records = []
+        records, n_bytes = self.delivery.parcel(to, self._number, overdue)
         letter = self.algorithm.letter(to)
-        n_bytes += letter.nbytes
+        n_bytes += 32 + letter.nbytes
         self.traffic.messages_sent += 1
         self.traffic.bytes_sent += n_bytes
-        return Message(self.number, self._number, letter, records, *self._window.get(to, (0, 0)), n_bytes)
-
-    def _note(self, sender: int, number: int) -> bool:
-        """Mark a letter as heard; whether it is newer than all before."""
-        last, before = self._window.get(sender, (0, 0))
-        if last and number // LIFE > last // LIFE:
-            self._forget(sender)  # it has begun anew, and what it thought before does not bind it
-            last = 0
-        ahead = number - last
-        if ahead <= 0:
-            if 0 < -ahead <= _WINDOW:
-                self._window[sender] = last, before | 1 << (-ahead - 1)
-            return False
-        before = ((before << ahead) | (1 << (ahead - 1))) & _ALL_BITS if last and ahead <= _WINDOW else 0
-        self._window[sender] = number, before
-        return True
-
-    def _confirm(self, to: int, heard: int, before: int) -> None:
-        """Drop records that have arrived; owe again those of letters that were overtaken."""
-        for number in [number for number in self._unconfirmed.get(to, ()) if number <= heard]:
-            age = heard - number - 1
-            has_come = age < 0 or (age < _WINDOW and bool(before >> age & 1))
-            if has_come:
-                del self._unconfirmed[to][number]
-            else:
-                self._owe_again(to, number)
-
-    def _owe_again(self, to: int, number: int) -> None:
-        """The records of a letter, as far as there are no newer ones."""
-        for record in self._unconfirmed[to].pop(number):
-            key = type(record), record.peer
-            if self.table.newest[key[0]][key[1]] is record:
-                self._pending[to][key] = None
+        return Message(self.number, self._number, letter, records, *self.delivery.heard_of(to), n_bytes)
 
     # -- what all are told -------------------------------------------------------------------------------------------
 
     @property
     def _number(self) -> int:
         """Of whatever is said in this tick."""
-        return self.life * LIFE + self.ticks + 1
+        return self.life * NUMBERS_PER_LIFE + self.ticks + 1
 
     def _interval(self) -> int:
-        """Ticks between snapshots: the same for all, rarer with time and where there are many peers."""
-        return _INTERVAL << max(1, self.ticks // 64, len(self.table.members) // _MANY).bit_length() - 1
+        """Ticks between snapshots: the same for all, and rarer where there are many peers.
+
+        Also with time since anyone came, left or got rows: a proof is then late by a share of the ticks that were
+        needed for it, and no more after a long life than after a short one. That better gaps are certified does not
+        count: they come with every snapshot.
+        """
+        epochs = self.ticks // _EPOCH - self.table.changed_at // _EPOCH
+        return _INTERVAL << max(1, epochs, len(self.table.members) // _MANY).bit_length() - 1
 
     @property
     def _period(self) -> int:
@@ -383,12 +293,8 @@ class Peer:
         self._spread(record, n_bytes_of(record))
 
     def _spread(self, record: Record, n_bytes: int, not_to: int | None = None) -> None:
-        key = type(record), record.peer
-        self._sizes[key] = n_bytes
-        self._has_new_portraits |= key[0] is Portrait
-        for neighbour, pending in self._pending.items():
-            if neighbour != not_to:
-                pending[key] = None
+        self._has_new_portraits |= isinstance(record, Portrait)
+        self.delivery.spread(record, n_bytes, not_to)
 
     def _use_news_of_features(self) -> None:
         """Make the metric anew when twice as many peers have told of their features, or all that are there.
@@ -411,12 +317,14 @@ class Peer:
         suggestions = [snapshot.stiffness for snapshot in self.table.latest(Snapshot) if snapshot.total > 0]
         if suggestions:
             self.algorithm.agree(float(np.exp(np.mean(np.log(suggestions)))))
+        if self._is_news:
+            self.table.changed_at = self.ticks  # as others will know when they read this
         mass, pull = self.algorithm.bounds()
-        proof = self.proof
+        proof, period = self.proof, self._period
         snapshot = Snapshot(
             peer=self.number,
             number=self._number,
-            tick=self._period,
+            tick=period,
             neighbours=np.array(self.live_neighbours, dtype=np.int64),
             birth=self._birth,
             total=self.algorithm.rows.total,
@@ -427,7 +335,7 @@ class Peer:
             gap=np.inf if proof is None else proof.worst.relative,
         )
         self._say(snapshot)
-        self._is_news, self._period_shown = False, self._period
+        self._is_news, self._period_shown = False, period
 
     def _propose(self) -> None:
         """If it is the own turn, propose the mean of all models of one tick; or of the newest, where ticks differ."""

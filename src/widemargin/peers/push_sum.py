@@ -145,10 +145,14 @@ class PushSum:
         dual = self._violated * self.rows.weight
         return dual.sum(axis=1), self.rows.pull(dual)
 
+    def check(self, rows: PeerRows) -> None:
+        """ValueError where rows that arrive cannot be taken in."""
+        self.rows.joined(rows)
+
     def gain(self, rows: PeerRows) -> None:
         """Rows have arrived: they bring mass that leaves the own model as it is."""
+        self.rows = self.rows.joined(rows)  # which may fail: nothing is changed before
         self.pair += rows.total * np.concatenate([[1.0], self._ratio(self.pair).ravel()])
-        self.rows = self.rows.joined(rows)
         self._violated = np.hstack([self._violated, np.zeros((rows.n_problems, rows.n_rows))])
         self._is_violated = np.zeros(self._violated.shape, dtype=np.bool_)
         self._batches, self._weight_of_violated = [], 0.0  # a new pass, and the mean begins with it

@@ -20,8 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from widemargin.peers.claims import KEPT, KINDS, Portrait, Proposal, Record, Snapshot, Verdict
-from widemargin.peers.peer import Message, Peer, n_bytes_of
+from widemargin.comm._protocol import HIGHEST_NUMBER
+from widemargin.peers._protocol import Message
+from widemargin.peers.claims import KEPT, KINDS, Portrait, Proposal, Record, Snapshot, Verdict, n_bytes_of
+from widemargin.peers.peer import Peer
 
 _MAGIC = b"WMPR"
 _VERSION = 2
@@ -35,8 +37,6 @@ _LARGEST = 1e100  # whose square, and sums of such, are finite
 _WINDOW = 1 << 60
 _LEAST_LIMIT = 1 << 26
 _PEERS_AT_ONCE = 64  # whose records fit into one message, however long they are
-
-HIGHEST_NUMBER = 1 << 40  # of a peer, and beyond
 
 
 class BadMessage(ValueError):
