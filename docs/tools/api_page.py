@@ -78,15 +78,9 @@ def page() -> str:
     parts += [titled(title, listing(widemargin, names)) for title, names in groups.items() if names]
     parts.append(titled("Data sets: widemargin.data", listing(widemargin.data, beyond(widemargin.data))))
     parts.append(titled("Pictures: widemargin.reports", listing(widemargin.reports, beyond(widemargin.reports))))
-    own = [
-        name for name, what in vars(widemargin.callbacks).items() if what_module(what) == widemargin.callbacks.__name__
-    ]
-    parts.append(titled("While it runs: widemargin.callbacks", CALLBACKS, listing(widemargin.callbacks, own)))
+    running = listing(widemargin.callbacks, beyond(widemargin.callbacks))
+    parts.append(titled("While it runs: widemargin.callbacks", CALLBACKS, running))
     return "\n\n".join(parts)
-
-
-def what_module(what: Any) -> str:
-    return getattr(what, "__module__", "") if inspect.isclass(what) or inspect.isfunction(what) else ""
 
 
 def write(folder: Path) -> None:
