@@ -69,9 +69,11 @@ bench: $(VENV)/.bench
 	$(ONE_THREAD) $(BIN)/python -m benchmarks.margin_distribution
 	$(ONE_THREAD) $(BIN)/python -m benchmarks.gossip
 
+.PHONY: docs
 # Every warning is an error; then a look that no page asks another machine for anything.
 docs: $(VENV)/.docs
-	$(ONE_THREAD) $(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	rm -rf docs/_build/html
+	$(ONE_THREAD) $(BIN)/python -m sphinx -W --keep-going -q -b html -d docs/_build/doctrees docs docs/_build/html
 	$(BIN)/python docs/tools/remote_assets.py docs/_build/html
 	@echo "docs/_build/html/index.html"
 

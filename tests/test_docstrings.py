@@ -24,19 +24,18 @@ OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 NEED_DATA = {"widemargin.data.DataSet", "widemargin.data.fetch"}
 
 
-def public_names(module: ModuleType) -> list[str]:
-    """What a module offers: all that ``__all__`` lists, or else what is written in it and has no underscore."""
-    if hasattr(module, "__all__"):
-        return [name for name in module.__all__ if not inspect.ismodule(getattr(module, name))]
-    return [name for name, what in vars(module).items() if getattr(what, "__module__", "") == module.__name__]
+def public(*modules: ModuleType) -> dict[str, object]:
+    """Everything that these modules list in ``__all__``, but modules; each once, by the first name it has."""
+    found: dict[str, object] = {}
+    for module in modules:
+        for name in module.__all__:
+            what = getattr(module, name)
+            if not inspect.ismodule(what) and all(what is not other for other in found.values()):
+                found[f"{module.__name__}.{name}"] = what
+    return found
 
 
-PUBLIC = {
-    f"{module.__name__}.{name}": getattr(module, name)
-    for module in (widemargin, widemargin.data, widemargin.reports, widemargin.callbacks)
-    for name in public_names(module)
-    if not name.startswith("_")
-}
+PUBLIC = public(widemargin, widemargin.data, widemargin.reports, widemargin.callbacks)
 
 
 def section(doc: str, title: str) -> str:
@@ -61,8 +60,9 @@ def differences(what: object) -> set[str]:
     return set(parameters(what)) ^ set(documented(inspect.getdoc(what) or "", "Parameters"))
 
 
-def is_warning(what: object) -> bool:
-    return isinstance(what, type) and issubclass(what, Warning)
+def is_plain_complaint(what: object) -> bool:
+    """A warning or an error that takes what all of them take, a message."""
+    return isinstance(what, type) and issubclass(what, Exception) and "__init__" not in vars(what)
 
 
 def public_methods(what: object) -> list[str]:
@@ -101,7 +101,7 @@ def test_every_public_name_is_explained(name):
     assert ">>>" in section(doc, "Examples"), f"{name} has no section Examples"
 
 
-@pytest.mark.parametrize("name", [name for name, what in PUBLIC.items() if not is_warning(what)])
+@pytest.mark.parametrize("name", [name for name, what in PUBLIC.items() if not is_plain_complaint(what)])
 def test_every_parameter_is_documented_and_no_other(name):
     assert differences(PUBLIC[name]) == set()
 
@@ -169,3 +169,5 @@ def test_the_estimators_are_among_the_names():
     assert {"widemargin.NuMarginSVC", "widemargin.data.fetch", "widemargin.reports.plot_margins"} <= set(PUBLIC)
     assert "fit" in public_methods(widemargin.NuMarginSVC)
     assert "get_params" not in public_methods(widemargin.NuMarginSVC)
+    assert is_plain_complaint(widemargin.OverlapWarning)
+    assert not is_plain_complaint(widemargin.PeerLost)

@@ -66,22 +66,21 @@ def of_kind(module: Any, is_kind: Callable[[Any], bool]) -> list[str]:
     return [name for name in module.__all__ if is_kind(getattr(module, name))]
 
 
+def beyond(module: Any) -> list[str]:
+    """What a module offers that the package itself does not."""
+    return [name for name in module.__all__ if name not in widemargin.__all__]
+
+
 def page() -> str:
     """The whole page."""
     groups = {title: of_kind(widemargin, is_kind) for title, is_kind in KINDS.items()}
     parts = [HEAD]
     parts += [titled(title, listing(widemargin, names)) for title, names in groups.items() if names]
-    parts.append(titled("Data sets: widemargin.data", listing(widemargin.data, widemargin.data.__all__)))
-    parts.append(titled("Pictures: widemargin.reports", listing(widemargin.reports, widemargin.reports.__all__)))
-    own = [
-        name for name, what in vars(widemargin.callbacks).items() if what_module(what) == widemargin.callbacks.__name__
-    ]
-    parts.append(titled("While it runs: widemargin.callbacks", CALLBACKS, listing(widemargin.callbacks, own)))
+    parts.append(titled("Data sets: widemargin.data", listing(widemargin.data, beyond(widemargin.data))))
+    parts.append(titled("Pictures: widemargin.reports", listing(widemargin.reports, beyond(widemargin.reports))))
+    running = listing(widemargin.callbacks, beyond(widemargin.callbacks))
+    parts.append(titled("While it runs: widemargin.callbacks", CALLBACKS, running))
     return "\n\n".join(parts)
-
-
-def what_module(what: Any) -> str:
-    return getattr(what, "__module__", "") if inspect.isclass(what) or inspect.isfunction(what) else ""
 
 
 def write(folder: Path) -> None:

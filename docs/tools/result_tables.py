@@ -11,6 +11,8 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+NO_BREAK = "\N{NO-BREAK SPACE}"
+
 
 def load(results: Path, name: str) -> dict[str, Any]:
     """What ``NAME.json`` under the results holds."""
@@ -34,8 +36,8 @@ def number(value: float | None, digits: int = 3) -> str:
 
 
 def times(other: float | None, ours: float) -> str:
-    """Seconds of another, and how many times ours they are."""
-    return "-" if other is None else f"{number(other)} ({number(other / ours, 2)} x)"
+    """Seconds of another, and how many times ours they are; in one piece, as a narrow column would break it."""
+    return "-" if other is None else f"{number(other)}{NO_BREAK}({number(other / ours, 2)}{NO_BREAK}x)"
 
 
 def percent(share: float) -> str:
@@ -43,7 +45,7 @@ def percent(share: float) -> str:
 
 
 def size(entry: dict[str, Any]) -> str:
-    return f"{entry['n']:,} x {entry['d']}"
+    return f"{entry['n']:,}{NO_BREAK}x{NO_BREAK}{entry['d']}"
 
 
 def nu_margin(results: Path) -> str:

@@ -13,6 +13,8 @@ from typing import Protocol, TextIO
 
 from widemargin.problems._protocol import Certificate
 
+__all__ = ["Interruption", "ProgressLine", "first_interrupt_kept"]
+
 
 class Interruption:
     """Whether Ctrl-C was pressed; true after the first one.
