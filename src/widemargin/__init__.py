@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         PrecisionWarning,
     )
     from widemargin.io.archive import load, save
+    from widemargin.io.onnx import to_onnx
     from widemargin.ledger import Ledger
     from widemargin.problems._protocol import Certificate
 
@@ -51,6 +52,7 @@ _HOMES = {
     "max_nu": "widemargin.estimators.nu_margin",
     "save": "widemargin.io.archive",
     "sparse_svc_path": "widemargin.estimators.sparse_path",
+    "to_onnx": "widemargin.io.onnx",
 }
 
 __all__ = [
@@ -75,6 +77,7 @@ __all__ = [
     "max_nu",
     "save",
     "sparse_svc_path",
+    "to_onnx",
 ]
 
 
