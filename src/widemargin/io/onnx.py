@@ -200,12 +200,12 @@ def _clipped(graph: _Graph, rows: str, between: tuple[float, float]) -> str:
 
 def _scores(graph: _Graph, rows: str, model: Any) -> str:
     """Scores of rows: a column for two classes, else one for each class."""
-    features = getattr(model, "_map", None)
+    features, scale = getattr(model, "_map", None), 1.0
     if features is not None:
-        inside = graph.affine(rows, features.random_weights_.T, features.random_offset_)
-        rows = graph.add("Mul", graph.add("Cos", inside), graph.numbers((2.0 / features.n_components) ** 0.5))
+        rows = graph.add("Cos", graph.affine(rows, features.random_weights_.T, features.random_offset_))
+        scale = (2.0 / features.n_components) ** 0.5
     if hasattr(model, "coef_"):
-        scores = graph.affine(rows, model.coef_, model.intercept_)
+        scores = graph.affine(rows, scale * model.coef_, model.intercept_)
         has_pairs = not model._one_vs_rest and len(model.classes_) > 2
         return _votes(graph, scores, len(model.classes_)) if has_pairs else scores
     if model.dual_coef_.shape[1] == 0:  # no support vectors: the intercept for every row
@@ -244,11 +244,10 @@ def _kernel(graph: _Graph, rows: str, model: Any) -> str:
         lengths = np.linalg.norm(Z, axis=1, keepdims=True)
         Z = Z / np.where(lengths > 0, lengths, 1.0)
         rows = graph.add("Div", rows, graph.lengths(rows))
-    products = graph.add("MatMul", rows, graph.numbers(Z.T))
+    # Factors go into constants: onnxruntime fuses a product and a factor into one node, with the factor in float32.
     if kernel.name in ("linear", "cosine"):
-        return products
-    inside = graph.add("Mul", products, graph.numbers(float(kernel.gamma)))
-    inside = graph.add("Add", inside, graph.numbers(kernel.coef0))
+        return graph.add("MatMul", rows, graph.numbers(Z.T))
+    inside = graph.affine(rows, float(kernel.gamma) * Z, np.array(kernel.coef0))
     if kernel.name == "sigmoid":
         return graph.add("Tanh", inside)
     return graph.add("Pow", inside, graph.numbers(float(kernel.degree)))
