@@ -69,7 +69,6 @@ bench: $(VENV)/.bench
 	$(ONE_THREAD) $(BIN)/python -m benchmarks.margin_distribution
 	$(ONE_THREAD) $(BIN)/python -m benchmarks.gossip
 
-.PHONY: docs
 # Every warning is an error; then a look that no page asks another machine for anything.
 docs: $(VENV)/.docs
 	rm -rf docs/_build/html

@@ -411,6 +411,8 @@ def check_steps(steps: list[tuple[str, Any]]) -> None:
         raise ModelFileError("steps of a pipeline have no proper names")
     if len({step.n_features_in_ for _, step in steps}) != 1:
         raise ModelFileError("steps of a pipeline are fitted to different numbers of features")
+    if len({tuple(step.feature_names_in_) for _, step in steps if hasattr(step, "feature_names_in_")}) > 1:
+        raise ModelFileError("steps of a pipeline are fitted to features of different names")
 
 
 def output_of(step: Any) -> str:
