@@ -62,4 +62,4 @@ bench: $(VENV)/.bench
 	$(ONE_THREAD) $(BIN)/python -m benchmarks.gossip
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build dist demo-output
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build dist demo-output test-artefacts

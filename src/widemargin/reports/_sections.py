@@ -135,7 +135,8 @@ def convergence(subject: Subject) -> Html | None:
         return joined([said, table(("sweep", "gap", "lower bound", "upper bound", "time"), lines)])
     tol = getattr(model, "tol", None)
     pictures = [_figures.gaps(parts, worst, tol, over) for over in (_sweeps(model), "seconds")]
-    pictures += [_figures.bounds(rows, over) for over in (_sweeps(model), "seconds")]
+    what = "margin" if not model._one_vs_rest else "level" if getattr(model, "slack", None) is not None else "objective"
+    pictures += [_figures.bounds(rows, over, what) for over in (_sweeps(model), "seconds")]
     return joined([said, subject.drawn(*pictures)])
 
 
