@@ -77,4 +77,4 @@ docs: $(VENV)/.docs
 	@echo "docs/_build/html/index.html"
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build dist demo-output docs/_build docs/_generated docs/api docs/auto_examples docs/project docs/results
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist demo-output test-artefacts docs/_build docs/_generated docs/api docs/auto_examples docs/project docs/results

@@ -63,7 +63,7 @@ def gaps(parts: Mapping[int, list[Mapping[str, float]]], worst: int, tol: float 
     )
 
 
-def bounds(rows: Sequence[Mapping[str, float]], over: str) -> Picture:
+def bounds(rows: Sequence[Mapping[str, float]], over: str, what: str) -> Picture:
     """Upper and lower bound of one problem, and the band between them that the optimum lies in."""
     figure, ax = blank(2.9)
     rows = _thinned(rows)
@@ -76,9 +76,10 @@ def bounds(rows: Sequence[Mapping[str, float]], over: str) -> Picture:
     late = len(rows) // 4
     low, high = min(lower[late:]), max(upper[late:])
     room = 0.08 * (high - low) or 0.01 * abs(high) or 1.0
-    ax.set_ylim(low - 2.5 * room, high + room)  # with words below the curves
-    _frame(ax, over, "objective")
-    is_cut = min(lower) < low - 2.5 * room or max(upper) > high + room
+    ends = low - 2.5 * room, high + 2.5 * room  # with words beside the curves
+    ax.set_ylim(*ends)
+    _frame(ax, over, what)
+    is_cut = min(lower) < ends[0] or max(upper) > ends[1]
     ax.annotate("upper bound", (0.98, 0.96), xycoords="axes fraction", ha="right", va="top", color=FIRST, fontsize=8.5)
     ax.annotate("lower bound", (0.98, 0.05), xycoords="axes fraction", ha="right", color=SECOND, fontsize=8.5)
     return Picture(

@@ -74,7 +74,7 @@ def certificate(subject: Subject) -> Html:
     tiles = []
     if proof is not None and is_proved(model):
         low, high = bounds_in_words(proof)
-        tiles += [("proved gap", percent(proof.relative)), ("lower bound", low), ("upper bound", high)]
+        tiles += [("proved gap", _briefly(proof.relative)), ("lower bound", low), ("upper bound", high)]
     if tol is not None:
         tiles.append(("gap asked for", f"{100 * tol:g}%"))
     if hasattr(model, "n_iter_"):
@@ -135,7 +135,8 @@ def convergence(subject: Subject) -> Html | None:
         return joined([said, table(("sweep", "gap", "lower bound", "upper bound", "time"), lines)])
     tol = getattr(model, "tol", None)
     pictures = [_figures.gaps(parts, worst, tol, over) for over in (_sweeps(model), "seconds")]
-    pictures += [_figures.bounds(rows, over) for over in (_sweeps(model), "seconds")]
+    what = "margin" if not model._one_vs_rest else "level" if getattr(model, "slack", None) is not None else "objective"
+    pictures += [_figures.bounds(rows, over, what) for over in (_sweeps(model), "seconds")]
     return joined([said, subject.drawn(*pictures)])
 
 
@@ -144,7 +145,12 @@ def _relative(row: Any) -> float:
 
 
 def _gap(row: Any) -> str:
-    return percent(_relative(row))
+    return _briefly(_relative(row))
+
+
+def _briefly(relative: float) -> str:
+    """A gap for a cell of a table."""
+    return percent(relative).replace("less than ", "< ")
 
 
 def parts(subject: Subject) -> Html | None:
@@ -154,7 +160,7 @@ def parts(subject: Subject) -> Html | None:
         return None
     named = sorted(zip(subject.names_of_parts(), results, strict=False), key=lambda each: -each[1].certificate.relative)
     lines = [
-        (name, percent(part.certificate.relative), *bounds_in_words(part.certificate), part.stop_reason, part.n_iter)
+        (name, _briefly(part.certificate.relative), *bounds_in_words(part.certificate), part.stop_reason, part.n_iter)
         for name, part in named[:_MOST_PARTS]
     ]
     hidden = len(named) - len(lines)
@@ -243,7 +249,7 @@ def network(subject: Subject) -> Html | None:
         (
             number,
             f"{node.n_rows:,}",
-            "none" if not np.isfinite(node.gap) else percent(node.gap),
+            "none" if not np.isfinite(node.gap) else _briefly(node.gap),
             f"{node.consensus_error:.2g}",
             f"{node.messages_sent:,} ({amount(node.bytes_sent)})",
             f"{node.messages_received:,} ({amount(node.bytes_received)})",
@@ -280,9 +286,7 @@ def size(subject: Subject) -> Html:
     model = subject.estimator
     lines: list[tuple[str, str]] = [("classes", f"{len(model.classes_):,}"), ("features", f"{model.n_features_in_:,}")]
     if hasattr(model, "coef_"):
-        lines.append(
-            ("coefficients that are not zero", f"{np.count_nonzero(model.coef_):,} of {np.size(model.coef_):,}")
-        )
+        lines.append(("coefficients not zero", f"{np.count_nonzero(model.coef_):,} of {np.size(model.coef_):,}"))
     if hasattr(model, "dual_coef_"):
         lines.append(("support vectors", f"{model.dual_coef_.shape[1]:,}"))
     if hasattr(model, "size_bytes"):

@@ -124,7 +124,7 @@ def _page(title: str, kind: str, sections: list[tuple[str, str, Html]]) -> str:
             element("style", Html(style)),
         ]
     )
-    made = f"{kind}, {datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
+    made = f"Report on a fitted {kind}, made {datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
     contents = [element("a", name, href=f"#{anchor}") for anchor, name, _ in sections]
     top = element("header", element("h1", title), element("p", made, class_="small"), element("nav", *contents))
     body = [element("section", element("h2", name), content, id=anchor) for anchor, name, content in sections]

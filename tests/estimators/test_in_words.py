@@ -1,0 +1,144 @@
+"""What a fit says of itself: true to its certificate, and in notebooks beside scikit-learn's own diagram."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import sklearn
+from sklearn.pipeline import make_pipeline
+from sklearn.utils import estimator_html_repr
+
+from tests.problems_at_hand import overlapping, separable
+from widemargin import Certificate, GossipSVC, HardMarginSVC, KernelSVC, Ledger, NuMarginSVC
+from widemargin.estimators._in_words import (
+    amount,
+    bounds_in_words,
+    certificate_in_words,
+    cost_in_words,
+    duration,
+    is_proved,
+    percent,
+    stop_in_words,
+)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return KernelSVC().fit(*overlapping(0))
+
+
+def with_certificate(primal, dual, kind=KernelSVC, **given):
+    model = kind(**given)
+    model.certificate_ = Certificate(primal, dual)
+    return model
+
+
+def test_the_sentence_is_of_what_the_certificate_brackets():
+    assert certificate_in_words(with_certificate(2.0, 1.9986)) == (
+        "The optimum lies between 1.9986 and 2: this model is within 0.070% of the best possible."
+    )
+    assert certificate_in_words(with_certificate(2.0, 1.9, NuMarginSVC)).startswith("The widest possible margin lies")
+    assert "level" in certificate_in_words(with_certificate(2.0, 1.9, slack=0.1))
+    assert "every peer" in certificate_in_words(with_certificate(2.0, 1.9, GossipSVC))
+
+    class Mine(HardMarginSVC):
+        pass
+
+    assert "margin" in certificate_in_words(with_certificate(2.0, 1.9, Mine))
+
+
+def test_the_worst_of_several_problems_is_named_as_such():
+    X, _ = overlapping(0, n=60)
+    three = NuMarginSVC().fit(X, (X[:, 0] > 0).astype(int) + (X[:, 1] > 0))
+    assert "pair of classes with the largest gap of 3" in certificate_in_words(three)
+
+
+def test_equal_bounds_are_optimal_and_absent_ones_prove_nothing():
+    assert "no model is better" in certificate_in_words(with_certificate(2.0, 2.0))
+    assert "no model is better" in certificate_in_words(with_certificate(0.0, 0.0))
+    for primal, dual in ((2.0, 0.0), (2.0, -1.0), (2.0, -float("inf")), (float("nan"), 1.0)):
+        without = with_certificate(primal, dual)
+        assert not is_proved(without)
+        assert "Nothing is proved" in certificate_in_words(without)
+    assert "nothing is proved" in certificate_in_words(KernelSVC())
+
+
+@pytest.mark.parametrize("relative", [0.3, 1e-2, 1e-4, 1e-6, 1e-9])
+def test_bounds_have_the_digits_that_tell_them_apart_and_no_more(relative):
+    low, high = bounds_in_words(Certificate(3.7, 3.7 * (1 - relative)))
+    assert float(low) < float(high)
+    assert (float(high) - float(low)) / 3.7 == pytest.approx(relative, rel=0.2)
+    assert len(low) <= 14
+
+
+def test_numbers_are_as_one_reads_them():
+    assert [percent(value) for value in (1.0, 0.1, 0.00071, 2.6e-7, 1e-12)] == [
+        "100%",
+        "10%",
+        "0.071%",
+        "0.000026%",
+        "less than 0.000001%",
+    ]
+    assert [duration(value) for value in (2e-6, 0.0125, 3.14159, 600)] == ["2 µs", "12.5 ms", "3.14 s", "10 min"]
+    assert [amount(value) for value in (0, 999, 2500, 3.2e6, 5e9)] == ["0 B", "999 B", "2.5 kB", "3.2 MB", "5 GB"]
+
+
+def test_the_cost_has_what_was_spent_and_nothing_else():
+    spent = Ledger(messages=1200, bytes=9600, lost_peers=1, seconds={"sweep": 1.5, "start": 0.5})
+    assert cost_in_words(spent) == [
+        ("time", "2 s"),
+        ("messages", "1,200"),
+        ("sent", "9.6 kB"),
+        ("machines lost", "1"),
+    ]
+    assert cost_in_words(Ledger()) == []
+
+
+def test_every_reason_to_stop_that_a_docstring_names_is_explained():
+    import widemargin
+
+    kinds = [getattr(widemargin, name) for name in widemargin.__all__ if name.endswith(("SVC", "SVCCV"))]
+    found = set()
+    for kind in kinds:
+        told = re.search(r"stop_reason_ : str\n(.*?)\n    history_", kind.__doc__, re.DOTALL)
+        found |= set(re.findall(r'``"(\w+)"``', told[1])) if told else set()
+    assert {"gap", "overlap", "split", "stationary"} <= found
+    unfitted = KernelSVC()
+    for reason in found:
+        unfitted.stop_reason_ = reason
+        assert stop_in_words(unfitted) != f"{reason}."
+
+
+def without_numbers(page):
+    """Scikit-learn numbers its diagrams."""
+    return re.sub(r"id-\d+", "id", page)
+
+
+def test_notebooks_show_the_diagram_and_below_it_the_fit(model):
+    page = model._repr_html_()
+    assert without_numbers(page).startswith(without_numbers(estimator_html_repr(model)))
+    assert certificate_in_words(model) in page
+    assert f"{model.cost_.kernel_evaluations:,} kernel evaluations" in page
+    assert without_numbers(model._repr_mimebundle_()["text/html"]) == without_numbers(page)
+
+
+def test_an_estimator_that_is_not_fitted_is_shown_as_scikit_learn_does():
+    unfitted = KernelSVC(C=3)
+    assert without_numbers(unfitted._repr_html_()) == without_numbers(estimator_html_repr(unfitted))
+    assert "widemargin-fit" not in make_pipeline(unfitted)._repr_html_()
+
+
+def test_the_configuration_of_scikit_learn_holds(model):
+    with sklearn.config_context(display="text"):
+        assert not hasattr(model, "_repr_html_")
+        assert list(model._repr_mimebundle_()) == ["text/plain"]
+
+
+def test_whatever_a_fit_says_is_escaped():
+    model = HardMarginSVC().fit(*separable(0))
+    model.stop_reason_ = "<script>alert(1)</script>"
+    model.cost_.seconds = {"<b>": 1.0}
+    below = model._repr_html_().split("widemargin-fit")[1]
+    assert "&lt;script&gt;alert(1)" in below
+    assert "<script>" not in below

@@ -1,0 +1,328 @@
+"""The page about a fitted model: that its numbers are those of the fit, for every estimator, and that it is safe."""
+
+from __future__ import annotations
+
+import pickle
+import re
+import sys
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_iris
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import confusion_matrix
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from tests.problems_at_hand import overlapping, separable
+from widemargin import (
+    DebiasedSparseSVC,
+    Faults,
+    GossipSVC,
+    HardMarginSVC,
+    KernelSVC,
+    MarginDistributionSVC,
+    NuMarginSVC,
+    SparseSVC,
+    SparseSVCCV,
+    report,
+)
+from widemargin.estimators._in_words import bounds_in_words
+from widemargin.reports import _reproduce
+from widemargin.reports._scores import Judged
+from widemargin.reports._svg import _VARIABLES as PLACEHOLDERS
+
+pytest.importorskip("matplotlib", reason="needs the plot extra")
+
+VOID = {"meta", "link"}
+HOSTILE = ["<script>alert(1)</script>", '$\\frac{1$ & "quoted" \' \x00\x1b']
+
+
+class Page(HTMLParser):
+    """What a browser would find: elements, their attributes, and the text of each section."""
+
+    def __init__(self, page):
+        super().__init__(convert_charrefs=True)
+        self.open, self.elements, self.sections, self.at = [], [], {}, None
+        self.feed(page)
+        self.close()
+        assert not self.open, f"never closed: {self.open}"
+
+    def handle_starttag(self, tag, attributes):
+        self.elements.append((tag, dict(attributes)))
+        if tag == "section":
+            self.at = dict(attributes)["id"]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.elements.append((tag, dict(attributes)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag, f"{tag} closes another element"
+
+    def handle_data(self, data):
+        self.sections[self.at] = self.sections.get(self.at, "") + data + " "
+
+    def count(self, tag):
+        return sum(name == tag for name, _ in self.elements)
+
+    def text(self, section):
+        return " ".join(self.sections[section].split())
+
+
+def assert_sound(page):
+    """It loads nothing, runs nothing, and every id is there once."""
+    seen = Page(page)
+    assert not {"script", "img", "iframe", "object", "base", "form"} & {name for name, _ in seen.elements}
+    ids = [given["id"] for _, given in seen.elements if "id" in given]
+    assert len(ids) == len(set(ids))
+    for name, given in seen.elements:
+        assert not [each for each in given if each.startswith("on")], f"{name} {given}"
+        for value in (given.get("href"), given.get("src")):
+            is_here = value is None or value.startswith(("data:,", "data:image/png"))
+            assert is_here or (value.startswith("#") and value[1:] in ids), value
+        for value in re.findall(r"url\(([^)]*)\)", " ".join(filter(None, given.values()))):
+            assert value.startswith("#"), value
+            assert value[1:] in ids, value
+    assert not [colour for colour in PLACEHOLDERS if colour in page], "a placeholder for a colour is left"
+    assert len(page) < 1e6
+    return seen
+
+
+def test_the_watch_for_unsound_pages_finds_them():
+    for wrong in ("<script></script>", "<img src='http://a.b/c'>", "<p id='a'></p><p id='a'></p>", "<a href='#x'></a>"):
+        with pytest.raises(AssertionError):
+            assert_sound(wrong)
+    with pytest.raises(AssertionError, match="closes another"):
+        Page("<p><b></p></b>")
+
+
+@pytest.fixture(scope="module")
+def rows():
+    X, y = overlapping(0, n=120)
+    return X, np.where(y > 0, "yes", "no")
+
+
+@pytest.fixture(scope="module")
+def fitted(rows):
+    """A model of each kind, by name, fitted when first asked for."""
+    X, y = rows
+    apart = separable(0)
+    kinds = {
+        "hard": lambda: (HardMarginSVC().fit(*apart), *apart),
+        "nu": lambda: (NuMarginSVC().fit(X, y), X, y),
+        "kernel": lambda: (KernelSVC(C=10.0).fit(X, y), X, y),
+        "slack": lambda: (KernelSVC(slack=0.1, random_state=0).fit(X, y), X, y),
+        "margin distribution": lambda: (MarginDistributionSVC(C=100.0).fit(X, y), X, y),
+        "sparse": lambda: (SparseSVC().fit(X, y), X, y),
+        "sparse, chosen": lambda: (SparseSVCCV(n_alphas=4, cv=3).fit(X, y), X, y),
+        "debiased": lambda: (DebiasedSparseSVC(cluster=2).fit(X, y), X, y),
+        "gossip": lambda: (GossipSVC(alpha=0.05, n_peers=5).fit(X, y), X, y),
+        "three classes": lambda: (NuMarginSVC().fit(*load_iris(return_X_y=True)), *load_iris(return_X_y=True)),
+    }
+    found = {}
+    return lambda name: found[name] if name in found else found.setdefault(name, kinds[name]())
+
+
+KINDS = {
+    "hard": {"features"},
+    "nu": {"features"},
+    "kernel": set(),
+    "slack": set(),
+    "margin distribution": set(),
+    "sparse": {"features"},
+    "sparse, chosen": {"features"},
+    "debiased": {"features"},
+    "gossip": {"features", "network"},
+    "three classes": {"features", "parts"},
+}
+ALWAYS = {"certificate", "problem", "convergence", "scores", "size", "cost", "reproduce"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_estimator_has_its_sections_and_its_own_numbers(fitted, kind):
+    model, X, y = fitted(kind)
+    made = report(model, X, y)
+    page = assert_sound(made.html)
+    assert set(page.sections) - {None} == ALWAYS | KINDS[kind]
+    for bound in bounds_in_words(model.certificate_):
+        assert bound in page.text("certificate")
+    assert f"accuracy {model.score(X, y):.4f}" in page.text("scores")
+    assert type(model).__name__ in page.text("reproduce")
+    assert page.count("figure") == page.count("svg") >= 1
+    for name, given in page.elements:
+        if name == "svg":
+            assert given["role"] == "img"
+            assert len(given["aria-label"]) > 20
+            assert {"width", "height"}.isdisjoint(given)  # the page says how large it is
+
+
+@pytest.mark.parametrize("kind", ["kernel", "gossip", "debiased"])
+def test_a_model_without_rows_has_all_but_the_scores(fitted, kind):
+    page = assert_sound(report(fitted(kind)[0]).html)
+    assert set(page.sections) - {None} == (ALWAYS | KINDS[kind]) - {"scores"}
+
+
+def test_the_confusion_matrix_is_that_of_the_rows_given(fitted):
+    model, X, y = fitted("three classes")
+    text = assert_sound(report(model, X, y).html).text("scores")
+    matrix = confusion_matrix(y, model.predict(X))
+    for name, line in zip("012", matrix, strict=True):
+        assert f"{name} {' '.join(map(str, line))}" in text
+    assert f"{(y != model.predict(X)).sum()} of 150" in text
+
+
+def test_rows_go_through_the_steps_of_a_pipeline(rows):
+    X, y = rows
+    X = X * [1, 10, 100, 1000]
+    model = make_pipeline(StandardScaler(), KernelSVC(C=3.0)).fit(X, y)
+    page = assert_sound(report(model, X, y).html)
+    assert f"accuracy {model.score(X, y):.4f}" in page.text("scores")
+    assert "StandardScaler()" in page.text("problem")
+
+
+@pytest.mark.parametrize("kind", ["kernel", "sparse", "gossip", "three classes"])
+def test_the_lines_at_the_end_fit_the_same_model_again(fitted, kind):
+    model, X, y = fitted(kind)
+    found = {"X": X, "y": y}
+    exec(_reproduce.code(model), found)
+    np.testing.assert_array_equal(found["model"].decision_function(X), model.decision_function(X))
+
+
+def test_the_lines_at_the_end_hold_pipelines_faults_and_what_cannot_be_typed(rows):
+    X, y = rows
+    pipeline = make_pipeline(StandardScaler(), KernelSVC(C=np.float64(2), class_weight={"yes": 2, "no": 1}))
+    found = {"X": X, "y": y}
+    exec(_reproduce.code(pipeline), found)
+    assert [name for name, _ in found["model"].steps] == [name for name, _ in pipeline.steps]
+    assert found["model"][-1].get_params() == pipeline[-1].get_params()
+    lines = _reproduce.code(GossipSVC(faults=Faults(drop=0.2, crash={2: 20}), topology=[(0, 1), (1, 2)]))
+    assert "from widemargin import Faults, GossipSVC" in lines
+    call = lines.splitlines()[-1].removeprefix("model = ").removesuffix(".fit(X, y)")
+    assert eval(call, {"GossipSVC": GossipSVC, "Faults": Faults}).faults == Faults(drop=0.2, crash={2: 20})
+    lines = _reproduce.code(KernelSVC(kernel=np.dot))
+    assert "KernelSVC(kernel=kernel)" in lines
+    assert "# kernel: <" in lines
+
+
+def test_names_and_labels_are_text_wherever_they_stand(rows):
+    pandas = pytest.importorskip("pandas")
+    X, _ = overlapping(0, n=120, d=2)
+    y = np.where(X.sum(axis=1) > 0, "<img src=x onerror=alert(1)>", "</style><script>$a$")
+    frame = pandas.DataFrame(X, columns=HOSTILE)
+    for model in (SparseSVC(alpha=0.01), DebiasedSparseSVC(alpha=0.01)):
+        model.fit(frame, y)
+        made = report(model, frame, y, title="</title><script>alert(2)</script>\ud800")
+        page = assert_sound(made.html)
+        assert "<script>alert(1)</script>" in page.text("features")
+        assert "\ufffd" in page.text("features")  # what no page can hold
+        assert "<img src=x onerror=alert(1)>" in page.text("problem")
+        assert made.html.encode("utf8")
+
+
+def test_a_parameter_may_say_anything():
+    class Odd(dict):
+        def __repr__(self):
+            return "</code><script>alert(3)</script>"
+
+    X, y = overlapping(0, n=40)
+    page = assert_sound(report(KernelSVC(class_weight=Odd({-1: 1, 1: 2})).fit(X, y)).html)
+    assert "</code><script>alert(3)</script>" in page.text("problem")
+
+
+def test_what_ended_early_or_has_no_proof_says_so(rows):
+    X, y = rows
+    with pytest.warns(UserWarning, match="max_iter"):
+        early = KernelSVC(C=1e4, max_iter=1).fit(X, y)
+    text = assert_sound(report(early, X, y).html).text("certificate")
+    assert "largest number of sweeps was reached before" in text
+    with pytest.warns(UserWarning, match="max_iter"):
+        blind = GossipSVC(alpha=0.05, n_peers=8, max_iter=2).fit(X, y)
+    page = assert_sound(report(blind, X, y).html)
+    assert "Nothing is proved" in page.text("certificate")
+    assert "lower bound 0" not in page.text("certificate")
+    unbounded = KernelSVC(kernel="sigmoid").fit(X, y)
+    page = assert_sound(report(unbounded, X, y).html)
+    assert "there is no lower bound" in page.text("certificate")
+    assert "inf" not in page.text("convergence")
+
+
+def test_models_that_were_kept_or_know_less_of_themselves_have_a_page(fitted):
+    for kind in ("kernel", "gossip", "three classes"):
+        model, X, y = fitted(kind)
+        model = pickle.loads(pickle.dumps(model))
+        assert_sound(report(model, X, y).html)
+        for name in ("history_", "cost_", "parts_", "certificate_", "stop_reason_"):
+            delattr(model, name)
+        if kind != "gossip":  # which is drawn from its history
+            page = assert_sound(report(model, X, y).html)
+            assert "no certificate" in page.text("certificate")
+            assert "not recorded" in page.text("cost")
+
+
+def test_one_round_on_several_machines_has_points_and_no_intervals(rows):
+    page = assert_sound(report(DebiasedSparseSVC(rounds=1, cluster=2).fit(*rows)).html)
+    assert "p-value" not in page.text("features")
+    assert "no interval would cover" in page.text("features")
+
+
+def test_many_rows_and_many_classes_stay_small():
+    rng = np.random.default_rng(0)
+    codes = rng.integers(0, 40, size=60_000)
+    scores = rng.normal(size=(60_000, 40))
+    judged = Judged(np.arange(40), scores, codes, are_votes=False)
+    numbers, confusion, by_class = judged.scores()
+    assert "most frequent confusions" in confusion
+    assert sum(map(len, (numbers, confusion, by_class))) < 30_000
+    assert len(judged.margins().figure.axes[0].get_yticklabels()) == 20
+
+
+def test_what_cannot_be_reported_is_said_before_any_work(fitted):
+    model, X, y = fitted("kernel")
+    with pytest.raises(TypeError, match="LogisticRegression"):
+        report(LogisticRegression())
+    with pytest.raises(NotFittedError):
+        report(KernelSVC(), X, y)
+    with pytest.raises(ValueError, match="y is None"):
+        report(model, X)
+    with pytest.raises(ValueError, match=r"labels \['perhaps'\]"):
+        report(model, X, np.where(y == "yes", "yes", "perhaps"))
+    with pytest.raises(ValueError, match="inconsistent numbers"):
+        report(model, X, y[:-1])
+    with pytest.raises(ValueError, match="no rows"):
+        report(model, X[:0], y[:0])
+
+
+def test_without_matplotlib_the_extra_is_named(fitted, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(ImportError, match=r"widemargin\[plot\]"):
+        report(fitted("kernel")[0])
+
+
+def test_the_style_of_the_user_neither_enters_nor_changes(fitted):
+    import matplotlib
+
+    model, X, y = fitted("nu")
+    before = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d", "", report(model, X, y).html)
+    with matplotlib.rc_context({"text.color": "#ff00ff", "font.size": 30}):
+        after = re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d", "", report(model, X, y).html)
+        assert matplotlib.rcParams["font.size"] == 30
+    assert before == after  # and the same model gives the same page
+
+
+def test_it_is_saved_and_shown_in_a_frame_of_its_own(fitted, tmp_path):
+    made = report(fitted("kernel")[0], title="Caf\u00e9 <1>")
+    assert made.save(tmp_path / "page.html").read_text(encoding="utf8") == made.html
+    assert "<title>Caf\u00e9 &lt;1&gt;</title>" in made.html
+    ((name, given),) = Page(made._repr_html_()).elements
+    assert name == "iframe"
+    assert given["srcdoc"] == made.html
+    assert given["title"] == "Caf\u00e9 <1>"
+    assert "sandbox" in given
+    with pytest.raises(ValueError, match="which is no folder"):
+        made.save(tmp_path / "nowhere" / "page.html")
+    with pytest.raises(ValueError, match="is a folder"):
+        made.save(tmp_path)
