@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         PrecisionWarning,
     )
     from widemargin.io.archive import load, save
+    from widemargin.io.onnx import to_onnx
     from widemargin.ledger import Ledger
     from widemargin.problems._protocol import Certificate
     from widemargin.reports.page import Report, report
@@ -54,6 +55,7 @@ _HOMES = {
     "report": "widemargin.reports.page",
     "save": "widemargin.io.archive",
     "sparse_svc_path": "widemargin.estimators.sparse_path",
+    "to_onnx": "widemargin.io.onnx",
 }
 
 __all__ = [
@@ -80,6 +82,7 @@ __all__ = [
     "report",
     "save",
     "sparse_svc_path",
+    "to_onnx",
 ]
 
 

@@ -37,7 +37,7 @@ MOST_LETTERS = 10_000  # of text in an array of fixed width
 MOST_DIMENSIONS = 3
 LARGEST_SIZE = 1 << 40  # of one dimension
 _DEEPEST = 40
-_LARGEST_WHOLE = 1 << 63
+_LEAST_WHOLE, _END_OF_WHOLE = -(1 << 63), 1 << 64  # signed or unsigned, of 64 bits
 _MERSENNE_WORDS = 624
 
 
@@ -66,8 +66,8 @@ class Encoder:
         if isinstance(value, np.generic) and not isinstance(value, float):
             return {"scalar": [self._dtype(value.dtype, name), value.item()]}
         if isinstance(value, int):
-            if abs(value) >= _LARGEST_WHOLE:
-                raise ModelFileError(f"{name}={value} has more than 63 bits, which a model file cannot hold")
+            if not _LEAST_WHOLE <= value < _END_OF_WHOLE:
+                raise ModelFileError(f"{name} is a whole number of more than 64 bits, which a model file cannot hold")
             return int(value)
         if isinstance(value, float):
             return float(value) if math.isfinite(value) else {"float": repr(float(value))}
@@ -134,20 +134,12 @@ class Encoder:
             return None
         names = list(rows[0])
         columns = [[row[name] for row in rows] for name in names]
-        kinds = [{type(each) for each in column} for column in columns]
-        if not names or not all(isinstance(name, str) for name in names) or not all(_fits(k) for k in kinds):
+        kinds = [_kind(column) for column in columns]
+        if not names or not all(isinstance(name, str) for name in names) or None in kinds:
             return None
         if any(list(row) != names for row in rows):
             return None
-        if any(
-            kind == {int} and max(map(abs, column)) >= _LARGEST_WHOLE
-            for kind, column in zip(kinds, columns, strict=True)
-        ):
-            return None
-        arrays = [
-            np.array(column, np.int64 if kind == {int} else np.float64)
-            for column, kind in zip(columns, kinds, strict=True)
-        ]
+        arrays = [np.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
         return {"rows": [names, [self._add(self._in_file(each, "history_")) for each in arrays]]}
 
     def _generator(self, value: np.random.RandomState, name: str) -> Any:
@@ -159,9 +151,12 @@ class Encoder:
         return [self._place(np.asarray(inner["key"]), name), *rest]
 
 
-def _fits(kinds: set[type]) -> bool:
-    """Whether a column has one kind of number."""
-    return kinds == {int} or kinds == {float} or kinds == {np.float64} or kinds == {float, np.float64}
+def _kind(column: list[Any]) -> type | None:
+    """The type of a column that has one kind of number."""
+    kinds = {type(each) for each in column}
+    if kinds == {int} and all(_LEAST_WHOLE <= each < -_LEAST_WHOLE for each in column):
+        return np.int64
+    return np.float64 if kinds <= {float, np.float64} else None
 
 
 def _shortened(value: Any) -> str:
@@ -200,8 +195,8 @@ class Decoder:
         if node is None or isinstance(node, bool | str):
             return node
         if isinstance(node, int):
-            if abs(node) >= _LARGEST_WHOLE:
-                raise ModelFileError("a whole number has more than 63 bits")
+            if not _LEAST_WHOLE <= node < _END_OF_WHOLE:
+                raise ModelFileError("a whole number has more than 64 bits")
             return node
         if isinstance(node, float):
             if not math.isfinite(node):

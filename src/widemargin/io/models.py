@@ -222,10 +222,13 @@ def joined(kind: str, parameters: dict[str, Any], attributes: dict[str, Any]) ->
     """The estimator of these parts, checked through and through."""
     cls, schema = schema_of(kind)
     names = set(cls._get_param_names())
-    for name in [*(set(parameters) - names), *(set(attributes) - set(schema))]:
+    for name in sorted((set(parameters) - names) | (set(attributes) - set(schema))):
         raise ModelFileError(f"{kind} has no {name[:60]!r}; a newer widemargin may have written the file")
     model = cls(**parameters)
-    model._validate_params()
+    try:
+        model._validate_params()
+    except ValueError as error:
+        raise ModelFileError(str(error)[:300].rstrip(".")) from None
     for name in sorted(attributes):
         setattr(model, name, attributes[name])
     verify(model)
@@ -408,6 +411,8 @@ def check_steps(steps: list[tuple[str, Any]]) -> None:
         raise ModelFileError("steps of a pipeline have no proper names")
     if len({step.n_features_in_ for _, step in steps}) != 1:
         raise ModelFileError("steps of a pipeline are fitted to different numbers of features")
+    if len({tuple(step.feature_names_in_) for _, step in steps if hasattr(step, "feature_names_in_")}) > 1:
+        raise ModelFileError("steps of a pipeline are fitted to features of different names")
 
 
 def output_of(step: Any) -> str:
