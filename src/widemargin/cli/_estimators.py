@@ -33,12 +33,14 @@ def full_name(name: str) -> str:
     return known[plain]
 
 
-def usual_name(n_rows: int, n_features: int) -> tuple[str, str]:
-    """The estimator for rows of which no more is known, and why."""
+def usual(n_rows: int, n_features: int, parameters: dict[str, Any]) -> tuple[str, dict[str, Any], str]:
+    """The estimator for rows of which no more is known, its parameters, and why."""
     size = f"{n_rows:,} rows of {n_features:,} features"
+    if "kernel" in parameters:
+        return "kernel", parameters, "as it is the one with kernels of all kinds"
     if n_rows <= KERNEL_ROWS and n_features <= KERNEL_FEATURES:
-        return "kernel", f"{size} are few enough for a kernel"
-    return "nu-margin", f"{size} are for a linear model"
+        return "kernel", parameters, f"as {size} are few enough for a kernel that is not linear"
+    return "kernel", {**parameters, "kernel": "linear"}, f"with kernel=linear, as {size} are many"
 
 
 def estimator_class(name: str) -> Any:

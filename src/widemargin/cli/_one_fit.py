@@ -66,10 +66,10 @@ def stored(folder: Path, part: str, X: Any, y: np.ndarray) -> None:
 
 
 def opened(folder: Path, part: str) -> tuple[Any, np.ndarray]:
-    """Rows from the folder, dense ones mapped from the file."""
+    """Rows from the folder."""
 
     def array(name: str) -> np.ndarray:
-        return np.load(folder / f"{part}-{name}.npy", mmap_mode="r" if name == "X" else None, allow_pickle=False)
+        return np.load(folder / f"{part}-{name}.npy", allow_pickle=False)
 
     if (folder / f"{part}-X.npy").exists():
         return array("X"), array("y")

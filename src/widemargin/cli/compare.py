@@ -142,7 +142,7 @@ def _line(child: subprocess.Popen[bytes], seconds: float) -> bytes | None:
         ready, _, _ = select.select([child.stdout], [], [], max(0.0, until - time.monotonic()))
         if not ready:
             return None
-        piece = os.read(child.stdout.fileno(), 1 if not text else 65_536)
+        piece = os.read(child.stdout.fileno(), 1)  # the next line is not ours to take yet
         if not piece:
             break
         text += piece

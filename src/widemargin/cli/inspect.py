@@ -82,15 +82,17 @@ def _decides_by(model: Any, estimator: Any) -> dict[str, Any]:
         return {"n_coefficients": int(coef.size)}
     names = feature_names(model) or [f"x{j + 1}" for j in range(coef.shape[1])]
     weight = np.abs(coef).max(axis=0)
-    order = np.argsort(-weight, kind="stable")
-    order = order[weight[order] > 0]
+    n_used = int((weight > 0).sum())
+    order = np.argsort(-weight, kind="stable")[: min(n_used, _MOST_FEATURES)]
+    if hasattr(estimator, "coef_interval_"):  # those that were not kept have intervals, too
+        order = np.lexsort((-weight, estimator.pvalue_.min(axis=0)))[:_MOST_FEATURES]
     features = []
-    for j in order[:_MOST_FEATURES].tolist():
+    for j in order.tolist():
         row: dict[str, Any] = {"feature": names[j], "coefficients": coef[:, j].tolist()}
         if hasattr(estimator, "coef_interval_"):
             row |= {"intervals": estimator.coef_interval_[:, j].tolist(), "p_values": estimator.pvalue_[:, j].tolist()}
         features.append(row)
-    return {"n_features_used": len(order), "features": features}
+    return {"n_features_used": n_used, "features": features}
 
 
 def _finite(value: Any) -> Any:
@@ -139,7 +141,7 @@ def _coefficients(found: dict[str, Any]) -> Any:
     if "intervals" in features[0]:
         titles += ["coefficient", "interval", "p-value"]
         for each in features:
-            k = max(range(len(each["coefficients"])), key=lambda k: abs(each["coefficients"][k]))
+            k = min(range(len(each["p_values"])), key=each["p_values"].__getitem__)
             low, high = each["intervals"][k]
             figures = [f"{each['coefficients'][k]:.5g}", f"[{low:.5g}, {high:.5g}]", f"{each['p_values'][k]:.2g}"]
             rows.append([each["feature"], *figures])
@@ -152,4 +154,6 @@ def _coefficients(found: dict[str, Any]) -> Any:
         rows = [[each["feature"], f"{max(each['coefficients'], key=abs):.5g}"] for each in features]
     n = found["n_features_used"]
     shown = f"the {len(features)} largest of {n:,}" if n > len(features) else "all that are not zero"
+    if "intervals" in features[0]:
+        shown = f"the {len(features)} surest of {found['n_features']:,}; 0 where the evidence is too weak"
     return columns(titles, rows, title=f"Coefficients, {shown}")

@@ -45,7 +45,7 @@ def train(
         str | None,
         typer.Option(
             help="hard-margin, nu-margin, kernel, margin-distribution, sparse, debiased or gossip. If not given: "
-            "kernel up to 20,000 rows and 2,000 features, nu-margin beyond."
+            "kernel, with kernel=linear for over 20,000 rows or 2,000 features."
         ),
     ] = None,
     param: Annotated[
@@ -94,7 +94,7 @@ def train(
         if place.size > 1 and (scale != Scale.none or report is not None):
             raise ValueError("--scale and --report need all rows in one process, and --cluster mpi divides them.")
         rows = _read(data, label, zero_based, precision, place)
-        name = wanted or _choose(rows)
+        name, parameters = (wanted, parameters) if wanted is not None else _chosen(rows, parameters)
         model = make(name, parameters, {**options, "--cluster": ("cluster", place.cluster)})
         if place.rank == 0:
             _announce(data, rows, name, place)
@@ -136,13 +136,13 @@ def _read(data: Path, label: str, zero_based: bool, precision: Precision, place:
     return rows._replace(y=y)
 
 
-def _choose(rows: Any) -> str:
-    from widemargin.cli._estimators import usual_name
+def _chosen(rows: Any, parameters: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    from widemargin.cli._estimators import usual
     from widemargin.cli._say import remark
 
-    name, reason = usual_name(*rows.X.shape)
-    remark(f"No --estimator was given: {name}, as {reason}.")
-    return name
+    name, parameters, reason = usual(*rows.X.shape, parameters)
+    remark(f"No --estimator was given: taking {name}, {reason}.")
+    return name, parameters
 
 
 def _announce(data: Path, rows: Any, name: str, place: Any) -> None:
@@ -159,6 +159,7 @@ def _announce(data: Path, rows: Any, name: str, place: Any) -> None:
         f"{data}: {n:,} rows{share}, {d:,} features, {rows.X.dtype}, {storage}; classes {named(np.unique(rows.y))}. "
         f"Training {ESTIMATORS[name]}.",
         markup=False,
+        soft_wrap=True,
     )
 
 

@@ -56,7 +56,8 @@ def _parsed(text: bytes, n_lines_before: int, layout: Layout) -> FileRows:
     for begin, end, entry in unsure[:n_unsure].tolist():
         number = float(text[begin:end])
         if not abs(number) <= largest:
-            raise _error(text, n_lines_before, libsvm.BAD_VALUE if entry >= 0 else libsvm.BAD_LABEL, begin)
+            at = max(text.rfind(blank, 0, begin) for blank in (b" ", b"\t", b"\n")) + 1
+            raise _error(text, n_lines_before, libsvm.BAD_VALUE if entry >= 0 else libsvm.BAD_LABEL, at)
         if entry >= 0:
             values[entry] = number
         else:

@@ -47,13 +47,13 @@ def iterate_csv(file: TextIO, layout: Layout) -> Iterator[FileRows]:
 
 def _is_header(cells: list[str], layout: Layout) -> bool:
     """Whether these are names: some cell that cannot be a label is neither a number nor empty."""
-    if layout.label in cells:
-        return True
     try:
         label = int(layout.label)
+        at = label - 1 if label > 0 else len(cells) + label
     except ValueError:
-        return True
-    at = label - 1 if label > 0 else len(cells) + label
+        if layout.label in cells:
+            return True
+        at = -1
     others = [cell for k, cell in enumerate(cells) if k != at] or cells
     return any(cell and not _is_number(cell) for cell in others)
 
