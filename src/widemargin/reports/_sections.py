@@ -30,7 +30,7 @@ _FEWEST_FOR_CURVES = 3  # certified sweeps
 _MOST_PARTS = 60
 _MOST_FEATURES = 30
 _MOST_TABLES = 6  # of coefficients, one for each class
-_MOST_PEERS = 60
+_MOST_PEERS = 30
 _LONG = 200  # characters of a parameter
 
 
@@ -164,7 +164,7 @@ def parts(subject: Subject) -> Html | None:
         for name, part in named[:_MOST_PARTS]
     ]
     hidden = len(named) - len(lines)
-    more = element("p", f"{hidden} more have smaller gaps.") if hidden else ""
+    more = element("p", f"{hidden} more, with gaps no larger, are in parts_.") if hidden else ""
     head = ("classes", "gap", "lower bound", "upper bound", "stopped by", "sweeps")
     return joined([table(head, lines), more])
 
@@ -260,9 +260,9 @@ def network(subject: Subject) -> Html | None:
     hidden = len(model.nodes_) - len(lines)
     gone = sorted(set(model.graph_) - set(model.nodes_))
     words = [f"Gone at the end: {', '.join(map(str, gone))}."] if gone else []
-    words += [f"{hidden} more peers have smaller gaps."] if hidden else []
+    words += [f"The {len(lines)} peers with the largest gaps; all {len(model.nodes_)} are in nodes_."] if hidden else []
     drawn = subject.drawn(_figures.peers(model), _figures.way_of_peers(model))
-    return joined([drawn, table(head, lines), element("p", " ".join(words)) if words else ""])
+    return joined([drawn, element("p", " ".join(words)) if words else "", table(head, lines)])
 
 
 def cost(subject: Subject) -> Html:
