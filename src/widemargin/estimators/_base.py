@@ -344,7 +344,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
     def _html_repr(self) -> str:
         """What notebooks show: scikit-learn's diagram, and below it the certificate and the cost of a fitted model."""
-        return estimator_html_repr(self) + fit_as_html(self)
+        return str(estimator_html_repr(self)) + fit_as_html(self)
 
     def __sklearn_clone__(self) -> Self:
         """As any estimator, but the cluster is shared: a client or a communicator cannot be copied."""

@@ -92,7 +92,7 @@ def is_proved(model: Any) -> bool:
 
     All problems here have objectives that are never negative, so that zero is a lower bound that nobody had to find.
     """
-    certificate = getattr(model, "certificate_", None)
+    certificate: Certificate | None = getattr(model, "certificate_", None)
     if certificate is None or not (math.isfinite(certificate.primal) and math.isfinite(certificate.dual)):
         return False
     return certificate.dual > 0 or certificate.relative <= _ROUNDING

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 
@@ -23,7 +25,7 @@ ROW = "{:<24} {:<14} {:>25} {:>8} {:>9} {:>8} {:>12}"
 COLOURS = {"primal": "#1f6feb", "dual": "#d1570a"}
 
 
-def jobs():
+def jobs() -> Iterator[tuple[str, Any, Any, Any, Any]]:
     """Name, rows, labels, our estimator and the established one for the same problem."""
     X, y = load_iris(return_X_y=True)
     yield "iris, setosa / rest", X, y == 0, HardMarginSVC(), SVC(kernel="linear", C=1e10)
@@ -37,7 +39,7 @@ def jobs():
     yield "two moons, 12000 x 2", X, y, KernelSVC(C=10, gamma=2), SVC(C=10, gamma=2)
 
 
-def seconds_to_fit(model, X, y) -> float:
+def seconds_to_fit(model: Any, X: Any, y: Any) -> float:
     begin = time.perf_counter()
     model.fit(X, y)
     return time.perf_counter() - begin
@@ -65,7 +67,7 @@ def run(folder: Path) -> None:
     print(f"The way there: {picture}")
 
 
-def draw(axis, name: str, model) -> None:
+def draw(axis: Any, name: str, model: Any) -> None:
     ours = [row for row in model.history_ if row["dual"] > 0] or model.history_
     sweeps = [row["sweep"] for row in ours]
     axis.plot(sweeps, [row["primal"] for row in ours], "o-", ms=3, color=COLOURS["primal"], label="upper bound")

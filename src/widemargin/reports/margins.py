@@ -11,7 +11,9 @@ _OURS, _THEIRS = "#1f5fa8", "#c4621a"
 _FEWEST, _MOST = 24, 80  # bins
 
 
-def plot_margins(model: Any, X, y, *, held_out=None, beside=None, ax: Any = None) -> Any:
+def plot_margins(
+    model: Any, X: Any, y: Any, *, held_out: tuple[Any, Any] | None = None, beside: Any = None, ax: Any = None
+) -> Any:
     """Draw the histogram of margins, with mean, variance and the deadband; that of another model hangs below it.
 
     Margins to the left of 0 are errors. Those of ``model`` are shown as they are. A score may be multiplied by any
@@ -88,7 +90,8 @@ def _margins(model: Any, X: Any, y: Any) -> np.ndarray:
     unknown = sorted(set(np.unique(y).tolist()) - set(model.classes_.tolist()), key=str)
     if unknown:
         raise ValueError(f"y has the labels {unknown}, and {type(model).__name__} knows {model.classes_.tolist()}.")
-    return np.where(y == model.classes_[1], 1.0, -1.0) * model.decision_function(X)
+    scores: np.ndarray = model.decision_function(X)
+    return np.where(y == model.classes_[1], scores, -scores)
 
 
 def bin_edges(margins: np.ndarray) -> np.ndarray:
@@ -97,7 +100,7 @@ def bin_edges(margins: np.ndarray) -> np.ndarray:
     low, high = (low - 0.5, high + 0.5) if low == high else (low, high)
     # Freedman and Diaconis; NumPy would first make all edges, of which there may be billions.
     step = 2 * float(np.subtract(*np.percentile(margins, [75, 25]))) / len(margins) ** (1 / 3)
-    width = (high - low) / np.clip((high - low) / step if step > 0 else 0, _FEWEST, _MOST)
+    width = (high - low) / min(max((high - low) / step if step > 0 else 0, _FEWEST), _MOST)
     return width * np.arange(np.floor(low / width), np.ceil(high / width) + 1.5)
 
 

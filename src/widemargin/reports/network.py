@@ -117,9 +117,11 @@ def _layout(graph: Mapping[int, Sequence[int]]) -> dict[int, np.ndarray]:
     whole = nx.Graph()
     whole.add_nodes_from(sorted(graph))
     whole.add_edges_from((i, j) for i, others in graph.items() for j in others)
-    if len(whole) > _SPRINGS:
-        return nx.spring_layout(whole, seed=0, iterations=60)
-    return nx.kamada_kawai_layout(whole)
+    is_large = len(whole) > _SPRINGS
+    places: dict[int, np.ndarray] = (
+        nx.spring_layout(whole, seed=0, iterations=60) if is_large else nx.kamada_kawai_layout(whole)
+    )
+    return places
 
 
 def _edge(n_hearing: int, ink: str, n_peers: int) -> dict[str, Any]:

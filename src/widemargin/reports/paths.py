@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,9 @@ from widemargin.estimators.sparse_path import SparsePath
 _NAMED = 8  # features with a label, the largest at the end
 
 
-def plot_sparse_path(path: SparsePath, *, feature_names=None, chosen=None, ax: Any = None) -> Any:
+def plot_sparse_path(
+    path: SparsePath, *, feature_names: Sequence[str] | None = None, chosen: float | None = None, ax: Any = None
+) -> Any:
     """Draw how features enter as the penalty falls.
 
     Parameters
