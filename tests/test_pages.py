@@ -85,10 +85,18 @@ def test_links_of_a_checkout_become_links_between_pages(tools):
 
 
 def test_links_between_pages_lead_somewhere():
-    """In a checkout, as they stand."""
-    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS.glob("*.md"), *(DOCS / "papers").glob("*.md")]:
+    """In a checkout, as they stand; links to pages that are made when the others are built are Sphinx's to check."""
+    made = r"(?:\.\./)*(?:api|auto_examples|project|results)/"
+    for page in [
+        ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
+        *DOCS.glob("*.md"),
+        *DOCS.glob("guide/*.md"),
+        *DOCS.glob("papers/*.md"),
+    ]:
         for link in re.findall(r"\]\((?!https?:|#)([^)#\s]+)", page.read_text(encoding="utf8")):
-            assert (page.parent / link).exists(), f"{page.relative_to(ROOT)} links to {link}"
+            leads = (page.parent / link).exists() or re.match(made, link)
+            assert leads, f"{page.relative_to(ROOT)} links to {link}"
 
 
 @pytest.mark.parametrize(

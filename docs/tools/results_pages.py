@@ -63,7 +63,7 @@ def _page(folder: Path) -> str:
         bars += [[bar["claim"], bar["asked"], bar["measured"], "yes" if bar["is_met"] else "**no**"]
                  for bar in found.get("bars", [])]  # fmt: skip
         if "machine" in found:
-            machines.append(_machine(path.stem, found["machine"]))
+            machines.append(_machine(found["machine"]))
     parts += machines[:1]
     if bars:
         parts += ["## Bars that were set", table(["what", "asked", "measured", "met"], bars)]
@@ -80,12 +80,12 @@ def _page(folder: Path) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _machine(name: str, facts: dict) -> str:
+def _machine(facts: dict) -> str:
     packages = ", ".join(
         f"{package} {version}" for package, version in facts["packages"].items() if version != "absent"
     )
     where = f"{facts['cores']} cores of {facts['cpu']}" + (f", {facts['card']}" if "card" in facts else "")
-    return f"{where}, Python {facts['python']}, {packages}; {name} on {facts['date'][:10]}."
+    return f"{where}, Python {facts['python']}, {packages}; {facts['date'][:10]}."
 
 
 def _demoted(text: str) -> str:
