@@ -58,7 +58,22 @@ class PeerLostWarning(UserWarning):
 
 
 class ModelFileError(ValueError):
-    """A model cannot be kept in a file, or a file holds no model that can be trusted; nothing of it was run."""
+    """A model cannot be kept in a file, or a file holds no model that can be trusted; nothing of it was run.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from widemargin import ModelFileError, load
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "model.wm"
+    ...     _ = path.write_text("no model")
+    ...     try:
+    ...         load(path)
+    ...     except ModelFileError:
+    ...         print("refused")
+    refused
+    """
 
 
 class PeerLost(RuntimeError):

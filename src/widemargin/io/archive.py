@@ -101,6 +101,20 @@ def load(path: str | os.PathLike[str]) -> Any:
     ------
     ModelFileError
         If the file is damaged, cut off, of another kind, of a newer version, or in any way not what ``save`` writes.
+
+    See Also
+    --------
+    save : The way there.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from widemargin import HardMarginSVC, load, save
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save(HardMarginSVC().fit([[0.0], [1.0], [2.0], [3.0]], [0, 0, 1, 1]), Path(folder) / "model.wm")
+    ...     load(Path(folder) / "model.wm").predict([[0.4], [2.6]]).tolist()
+    [0, 1]
     """
     path = Path(path)
     if path.exists() and not path.is_file():

@@ -26,7 +26,22 @@ _HEIGHT = 800  # pixels of a report within a notebook
 
 @dataclass(frozen=True, repr=False)
 class Report:
-    """A finished page: show it in a notebook, or ``save`` it. ``html`` is its text, which needs no other file."""
+    """A finished page: show it in a notebook, or ``save`` it. ``html`` is its text, which needs no other file.
+
+    Parameters
+    ----------
+    title : str
+        The heading.
+    html : str
+        The whole page.
+
+    Examples
+    --------
+    >>> from widemargin import HardMarginSVC, report
+    >>> page = report(HardMarginSVC().fit([[0.0], [1.0], [2.0], [3.0]], [0, 0, 1, 1]), title="Four rows")
+    >>> page.title, page.html.lstrip().lower().startswith("<!doctype html")
+    ('Four rows', True)
+    """
 
     title: str
     html: str
