@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import os
-import warnings
 from abc import abstractmethod
 from numbers import Integral, Real
 from typing import Any, ClassVar
@@ -23,7 +22,7 @@ from widemargin.callbacks import Interruption, ProgressLine, first_interrupt_kep
 from widemargin.checkpoint import FitState
 from widemargin.engines._select import is_dask, is_mpi, launcher
 from widemargin.estimators._task import FLOATS, Outcome, PartWatch, Rows, Task, checked_labels
-from widemargin.exceptions import InterruptedFitWarning, PrecisionWarning
+from widemargin.exceptions import InterruptedFitWarning, PrecisionWarning, warn_user
 from widemargin.kernels.functions import Kernel
 from widemargin.problems._protocol import Certificate
 from widemargin.solvers._protocol import Solver
@@ -261,7 +260,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         return {"precision": (PrecisionWarning, text)} if self.certificate_.relative > self.tol else {}
 
     def _warn(self) -> None:
-        """Say what was not reached, and what to change, at the line that called ``fit``."""
+        """Say what was not reached, and what to change."""
         name, gap = type(self).__name__, self.certificate_.relative
         kind: type[Warning]
         if self.stop_reason_ in _LIMITS:
@@ -281,8 +280,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             kind, text = self._remarks()[self.stop_reason_]
         else:
             return
-        # Above this: fit, and the two decorators around it.
-        warnings.warn(text, kind, stacklevel=5)
+        warn_user(text, kind)
 
     def decision_function(self, X):
         """Signed scores of rows.
@@ -315,7 +313,10 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         """
         if is_dask(X):
             return self._lazily("predict", X)
-        scores = self.decision_function(X)
+        return self._labels(self.decision_function(X))
+
+    def _labels(self, scores: np.ndarray) -> np.ndarray:
+        """The class of each row, by its scores."""
         return self.classes_[(scores > 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)]
 
     def _lazily(self, method: str, X: Any) -> Any:
