@@ -1,11 +1,12 @@
 """How do peers do as processes of their own, some of which die in the middle? A Dask cluster on this machine.
 
 Whether it is the middle is not left to the clock, which means little on a busy machine: peers tell the scheduler how
-far they are, and the victims are killed once every peer knows of all others and has come to a certain tick.
+far they are, and the victims are killed once every peer has come to a certain tick, and certified a gap for all rows.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import threading
@@ -35,7 +36,8 @@ def fit_on_workers(
         return None
     edges = [(one, other) for one, others in graph.items() for other in others if one < other]
     settings: dict[str, Any] = {"fit_intercept": False, "topology": edges, "tol": tol, "max_iter": 10**6}
-    cluster = LocalCluster(n_workers=len(shares), threads_per_worker=1, dashboard_address=None)
+    quiet: dict[str, Any] = {"dashboard_address": None, "silence_logs": logging.CRITICAL}
+    cluster = LocalCluster(n_workers=len(shares), threads_per_worker=1, **quiet)
     with cluster, Client(cluster) as client, Client(cluster, set_as_default=False) as observer:
         pids = client.run(os.getpid)
         doomed = [pids[sorted(pids)[number]] for number in victims]  # peers are on workers in the order of addresses
@@ -65,15 +67,17 @@ class _Killer(threading.Thread):
     def run(self) -> None:
         while self._pids and not self._is_over.wait(_LOOK):
             news = self._told()
-            if len(news) == self._n_peers and all(
-                each["tick"] >= MIDDLE and each["members"] == self._n_peers for each in news.values()
-            ):
+            if len(news) == self._n_peers and all(map(self._is_in_the_middle, news.values())):
                 for pid in self._pids:
                     os.kill(pid, signal.SIGKILL)
                 ticks = [int(each["tick"]) for each in news.values()]
                 gap = max(each["gap"] for each in news.values())
-                self.found = {"first": min(ticks), "last": max(ticks), "gap": gap if np.isfinite(gap) else None}
+                self.found = {"first": min(ticks), "last": max(ticks), "gap": gap}
                 return
+
+    def _is_in_the_middle(self, figures: dict[str, float]) -> bool:
+        """Whether a peer has worked for a while, and has certified some gap of the network of all."""
+        return figures["tick"] >= MIDDLE and figures["members"] == self._n_peers and np.isfinite(figures["gap"])
 
     def stop(self) -> None:
         self._is_over.set()
