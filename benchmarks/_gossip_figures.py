@@ -19,16 +19,14 @@ def draw_ticks(report: Report, found: Mapping[str, Any]) -> None:
     """Certified gap of every seed over ticks, and gaps over messages beside push-sum."""
     figure, panels = harness.axes(2, width=5.6)
     by_ticks, by_messages = panels[0]
-    for k, key in enumerate(("no intercept", "with intercept")):
+    # Colours of their own: in the other panel each is a method.
+    looks = {"no intercept": {"color": "0.15"}, "with intercept": {"color": harness.COLOURS[5], "linestyle": "--"}}
+    for key, look in looks.items():
         for number, run in enumerate(found[key]):
             x, gaps = ([row[name] for row in run["history"]] for name in ("tick", "gap"))
-            label = key if number == 0 else None
-            by_ticks.plot(
-                x, gaps, color=harness.COLOURS[k], alpha=0.65, linewidth=1.3, drawstyle="steps-post", label=label
-            )
-    by_ticks.set(
-        xlabel="ticks of fan-out 3", ylabel="largest certified gap of any peer", yscale="log", title="Adult, five seeds"
-    )
+            label = f"admm, fan-out 3, {key}: certified" if number == 0 else None
+            by_ticks.plot(x, gaps, linewidth=1.1, drawstyle="steps-post", label=label, **look)
+    by_ticks.set(xlabel="ticks", ylabel="largest certified gap of any peer", yscale="log", title="Adult, five seeds")
     for k, key in enumerate(key for key in found if "fan-out" in key):
         way = found[key][0]["way"]
         messages = [row["messages"] for row in way]
@@ -56,7 +54,7 @@ def draw_faults(report: Report, found: Mapping[str, Any]) -> None:
             panel.plot(
                 x, gaps, line, color=harness.COLOURS[k % len(harness.COLOURS)], drawstyle="steps-post", label=name
             )
-    panel.set(xlabel="ticks", ylabel="largest certified gap of any peer", xscale="log", yscale="log")
+    panel.set(xlabel="ticks", ylabel="largest certified gap of any peer", yscale="log")
     panel.set_title("Adult: faults; a curve begins when faults are over and all peers have a proof")
     harness.legend_below(figure, panels, 2)
     report.picture(figure, "faults")
@@ -90,29 +88,33 @@ def draw_accuracy(report: Report, found: Mapping[str, Any], names: Sequence[str]
 def draw_curves(report: Report, found: Mapping[str, Any], methods: Sequence[str]) -> None:
     """Gap and test error over seconds and over messages, a row of panels for each set."""
     figure, panels = harness.axes(4, len(found), width=4.2, height=3.4)
+    columns = (("seconds", "gap"), ("seconds", "error"), ("messages", "gap"), ("messages", "error"))
     for row, (name, each) in zip(panels, found.items(), strict=True):
-        for who in methods:
-            points = each[who]
-            look = harness.style(WHO[who], len(points)) | ({"linestyle": "none"} if len(points) == 1 else {})
-            for panel, x, y in zip(
-                row, ("seconds", "seconds", "messages", "messages"), ("gap", "error") * 2, strict=True
-            ):
-                kept = [point for point in points if point[x] is not None and (x == "seconds" or len(points) > 1)]
-                if kept:
-                    values = [max(point[y], 1e-6) for point in kept]
-                    panel.plot([point[x] for point in kept], values, label=who, **look)
-        for panel, x, y in zip(row, ("seconds", "seconds", "messages", "messages"), ("gap", "error") * 2, strict=True):
+        for panel, (x, y) in zip(row, columns, strict=True):
+            for who in methods:
+                points = [point for point in each[who] if point[x] is not None]
+                if points and (x == "seconds" or len(points) > 1):
+                    look = harness.style(WHO[who], len(points)) | ({"linestyle": "none"} if len(points) == 1 else {})
+                    panel.plot([point[x] for point in points], [point[y] for point in points], label=who, **look)
             word = "processor seconds of one peer" if x == "seconds" else "messages of all peers"
-            panel.set(xlabel=word, xscale="log", yscale="log", title=name)
-            panel.set_ylabel("mean true gap" if y == "gap" else "mean test error")
-            if y == "error":
-                for key, line in (("majority", "--"), ("LinearSVC", "-")):
-                    panel.axhline(1 - each[key]["accuracy"], color="0.4", linestyle=line, linewidth=0.9)
-                panel.set_ylim(0.6 * (1 - each["LinearSVC"]["accuracy"]), 1.0)
-            else:
+            panel.set(xlabel=word, xscale="log", title=name)
+            _mark_errors(panel, each) if y == "error" else panel.set(ylabel="mean true gap", yscale="log")
+            if y == "gap":
                 panel.set_ylim(1e-4, 1e2)
-    harness.legend_below(figure, panels, 6)
+    harness.legend_below(figure, panels, 8)
     report.picture(figure, "curves")
+
+
+def _mark_errors(panel: Any, each: Mapping[str, Any]) -> None:
+    """An axis of test errors from a little below LinearSVC's to a little above that of the majority class."""
+    majority, linear = (1 - each[key]["accuracy"] for key in ("majority", "LinearSVC"))
+    panel.axhline(majority, color="0.4", linestyle="--", linewidth=0.9, label="majority class")
+    panel.axhline(linear, color="0.4", linestyle="-", linewidth=0.9, label="LinearSVC(hinge)")
+    panel.set_yscale("function", functions=(lambda error: np.log(np.maximum(error, 1e-9)), np.exp))
+    low, high = 0.8 * linear, 1.2 * majority
+    shown = [percent for percent in (0.7, 1, 1.5, 2, 3, 4, 5, 7, 10, 15, 20, 25, 30) if low < percent / 100 < high]
+    panel.set_yticks([percent / 100 for percent in shown], [f"{percent:g}%" for percent in shown])
+    panel.set(ylabel="mean test error", ylim=(low, high))
 
 
 def draw_rho(report: Report, found: Mapping[str, Any]) -> None:

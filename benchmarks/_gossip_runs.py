@@ -25,6 +25,7 @@ from widemargin.comm.solo import Solo
 from widemargin.estimators._network import Network
 from widemargin.estimators._task import Rows
 from widemargin.peers import topology
+from widemargin.peers.claims import Examiner
 from widemargin.peers.peer import Peer
 from widemargin.peers.simulation import Simulation
 from widemargin.problems.mean_hinge import MeanHinge
@@ -142,8 +143,10 @@ def trace(
         for part in parts(len(task.y), n_peers, seed)
     ]
 
+    examiner = Examiner()
+
     def begin(number: int, life: int) -> Peer:
-        peer = network.begin(problem, owned[number], seed, number, life)
+        peer = network.begin(problem, seed, number, owned[number], life, examiner)
         if prepare is not None:
             prepare(peer)
         return peer

@@ -19,7 +19,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import combinations
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -29,13 +28,13 @@ from sklearn.linear_model import SGDClassifier
 from benchmarks import _gossip_figures as figures
 from benchmarks import _gossip_runs as runs
 from benchmarks import _harness as harness
+from benchmarks._gossip_processes import fit_on_workers
 from benchmarks._gossip_runs import FAN_OUT, PEERS, Task
 from benchmarks._harness import Bar
 from benchmarks._jobs import Jobs
 from benchmarks.baselines import cutting_plane, pegasos
 from benchmarks.sparse import Section
 from widemargin import Faults, GossipSVC
-from widemargin.estimators import _network, gossip
 from widemargin.peers import topology
 from widemargin.peers.peer import Peer
 from widemargin.peers.topology import Graph
@@ -729,58 +728,32 @@ def with_shape(seed: int, shape: str, n_peers: int, quick: bool) -> dict[str, An
 
 def processes(report: Section, jobs: Jobs) -> None:
     """Ten Dask workers, each a process; from here, as a job in a child may not have children of its own."""
-    found = {name: on_workers(kill, report.quick) for name, kill in (("all stay", False), ("two are killed", True))}
-    report.add("processes", found)
+    task, found = load("Adult", report.quick), {}
+    shares = runs.parts(len(task.y), PEERS, 0)
+    graph = topology.build("random-regular", PEERS, runs.DEGREE, 0)
     bars = []
-    for name, each in found.items():
-        if "skipped" in each:
-            print(f"processes: skipped: {each['skipped']}", flush=True)
+    for name, victims in (("all stay", []), ("two are killed", apart(graph, 2, are_both_whole=False))):
+        outcome = fit_on_workers(task, shares, graph, victims, LEVELS[2] if victims else LEVELS[1])
+        if outcome is None:
+            print("processes: skipped: dask is not installed (pip install 'widemargin[dask]')", flush=True)
             return
-        text = f"certified {each['certified']:.2g}, true {each['true']:.2g}, {each['peers']} peers"
-        text += f", {each['seconds']:.1f} s"
-        is_met = each["certified"] <= LEVELS[1] and each["is_true"]
-        bars.append(Bar(f"ten Dask workers, {name}: gap over the optimum of the rows there", "<= 1e-3", text, is_met))
+        model, each = outcome
+        members = sorted(next(iter(model.nodes_.values())).members)
+        rows = np.concatenate([shares[k] for k in members])
+        found[name] = {**each, **checked(model, task.X[rows], task.y[rows], task.alpha, sorted(model.nodes_))}
+        report.add("processes", found)
+        bars.append(process_bar(name, found[name], len(victims)))
     report.bars(bars)
 
 
-def on_workers(kill: bool, quick: bool) -> dict[str, Any]:
-    """A cluster of ten processes; two are ended by their ids in the middle, if that is asked."""
-    import os
-    import signal
-    import threading
-
-    try:
-        from dask.distributed import Client, LocalCluster
-    except ImportError:
-        return {"skipped": "dask is not installed (pip install 'widemargin[dask]')"}
-    if not are_peers_on_workers():
-        return {"skipped": "GossipSVC(cluster=client) does not yet run peers on workers"}
-    task = load("Adult", quick)
-    shares = runs.parts(len(task.y), PEERS, 0)
-    cluster = LocalCluster(n_workers=PEERS, threads_per_worker=1, dashboard_address=None)
-    with cluster, Client(cluster) as client:
-        pids = list(client.run(os.getpid).values())
-        # The tolerance is low, so that there is a middle; who is left goes on to it.
-        model = GossipSVC(
-            alpha=task.alpha, fit_intercept=False, tol=1e-4 if kill else 1e-3, max_time=90, cluster=client
-        )
-        timer = threading.Timer(3.0, lambda: [os.kill(pid, signal.SIGKILL) for pid in pids[2:4]])
-        begin = time.perf_counter()
-        if kill:
-            timer.start()
-        with harness.quietly():
-            model.fit_shards([(task.X[share], task.y[share]) for share in shares])
-        seconds = time.perf_counter() - begin
-        timer.cancel()
-    members = sorted(next(iter(model.nodes_.values())).members)
-    rows = np.concatenate([shares[k] for k in members])
-    check = checked(model, task.X[rows], task.y[rows], task.alpha, sorted(model.nodes_))
-    return {"seconds": seconds, "stop": model.stop_reason_, "messages": model.cost_.messages, **check}
-
-
-def are_peers_on_workers() -> bool:
-    """Whether a fit uses its cluster: the network then names the engine that puts peers on workers."""
-    return any("dask_peers" in Path(str(module.__file__)).read_text(encoding="utf8") for module in (_network, gossip))
+def process_bar(name: str, each: dict[str, Any], n_victims: int) -> Bar:
+    text = f"certified {each['certified']:.2g}, true {each['true']:.2g}, {each['peers']} peers, {each['seconds']:.1f} s"
+    is_met = each["certified"] <= LEVELS[1] and each["is_true"] and each["peers"] == PEERS - n_victims
+    if n_victims:
+        killed = each["killed"]
+        text += ", killed at no time" if killed is None else f", killed at ticks {killed['first']} to {killed['last']}"
+        is_met = is_met and killed is not None and killed["last"] < each["ticks"]
+    return Bar(f"ten Dask workers, {name}: gap over the optimum of the rows there", "<= 1e-3", text, is_met)
 
 
 SECTIONS: dict[str, Callable[[Section, Jobs], None]] = {

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
+
+_NOT_OF_THE_USER = {"widemargin", "sklearn", "joblib"}  # packages between a user's line and what is said of it
+
 
 class OverlapWarning(UserWarning):
     """The (reduced) convex hulls of two classes meet, so no separating margin exists.
@@ -102,3 +107,11 @@ class PeerLost(RuntimeError):
 
     def __str__(self) -> str:
         return str(self.args[0])
+
+
+def warn_user(text: str, kind: type[Warning]) -> None:
+    """Warn at the line of the user that led here, however many of our own and of scikit-learn's are in between."""
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] in _NOT_OF_THE_USER:
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, kind, stacklevel=level)

@@ -201,9 +201,9 @@ def test_two_of_ten_are_killed_in_the_middle_and_the_rest_finish(client, tmp_pat
         outcome = launch_peers(client, parts, program, graph, tell=news.__setitem__)
     thread.join()
     assert failed == []
-    said = [str(each.message) for each in caught if isinstance(each.message, PeerLostWarning)]
-    assert len(said) == 1
-    assert all(address in said[0] for address in victims)
+    (said,) = [each for each in caught if isinstance(each.message, PeerLostWarning)]
+    assert all(address in str(said.message) for address in victims)
+    assert said.filename == __file__
     assert outcome.lost == dict(zip((3, 7), victims, strict=True))
     assert sorted(outcome.reports) == survivors
     rest = [k for k in range(2000) if k % 10 in survivors]

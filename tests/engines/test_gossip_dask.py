@@ -43,6 +43,12 @@ def test_peers_on_workers_find_the_optimum_and_each_proves_it(client):
     assert len(three.nodes_) == 2
     assert three.coef_.shape == (3, X.shape[1])
     assert three.stop_reason_ == "gap"
+    shards.append((X[:5], classes[:5], np.zeros(5)))
+    weightless = GossipSVC(0.01, cluster=client, max_iter=100_000).fit_shards(shards)
+    assert weightless.stop_reason_ == "gap"
+    assert weightless.nodes_[2].n_rows == 0
+    assert weightless.nodes_[2].gap <= weightless.tol
+    assert weightless.certificate_.primal == pytest.approx(three.certificate_.primal, rel=2e-3)
     with pytest.raises(ValueError, match="each peer needs a worker of its own"):
         GossipSVC(0.01, cluster=client, n_peers=n_workers + 1).fit(X, y)
 

@@ -21,6 +21,7 @@ from tests.conftest import STORAGES
 from tests.problems_at_hand import overlapping, separable
 from widemargin import HardMarginSVC, NuMarginSVC
 from widemargin.data import make_separable
+from widemargin.estimators import _task
 from widemargin.ledger import Ledger
 
 BOTH = pytest.mark.parametrize("Estimator", [NuMarginSVC, HardMarginSVC])
@@ -670,6 +671,26 @@ def test_progress_bar_on_a_search(capsys, Estimator):
     search = GridSearchCV(Estimator(), {"tol": [1e-1, 1e-2]}, cv=2, n_jobs=1)
     search.set_callbacks(ProgressBar()).fit(*separable(0))
     assert "GridSearchCV" in capsys.readouterr().out
+
+
+def test_labels_of_two_kinds_on_different_ranks_are_refused():
+    """Joined, numbers would silently become text."""
+    notes = [
+        {"labels": labels, "dtype": dtype, "n_features": 2, "seed": 0}
+        for labels, dtype in (([0, 1], "<i8"), ([], "<U1"), (["0", "1"], "<U1"))
+    ]
+    merged = _task._merge(notes)
+    assert merged["kind"] == "ValueError"
+    assert "numbers in one part of the rows and text in another" in merged["error"]
+    assert _task._merge(notes[:2])["labels"] == [0, 1]
+    assert _task._merge(notes[1:])["labels"] == ["0", "1"]
+
+
+def test_rows_of_one_rank_may_have_no_weight_and_those_of_all_may_not():
+    rows = _task.Rows(np.ones((3, 2)), np.array([0, 1, 1]), np.zeros(3))
+    assert _task.checked(rows).weight.tolist() == [0.0, 0.0, 0.0]
+    with pytest.raises(ValueError, match="at least one non-zero"):
+        NuMarginSVC().fit(*rows)
 
 
 def test_warnings_point_at_the_line_that_called_fit():

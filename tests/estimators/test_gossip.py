@@ -192,6 +192,39 @@ def test_what_arrives_meets_the_same_problem_and_all_of_it_or_none(data):
         GossipSVC(ALPHA).partial_fit(X, y, peer=3)
 
 
+def test_a_peer_whose_rows_have_no_weight_helps_the_others(data):
+    X, y = data
+    halves = [(X[k::2], y[k::2]) for k in range(2)]
+    model = GossipSVC(ALPHA).fit_shards([*halves, (X[:5], y[:5], np.zeros(5))])
+    assert [node.n_rows for node in model.nodes_.values()] == [150, 150, 0]
+    assert model.certificate_.dual <= optimum(X, y) * (1 + 1e-9)
+    assert model.certificate_.primal == pytest.approx(optimum(X, y), rel=2e-3)
+    with pytest.raises(ValueError, match="at least 2 classes with rows of positive weight, and got 0"):
+        GossipSVC(ALPHA).fit_shards([(X, y, np.zeros(len(y)))])
+
+
+def test_rows_too_large_for_one_peer_arrive_at_none(data):
+    """The second half goes to the last two of four peers, and its squares are beyond what these could tell."""
+    X, y = data
+    model = GossipSVC(ALPHA, n_peers=4).fit(X, y)
+    huge = np.vstack([X[:20], 1e25 * X[:20]])
+    for peer in (None, 3, "new"):
+        with pytest.raises(ValueError, match=r"squares of a feature add up to .*: scale the features"):
+            model.partial_fit(huge, [*y[:20], *y[:20]], peer=peer)
+        assert sorted(model._peers) == sorted(model.graph_) == [0, 1, 2, 3]
+        assert sum(peer.algorithm.rows.n_rows for peer in model._peers.values()) == len(y)
+    assert model.partial_fit(X[:20], y[:20]).stop_reason_ == "gap"
+
+
+def test_warnings_of_partial_fit_point_at_the_line_that_called_it(data):
+    X, y = data
+    model = GossipSVC(ALPHA, n_peers=3, max_iter=3, tol=1e-9)
+    for _ in range(2):
+        with pytest.warns(ConvergenceWarning) as caught:
+            model.partial_fit(X[:50], y[:50])
+        assert [each.filename for each in caught] == [__file__]
+
+
 def test_rows_and_peers_that_arrive(data):
     X, y = data
     model = GossipSVC(ALPHA, n_peers=4).partial_fit(X[:150], y[:150])
@@ -221,6 +254,16 @@ def test_classes_that_the_first_rows_lack(data):
     assert model.score(X, y) > 0.7
     with pytest.raises(ValueError, match="at least 2 classes"):
         GossipSVC(ALPHA).partial_fit(X[:30], ["no"] * 30)
+
+
+def test_the_scale_of_gamma_counts_rows_as_often_as_they_are_there():
+    X, y = overlapping(0, n=60, shift=0.8)
+    X[:10] *= 5.0
+    copies = np.where(np.arange(60) < 10, 3.0, 1.0)
+    weighted = GossipSVC(ALPHA, n_peers=2, kernel="rbf", n_random_features=20).fit(X, y, copies)
+    repeated = np.repeat(np.arange(60), copies.astype(int))
+    gamma = 1 / (X.shape[1] * X[repeated].var())
+    assert weighted._map.gamma == pytest.approx(gamma, rel=1e-12)
 
 
 def test_a_kernel_by_features_that_all_peers_share():

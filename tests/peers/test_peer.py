@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+from dataclasses import replace
+
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from tests.peers.networks import Network, assert_brackets, chords, even, overlapping_rows, ring, split
 from widemargin.peers import peer as module
@@ -218,6 +222,23 @@ def test_rows_that_arrive_are_another_birth(trio):
     before = peer._birth
     peer.gain(PARTS[1])
     assert peer._birth != before
+
+
+@pytest.mark.parametrize("solver", ["admm", "push-sum"])
+def test_rows_that_cannot_be_taken_in_change_nothing(solver):
+    network = Network(PARTS, ring(3), solver=solver).go(12)
+    peer = network.peers[0]
+    before, birth, portrait = deepcopy(vars(peer.algorithm)), peer._birth, peer.table.newest[Portrait].get(0)
+    wrong = [replace(PARTS[1], X=sp.csr_matrix(PARTS[1].X))]
+    wrong += [replace(PARTS[1], X=1e25 * PARTS[1].X)] if solver == "admm" else []
+    for each in wrong:
+        with pytest.raises(ValueError, match=r"must be sparse if|scale the features"):
+            peer.gain(each)
+        assert peer.algorithm.rows.n_rows == PARTS[0].n_rows
+        assert (peer._birth, peer.table.newest[Portrait].get(0)) == (birth, portrait)
+        for name in ("model", "dual", "_moment", "pair", "_violated"):
+            if name in before:
+                np.testing.assert_array_equal(getattr(peer.algorithm, name), before[name])
 
 
 def test_letters_of_a_former_life_are_stale(trio):

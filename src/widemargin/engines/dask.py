@@ -27,7 +27,7 @@ from distributed import Client, Event, Future, MultiLock, Variable, default_clie
 
 from widemargin.comm.dask import DaskRanks, address_name
 from widemargin.engines._plan import split_rows
-from widemargin.exceptions import PeerLost, PeerLostWarning
+from widemargin.exceptions import PeerLost, PeerLostWarning, warn_user
 
 _POLL = 0.05  # seconds between two looks at the tasks, the clock and Ctrl-C
 _STOP_POLL = 0.25  # seconds between two questions of rank 0 whether to stop
@@ -77,7 +77,7 @@ def launch(rows: Any, cluster: Client | None, task: Any, watch: Any) -> Any:
             else:
                 placement = _place_collection(client, futures, lost) if futures else _scatter(rows, client, lost)
                 what = f"Its rows are recomputed and {task.name} begins again on {len(remaining)} worker(s)."
-            warnings.warn(f"{error} {what}", PeerLostWarning, stacklevel=4)
+            warn_user(f"{error} {what}", PeerLostWarning)
     if lost:
         first = outcome.results[0]
         outcome.results[0] = replace(first, ledger=replace(first.ledger, lost_peers=len(lost)))

@@ -24,7 +24,7 @@ from distributed import CancelledError, Client, Future, KilledWorker, Variable, 
 from widemargin.comm.dask import address_name
 from widemargin.comm.dask_peers import DaskPeers, stop_event
 from widemargin.engines.dask import locked, workers_of
-from widemargin.exceptions import PeerLost, PeerLostWarning
+from widemargin.exceptions import PeerLost, PeerLostWarning, warn_user
 
 _POLL = 0.05  # seconds between two looks at the tasks and at the wish to stop
 _LOOK = 0.5  # seconds between two looks at who is there
@@ -191,9 +191,7 @@ class _Job:
             raise PeerLost(f"No peer has come to an end: all were lost.{because}", self._addresses[0])
         if lost:
             who = ", ".join(f"{number} on {address}" for number, address in lost.items())
-            warnings.warn(
-                f"Peers were lost, and the others went on without their rows: {who}.", PeerLostWarning, stacklevel=4
-            )
+            warn_user(f"Peers were lost, and the others went on without their rows: {who}.", PeerLostWarning)
         return PeersOutcome(reports, lost)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import os
-import warnings
 from abc import abstractmethod
 from collections.abc import Callable
 from numbers import Integral, Real
@@ -25,7 +24,7 @@ from widemargin.checkpoint import FitState
 from widemargin.engines._select import is_dask, is_mpi, launcher
 from widemargin.estimators._in_words import fit_as_html
 from widemargin.estimators._task import FLOATS, Outcome, PartWatch, Rows, Task, checked_labels
-from widemargin.exceptions import InterruptedFitWarning, PrecisionWarning
+from widemargin.exceptions import InterruptedFitWarning, PrecisionWarning, warn_user
 from widemargin.kernels.functions import Kernel
 from widemargin.problems._protocol import Certificate
 from widemargin.solvers._protocol import Solver
@@ -273,7 +272,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         return {"precision": (PrecisionWarning, text)} if self.certificate_.relative > self.tol else {}
 
     def _warn(self) -> None:
-        """Say what was not reached, and what to change, at the line that called ``fit``."""
+        """Say what was not reached, and what to change."""
         name, gap = type(self).__name__, self.certificate_.relative
         kind: type[Warning]
         if self.stop_reason_ in _LIMITS:
@@ -293,8 +292,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             kind, text = self._remarks()[self.stop_reason_]
         else:
             return
-        # Above this: fit, and the two decorators around it.
-        warnings.warn(text, kind, stacklevel=5)
+        warn_user(text, kind)
 
     def decision_function(self, X: Any) -> Any:
         """Signed scores of rows.
@@ -327,8 +325,12 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         """
         if is_dask(X):
             return self._lazily("predict", X)
-        scores = self.decision_function(X)
-        return self.classes_[(scores > 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)]
+        return self._labels(self.decision_function(X))
+
+    def _labels(self, scores: np.ndarray) -> np.ndarray:
+        """The class of each row, by its scores."""
+        best: np.ndarray = (scores > 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)
+        return np.take(self.classes_, best)
 
     def _lazily(self, method: str, X: Any) -> Any:
         """The same method on every part of a Dask collection, when its result is asked for."""

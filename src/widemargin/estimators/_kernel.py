@@ -247,8 +247,7 @@ class KernelClassifier(MarginClassifier):
         """
         if library_of(X) == "host":
             return super().predict(X)
-        scores = on_host(self.decision_function(X))
-        return self.classes_[(scores > 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)]
+        return self._labels(on_host(self.decision_function(X)))
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

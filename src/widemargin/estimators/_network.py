@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from numbers import Integral
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from widemargin.comm.faults import Faults
 from widemargin.comm.solo import Solo
-from widemargin.estimators._task import Outcome, PartWatch, Rows, Task, weights_of_classes
+from widemargin.estimators._task import Outcome, PartWatch, Rows, Task, check_classes, classes_of, weights_of_classes
 from widemargin.ledger import Ledger
 from widemargin.peers import loop as peers_loop
-from widemargin.peers._protocol import Algorithm
+from widemargin.peers._protocol import Algorithm, Traffic
 from widemargin.peers.admm import GossipADMM
+from widemargin.peers.claims import Examiner
 from widemargin.peers.peer import Peer
 from widemargin.peers.push_sum import PushSum
 from widemargin.peers.rows import PeerRows
@@ -74,7 +76,11 @@ class Network:
             owned = [self.encoded(part, classes, factors) for part in rows]
         if cluster is not None:
             return self._run_on_workers(cluster, owned, task, watch, classes, ledger)
-        begin = partial(self._begin, task.problem, owned, task.seed)
+        examiner = Examiner()
+
+        def begin(number: int, life: int) -> Peer:
+            return self.begin(task.problem, task.seed, number, owned[number], life, examiner)
+
         return self.run(begin, None, task, watch, classes, ledger)
 
     def run(
@@ -114,27 +120,19 @@ class Network:
             watch=watch_all,
             watch_model=task.watch_model,
         )
-        return self._outcome(classes, result)
+        seen = {number: _Seen.of_peer(peer) for number, peer in result.model.items()}
+        return self._outcome(classes, seen, result, peers=result.model)
 
     def _agree(self, rows: Sequence[Rows], task: Task) -> tuple[np.ndarray, np.ndarray]:
         """All classes that have rows of some weight, and the factor of the weights of each."""
-        kinds = sorted({"text" if part.y.dtype.kind in "OUS" else "numbers" for part in rows})
-        if len(kinds) > 1:
-            raise ValueError("Labels of some peers are numbers and those of others text: they must be of one kind.")
-        labels = np.concatenate([part.y[part.weight > 0] for part in rows])
-        weight = np.concatenate([part.weight[part.weight > 0] for part in rows])
-        classes = np.unique(labels)
-        if self.known_classes is not None:
-            classes = np.union1d(self.known_classes, classes)
-        if len(classes) < 2:
-            raise ValueError(
-                f"{task.name} needs at least 2 classes with rows of positive weight, and got {len(classes)} class(es): "
-                f"{classes.tolist()}."
-            )
+        labels = [part.y[part.weight > 0] for part in rows]
+        classes = classes_of(labels if self.known_classes is None else [self.known_classes, *labels])
+        check_classes(classes, task.name)
         if task.class_weight is None:
             return classes, np.ones(len(classes))
-        totals = np.bincount(np.searchsorted(classes, labels), weight, len(classes))
-        return classes, weights_of_classes(task.class_weight, classes, totals)
+        codes = np.searchsorted(classes, np.concatenate(labels))
+        weight = np.concatenate([part.weight[part.weight > 0] for part in rows])
+        return classes, weights_of_classes(task.class_weight, classes, np.bincount(codes, weight, len(classes)))
 
     def encoded(self, rows: Rows, classes: np.ndarray, factors: np.ndarray) -> PeerRows:
         """The rows of one peer that have some weight, with class numbers for labels."""
@@ -148,18 +146,58 @@ class Network:
         weight = rows.weight[present] * factors[codes]
         return PeerRows.of(X, codes, weight, len(classes), has_constant=self.has_constant)
 
-    def _begin(self, problem: Any, owned: Sequence[PeerRows], seed: int, number: int, life: int) -> Peer:
-        return self.begin(problem, owned[number], seed, number, life)
-
-    def begin(self, problem: Any, rows: PeerRows, seed: int, number: int, life: int = 0) -> Peer:
-        """A peer that knows its rows and nothing else."""
+    def begin(
+        self,
+        problem: Any,
+        seed: int,
+        number: int,
+        rows: PeerRows,
+        life: int = 0,
+        examiner: Examiner | None = None,
+    ) -> Peer:
+        """A peer that knows its rows and nothing else; those of one process share an examiner."""
         of_work, of_letters = np.random.default_rng([seed, number, life]).spawn(2)
         algorithm: Algorithm
         if self.algorithm == "admm":
             algorithm = GossipADMM(problem, rows, of_work, self.is_metric_full)
         else:
             algorithm = PushSum(problem, rows, of_work, self.batch_size, self.rounds, self.fan_out)
-        return Peer(number, problem, algorithm, list(self.graph[number]), self.fan_out, of_letters, life)
+        neighbours = list(self.graph[number])
+        return Peer(number, problem, algorithm, neighbours, self.fan_out, of_letters, life, examiner or Examiner())
+
+    def with_rows(
+        self, rows: Rows, classes: np.ndarray, at: Any, peers: dict[int, Peer], problem: Any, degree: int
+    ) -> Network:
+        """Hand rows that arrive to all peers, or to the one ``at`` which they do, or a ``"new"`` one; how it goes on.
+
+        All rows arrive, or there is an error and none has.
+        """
+        if at is not None and at != "new" and not (isinstance(at, Integral) and int(at) in peers):
+            raise ValueError(f"peer={at!r} must be None, 'new' or one of those that are there: {sorted(peers)}.")
+        parts = np.array_split(np.arange(len(rows.y)), len(peers) if at is None else 1)
+        pieces = [Rows(rows.X[part], rows.y[part], rows.weight[part]) for part in parts]
+        encoded = [self.encoded(piece, classes, np.ones(len(classes))) for piece in pieces]
+        if at == "new":
+            return self._with_one_more(encoded[0], peers, problem, degree)
+        owners = sorted(peers) if at is None else [int(at)]
+        arriving = [(peers[number], few) for number, few in zip(owners, encoded, strict=True) if few.n_rows]
+        for peer, few in arriving:
+            peer.algorithm.check(few)
+        for peer, few in arriving:
+            peer.gain(few)
+        return replace(self, faults=Faults())
+
+    def _with_one_more(self, rows: PeerRows, peers: dict[int, Peer], problem: Any, degree: int) -> Network:
+        """The network with a peer who begins with these rows, and neighbours by chance."""
+        number, there = max(self.graph) + 1, sorted(peers)
+        rng = np.random.default_rng([len(peers), number])
+        neighbours = sorted(rng.choice(there, min(degree, len(there)), replace=False).tolist())
+        graph = {**self.graph, number: neighbours, **{j: sorted([*self.graph[j], number]) for j in neighbours}}
+        network = replace(self, graph=graph, faults=Faults())
+        peers[number] = network.begin(problem, 0, number, rows, examiner=peers[there[0]].examiner)
+        for j in neighbours:
+            peers[j].meet(number)
+        return network
 
     def _run_on_workers(
         self, client: Any, owned: list[PeerRows], task: Task, watch: PartWatch, classes: np.ndarray, ledger: Ledger
@@ -184,92 +222,38 @@ class Network:
         limits = peers_loop.Limits(
             task.limits.tol, task.limits.max_iter, task.limits.max_time, at_least=len(owned), grace=_MEETING_TIME
         )
-        life = peers_loop.Life(partial(_begin_there, self, task.problem, task.seed), limits)
+        program = peers_loop.PeerRun(partial(self.begin, task.problem, task.seed), limits)
         with ledger.phase("sweep"):
-            reports, lost = launch_peers(client, owned, life, self.graph, is_over, told.__setitem__)
+            reports, lost = launch_peers(client, owned, program, self.graph, is_over, told.__setitem__)
         ledger.lost_peers = len(lost)
         for report in reports.values():
             ledger.messages += report.messages_sent
             ledger.bytes += report.bytes_sent
             ledger.scalars += report.bytes_sent // 8
-        return self._outcome_of_reports(classes, reports, owned, reasons, ledger)
-
-    def _outcome_of_reports(
-        self,
-        classes: np.ndarray,
-        reports: dict[int, peers_loop.Report],
-        owned: list[PeerRows],
-        reasons: list[str],
-        ledger: Ledger,
-    ) -> Outcome:
         first = reports[min(reports)]
         ends = {report.stop_reason for report in reports.values()}
         reason = "gap" if ends == {"gap"} else (reasons or sorted(str(end) for end in ends - {"gap"}))[0]
-        mean = np.mean([report.model for report in reports.values()], axis=0)
-        length = float(np.linalg.norm(mean)) or 1.0
-        nodes = {
-            number: Node(
-                *self._coefficients(report.model),
-                certificate=report.certificate,
-                members=frozenset(report.members),
-                consensus_error=float(np.linalg.norm(report.model - mean)) / length,
-                n_rows=owned[number].n_rows,
-                live_neighbours=tuple(report.live_neighbours),
-                messages_sent=report.messages_sent,
-                bytes_sent=report.bytes_sent,
-                messages_received=report.messages_received,
-                bytes_received=report.bytes_received,
-                refused=report.refused + report.stale,
-            )
-            for number, report in sorted(reports.items())
-        }
-        is_one = {(*report.members, report.total) for report in reports.values()} == {(*sorted(reports), first.total)}
-        certificates = [report.certificates for report in reports.values()] if is_one else []
-        reason = "split" if reason == "gap" and not is_one else reason
-        return self._results(
-            classes,
-            first.model,
-            certificates if all(certificates) else [],
-            {"nodes": nodes, "network": self},
-            Result(None, NOTHING_KNOWN, _REASONS.get(reason, reason), first.ticks, _history(first), ledger),
-            owned[0].n_features - self.has_constant,
-        )
+        reason = _REASONS.get(reason, reason)
+        seen = {number: _Seen.of_report(report, owned[number].n_rows) for number, report in reports.items()}
+        result = Result(None, NOTHING_KNOWN, reason, first.ticks, _history(first), ledger)
+        return self._outcome(classes, seen, result)
 
-    def _outcome(self, classes: np.ndarray, result: Result) -> Outcome:
-        peers: dict[int, Peer] = result.model
-        first, proofs = peers[min(peers)], [peer.proof for peer in peers.values()]
-        # What parts of a network have proved is no proof for all.
-        is_one = all(proof is not None and proof.members == frozenset(peers) for proof in proofs)
-        if not is_one:
-            reason = "split" if result.stop_reason == "gap" else result.stop_reason
-            result = replace(result, certificate=NOTHING_KNOWN, stop_reason=reason)
-        return self._results(
-            classes,
-            first.model,
-            [proof.certificates for proof in proofs if proof is not None] if is_one else [],
-            {"nodes": self._nodes(peers), "network": self, "peers": peers},
-            result,
-            first.algorithm.rows.n_features - self.has_constant,
-        )
-
-    def _results(
-        self,
-        classes: np.ndarray,
-        model: np.ndarray,
-        certificates: list[list[Certificate]],
-        report: dict[str, Any],
-        whole: Result,
-        n_features: int,
+    def _outcome(
+        self, classes: np.ndarray, seen: dict[int, _Seen], whole: Result, peers: dict[int, Peer] | None = None
     ) -> Outcome:
         """One result for each problem, with the worst certificate of all peers; ticks and traffic are told once."""
+        first = seen[min(seen)]
+        # What parts of a network have proved, or peers who know of different rows, is no proof for all.
+        is_one = all(each.proves(frozenset(seen), first.total) for each in seen.values())
+        reason = "split" if whole.stop_reason == "gap" and not is_one else whole.stop_reason
+        report = {"nodes": self._nodes(seen), "network": self, "peers": peers}
         results = []
-        for k, w in enumerate(model):
-            own = [each[k] for each in certificates] or [whole.certificate]
+        for k, w in enumerate(first.model):
+            own = [each.certificates[k] for each in seen.values()] if is_one else [NOTHING_KNOWN]
             separator = Separator(*self._split(w), report if k == 0 else {})
             history, ledger = (whole.history, whole.ledger) if k == 0 else ([], Ledger())
-            worst = max(own, key=lambda each: each.relative)
-            results.append(Result(separator, worst, whole.stop_reason, whole.n_iter, history, ledger))
-        return Outcome(classes, results, n_features)
+            results.append(Result(separator, _worst(own), reason, whole.n_iter, history, ledger))
+        return Outcome(classes, results, first.model.shape[1] - self.has_constant)
 
     def _separators(self, peers: dict[int, Peer]) -> list[Separator]:
         """The models of the peer of the lowest number, one for each problem."""
@@ -282,27 +266,64 @@ class Network:
         pairs = [self._split(w) for w in model]
         return np.array([coef for coef, _ in pairs]), np.array([intercept for _, intercept in pairs])
 
-    def _nodes(self, peers: dict[int, Peer]) -> dict[int, Node]:
-        """What is to be seen of every peer."""
-        mean = np.mean([peer.model for peer in peers.values()], axis=0)
+    def _nodes(self, seen: dict[int, _Seen]) -> dict[int, Node]:
+        """What the user sees of every peer."""
+        mean = np.mean([each.model for each in seen.values()], axis=0)
         length = float(np.linalg.norm(mean)) or 1.0
         return {
             number: Node(
-                *self._coefficients(peer.model),
-                certificate=None if peer.proof is None else peer.proof.worst,
-                members=peer.table.members,
-                consensus_error=float(np.linalg.norm(peer.model - mean)) / length,
-                n_rows=peer.algorithm.rows.n_rows,
-                live_neighbours=tuple(peer.live_neighbours),
-                **vars(peer.traffic),
+                *self._coefficients(each.model),
+                certificate=_worst(each.certificates) if each.certificates else None,
+                members=each.members,
+                consensus_error=float(np.linalg.norm(each.model - mean)) / length,
+                n_rows=each.n_rows,
+                live_neighbours=tuple(each.live_neighbours),
+                **vars(each.traffic),
             )
-            for number, peer in sorted(peers.items())
+            for number, each in sorted(seen.items())
         }
 
 
-def _begin_there(network: Network, problem: Any, seed: int, number: int, rows: PeerRows) -> Peer:
-    """A peer, on its worker."""
-    return network.begin(problem, rows, seed, number)
+class _Seen(NamedTuple):
+    """What is known of a peer at the end, wherever it ran."""
+
+    model: np.ndarray
+    certificates: list[Certificate]  # of each problem; empty where it has none
+    members: frozenset[int]
+    total: float  # of the weights of the rows that these are of
+    n_rows: int
+    live_neighbours: list[int]
+    traffic: Traffic
+
+    @classmethod
+    def of_peer(cls, peer: Peer) -> _Seen:
+        """Of one in this process."""
+        certificates, total = ([], 0.0) if peer.proof is None else (peer.proof.certificates, peer.proof.total)
+        n_rows = peer.algorithm.rows.n_rows
+        return cls(
+            peer.model, certificates, peer.table.members, total, n_rows, peer.live_neighbours, replace(peer.traffic)
+        )
+
+    @classmethod
+    def of_report(cls, report: peers_loop.Report, n_rows: int) -> _Seen:
+        """Of one on a worker."""
+        traffic = Traffic(
+            report.messages_sent,
+            report.bytes_sent,
+            report.messages_received,
+            report.bytes_received,
+            report.refused + report.stale,
+        )
+        members = frozenset(report.members)
+        return cls(report.model, report.certificates, members, report.total, n_rows, report.live_neighbours, traffic)
+
+    def proves(self, members: frozenset[int], total: float) -> bool:
+        """Whether it has a proof, and it is for the rows of all these."""
+        return bool(self.certificates) and self.members == members and self.total == total
+
+
+def _worst(certificates: list[Certificate]) -> Certificate:
+    return max(certificates, key=lambda each: each.relative)
 
 
 def _history(report: peers_loop.Report) -> list[dict[str, float]]:

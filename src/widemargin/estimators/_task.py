@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
@@ -257,11 +257,7 @@ class Task:
             note = {"error": str(error), "kind": type(error).__name__, "traceback": traceback.format_exc()}
         # Under MPI each rank drew a seed of its own; what is random must be the same on all.
         classes, seed = _agree({**note, "seed": self.seed}, comm)
-        if len(classes) < 2:
-            raise ValueError(
-                f"{self.name} needs at least 2 classes with rows of positive weight, and got {len(classes)} class(es): "
-                f"{classes.tolist()}."
-            )
+        check_classes(classes, self.name)
         first = place_among_ranks(comm, shard.n_rows).start
         n_rows = int(comm.allreduce(np.array([float(shard.n_rows)]))[0])
         present = np.flatnonzero(weight)
@@ -301,6 +297,25 @@ def decode_model(plain: dict[str, Any]) -> Separator | KernelModel:
     return KernelModel(Kernel(**plain["kernel"]), empty.unpack(arrays), coef, intercept, report)
 
 
+def classes_of(labels: Sequence[np.ndarray]) -> np.ndarray:
+    """The classes of all who have rows, in order, in the type that they have them in; an error where types differ."""
+    some = [each for each in labels if len(each)]
+    if len({each.dtype.kind in "OUS" for each in some}) > 1:
+        raise ValueError(
+            "Labels are numbers in one part of the rows and text in another: they must be of one kind in all."
+        )
+    return np.unique(np.concatenate(some)) if some else np.empty(0)
+
+
+def check_classes(classes: np.ndarray, name: str) -> None:
+    """An error that names an estimator whose rows are all of one class."""
+    if len(classes) < 2:
+        raise ValueError(
+            f"{name} needs at least 2 classes with rows of positive weight, and got {len(classes)} class(es): "
+            f"{classes.tolist()}."
+        )
+
+
 def weights_of_classes(class_weight: Any, classes: np.ndarray, totals: np.ndarray) -> np.ndarray:
     """The factor of each class: given by label, or ``"balanced"``, which gives all classes the same total."""
     if isinstance(class_weight, str):
@@ -326,13 +341,21 @@ def checked(rows: Rows) -> Rows:
     weight = np.concatenate(rows.weight) if isinstance(rows.weight, list) else rows.weight
     n_rows = sum(piece.shape[0] for piece in X)
     check_consistent_length(y, np.empty(n_rows))
-    return checked_labels(Rows(X, y, weight), n_rows)
+    return checked_labels(Rows(X, y, weight), n_rows, are_all=False)
 
 
-def checked_labels(rows: Rows, n_rows: int) -> Rows:
-    """The same rows with labels fit for classification and a weight each, none negative."""
+def checked_labels(rows: Rows, n_rows: int, *, are_all: bool = True) -> Rows:
+    """The same rows with labels fit for classification and a weight each, none negative; if these are all rows of a
+    fit, some positive.
+    """
     check_classification_targets(rows.y)
-    weight = _check_sample_weight(rows.weight, np.empty((n_rows, 1)), dtype=np.float64, ensure_non_negative=True)
+    weight = _check_sample_weight(
+        rows.weight,
+        np.empty((n_rows, 1)),
+        dtype=np.float64,
+        ensure_non_negative=True,
+        allow_all_zero_weights=not are_all,
+    )
     return Rows(_canonical(rows.X), np.asarray(rows.y), np.asarray(weight))
 
 
@@ -365,8 +388,10 @@ def _merge(notes: list[dict[str, Any]]) -> dict[str, Any]:
     widths = sorted({note["n_features"] for note in notes})
     if len(widths) > 1:
         return {"error": f"Ranks disagree on the number of features: {widths}.", "kind": "ValueError"}
-    parts = [np.array(note["labels"], dtype=np.dtype(note["dtype"])) for note in notes if note["labels"]]
-    labels = np.unique(np.concatenate(parts)) if parts else np.empty(0)
+    try:
+        labels = classes_of([np.array(note["labels"], dtype=np.dtype(note["dtype"])) for note in notes])
+    except ValueError as error:
+        return {"error": str(error), "kind": "ValueError"}
     return {"labels": labels.tolist(), "dtype": labels.dtype.str, "seed": notes[0]["seed"]}
 
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import ArrayLike
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.kernel_approximation import RBFSampler
 from sklearn.utils import Tags, check_array, check_random_state
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import _check_feature_names, validate_data
@@ -19,13 +16,13 @@ from sklearn.utils.validation import _check_feature_names, validate_data
 from widemargin.comm.faults import Faults
 from widemargin.engines._select import is_dask
 from widemargin.estimators._base import Launch, common_attributes, fitting
+from widemargin.estimators._features import fourier_features
 from widemargin.estimators._linear import LinearClassifier
 from widemargin.estimators._network import Network, Node
 from widemargin.estimators._task import FLOATS, Outcome, PartWatch, Rows, Task, checked_labels
 from widemargin.estimators._types import ClassWeight, RandomState
 from widemargin.ledger import Ledger
 from widemargin.peers import topology
-from widemargin.peers.peer import Peer
 from widemargin.problems.mean_hinge import MeanHinge
 from widemargin.solvers._protocol import Separator, Solver
 from widemargin.solvers._run import Result
@@ -316,7 +313,12 @@ class GossipSVC(LinearClassifier):
             )
         X, y = validate_data(self, X, y, reset=False, accept_sparse="csr", dtype=FLOATS, order="C")
         rows = checked_labels(Rows(X, y, sample_weight), X.shape[0])
-        network = self._arrive(rows._replace(X=self._mapped(rows.X)), peer)
+        if self.class_weight is not None:
+            raise ValueError("class_weight is set by the rows of the first call; with partial_fit give sample_weight.")
+        mapped = rows._replace(X=self._mapped(rows.X))
+        network: Network = self._last_network.with_rows(
+            mapped, self.classes_, peer, self._peers, self._problem(), int(self.degree)
+        )
 
         def launch(rows: Any, cluster: Any, task: Task, watch: PartWatch) -> Outcome:
             begin = lambda number, life: self._peers[number]  # noqa: E731
@@ -359,7 +361,7 @@ class GossipSVC(LinearClassifier):
         y = np.asarray(shard[1])
         if y.shape != (X.shape[0],):
             raise ValueError(f"shards[{number}] has {X.shape[0]} rows and labels of shape {y.shape}.")
-        return checked_labels(Rows(X, y, weight), X.shape[0])
+        return checked_labels(Rows(X, y, weight), X.shape[0], are_all=False)
 
     def _launch(self, launch: Launch, task: Task, rows: Any, X: Any, y: Any, sample_weight: Any) -> Outcome:
         if is_dask(X):
@@ -379,12 +381,15 @@ class GossipSVC(LinearClassifier):
         self._parameters_of_fit = {
             name: repr(value) for name, value in self.get_params(deep=False).items() if name not in _FREE
         }
-        self._make_map(pieces, task.seed)
-        pieces = [piece._replace(X=self._mapped(piece.X)) for piece in pieces]
         widths = sorted({piece.X.shape[1] for piece in pieces})
         if len(widths) > 1:
             raise ValueError(f"Shards have different numbers of columns: {widths}.")
-        network = self._network(len(pieces), widths[0] + bool(self.fit_intercept), task.seed)
+        self._map = None
+        if self.kernel == "rbf":
+            gamma = self.gamma if isinstance(self.gamma, str) else float(self.gamma)
+            self._map = fourier_features(pieces, gamma, int(self.n_random_features), task.seed)
+        pieces = [piece._replace(X=self._mapped(piece.X)) for piece in pieces]
+        network = self._network(len(pieces), pieces[0].X.shape[1] + bool(self.fit_intercept), task.seed)
         return super()._launch(network.launch, task, pieces, X, y, sample_weight)
 
     def _n_peers(self, n_rows: int) -> int:
@@ -429,62 +434,14 @@ class GossipSVC(LinearClassifier):
             known_classes=getattr(self, "_known_classes", None),
         )
 
-    def _arrive(self, rows: Rows, peer: Any) -> Network:
-        """Hand rows to peers that are there, or to one that joins."""
-        peers: dict[int, Peer] = self._peers
-        network: Network = self._last_network
-        factors = np.ones(len(self.classes_))
-        if self.class_weight is not None:
-            raise ValueError("class_weight is set by the rows of the first call; with partial_fit give sample_weight.")
-        if peer == "new":
-            number = max(network.graph) + 1
-            rng = np.random.default_rng([len(peers), number])
-            there = sorted(peers)
-            neighbours = sorted(rng.choice(there, min(int(self.degree), len(there)), replace=False).tolist())
-            graph = {**network.graph, number: neighbours}
-            graph |= {j: sorted([*graph[j], number]) for j in neighbours}
-            network = replace(network, graph=graph)
-            peers[number] = network.begin(self._problem(), network.encoded(rows, self.classes_, factors), 0, number)
-            for j in neighbours:
-                peers[j].meet(number)
-        elif peer is None:
-            parts = np.array_split(np.arange(len(rows.y)), len(peers))
-            pieces = [Rows(rows.X[part], rows.y[part], rows.weight[part]) for part in parts]
-            encoded = [network.encoded(piece, self.classes_, factors) for piece in pieces]  # all, or none arrives
-            for k, few in zip(sorted(peers), encoded, strict=True):
-                if few.n_rows:
-                    peers[k].gain(few)
-        elif isinstance(peer, Integral) and int(peer) in peers:
-            peers[int(peer)].gain(network.encoded(rows, self.classes_, factors))
-        else:
-            raise ValueError(f"peer={peer!r} must be None, 'new' or one of those that are there: {sorted(peers)}.")
-        return replace(network, faults=Faults())
-
     def _unpack(self, outcome: Outcome, rows: Any) -> None:
         report = outcome.results[0].model.report
-        nodes, network, peers = report.pop("nodes"), report.pop("network"), report.pop("peers", None)
+        nodes, network, peers = report.pop("nodes"), report.pop("network"), report.pop("peers")
         super()._unpack(outcome, rows)
         self.nodes_: dict[int, Node] = nodes
         self.consensus_: float = max(node.consensus_error for node in nodes.values())
         self.graph_ = network.graph
         self._last_network, self._peers = network, peers
-
-    # -- random features ---------------------------------------------------------------------------------------------
-
-    def _make_map(self, pieces: list[Rows], seed: int) -> None:
-        self._map = None
-        if self.kernel == "rbf":
-            options = {"n_components": self.n_random_features, "random_state": seed}
-            self._map = RBFSampler(gamma=self._gamma(pieces), **options).fit(pieces[0].X[:1])
-
-    def _gamma(self, pieces: list[Rows]) -> float:
-        if self.gamma != "scale":
-            return float(self.gamma)
-        size = sum(piece.X.shape[0] * piece.X.shape[1] for piece in pieces)
-        sums = sum(piece.X.sum() for piece in pieces)
-        squares = sum((X.multiply(X) if sp.issparse(X) else X * X).sum() for X, *_ in pieces)
-        variance = squares / size - (sums / size) ** 2
-        return 1.0 / (pieces[0].X.shape[1] * variance) if variance > 0 else 1.0
 
     def _mapped(self, X: Any) -> Any:
         return X if self._map is None else self._map.transform(X).astype(X.dtype, copy=False)
