@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 WORKERS ?= 2
 
-.PHONY: demo test test-gpu lint types bench clean
+.PHONY: demo test test-long test-gpu lint types bench clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -37,6 +37,10 @@ demo: $(VENV)/.demo
 	$(BIN)/python examples/demo.py
 
 test: $(VENV)/.test
+	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not long"
+
+# All of that, and what takes minutes: ten thousand damaged model files, for one.
+test-long: $(VENV)/.test
 	$(ONE_THREAD) $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
 # What runs on a GPU, on torch's CPU device and in Triton's interpreter; with a GPU: python -m benchmarks.gpu --only check

@@ -2,79 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
-import matplotlib
-
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
-from sklearn.datasets import load_breast_cancer, load_iris, make_moons
-from sklearn.model_selection import train_test_split
-from sklearn.preprocessing import StandardScaler
-from sklearn.svm import SVC, NuSVC
-
-from widemargin import HardMarginSVC, KernelSVC, NuMarginSVC
-from widemargin.data import make_nonseparable, make_separable
-
-ROW = "{:<24} {:<14} {:>25} {:>8} {:>9} {:>8} {:>12}"
-COLOURS = {"primal": "#1f6feb", "dual": "#d1570a"}
-
-
-def jobs():
-    """Name, rows, labels, our estimator and the established one for the same problem."""
-    X, y = load_iris(return_X_y=True)
-    yield "iris, setosa / rest", X, y == 0, HardMarginSVC(), SVC(kernel="linear", C=1e10)
-    X, y, _ = make_separable(10_000, 128, random_state=0)
-    yield "separable 10000 x 128", X, y, HardMarginSVC(), SVC(kernel="linear", C=1e10)
-    X, y = load_breast_cancer(return_X_y=True)
-    yield "breast cancer", StandardScaler().fit_transform(X), y, NuMarginSVC(nu=0.2), NuSVC(nu=0.2, kernel="linear")
-    X, y = make_nonseparable(8_000, 64, random_state=0)
-    yield "non-separable 8000 x 64", X, y, NuMarginSVC(nu=0.6), NuSVC(nu=0.6, kernel="linear")
-    X, y = make_moons(12_000, noise=0.3, random_state=0)
-    yield "two moons, 12000 x 2", X, y, KernelSVC(C=10, gamma=2), SVC(C=10, gamma=2)
-
-
-def seconds_to_fit(model, X, y) -> float:
-    begin = time.perf_counter()
-    model.fit(X, y)
-    return time.perf_counter() - begin
-
-
-def main() -> None:
-    folder = Path("demo-output")
-    folder.mkdir(exist_ok=True)
-    titles = ("data", "estimator", "the optimum lies in", "gap", "test acc.", "seconds", "scikit-learn")
-    print(ROW.format(*titles) + "\n" + "-" * 106)
-    figure, axes = plt.subplots(1, 5, figsize=(18, 3.6), constrained_layout=True)
-    for axis, (name, X, y, ours, theirs) in zip(axes, jobs(), strict=True):
-        X_train, X_test, y_train, y_test = train_test_split(X, y, test_size=0.25, random_state=0)
-        ours.fit(X_train, y_train)  # compiles on the first run on this machine
-        seconds, their_seconds = seconds_to_fit(ours, X_train, y_train), seconds_to_fit(theirs, X_train, y_train)
-        proof = ours.certificate_
-        bracket = f"[{proof.dual:.8g}, {proof.primal:.8g}]"
-        numbers = f"{proof.relative:.1e}", f"{ours.score(X_test, y_test):.3f}", f"{seconds:.3f}", f"{their_seconds:.3f}"
-        print(ROW.format(name, type(ours).__name__, bracket, *numbers))
-        draw(axis, name, ours)
-    figure.suptitle("The optimum lies between the two curves; training stops when they meet", fontsize=12)
-    picture = folder / "certificates.png"
-    figure.savefig(picture, dpi=130)
-    print("\nEach optimum is proven to lie in its bracket: a distance of hulls, or the objective of the kernel SVM.")
-    print(f"The way there: {picture}")
-
-
-def draw(axis, name: str, model) -> None:
-    ours = [row for row in model.history_ if row["dual"] > 0] or model.history_
-    sweeps = [row["sweep"] for row in ours]
-    axis.plot(sweeps, [row["primal"] for row in ours], "o-", ms=3, color=COLOURS["primal"], label="upper bound")
-    axis.plot(sweeps, [row["dual"] for row in ours], "o-", ms=3, color=COLOURS["dual"], label="lower bound")
-    axis.set_title(f"{name}\n{type(model).__name__}", fontsize=10)
-    axis.set_xlabel("sweep")
-    axis.xaxis.get_major_locator().set_params(integer=True)
-    axis.grid(alpha=0.3)
-    axis.spines[["top", "right"]].set_visible(False)
-    axis.legend(frameon=False, fontsize=8)
-
+from widemargin.reports.demo import run
 
 if __name__ == "__main__":
-    main()
+    run(Path("demo-output"))

@@ -16,9 +16,18 @@ if TYPE_CHECKING:
     from widemargin.estimators.nu_margin import NuMarginSVC, max_nu
     from widemargin.estimators.sparse import SparseSVC
     from widemargin.estimators.sparse_path import SparseSVCCV, sparse_svc_path
-    from widemargin.exceptions import InterruptedFitWarning, OverlapWarning, PeerLost, PrecisionWarning
+    from widemargin.exceptions import (
+        InterruptedFitWarning,
+        ModelFileError,
+        OverlapWarning,
+        PeerLost,
+        PrecisionWarning,
+    )
+    from widemargin.io.archive import load, save
+    from widemargin.io.onnx import to_onnx
     from widemargin.ledger import Ledger
     from widemargin.problems._protocol import Certificate
+    from widemargin.reports.page import Report, report
 
 __version__ = "0.1.0"
 
@@ -33,14 +42,20 @@ _HOMES = {
     "KernelSVC": "widemargin.estimators.kernel",
     "Ledger": "widemargin.ledger",
     "MarginDistributionSVC": "widemargin.estimators.margin_distribution",
+    "ModelFileError": "widemargin.exceptions",
     "NuMarginSVC": "widemargin.estimators.nu_margin",
     "OverlapWarning": "widemargin.exceptions",
     "PeerLost": "widemargin.exceptions",
     "PrecisionWarning": "widemargin.exceptions",
+    "Report": "widemargin.reports.page",
     "SparseSVC": "widemargin.estimators.sparse",
     "SparseSVCCV": "widemargin.estimators.sparse_path",
+    "load": "widemargin.io.archive",
     "max_nu": "widemargin.estimators.nu_margin",
+    "report": "widemargin.reports.page",
+    "save": "widemargin.io.archive",
     "sparse_svc_path": "widemargin.estimators.sparse_path",
+    "to_onnx": "widemargin.io.onnx",
 }
 
 __all__ = [
@@ -53,15 +68,21 @@ __all__ = [
     "KernelSVC",
     "Ledger",
     "MarginDistributionSVC",
+    "ModelFileError",
     "NuMarginSVC",
     "OverlapWarning",
     "PeerLost",
     "PrecisionWarning",
+    "Report",
     "SparseSVC",
     "SparseSVCCV",
     "data",
+    "load",
     "max_nu",
+    "report",
+    "save",
     "sparse_svc_path",
+    "to_onnx",
 ]
 
 

@@ -6,9 +6,10 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TextIO
+from contextvars import ContextVar
+from typing import Protocol, TextIO
 
 from widemargin.problems._protocol import Certificate
 
@@ -51,6 +52,31 @@ def first_interrupt_kept(is_wanted: bool) -> Iterator[Interruption]:
         yield interruption
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+class Display(Protocol):
+    """Whatever shows how far a fit is."""
+
+    def show(self, sweep: int, certificate: Certificate, seconds: float, *, is_last: bool = False) -> None: ...
+
+
+_display: ContextVar[Callable[[str, float], Display] | None] = ContextVar("display of progress", default=None)
+
+
+@contextmanager
+def shown_by(make: Callable[[str, float], Display]) -> Iterator[None]:
+    """Fits inside show their progress on ``make(name, tol)``, whatever their ``verbose`` is."""
+    token = _display.set(make)
+    try:
+        yield
+    finally:
+        _display.reset(token)
+
+
+def display(name: str, tol: float, verbose: int) -> Display | None:
+    """Where a fit shows its progress: the display that was asked for, a line of text, or nowhere."""
+    make = _display.get()
+    return make(name, tol) if make is not None else ProgressLine(name, tol) if verbose else None
 
 
 class ProgressLine:

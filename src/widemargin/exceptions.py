@@ -19,6 +19,10 @@ class PeerLostWarning(UserWarning):
     """A rank was lost during a fit; the others took over its rows, or the fit went on without them."""
 
 
+class ModelFileError(ValueError):
+    """A model cannot be kept in a file, or a file holds no model that can be trusted; nothing of it was run."""
+
+
 class PeerLost(RuntimeError):
     """A rank went silent or died, and the fit cannot go on without it; ``address`` says where it ran."""
 

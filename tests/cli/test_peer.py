@@ -16,8 +16,9 @@ pytest.importorskip("rich", reason="needs the cli extra")
 pytest.importorskip("zmq", reason="needs the gossip extra")
 
 from widemargin.cli import main
-from widemargin.cli._rows import read_rows
-from widemargin.cli.peer import Terms, _chosen
+from widemargin.cli._peer_run import _chosen
+from widemargin.cli._peer_terms import Terms
+from widemargin.data.rows import read_rows
 
 TEXT = "1 1:0.5 3:2\n-1 2:1\n1 1:1 2:-1\n-1 3:-1\n"
 DENSE = np.array([[0.5, 0, 2], [0, 1, 0], [1, -1, 0], [0, 0, -1]])
@@ -52,7 +53,7 @@ def run(monkeypatch, *options):
         (["--data", "rows.svm", "--secret-file", "none"], "cannot be read from none: No such file"),
         (["--data", "none.svm"], "none.svm cannot be read: No such file or directory."),
         (["--data", "bad.svm"], "bad.svm is not understood"),
-        (["--data", "bad.csv"], "bad.csv is not understood: its lines differ in length."),
+        (["--data", "bad.csv"], "bad.csv is not understood: its lines differ in length: line 2"),
         (["--data", "bad.xz"], "bad.xz cannot be read"),
         (["--data", "bad.npz"], "bad.npz"),
         (["--data", "pickled.npz"], "pickled.npz is not understood"),
@@ -79,7 +80,7 @@ def test_whatever_is_wrong_is_said_in_a_sentence(folder, monkeypatch, capsys, op
     (folder / "bad.xz").write_bytes(b"not compressed")
     (folder / "bad.npz").write_bytes(b"not arrays")
     np.savez(folder / "pickled.npz", X=np.array([{}], dtype=object), y=np.ones(1))
-    monkeypatch.setattr("widemargin.cli.peer._ANSWER_TIME", 0.3)
+    monkeypatch.setattr("widemargin.cli._peer_run._ANSWER_TIME", 0.3)
     if sentence != NO_SECRET:
         monkeypatch.setenv("WIDEMARGIN_SECRET", "a secret that is long enough")
     assert run(monkeypatch, *options) == 2
@@ -160,7 +161,7 @@ def test_files_of_all_kinds_hold_the_same_rows(folder):
     )
     names = ["rows.svm", "rows.svm.xz", "rows.gz", "rows.csv", "names.csv.gz", "rows.npz", "sparse.npz"]
     for name in names:
-        X, y = read_rows(folder / name)
+        X, y, _ = read_rows(folder / name)
         np.testing.assert_array_equal(X.toarray() if sp.issparse(X) else X, DENSE)
         np.testing.assert_array_equal(y, LABELS)
 
@@ -191,15 +192,22 @@ def test_a_newcomer_writes_to_the_one_it_asked_and_to_others_by_chance():
 
 def test_without_its_packages_the_command_says_what_to_install(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "typer", None)
-    monkeypatch.delitem(sys.modules, "widemargin.cli.peer", raising=False)
     assert run(monkeypatch) == 2
+    assert "pip install 'widemargin[cli]'" in capsys.readouterr().err
+
+
+def test_without_the_package_of_its_wire_a_peer_says_what_to_install(folder, monkeypatch, capsys):
+    for name in ("widemargin.cli._peer_run", "widemargin.comm.zmq_peers"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setitem(sys.modules, "zmq", None)
+    assert run(monkeypatch, "--data", "rows.svm", "--secret-file", "secret") == 2
     assert "pip install 'widemargin[cli,gossip]'" in capsys.readouterr().err
 
 
 def test_a_line_that_changes_is_shown_on_a_terminal():
     from rich.console import Console
 
-    from widemargin.cli.peer import _Line
+    from widemargin.cli._peer_run import _Line
 
     class Loop:
         def report(self):

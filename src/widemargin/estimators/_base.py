@@ -14,15 +14,16 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, _clone_parametrized, _fit_context
 from sklearn.callback import CallbackSupportMixin, with_callbacks
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import Tags, check_random_state
+from sklearn.utils import Tags, check_random_state, estimator_html_repr
 from sklearn.utils._param_validation import HasMethods, Interval
 from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import _check_feature_names, check_is_fitted, validate_data
 
 from widemargin import checkpoint
-from widemargin.callbacks import Interruption, ProgressLine, first_interrupt_kept
+from widemargin.callbacks import Interruption, display, first_interrupt_kept
 from widemargin.checkpoint import FitState
 from widemargin.engines._select import is_dask, is_mpi, launcher
+from widemargin.estimators._in_words import fit_as_html
 from widemargin.estimators._task import FLOATS, Outcome, PartWatch, Rows, Task, checked_labels
 from widemargin.exceptions import InterruptedFitWarning, PrecisionWarning
 from widemargin.kernels.functions import Kernel
@@ -219,7 +220,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         self, root: Any, contexts: dict[int, Any], interruption: Interruption, data: dict[str, Any], task: Task
     ) -> PartWatch:
         """What happens where the user is after each certified sweep: progress, callbacks, Ctrl-C."""
-        line = ProgressLine(type(self).__name__, self.tol) if self.verbose else None
+        line = display(type(self).__name__, self.tol, self.verbose)
         models: dict[int, Any] = {}
         keeper = None if self.checkpoint is None else StateKeeper(self.checkpoint, task.resume)
 
@@ -340,6 +341,10 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             del model.feature_names_in_  # its parts are plain arrays
         few = getattr(model, method)(np.zeros((1, self.n_features_in_)))
         return map_rows(getattr(model, method), X, few.shape[1] if few.ndim == 2 else None, few.dtype)
+
+    def _html_repr(self) -> str:
+        """What notebooks show: scikit-learn's diagram, and below it the certificate and the cost of a fitted model."""
+        return str(estimator_html_repr(self)) + fit_as_html(self)
 
     def __sklearn_clone__(self) -> Self:
         """As any estimator, but the cluster is shared: a client or a communicator cannot be copied."""

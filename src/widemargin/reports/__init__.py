@@ -1,7 +1,8 @@
-"""Pictures of what was fitted; they need matplotlib (``pip install 'widemargin[plot]'``)."""
+"""Pages and pictures of what was fitted; they need matplotlib (``pip install 'widemargin[plot]'``)."""
 
 from widemargin.reports.margins import plot_margins
 from widemargin.reports.network import plot_network
+from widemargin.reports.page import Report, report
 from widemargin.reports.paths import plot_sparse_path
 
-__all__ = ["plot_margins", "plot_network", "plot_sparse_path"]
+__all__ = ["Report", "plot_margins", "plot_network", "plot_sparse_path", "report"]

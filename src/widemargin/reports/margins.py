@@ -56,7 +56,7 @@ def plot_margins(model: Any, X, y, *, held_out=None, beside=None, ax: Any = None
     import matplotlib.pyplot as plt
 
     ax = plt.subplots(figsize=(8, 4.5 if beside is None else 5.8), layout="constrained")[1] if ax is None else ax
-    edges = _edges(np.concatenate([each for of_model in margins for each in of_model]))
+    edges = bin_edges(np.concatenate([each for of_model in margins for each in of_model]))
     reach = [0.0, 0.0]
     for k, (of_model, name, colour) in enumerate(zip(margins, names, (_OURS, _THEIRS), strict=False)):
         reach[k] = _draw(ax, of_model, edges, colour, -1 if k else 1)
@@ -79,7 +79,7 @@ def _margins(model: Any, X: Any, y: Any) -> np.ndarray:
     return np.where(y == model.classes_[1], 1.0, -1.0) * model.decision_function(X)
 
 
-def _edges(margins: np.ndarray) -> np.ndarray:
+def bin_edges(margins: np.ndarray) -> np.ndarray:
     """The ends of the bins, of which one is at 0 where there are errors: no bin holds both kinds of rows."""
     low, high = float(margins.min()), float(margins.max())
     low, high = (low - 0.5, high + 0.5) if low == high else (low, high)

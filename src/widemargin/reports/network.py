@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from widemargin.estimators._in_words import amount
+
 _GAP, _CONSENSUS = "#2f7fd0", "#e07b2a"  # legible on white and on black
 _ONE_WAY, _GONE = "#e07b2a", "#c0392b"
 _NAMED = 60  # peers, up to which each has its number
@@ -48,9 +50,9 @@ def plot_network(model: Any, *, path: str | Path | None = None, figure: Any = No
         figure = plt.figure(figsize=(12.5, 6.4))
     figure.set_layout_engine("constrained")
     left, right = figure.subfigures(1, 2, width_ratios=(1.2, 1))
-    _draw_peers(left.subplots(), model)
+    draw_peers(left.subplots(), model)
     gaps, messages, traffic = right.subplots(3, 1, sharex=True, height_ratios=(2, 1, 1))
-    _draw_way(gaps, messages, traffic, model)
+    draw_way(gaps, messages, traffic, model)
     if path is not None:
         figure.savefig(path, dpi=140)
     return figure
@@ -59,7 +61,8 @@ def plot_network(model: Any, *, path: str | Path | None = None, figure: Any = No
 # -- peers -------------------------------------------------------------------------------------------------------------
 
 
-def _draw_peers(ax: Any, model: Any) -> None:
+def draw_peers(ax: Any, model: Any) -> None:
+    """The network, with what colours, areas and lines mean as title and label."""
     import matplotlib.pyplot as plt
 
     nodes, graph = model.nodes_, model.graph_
@@ -91,7 +94,7 @@ def _draw_peers(ax: Any, model: Any) -> None:
         colour_bar.set_label("certified gap of a peer")
     ax.set_title(_title(model), fontsize=11)
     traffic = [node.bytes_sent + node.bytes_received for node in nodes.values()]
-    words = [f"areas: bytes sent and received, {_amount(min(traffic))} to {_amount(max(traffic))}"]
+    words = [f"areas: bytes sent and received, {amount(min(traffic))} to {amount(max(traffic))}"]
     words += [f"{line}: {meaning}" for n, line, meaning in _LINES if n in kinds]
     ax.set_xlabel("; ".join(words), fontsize=9)
 
@@ -184,7 +187,7 @@ def _title(model: Any) -> str:
 # -- the way there -----------------------------------------------------------------------------------------------------
 
 
-def _draw_way(gaps: Any, messages: Any, traffic: Any, model: Any) -> None:
+def draw_way(gaps: Any, messages: Any, traffic: Any, model: Any) -> None:
     """Gap and consensus error, messages and bytes, over ticks."""
     history, tol = model.history_, getattr(model, "tol", None)
     ticks = [row["sweep"] for row in history]
@@ -204,11 +207,11 @@ def _draw_way(gaps: Any, messages: Any, traffic: Any, model: Any) -> None:
         gaps.text(0.5, 0.6, "no tick at which all peers\nhad a certificate", transform=gaps.transAxes, ha="center")
         gaps.set_yticks([])
     cost = model.cost_
-    for ax, name, total in ((messages, "messages", f"{cost.messages:,}"), (traffic, "bytes", _amount(cost.bytes))):
+    for ax, name, total in ((messages, "messages", f"{cost.messages:,}"), (traffic, "bytes", amount(cost.bytes))):
         ax.plot([0, *ticks, model.n_iter_], [0, *(row[name] for row in history), getattr(cost, name)], color=_GAP)
         ax.set_ylabel(name)
         ax.annotate(f"{total} in all", (0.02, 0.9), xycoords="axes fraction", va="top", fontsize=8.5)
-        ax.yaxis.set_major_formatter(_amount if name == "bytes" else lambda value, _: f"{value:,.0f}")
+        ax.yaxis.set_major_formatter(lambda value, _, n=name: amount(value) if n == "bytes" else f"{value:,.0f}")
         ax.yaxis.get_major_locator().set_params(nbins=4)
     for ax in (gaps, messages, traffic):
         ax.grid(alpha=0.25)
@@ -216,11 +219,3 @@ def _draw_way(gaps: Any, messages: Any, traffic: Any, model: Any) -> None:
         ax.tick_params(labelbottom=ax is traffic, labelsize=9)
     traffic.xaxis.get_major_locator().set_params(integer=True)
     traffic.set_xlabel("ticks")
-
-
-def _amount(n_bytes: float, _: Any = None) -> str:
-    """Bytes as one reads them."""
-    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if abs(n_bytes) >= size:
-            return f"{n_bytes / size:.3g} {unit}"
-    return f"{n_bytes:.0f} B"

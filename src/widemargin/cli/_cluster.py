@@ -1,0 +1,69 @@
+"""Where a fit runs, from the text of ``--cluster``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+_CONNECT = "10s"
+
+
+class Place(NamedTuple):
+    """What ``cluster=`` of an estimator is given, and which of several readers this process is."""
+
+    cluster: Any = None
+    rank: int = 0
+    size: int = 1
+
+    def total(self, numbers: Any) -> Any:
+        """An array summed over all processes of an MPI job; as it is elsewhere."""
+        if self.size == 1:
+            return numbers
+        import numpy as np
+
+        everywhere = np.empty_like(numbers)
+        self.cluster.Allreduce(numbers, everywhere)
+        return everywhere
+
+
+@contextmanager
+def opened(text: str | None) -> Iterator[Place]:
+    """``threads:4``, ``dask:tcp://host:8786`` or ``mpi``; nothing is this process with one rank."""
+    kind, _, rest = (text or "").partition(":")
+    if text is None:
+        yield Place()
+    elif kind == "threads":
+        if not rest.isdecimal() or int(rest) < 1:
+            raise ValueError(f"--cluster {text}: the number of threads must be a whole number over 0, as in threads:4.")
+        yield Place(int(rest))
+    elif kind == "dask" and rest:
+        client = _dask(rest)
+        try:
+            yield Place(client)
+        finally:
+            client.close()
+    elif text == "mpi":
+        comm = _mpi()
+        yield Place(comm, comm.Get_rank(), comm.Get_size())
+    else:
+        raise ValueError(f"--cluster {text} must be threads:NUMBER, dask:ADDRESS (as dask:tcp://host:8786) or mpi.")
+
+
+def _dask(address: str) -> Any:
+    try:
+        from distributed import Client
+    except ImportError as error:
+        raise ImportError(f"--cluster dask needs more packages: pip install 'widemargin[dask]' ({error}).") from error
+    try:
+        return Client(address, timeout=_CONNECT)
+    except (OSError, ValueError, TypeError) as error:
+        raise ValueError(f"No Dask scheduler answers at {address}: {type(error).__name__}.") from error
+
+
+def _mpi() -> Any:
+    try:
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        raise ImportError(f"--cluster mpi needs more packages: pip install 'widemargin[mpi]' ({error}).") from error
+    return MPI.COMM_WORLD

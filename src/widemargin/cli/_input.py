@@ -1,0 +1,82 @@
+"""Files that commands read and write: rows with labels as people write them, models, and where results go."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+Data = Annotated[
+    Path,
+    typer.Argument(
+        help="Rows: LIBSVM text, .csv, .parquet or .npz (X and y); text also as .gz, .xz or .bz2.", show_default=False
+    ),
+]
+ModelPath = Annotated[Path, typer.Argument(help="A model that train has saved.", show_default=False)]
+Label = Annotated[
+    str, typer.Option(help="Column of the labels in a table: its name, or its number; 1 is the first, -1 the last.")
+]
+ZeroBased = Annotated[bool, typer.Option("--zero-based", help="LIBSVM text that counts features from 0, not from 1.")]
+TEXT_OF_FLOAT32 = 256 << 20  # bytes of a file over which its numbers are held as float32
+
+
+def check_can_be_written(path: Path | None, what: str) -> None:
+    """Refuse, before any work, a place where a result cannot be put."""
+    if path is None:
+        return
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder; {what} needs the name of a file.")
+    if not path.parent.is_dir():
+        raise ValueError(f"There is no folder {path.parent} to save {what} in.")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise ValueError(f"{path} cannot be written: permission denied.")
+
+
+def precision_for(path: Path, wanted: str) -> str:
+    """``float32`` or ``float64``; left open, it goes by the size of the file."""
+    if wanted != "auto":
+        return wanted
+    return "float32" if path.is_file() and path.stat().st_size > TEXT_OF_FLOAT32 else "float64"
+
+
+def plain_labels(y: Any) -> Any:
+    """Labels that are whole numbers as integers, as they stand in the file."""
+    import numpy as np
+
+    if y.dtype.kind != "f" or not np.array_equal(y, np.rint(y)) or np.abs(y).max() > 2**53:
+        return y
+    return y.astype(np.int64)
+
+
+def labels_as(classes: Any, y: Any, path: Path) -> Any:
+    """Labels of a file in the type of a model's classes."""
+    import numpy as np
+
+    if classes.dtype.kind in "OUS" and y.dtype.kind not in "OUS":
+        return np.array([str(each) for each in plain_labels(y).tolist()])
+    if classes.dtype.kind not in "OUS" and y.dtype.kind in "OUS":
+        try:
+            return y.astype(np.float64)
+        except ValueError:
+            odd = next(each for each in y.tolist() if each not in set(map(str, classes.tolist())))
+            raise ValueError(f"{path} has the label {odd!r}; the model knows {named(classes)}.") from None
+    return y
+
+
+def named(classes: Any, most: int = 8) -> str:
+    """Classes with commas between them."""
+    each = [str(value) for value in classes.tolist()]
+    return ", ".join(each[:most]) + (f" and {len(each) - most} more" if len(each) > most else "")
+
+
+def load_model(path: Path) -> Any:
+    """A model from its file, with a sentence where that is none."""
+    from widemargin.io.archive import load
+
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder, not a model.")
+    if not path.exists():
+        raise ValueError(f"{path} cannot be read: No such file or directory.")
+    return load(path)

@@ -1,0 +1,53 @@
+"""How far a fit is: the gap on its way to tol, as a bar on a terminal, and as a line from time to time elsewhere."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any
+
+from widemargin.problems._protocol import Certificate
+
+_SECONDS_PER_LINE = 5.0
+
+
+class GapBar:
+    """A bar that is full when the gap is down at tol; equal factors of the gap are equal parts of the bar."""
+
+    def __init__(self, console: Any, name: str, tol: float) -> None:
+        from rich.progress import BarColumn, Progress, TextColumn
+
+        self._console, self._name, self._tol = console, name, max(tol, 1e-16)
+        self._first, self._sweep, self._shown_at = math.inf, 0, time.monotonic()
+        self._progress = self._task = None
+        if console.is_terminal:
+            text = TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[figures]}")
+            self._progress = Progress(*text, console=console, transient=True)
+            self._task = self._progress.add_task(name, total=1.0, figures="")
+            self._progress.start()
+
+    def show(self, sweep: int, certificate: Certificate, seconds: float, *, is_last: bool = False) -> None:
+        """Show one certified sweep."""
+        gap = certificate.relative
+        if sweep <= self._sweep or not math.isfinite(self._first):  # the next pair of classes begins anew
+            self._first = max(gap, self._tol)
+        self._sweep = sweep
+        figures = f"gap {gap:.1e}, tol {self._tol:.0e}, sweep {sweep}, {seconds:.1f} s"
+        if self._progress is not None:
+            assert self._task is not None
+            self._progress.update(self._task, completed=self.share(gap), figures=figures)
+        elif time.monotonic() - self._shown_at > _SECONDS_PER_LINE:
+            self._shown_at = time.monotonic()
+            self._console.print(f"{self._name}: {figures}", markup=False, soft_wrap=True)
+
+    def share(self, gap: float) -> float:
+        """The part of the way from the first gap to tol that is done, in orders of magnitude."""
+        if gap <= self._tol or self._first <= self._tol:
+            return 1.0
+        if not math.isfinite(self._first) or not math.isfinite(gap):
+            return 0.0
+        return min(1.0, max(0.0, math.log(self._first / gap) / math.log(self._first / self._tol)))
+
+    def close(self) -> None:
+        if self._progress is not None:
+            self._progress.stop()

@@ -1,0 +1,55 @@
+"""What a person reads in the terminal: tables and sentences, in colour on a terminal and plain elsewhere."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+
+def console(*, stderr: bool = False) -> Any:
+    """A console of rich as wide as the terminal; 100 columns where there is none, so that files are alike."""
+    from rich.console import Console
+
+    stream = sys.stderr if stderr else sys.stdout
+    is_sized = stream.isatty() or "COLUMNS" in os.environ
+    return Console(stderr=stderr, highlight=False, width=None if is_sized else 100)
+
+
+def remark(sentence: str) -> None:
+    """One line on stderr: something to know that is no result."""
+    sys.stderr.write(one_line(sentence) + "\n")
+
+
+def one_line(text: object) -> str:
+    """Text without line breaks."""
+    return " ".join(str(text).split())
+
+
+def facts(title: str, pairs: Iterable[tuple[str, str]]) -> Any:
+    """A table of names and values."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=SIMPLE_HEAD, show_header=False, title=Text(title, style="bold"), title_justify="left")
+    table.add_column(style="cyan", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in pairs:
+        table.add_row(Text(name), Text(value))
+    return table
+
+
+def columns(titles: Sequence[str], rows: Iterable[Sequence[str]], *, title: str = "", n_left: int = 1) -> Any:
+    """A table with a line of titles; all columns but the first ``n_left`` are of numbers, to the right."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=SIMPLE_HEAD, title=Text(title, style="bold") if title else None, title_justify="left")
+    for k, name in enumerate(titles):
+        table.add_column(Text(name), justify="left" if k < n_left else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    return table

@@ -1,0 +1,39 @@
+"""All commands of ``widemargin``; each lives in a file of its own and imports what it needs when it runs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from widemargin import __version__
+from widemargin.cli import compare, demo, evaluate, inspect, peer, predict, reproduce, train
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich")
+
+
+def _version(is_wanted: bool) -> None:
+    if is_wanted:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _commands(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show it.")] = False,
+) -> None:
+    """Support vector machines, each answer with a proof of how good it is.
+
+    [bold]Example[/bold]:
+
+      widemargin train rows.csv --output model.wm
+
+      widemargin evaluate model.wm more.csv
+    """
+
+
+for _command in (
+    train.train, predict.predict, evaluate.evaluate, inspect.inspect, compare.compare, peer.peer,
+    reproduce.reproduce, demo.demo,
+):  # fmt: skip
+    app.command(no_args_is_help=_command is not demo.demo)(_command)

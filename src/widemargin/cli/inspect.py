@@ -1,0 +1,159 @@
+"""``widemargin inspect``: what a model file holds."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from widemargin.cli._input import ModelPath
+
+_MOST_FEATURES = 20  # that are printed
+
+
+def inspect(
+    model: ModelPath, as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False
+) -> None:
+    """Show a model: its problem in words, parameters, certificate, cost, and what it decides by.
+
+    [bold]Example[/bold]:
+
+      widemargin inspect model.wm
+
+      widemargin inspect model.wm --json | jq .certificate
+    """
+    from widemargin.cli._input import load_model
+
+    found = described(load_model(model))
+    if as_json:
+        typer.echo(json.dumps(_finite(found), default=str))
+    else:
+        _print(model, found)
+
+
+def described(model: Any) -> dict[str, Any]:
+    """All that is known of a model, as plain values."""
+    from widemargin.cli._model import last_step, problem_of, proof, scaler_of, size_bytes
+
+    estimator, scaler = last_step(model), scaler_of(model)
+    words, formula = problem_of(estimator)
+    found = {
+        "estimator": type(estimator).__name__,
+        "problem": words,
+        "formula": formula,
+        "parameters": {name: _plain(value) for name, value in sorted(estimator.get_params(deep=False).items())},
+        "scaler": None if scaler is None else type(scaler).__name__,
+        "classes": estimator.classes_.tolist(),
+        "n_features": int(model.n_features_in_),
+        "size_bytes": size_bytes(estimator),
+    }
+    if hasattr(estimator, "certificate_"):
+        certificate = estimator.certificate_
+        found |= {
+            "certificate": {
+                "primal": certificate.primal, "dual": certificate.dual, "relative_gap": certificate.relative,
+            },
+            "stop_reason": estimator.stop_reason_,
+            "n_iter": int(estimator.n_iter_),
+            "cost": {**estimator.cost_.counts(), "seconds": dict(estimator.cost_.seconds)},
+            "proof": proof(model),
+        }  # fmt: skip
+    return found | _decides_by(model, estimator)
+
+
+def _plain(value: Any) -> Any:
+    return value if value is None or isinstance(value, (bool, int, float, str, list, dict)) else repr(value)
+
+
+def _decides_by(model: Any, estimator: Any) -> dict[str, Any]:
+    """Support vectors, or the features with the largest coefficients, with their intervals where there are any."""
+    import numpy as np
+
+    from widemargin.cli._model import feature_names
+
+    if not hasattr(estimator, "coef_"):
+        vectors = getattr(estimator, "support_vectors_", None)
+        return {"n_support_vectors": None if vectors is None else int(vectors.shape[0])}
+    coef = np.atleast_2d(estimator.coef_)
+    if coef.shape[1] != model.n_features_in_:  # of features that a kernel made
+        return {"n_coefficients": int(coef.size)}
+    names = feature_names(model) or [f"x{j + 1}" for j in range(coef.shape[1])]
+    weight = np.abs(coef).max(axis=0)
+    n_used = int((weight > 0).sum())
+    order = np.argsort(-weight, kind="stable")[: min(n_used, _MOST_FEATURES)]
+    if hasattr(estimator, "coef_interval_"):  # those that were not kept have intervals, too
+        order = np.lexsort((-weight, estimator.pvalue_.min(axis=0)))[:_MOST_FEATURES]
+    features = []
+    for j in order.tolist():
+        row: dict[str, Any] = {"feature": names[j], "coefficients": coef[:, j].tolist()}
+        if hasattr(estimator, "coef_interval_"):
+            row |= {"intervals": estimator.coef_interval_[:, j].tolist(), "p_values": estimator.pvalue_[:, j].tolist()}
+        features.append(row)
+    return {"n_features_used": n_used, "features": features}
+
+
+def _finite(value: Any) -> Any:
+    """The same with None for numbers that JSON does not have."""
+    if isinstance(value, dict):
+        return {str(key): _finite(each) for key, each in value.items() if key != "proof"}
+    if isinstance(value, (list, tuple)):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+# -- printed -----------------------------------------------------------------------------------------------------------
+
+
+def _print(path: Path, found: dict[str, Any]) -> None:
+    from widemargin.cli._say import console, facts
+    from widemargin.estimators._in_words import amount
+
+    classes = [str(each) for each in found["classes"]]
+    pairs = [
+        ("estimator", found["estimator"] + ("" if found["scaler"] is None else f", after {found['scaler']}")),
+        ("problem", f"{found['problem']}\n{found['formula']}"),
+        ("classes", ", ".join(classes[:12]) + (f" and {len(classes) - 12} more" if len(classes) > 12 else "")),
+        ("features", f"{found['n_features']:,}"),
+        ("parameters", ", ".join(f"{name}={value!r}" for name, value in found["parameters"].items())),
+        ("size", f"{amount(found['size_bytes'])} of numbers that prediction needs"),
+    ]
+    if found.get("n_support_vectors") is not None:
+        pairs.append(("support vectors", f"{found['n_support_vectors']:,}"))
+    if "n_features_used" in found:
+        pairs.append(("features used", f"{found['n_features_used']:,}"))
+    screen = console()
+    screen.print(facts(str(path), pairs))
+    screen.print(facts("Certificate", found["proof"]) if "proof" in found else "This model has no certificate.")
+    if found.get("features"):
+        screen.print(_coefficients(found))
+
+
+def _coefficients(found: dict[str, Any]) -> Any:
+    """The largest coefficients; of one separator with intervals, of several side by side."""
+    from widemargin.cli._say import columns
+
+    features = found["features"]
+    few = len(features[0]["coefficients"]) <= 6
+    rows, titles = [], ["feature"]
+    if "intervals" in features[0]:
+        titles += ["coefficient", "interval", "p-value"]
+        for each in features:
+            k = min(range(len(each["p_values"])), key=each["p_values"].__getitem__)
+            low, high = each["intervals"][k]
+            figures = [f"{each['coefficients'][k]:.5g}", f"[{low:.5g}, {high:.5g}]", f"{each['p_values'][k]:.2g}"]
+            rows.append([each["feature"], *figures])
+    elif few:
+        n = len(features[0]["coefficients"])
+        titles += ["coefficient"] if n == 1 else [f"separator {k + 1}" for k in range(n)]
+        rows = [[each["feature"], *(f"{value:.5g}" for value in each["coefficients"])] for each in features]
+    else:
+        titles.append("largest coefficient")
+        rows = [[each["feature"], f"{max(each['coefficients'], key=abs):.5g}"] for each in features]
+    n = found["n_features_used"]
+    shown = f"the {len(features)} largest of {n:,}" if n > len(features) else "all that are not zero"
+    if "intervals" in features[0]:
+        shown = f"the {len(features)} surest of {found['n_features']:,}; 0 where the evidence is too weak"
+    return columns(titles, rows, title=f"Coefficients, {shown}")

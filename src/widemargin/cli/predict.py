@@ -1,0 +1,96 @@
+"""``widemargin predict``: labels, and scores, for the rows of a file, block by block."""
+
+from __future__ import annotations
+
+import csv
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, TextIO
+
+import typer
+
+from widemargin.cli._input import Data, Label, ModelPath, ZeroBased
+
+
+def predict(
+    model: ModelPath,
+    data: Data,
+    output: Annotated[Path | None, typer.Option(help="Where to write; the terminal if not given.")] = None,
+    scores: Annotated[bool, typer.Option("--scores", help="Add the scores of each row.")] = False,
+    label: Label = "-1",
+    zero_based: ZeroBased = False,
+) -> None:
+    """Predict the class of each row; labels in the file are not looked at, and a table may be without them.
+
+    [bold]Example[/bold]:
+
+      widemargin predict model.wm new.csv --output classes.csv --scores
+
+    A row of output for each row of data: the class, and with --scores the score (two classes: positive for the second)
+    or one for each class. The columns of a table with names are found by their names.
+    """
+    from widemargin.cli._input import check_can_be_written, load_model
+    from widemargin.cli._say import remark
+
+    check_can_be_written(output, "the predictions")
+    fitted = load_model(model)
+    blocks = predicted(fitted, data, label, zero_based)
+    first = next(blocks, None)  # whatever is wrong with the file shows before a line is written
+    if first is None:
+        raise ValueError(f"{data} is empty: there is no row in it.")
+    n_rows = 0
+    with _written(output) as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["class", *(_titles(fitted.classes_) if scores else [])])
+        while first is not None:
+            classes, values, _ = first
+            writer.writerows([each, *found] if scores else [each] for each, found in zip(classes, values, strict=True))
+            n_rows += len(classes)
+            first = next(blocks, None)
+    if output is not None:
+        remark(f"{n_rows:,} rows predicted, in {output}.")
+
+
+def predicted(model: Any, data: Path, label: str, zero_based: bool, *, needs_labels: bool = False) -> Iterator[Any]:
+    """Classes, scores and labels of the rows, in blocks; each a list, array and array (or None)."""
+    import numpy as np
+    import scipy.sparse as sp
+
+    from widemargin.cli._model import feature_names, last_step, scaler_of
+    from widemargin.data.layout import Layout
+    from widemargin.data.rows import iterate_rows
+
+    layout = Layout(label, zero_based, np.dtype(np.float64), model.n_features_in_, feature_names(model), needs_labels)
+    is_centred = getattr(scaler_of(model), "with_mean", False) or type(scaler_of(model)).__name__ == "MinMaxScaler"
+    for block in iterate_rows(data, layout):
+        if not block.X.shape[0]:
+            continue
+        X = block.X.toarray() if is_centred and sp.issparse(block.X) else block.X
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="X does not have valid feature names")  # found by name already
+            values = model.decision_function(X)
+        codes = (values > 0).astype(int) if values.ndim == 1 else values.argmax(axis=1)
+        classes = last_step(model).classes_[codes]
+        yield classes.tolist(), values.reshape(len(codes), -1), block.y
+
+
+def _titles(classes: Any) -> list[str]:
+    return ["score"] if len(classes) == 2 else [f"score {each}" for each in classes.tolist()]
+
+
+@contextmanager
+def _written(path: Path | None) -> Iterator[TextIO]:
+    """The terminal, or a file that is whole or not there."""
+    if path is None:
+        yield sys.stdout
+        return
+    part = path.with_name(path.name + ".part")
+    try:
+        with part.open("w", encoding="utf8", newline="") as file:
+            yield file
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)

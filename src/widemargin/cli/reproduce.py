@@ -1,0 +1,73 @@
+"""``widemargin reproduce``: redraw a paper's tables and figures, from a checkout."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class Paper(StrEnum):
+    """Papers whose tables and figures are measured again."""
+
+    saddle = "saddle"
+    sbp = "sbp"
+    sodm = "sodm"
+    gadget = "gadget"
+    l1svm = "l1svm"
+
+
+# The programs of each in benchmarks/, and the folder of results.
+PROGRAMS = {
+    Paper.saddle: (("saddle_paper", "saddle_paper"), ("saddle_communication", "saddle_communication")),
+    Paper.sbp: (("kernel_paper", "kernel"),),
+    Paper.sodm: (("margin_distribution", "margin_distribution"),),
+    Paper.gadget: (("gossip", "gossip"),),
+    Paper.l1svm: (("debiased", "debiased"),),
+}
+
+
+def reproduce(
+    paper: Annotated[Paper, typer.Argument(help="Which paper.", show_default=False)],
+    quick: Annotated[bool, typer.Option("--quick", help="Small data and short limits: a look, not a result.")] = False,
+) -> None:
+    """Measure a paper's tables and figures again, with the programs in benchmarks/ of a checkout.
+
+    [bold]Example[/bold], in the folder of a checkout:
+
+      widemargin reproduce saddle --quick
+
+    Results are JSON, tables and pictures under benchmarks/results/. Without --quick it takes hours.
+    """
+    from widemargin.cli._say import remark
+
+    root = checkout()
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(root / "src"), os.environ.get("PYTHONPATH")]))
+    shared = root.parent / "shared" / "data"
+    if "WIDEMARGIN_DATA" not in environment and shared.is_dir():
+        environment["WIDEMARGIN_DATA"] = str(shared)
+    for program, folder in PROGRAMS[paper]:
+        command = [sys.executable, "-m", f"benchmarks.{program}", *(["--quick"] if quick else [])]
+        remark(f"In {root}: {' '.join(command[1:])}")
+        code = subprocess.run(command, cwd=root, env=environment, check=False).returncode
+        if code:
+            raise ValueError(f"benchmarks.{program} ended with the code {code}; what it printed says why.")
+        remark(f"Results: {root / 'benchmarks' / 'results' / (f'{folder}-quick' if quick else folder)}")
+
+
+def checkout() -> Path:
+    """The folder of a checkout: this one, one above it, or that of the package itself."""
+    here = Path.cwd()
+    for folder in (here, *here.parents, *Path(__file__).resolve().parents):
+        if (folder / "benchmarks" / "saddle_paper.py").is_file() and (folder / "src" / "widemargin").is_dir():
+            return folder
+    raise ValueError(
+        "reproduce needs a checkout of widemargin, which holds the programs in benchmarks/; neither this folder nor "
+        "that of the installed package is one."
+    )

@@ -1,0 +1,94 @@
+"""What a file of rows is taken for, and what comes out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How to read a file.
+
+    ``label`` is the column of labels in a table, its name or its number: 1 is the first, -1 the last. ``zero_based``
+    LIBSVM text counts features from 0. ``n_features`` and ``names`` are what a model expects, where there is one.
+    Without ``needs_labels`` a file may be without them.
+    """
+
+    label: str = "-1"
+    zero_based: bool = False
+    dtype: Any = np.float64
+    n_features: int | None = None
+    names: Sequence[str] | None = None
+    needs_labels: bool = True
+
+
+class FileRows(NamedTuple):
+    """Rows, their labels (numbers or strings), and the names of their features, where the file has them."""
+
+    X: Any
+    y: Any  # None where a file may be without
+    names: list[str] | None
+
+
+class Columns(NamedTuple):
+    """Which columns of a table are which."""
+
+    features: list[int]
+    label: int | None
+
+
+def label_position(label: str, header: Sequence[str] | None, width: int) -> int:
+    """The column of the labels, from 0."""
+    if header is not None and label in header:
+        return list(header).index(label)
+    try:
+        number = int(label)
+    except ValueError:
+        known = "it has no line of names" if header is None else f"it has {_listed(header)}"
+        raise ValueError(f"there is no column {label!r} for the labels; {known}.") from None
+    if number == 0 or abs(number) > width:
+        raise ValueError(f"there is no column {number} for the labels; columns are 1 to {width}, or -1 for the last.")
+    return number - 1 if number > 0 else width + number
+
+
+def choose_columns(layout: Layout, header: Sequence[str] | None, width: int) -> Columns:
+    """Features and labels among the columns of a table."""
+    if header is not None and len(set(header)) < len(header):
+        twice = next(name for name in header if list(header).count(name) > 1)
+        raise ValueError(f"its column {twice!r} occurs more than once.")
+    expected = layout.n_features
+    if header is not None and layout.names is not None:
+        missing = [name for name in layout.names if name not in header]
+        if missing:
+            raise ValueError(f"it has no column {missing[0]!r}, which the model was trained with.")
+        features = [list(header).index(name) for name in layout.names]
+        try:
+            label = label_position(layout.label, header, width)
+        except ValueError:
+            if layout.needs_labels:
+                raise
+            label = None
+        if label in features:
+            if layout.needs_labels:
+                raise ValueError(
+                    f"the column of labels, {header[label]!r}, is a feature of the model: --label names it."
+                )
+            label = None
+        return Columns(features, label)
+    if not layout.needs_labels and width == expected:
+        return Columns(list(range(width)), None)
+    label = label_position(layout.label, header, width)
+    features = [k for k in range(width) if k != label]
+    if not features:
+        raise ValueError("it has a column of labels and no other.")
+    if expected is not None and len(features) != expected:
+        raise ValueError(f"it has {len(features)} features beside the labels, and {expected} are expected.")
+    return Columns(features, label)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names[:8])) + (f" and {len(names) - 8} more" if len(names) > 8 else "")

@@ -1,0 +1,89 @@
+"""Rows from LIBSVM text: ``label index:value index:value ...``, read block by block into compact CSR."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, BinaryIO
+
+import numpy as np
+import scipy.sparse as sp
+
+from widemargin.compiled import libsvm
+from widemargin.data.layout import FileRows, Layout
+
+BLOCK_BYTES = 1 << 23
+
+_WRONG = {
+    libsvm.BAD_LABEL: "the label {token!r} is not a number",
+    libsvm.BAD_INDEX: "{token!r} is not index:value",
+    libsvm.INDEX_TOO_SMALL: "the index of {token!r} is 0, and LIBSVM text counts features from 1 (--zero-based says "
+    "that this file counts from 0)",
+    libsvm.INDEX_TOO_LARGE: f"the index of {{token!r}} is over {libsvm.LARGEST_INDEX}",
+    libsvm.NOT_ASCENDING: "the index of {token!r} is not over the one before it",
+    libsvm.BAD_VALUE: "the value of {token!r} is not a finite number",
+}
+
+
+def iterate_libsvm(file: BinaryIO, layout: Layout) -> Iterator[FileRows]:
+    """Rows in blocks, as CSR whose width is the highest index yet, or that of the layout."""
+    n_lines, rest = 0, b""
+    while block := file.read(BLOCK_BYTES):
+        block = rest + block
+        end = block.rfind(b"\n") + 1
+        text, rest = block[:end], block[end:]
+        if text:
+            yield _parsed(text, n_lines, layout)
+            n_lines += text.count(b"\n")
+    if rest:
+        yield _parsed(rest, n_lines, layout)
+
+
+def _parsed(text: bytes, n_lines_before: int, layout: Layout) -> FileRows:
+    n_rows, n_entries = text.count(b"\n") + 1, text.count(b":")
+    labels, row_ends = np.empty(n_rows), np.empty(n_rows, dtype=np.int64)
+    indices, values = np.empty(n_entries, dtype=np.int32), np.empty(n_entries, dtype=layout.dtype)
+    unsure = np.empty((n_rows + n_entries, 3), dtype=np.int64)
+    # A float32 is the nearest one to the decimal whenever its float64 is near enough, up to 19 digits.
+    is_double = layout.dtype == np.float64
+    mantissa = np.uint64(libsvm.EXACT_MANTISSA if is_double else np.iinfo(np.uint64).max)
+    largest = float(np.finfo(layout.dtype).max)
+    rows, entries, n_unsure, wrong, at = libsvm.parse_libsvm(
+        np.frombuffer(text, dtype=np.uint8), 0 if layout.zero_based else 1, mantissa, largest,
+        labels, row_ends, indices, values, unsure,
+    )  # fmt: skip
+    if wrong != libsvm.GOOD:
+        raise _error(text, n_lines_before, wrong, at)
+    for begin, end, entry in unsure[:n_unsure].tolist():
+        number = float(text[begin:end])
+        if not abs(number) <= largest:
+            at = max(text.rfind(blank, 0, begin) for blank in (b" ", b"\t", b"\n")) + 1
+            raise _error(text, n_lines_before, libsvm.BAD_VALUE if entry >= 0 else libsvm.BAD_LABEL, at)
+        if entry >= 0:
+            values[entry] = number
+        else:
+            labels[-1 - entry] = number
+    width = int(indices[:entries].max()) + 1 if entries else 0
+    if layout.n_features is not None:
+        if width > layout.n_features:
+            raise ValueError(f"it has {width} features or more, and {layout.n_features} are expected.")
+        width = layout.n_features
+    return FileRows(_csr(values[:entries], indices[:entries], row_ends[:rows], width), labels[:rows], None)
+
+
+def _csr(values: np.ndarray, indices: np.ndarray, row_ends: np.ndarray, width: int) -> Any:
+    kind = np.int32 if len(values) <= np.iinfo(np.int32).max else np.int64
+    starts = np.zeros(len(row_ends) + 1, dtype=kind)
+    starts[1:] = row_ends
+    return sp.csr_matrix((values, indices, starts), shape=(len(row_ends), width))
+
+
+def _token(text: bytes, at: int) -> bytes:
+    """What stands at a place, up to the next blank or comment."""
+    return text[at : at + 400].split(maxsplit=1)[0].split(b"#")[0]
+
+
+def _error(text: bytes, n_lines_before: int, wrong: int, at: int) -> ValueError:
+    token = _token(text, at)[:40].decode("utf8", "replace")
+    line = n_lines_before + text.count(b"\n", 0, at) + 1
+    hint = "; a file of columns must be called .csv" if wrong == libsvm.BAD_LABEL and "," in token else ""
+    return ValueError(f"line {line}: {_WRONG[wrong].format(token=token)}{hint}.")

@@ -1,0 +1,196 @@
+"""Rows from a file: LIBSVM text, CSV, parquet or NumPy arrays, plain or compressed; whole, or block by block.
+
+Foreign bytes are parsed and checked here, and never unpickled; what is wrong with them is said with its line.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import lzma
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator
+from itertools import chain
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import numpy as np
+import scipy.sparse as sp
+
+from widemargin.data.layout import FileRows, Layout
+from widemargin.data.libsvm_text import iterate_libsvm
+from widemargin.data.tables import iterate_csv, iterate_parquet
+
+_OPENERS: dict[str, Any] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
+
+
+def read_rows(path: Path, layout: Layout | None = None, part: tuple[int, int] = (0, 1)) -> FileRows:
+    """All rows of a file, and a label for each; there is at least one.
+
+    ``part`` is (k, n) for the k-th of n readers, counted from 0, each of whom wants every n-th row.
+    """
+    kept = _Part(iterate_rows(path, layout or Layout()), *part)
+    rows = joined(kept)
+    if rows is None:
+        raise ValueError(f"{path} is empty: there is no row in it{'' if part[1] == 1 else ' for each rank'}.")
+    if sp.issparse(rows.X) and rows.X.shape[1] < kept.width:  # the rows of others have more features
+        X = sp.csr_matrix((rows.X.data, rows.X.indices, rows.X.indptr), shape=(rows.X.shape[0], kept.width))
+        rows = rows._replace(X=X)
+    return rows
+
+
+class _Part:
+    """Every n-th row of some blocks, and the width of them all."""
+
+    def __init__(self, blocks: Iterator[FileRows], first: int, n: int) -> None:
+        self._blocks, self._first, self._n, self.width = blocks, first, n, 0
+
+    def __iter__(self) -> Iterator[FileRows]:
+        begin = self._first
+        for block in self._blocks:
+            self.width = max(self.width, block.X.shape[1])
+            n_rows, own = block.X.shape[0], slice(begin, None, self._n)
+            begin = (begin - n_rows) % self._n
+            if self._n > 1:
+                block = block._replace(X=block.X[own], y=None if block.y is None else block.y[own])
+            yield block
+
+
+def iterate_rows(path: Path, layout: Layout) -> Iterator[FileRows]:
+    """Rows in blocks; the name says what the file is: ``.csv``, ``.parquet``, ``.npz``, LIBSVM text for all others."""
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    try:
+        if suffixes[-1:] == [".npz"]:
+            yield from _iterate_arrays(path, layout)
+        elif suffixes[-1:] in ([".parquet"], [".pq"]):
+            yield from iterate_parquet(path, layout)
+        else:
+            with _opened(path, suffixes) as file:
+                if {".csv", ".tsv"} & set(suffixes[-2:]):
+                    yield from iterate_csv(io.TextIOWrapper(file, encoding="utf-8-sig", newline=""), layout)
+                else:
+                    yield from iterate_libsvm(file, layout)
+    except (OSError, EOFError, lzma.LZMAError, zlib.error, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"{path} is not understood: {error}") from error
+
+
+def _opened(path: Path, suffixes: list[str]) -> BinaryIO:
+    opener = _OPENERS.get(suffixes[-1]) if suffixes else None
+    return cast(BinaryIO, opener(path) if opener is not None else path.open("rb"))
+
+
+def _iterate_arrays(path: Path, layout: Layout) -> Iterator[FileRows]:
+    """``X`` and ``y``; or, for sparse rows, ``data``, ``indices``, ``indptr``, ``shape`` and ``y``."""
+    with np.load(path, allow_pickle=False) as arrays:
+        if not hasattr(arrays, "files"):
+            raise ValueError("it holds one array, not X and y by name.")
+        if "indptr" in arrays:
+            X = sp.csr_matrix(tuple(arrays[name] for name in ("data", "indices", "indptr")), shape=arrays["shape"])
+            X.check_format(full_check=True)  # compiled passes trust the indices
+            X.sum_duplicates()
+        else:
+            X = _named(arrays, "X")
+        y = _named(arrays, "y") if layout.needs_labels or "y" in arrays else None
+    if X.dtype.kind not in "fiub":
+        raise ValueError(f"X holds {X.dtype}, not numbers.")
+    if X.ndim != 2 or X.shape[0] == 0 or (y is not None and y.shape != (X.shape[0],)):
+        shapes = f"it has {X.shape} and {None if y is None else y.shape}"
+        raise ValueError(f"there must be one label for each row, and at least one row; {shapes}.")
+    if layout.n_features is not None and X.shape[1] != layout.n_features:
+        raise ValueError(f"it has {X.shape[1]} features, and {layout.n_features} are expected.")
+    if X.dtype not in (np.float32, np.float64):
+        X = X.astype(layout.dtype)
+    if not np.isfinite(X.data if sp.issparse(X) else X).all():
+        raise ValueError("it has values that are missing or not finite.")
+    if y is not None and y.dtype.kind == "f" and np.isnan(y).any():
+        raise ValueError(f"row {int(np.flatnonzero(np.isnan(y))[0]) + 1} has no label.")
+    yield FileRows(X, y, None)
+
+
+def _named(arrays: Any, name: str) -> np.ndarray:
+    if name not in arrays:
+        raise ValueError(f"it has no array {name!r}, only {', '.join(arrays.files) or 'none'}.")
+    return arrays[name]
+
+
+# -- blocks put together -----------------------------------------------------------------------------------------------
+
+
+class Growing:
+    """An array that blocks are added to, in the memory of one array: large ones move by their page tables alone."""
+
+    def __init__(self, dtype: Any) -> None:
+        self._content, self._n = np.empty(0, dtype=dtype), 0
+
+    def add(self, values: np.ndarray) -> None:
+        end = self._n + values.size
+        if end > self._content.size:
+            self._content.resize(end + end // 16, refcheck=False)
+        self._content[self._n : end] = values.ravel()
+        self._n = end
+
+    def whole(self) -> np.ndarray:
+        self._content.resize(self._n, refcheck=False)
+        return self._content
+
+
+class _Gathered:
+    """Rows that are added block by block, dense or CSR as the blocks are; nothing is held twice but one block."""
+
+    def __init__(self, first: FileRows) -> None:
+        self._is_sparse, self._names = sp.issparse(first.X), first.names
+        self._width = first.X.shape[1]
+        self._values, self._indices, self._ends = Growing(first.X.dtype), Growing(np.int32), Growing(np.int64)
+        self._labels: list[np.ndarray] = []
+        self._n_entries = 0
+
+    def add(self, block: FileRows) -> None:
+        X = block.X
+        if block.y is not None:
+            self._labels.append(block.y)
+        self._width = max(self._width, X.shape[1])
+        if self._is_sparse:
+            self._values.add(X.data)
+            self._indices.add(X.indices)
+            self._ends.add(X.indptr[1:].astype(np.int64) + self._n_entries)
+            self._n_entries += X.nnz
+        else:
+            self._values.add(X)
+
+    def whole(self) -> FileRows:
+        y = np.concatenate(self._labels) if self._labels else None
+        if not self._is_sparse:
+            return FileRows(self._values.whole().reshape(-1, self._width), y, self._names)
+        ends = self._ends.whole()
+        starts = np.zeros(len(ends) + 1, dtype=np.int32 if self._n_entries <= np.iinfo(np.int32).max else np.int64)
+        starts[1:] = ends
+        parts = self._values.whole(), self._indices.whole(), starts
+        return FileRows(sp.csr_matrix(parts, shape=(len(ends), self._width)), y, self._names)
+
+
+def joined(blocks: Iterable[FileRows]) -> FileRows | None:
+    """All rows of all blocks, in their order; None where there are none."""
+    filled = (block for block in blocks if block.X.shape[0])
+    first, second = next(filled, None), next(filled, None)
+    if first is None or second is None:
+        return None if first is None else first._replace(y=_typed(first.y))
+    rows = _Gathered(first)
+    for block in chain((first, second), filled):
+        rows.add(block)
+    whole = rows.whole()
+    return whole._replace(y=_typed(whole.y))
+
+
+def _typed(y: np.ndarray | None) -> np.ndarray | None:
+    """Labels of text that are numbers, all of them, as numbers."""
+    if y is None or y.dtype.kind != "U":
+        return y
+    try:
+        numbers = y.astype(np.float64)
+    except ValueError:
+        return y
+    return numbers if np.isfinite(numbers).all() else y

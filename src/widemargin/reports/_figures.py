@@ -1,0 +1,247 @@
+"""The figures of a report: the way to the optimum, margins by class, coefficients, the network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from widemargin.problems._protocol import Certificate
+from widemargin.reports import network
+from widemargin.reports._html import shortened
+from widemargin.reports._svg import FAINT, FIRST, INK, PAPER, SECOND, WIDTH, blank, plain_powers
+from widemargin.reports.margins import bin_edges
+
+MOST_POINTS = 300  # of a curve
+MOST_CLASSES = 20  # with a line of their own
+_LOWEST = 1e-16  # gap that has a place on a logarithmic scale
+
+
+class Picture(NamedTuple):
+    """A figure, what it shows in words for those who do not see it, and the line below it."""
+
+    figure: Any
+    label: str
+    caption: str
+
+
+def certified(history: Sequence[Mapping[str, float]]) -> dict[int, list[Mapping[str, float]]]:
+    """Rows of a history with two finite bounds, by problem."""
+    parts: dict[int, list[Mapping[str, float]]] = {}
+    for row in history:
+        if np.isfinite(row["primal"]) and np.isfinite(row["dual"]):
+            parts.setdefault(int(row.get("part", 0)), []).append(row)
+    return parts
+
+
+def gaps(parts: Mapping[int, list[Mapping[str, float]]], worst: int, tol: float | None, over: str) -> Picture:
+    """The relative gap over seconds or sweeps, the worst problem among the others."""
+    figure, ax = blank(2.9)
+    for k, rows in parts.items():
+        rows = _thinned(rows)
+        gap = [max(Certificate(row["primal"], row["dual"]).relative, _LOWEST) for row in rows]
+        looks: dict[str, Any] = {"color": FAINT, "linewidth": 0.9, "zorder": 2}
+        if k == worst:
+            looks = {"color": FIRST, "linewidth": 1.8, "zorder": 3, "marker": "o", "markersize": 3.2}
+            looks["markevery"] = max(1, len(rows) // 25)
+        ax.plot([_at(row, over) for row in rows], gap, **looks)
+    ax.set_yscale("log")
+    if tol:
+        ax.axhline(tol, color=SECOND, linewidth=1.2, linestyle="--", zorder=1)
+        ax.annotate(
+            f"tol = {tol:g}",
+            (0.99, tol),
+            (0, 3),
+            xycoords=("axes fraction", "data"),
+            textcoords="offset points",
+            ha="right",
+            color=SECOND,
+            fontsize=8.5,
+        )
+    _room_around(ax, [tol] if tol else [])
+    plain_powers(ax.yaxis)
+    _frame(ax, over, "relative gap")
+    others = f"; faint lines: the other {len(parts) - 1}" if len(parts) > 1 else ""
+    last = parts[worst][-1]
+    reached = Certificate(last["primal"], last["dual"]).relative
+    return Picture(
+        figure,
+        f"Relative gap over {over}, on a logarithmic scale; it ends at {reached:.2g}.",
+        f"The proved gap over {over}{others}.",
+    )
+
+
+def bounds(rows: Sequence[Mapping[str, float]], over: str) -> Picture:
+    """Upper and lower bound of one problem, and the band between them that the optimum lies in."""
+    figure, ax = blank(2.9)
+    rows = _thinned(rows)
+    x = [_at(row, over) for row in rows]
+    upper, lower = [row["primal"] for row in rows], [row["dual"] for row in rows]
+    ax.fill_between(x, lower, upper, color=FIRST, alpha=0.15, linewidth=0)
+    ax.plot(x, upper, color=FIRST, linewidth=1.6, marker="o", markersize=3, markevery=max(1, len(rows) // 25))
+    ax.plot(x, lower, color=SECOND, linewidth=1.6, marker="s", markersize=3, markevery=max(1, len(rows) // 25))
+    # The first bounds may be far off: what is shown is where the later three quarters lie.
+    late = len(rows) // 4
+    low, high = min(lower[late:]), max(upper[late:])
+    room = 0.08 * (high - low) or 0.01 * abs(high) or 1.0
+    ax.set_ylim(low - room, high + room)
+    _frame(ax, over, "objective")
+    is_cut = min(lower) < low - room or max(upper) > high + room
+    ax.annotate("upper bound", (0.98, 0.96), xycoords="axes fraction", ha="right", va="top", color=FIRST, fontsize=8.5)
+    ax.annotate("lower bound", (0.98, 0.05), xycoords="axes fraction", ha="right", color=SECOND, fontsize=8.5)
+    return Picture(
+        figure,
+        f"Upper and lower bound of the optimum over {over}; they end at {upper[-1]:.6g} and {lower[-1]:.6g}.",
+        f"The optimum lies in the band, over {over}."
+        + (" The first bounds lie outside of the picture." if is_cut else ""),
+    )
+
+
+def margins_of_two(margins: np.ndarray, is_second: np.ndarray, names: Sequence[str]) -> Picture:
+    """Histograms of y f(x), of one class upwards and of the other downwards."""
+    figure, ax = blank(3.2)
+    edges, reach = bin_edges(_within(margins)), [0.0, 0.0]
+    clipped = np.clip(margins, edges[0], edges[-1])
+    for sign, mask, colour in ((1, is_second, FIRST), (-1, ~is_second, SECOND)):
+        if not mask.any():
+            continue
+        share = np.histogram(clipped[mask], edges)[0] / mask.sum()
+        ax.stairs(sign * share, edges, color=colour, fill=True, alpha=0.55, linewidth=0)
+        ax.stairs(sign * share, edges, color=colour, linewidth=1)
+        reach[sign < 0] = float(share.max())
+    ax.set_ylim(-1.45 * (reach[1] or 0.02), 1.45 * (reach[0] or 0.02))
+    ax.axvline(0, color=INK, linewidth=1, linestyle=":")
+    ax.axhline(0, color=INK, linewidth=0.7)
+    ticks = [tick for tick in ax.get_yticks() if -reach[1] <= tick <= reach[0]]
+    ax.set_yticks(ticks, [f"{abs(tick):g}" for tick in ticks])
+    for at, va, mask, colour, name in (
+        (0.97, "top", is_second, FIRST, names[1]),
+        (0.03, "bottom", ~is_second, SECOND, names[0]),
+    ):
+        if mask.any():
+            words = f"{shortened(name, 22)}: {100 * np.mean(margins[mask] <= 0):.3g}% errors"
+            ax.annotate(words, (0.02, at), xycoords="axes fraction", va=va, color=colour, fontsize=9)
+    ax.set_xlabel("margin; errors are left of 0")
+    ax.set_ylabel("share of the class")
+    is_cut = bool((margins < edges[0]).any() or (margins > edges[-1]).any())
+    return Picture(
+        figure,
+        f"Histograms of the margins of both classes; {100 * np.mean(margins <= 0):.3g}% lie at 0 or left of it.",
+        "How far rows lie on the right side, by class: margins of one class upwards, of the other downwards."
+        + (" The outermost bins hold all that lies beyond them." if is_cut else ""),
+    )
+
+
+def margins_of_many(margins: np.ndarray, codes: np.ndarray, names: Sequence[str], unit: str) -> Picture:
+    """Quantiles of the margins of each class; those with the lowest medians where there are many."""
+    there = [k for k in range(len(names)) if (codes == k).any()]
+    quantiles = {k: np.percentile(margins[codes == k], [5, 25, 50, 75, 95]) for k in there}
+    shown = sorted(there, key=lambda k: quantiles[k][2])[:MOST_CLASSES]
+    figure, ax = blank(1.1 + 0.26 * len(shown))
+    for place, k in enumerate(shown):
+        low, first, middle, third, high = quantiles[k]
+        ax.plot([low, high], [place, place], color=FIRST, linewidth=1.2)
+        ax.plot([first, third], [place, place], color=FIRST, linewidth=6, solid_capstyle="butt")
+        ax.plot(middle, place, "o", markersize=5.5, markerfacecolor=PAPER, markeredgecolor=FIRST)
+    ax.axvline(0, color=INK, linewidth=1, linestyle=":")
+    ax.set_yticks(range(len(shown)), [shortened(names[k], 16) for k in shown])
+    ax.set_ylim(len(shown) - 0.4, -0.6)
+    ax.set_xlabel(f"margin in {unit}; errors are left of 0")
+    left_out = f" The {len(shown)} of {len(there)} classes with the lowest medians." if len(there) > len(shown) else ""
+    return Picture(
+        figure,
+        f"Quantiles of the margins of {len(shown)} classes; the lowest median is {quantiles[shown[0]][2]:.3g}.",
+        "The score of a row's own class less the best of the others, by class: the line holds 90% of the rows, the "
+        "bar the middle half, the circle is the median." + left_out,
+    )
+
+
+def coefficients(
+    names: Sequence[str], values: np.ndarray, ends: np.ndarray | None = None, *, what: str = "coefficient"
+) -> Picture:
+    """One line for each feature, with its interval where there is one."""
+    figure, ax = blank(0.9 + 0.2 * len(names))
+    places = np.arange(len(names))
+    ax.axvline(0, color=INK, linewidth=0.8)
+    if ends is None:
+        ax.hlines(places, 0, values, color=FIRST, linewidth=1.6)
+    else:
+        is_known = np.isfinite(ends).all(axis=1)
+        ax.hlines(places[is_known], *ends[is_known].T, color=FIRST, linewidth=1.6)
+    for is_there, marker, colour in ((values > 0, "o", FIRST), (values <= 0, "D", SECOND)):
+        ax.plot(values[is_there], places[is_there], marker, color=colour, markersize=4.5)
+    ax.set_yticks(places, [shortened(name, 22) for name in names])
+    ax.set_ylim(len(names) - 0.4, -0.6)
+    ax.grid(axis="x", alpha=0.6)
+    ax.set_xlabel(what)
+    with_ends = " with its interval" if ends is not None else ""
+    return Picture(
+        figure,
+        f"{len(names)} coefficients{with_ends}; the first is {shortened(names[0], 22)} at {values[0]:.4g}.",
+        f"Each {what}{with_ends}; circles are positive, diamonds negative.",
+    )
+
+
+def peers(model: Any) -> Picture:
+    """The network; what matplotlib would write around it goes below it."""
+    figure, ax = blank(4.4)
+    network.draw_peers(ax, model)
+    title, lines = ax.get_title(), ax.get_xlabel()
+    ax.set_title("")
+    ax.set_xlabel("")
+    for each in figure.axes[1:]:
+        plain_powers(each.xaxis)
+    return Picture(figure, f"The network: {title}.", f"{title}. A peer is as dark as its gap is small; {lines}.")
+
+
+def way_of_peers(model: Any) -> Picture:
+    """Gap, consensus and traffic over ticks."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(WIDTH, 4.4), layout="constrained")
+    gap, messages, traffic = figure.subplots(3, 1, sharex=True, height_ratios=(2, 1, 1))
+    network.draw_way(gap, messages, traffic, model)
+    if model.history_:
+        plain_powers(gap.yaxis)
+    last = f"; the gap ends at {max(node.gap for node in model.nodes_.values()):.2g}" if model.nodes_ else ""
+    return Picture(
+        figure,
+        f"Gap, consensus error, messages and bytes over {model.n_iter_} ticks{last}.",
+        "The largest gap that any peer has certified, how far peers are from their mean, and what they sent.",
+    )
+
+
+def _thinned(rows: Sequence[Mapping[str, float]]) -> list[Mapping[str, float]]:
+    """So many rows, evenly, with the first and the last."""
+    if len(rows) <= MOST_POINTS:
+        return list(rows)
+    return [rows[k] for k in np.unique(np.linspace(0, len(rows) - 1, MOST_POINTS).astype(int))]
+
+
+def _at(row: Mapping[str, float], over: str) -> float:
+    return row["sweep" if over == "sweeps" else over]
+
+
+def _within(margins: np.ndarray) -> np.ndarray:
+    """Margins without far ones, which would leave all others in one bin."""
+    low, middle, high = np.percentile(margins, [0.5, 50, 99.5])
+    reach = 3 * max(high - middle, middle - low)
+    kept = margins[(margins >= middle - reach) & (margins <= middle + reach)]
+    return kept if len(kept) else margins
+
+
+def _room_around(ax: Any, more: Sequence[float]) -> None:
+    """At least a decade in view, and room for the words."""
+    values = np.concatenate([*(np.asarray(line.get_ydata(), dtype=float) for line in ax.lines), np.asarray(more)])
+    values = values[values > 0]
+    if len(values):
+        ax.set_ylim(values.min() / 2.5, max(values.max(), 10 * values.min()) * 2)
+
+
+def _frame(ax: Any, over: str, name: str) -> None:
+    ax.set_xlabel(over)
+    ax.set_ylabel(name)
+    ax.grid(alpha=0.6)
+    if over != "seconds":
+        ax.xaxis.get_major_locator().set_params(integer=True)

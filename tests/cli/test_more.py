@@ -1,0 +1,141 @@
+"""``compare``, ``reproduce`` and ``demo``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("typer", reason="needs the cli extra")
+pytest.importorskip("rich", reason="needs the cli extra")
+
+from widemargin.cli import compare, reproduce
+from widemargin.cli._one_fit import OURS, THEIRS, few_rows, make, opened, set_nu, stored, title
+from widemargin.data import make_nonseparable
+
+
+def test_models_side_by_side_and_one_that_is_ended(folder, command):
+    """The limit holds: SVC would take seconds for these rows."""
+    X, y = make_nonseparable(8_000, 60, random_state=0)
+    np.savez(folder / "rows.npz", X=X, y=y)
+    ended = command("compare", "rows.npz", "--only", "SVC,LinearSVC(hinge),kernel (linear)", "--limit", 0.5, "--json")
+    assert ended.code == 0, ended.err
+    found = json.loads(ended.out)
+    assert list(found) == ["SVC", "LinearSVC(hinge)", "KernelSVC (linear)"]
+    assert found["SVC"] == {"timeout": 0.5}
+    for name in ("LinearSVC(hinge)", "KernelSVC (linear)"):
+        assert 0 < found[name]["seconds"] < 0.5
+        assert 0 < found[name]["test_error"] < 0.5
+        assert found[name]["bytes"] == 61 * 8
+    assert found["LinearSVC(hinge)"]["gap"] is None
+    assert 0 <= found["KernelSVC (linear)"]["gap"] <= 1e-3
+
+
+def test_the_table_says_what_became_of_each(folder, command, monkeypatch):
+    good = {"seconds": 0.25, "test_error": 0.125, "gap": 1e-4, "bytes": 2048, "stop_reason": "gap"}
+    answers = {"kernel": good, "SVC": {"timeout": 60.0}, "NuSVC": {"failed": "nu is infeasible"}}
+    monkeypatch.setattr(compare, "measured", lambda folder, name, seed, limit: answers[name])
+    shown = command("compare", "rows.csv", "--only", "kernel,SVC,NuSVC").out
+    assert "60 rows to train on, 20 held out, 3 features" in shown
+    kernel, svc, nu = (next(line for line in shown.splitlines() if line.split()[:1] == [name]) for name in (
+        "KernelSVC", "SVC", "NuSVC",
+    ))  # fmt: skip
+    assert kernel.split() == ["KernelSVC", "0.250", "12.50%", "1.0e-04", "gap", "2.05", "kB"]
+    assert svc.split() == ["SVC", "over", "60", "-", "-", "time", "limit", "-"]
+    assert nu.split() == ["NuSVC", "-", "-", "-", "failed", "-"]
+    assert "NuSVC: nu is infeasible" in shown
+
+
+def test_a_process_that_dies_is_said(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    assert "ended with the code" in compare.measured(tmp_path, "SVC", 0, 5.0)["failed"]
+
+
+def test_rows_that_are_too_few_to_compare_and_models_that_are_none(folder, command):
+    (folder / "few.csv").write_text("1,2,a\n2,3,b\n")
+    ended = command("compare", "few.csv")
+    assert (ended.code, "too few rows" in ended.err) == (2, True)
+    ended = command("compare", "rows.csv", "--only", "SVM")
+    assert (ended.code, "There is no model 'SVM'" in ended.err) == (2, True)
+
+
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_rows_are_handed_over_whole(tmp_path, is_sparse):
+    import scipy.sparse as sp
+
+    X = sp.random(12, 4, density=0.5, format="csr", random_state=0)
+    stored(tmp_path, "train", X if is_sparse else X.toarray(), np.arange(12) % 3)
+    Z, y = opened(tmp_path, "train")
+    assert sp.issparse(Z) == is_sparse
+    np.testing.assert_array_equal(Z.toarray() if is_sparse else Z, X.toarray())
+    assert y.tolist() == (np.arange(12) % 3).tolist()
+
+
+def test_all_models_can_be_made():
+    y = np.repeat([0, 1, 2], [10, 300, 5])
+    assert few_rows(y).tolist() == [*range(110), *range(310, 315)]
+    for name in (*OURS, *THEIRS):
+        model = set_nu(make(name, 3), y)
+        assert type(model).__name__ == title(name).split("(")[0].split()[0]
+        assert model.get_params().get("random_state", 3) in (3, None)
+    assert set_nu(make("NuSVC", 0), y).nu == pytest.approx(0.85 * 2 * 5 / 305)
+
+
+def test_papers_have_programs_that_exist():
+    root = Path(__file__).resolve().parents[2]
+    if not (root / "benchmarks").is_dir():
+        pytest.skip("there are no benchmarks outside a checkout")
+    assert reproduce.checkout() == root
+    for programs in reproduce.PROGRAMS.values():
+        for program, _ in programs:
+            assert (
+                '"--quick"' in (root / "benchmarks" / f"{program}.py").read_text()
+                or "harness.arguments" in (root / "benchmarks" / f"{program}.py").read_text()
+            )
+
+
+def test_a_paper_runs_its_programs_in_the_checkout(folder, command, monkeypatch):
+    """A checkout in which the programs only write down how they were called."""
+    (folder / "src" / "widemargin").mkdir(parents=True)
+    (folder / "benchmarks").mkdir()
+    (folder / "benchmarks" / "__init__.py").touch()
+    note = "import sys\nopen('called', 'a').write(' '.join([__spec__.name, *sys.argv[1:]]) + '\\n')\n"
+    for program in ("saddle_paper", "saddle_communication"):
+        (folder / "benchmarks" / f"{program}.py").write_text(note)
+    (folder / "benchmarks" / "gossip.py").write_text("raise SystemExit(3)")
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    (folder / "deeper").mkdir()
+    monkeypatch.chdir(folder / "deeper")
+    ended = command("reproduce", "saddle", "--quick")
+    assert ended.code == 0, ended.err
+    called = (folder / "called").read_text().splitlines()
+    assert called == ["benchmarks.saddle_paper --quick", "benchmarks.saddle_communication --quick"]
+    assert str(folder / "benchmarks" / "results" / "saddle_paper-quick") in ended.err
+    ended = command("reproduce", "gadget")
+    assert ended.code == 2
+    assert "benchmarks.gossip ended with the code 3" in ended.err
+
+
+def test_elsewhere_it_needs_a_checkout(folder, command, monkeypatch):
+    monkeypatch.setattr(reproduce, "__file__", str(folder / "site-packages" / "reproduce.py"))
+    ended = command("reproduce", "sbp")
+    assert ended.code == 2
+    assert ended.err.startswith("reproduce needs a checkout of widemargin")
+    ended = command("reproduce", "svm")
+    assert (ended.code, "'svm' is not one of" in ended.err) == (2, True)
+
+
+def test_the_demonstration(folder, command, monkeypatch):
+    pytest.importorskip("matplotlib")
+    from widemargin.reports import demo
+
+    first = next(demo.jobs())
+    monkeypatch.setattr(demo, "jobs", lambda: iter([first] * 5))
+    ended = command("demo", "--folder", "pictures")
+    assert ended.code == 0, ended.err
+    assert ended.out.count("HardMarginSVC") == 5
+    assert (folder / "pictures" / "certificates.png").stat().st_size > 10_000
+    assert command("demo", "--folder", "rows.csv").code == 2

@@ -1,0 +1,160 @@
+"""``train`` reaches every estimator and parameter, keeps what it found, and shows the proof."""
+
+from __future__ import annotations
+
+import io
+import signal
+
+import numpy as np
+import pytest
+
+pytest.importorskip("typer", reason="needs the cli extra")
+pytest.importorskip("rich", reason="needs the cli extra")
+
+from widemargin import load
+from widemargin.cli import _progress
+from widemargin.cli._estimators import ESTIMATORS, full_name, parsed, usual
+from widemargin.problems._protocol import Certificate
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_every_estimator_trains_and_is_kept(folder, command, name):
+    extra = ["--param", "n_peers=3", "--param", "max_iter=100"] if name == "gossip" else []
+    ended = command("train", "rows.csv", "--estimator", name, "--output", "kept.wm", *extra)
+    assert ended.code == 0, ended.err
+    for words in ("primal", "dual", "relative gap", "stopped", "seconds", "cost", "training accuracy", "size"):
+        assert words in ended.out
+    kept = load("kept.wm")
+    assert type(kept).__name__ == ESTIMATORS[name]
+    assert kept.classes_.tolist() == ["cat", "dog"]
+    assert kept.feature_names_in_.tolist() == ["left", "right", "noise"]
+    assert f"{kept.certificate_.relative:.2e}" in ended.out
+    assert "wrong)" in ended.out
+
+
+def test_parameters_and_options_arrive(folder, command):
+    ended = command(
+        "train", "rows.csv", "--estimator", "kernel", "--param", "C=10", "--param", "kernel=poly",
+        "--param", "class_weight={'cat': 2}", "--param", "max_support=none", "--tol", 1e-5, "--max-time", 50,
+        "--seed", 7, "--cluster", "threads:2", "--output", "m.wm",
+    )  # fmt: skip
+    assert ended.code == 0, ended.err
+    found = load("m.wm").get_params()
+    wanted = {"C": 10, "kernel": "poly", "class_weight": {"cat": 2}, "max_support": None, "tol": 1e-5}
+    assert wanted.items() <= found.items()
+    assert (found["max_time"], found["random_state"]) == (50, 7)
+
+
+def test_faults_of_a_network_as_a_dict(folder, command):
+    ended = command(
+        "train", "rows.csv", "--estimator", "gossip", "--param", "faults={'drop': 0.2}", "--param", "n_peers=3",
+        "--param", "max_iter=20",
+    )  # fmt: skip
+    assert ended.code == 0, ended.err
+    assert load("model.wm").faults.drop == 0.2
+
+
+@pytest.mark.parametrize(("scale", "kind"), [("standard", "StandardScaler"), ("minmax", "MinMaxScaler")])
+def test_what_scales_is_kept_with_the_model(folder, command, scale, kind):
+    assert command("train", "rows.csv", "--estimator", "sparse", "--scale", scale).code == 0
+    kept = load("model.wm")
+    assert type(kept[0]).__name__ == kind
+    assert kept[0].feature_names_in_.tolist() == ["left", "right", "noise"]
+
+
+def test_sparse_rows_stay_sparse_when_scaled(folder, command):
+    assert command("train", "rows.svm", "--estimator", "sparse", "--scale", "standard").code == 0
+    assert load("model.wm")[0].with_mean is False
+    assert load("model.wm").classes_.tolist() == [-1, 1]
+    ended = command("train", "rows.svm", "--scale", "minmax")
+    assert ended.code == 2
+    assert "use --scale maxabs" in ended.err
+
+
+def test_a_page_and_an_onnx_model(folder, command):
+    pytest.importorskip("matplotlib")
+    pytest.importorskip("onnx")
+    ended = command(
+        "train",
+        "three.csv",
+        "--estimator",
+        "nu-margin",
+        "--scale",
+        "maxabs",
+        "--report",
+        "fit.html",
+        "--onnx",
+        "m.onnx",
+    )
+    assert ended.code == 0, ended.err
+    assert "</html>" in (folder / "fit.html").read_text()
+    runtime = pytest.importorskip("onnxruntime")
+    session = runtime.InferenceSession("m.onnx")
+    X = (
+        np.random.default_rng(0)
+        .normal(size=(20, 3))
+        .astype((session.get_inputs()[0].type == "tensor(float)" and "f") or "d")
+    )
+    labels = session.run(None, {session.get_inputs()[0].name: X})[0]
+    assert labels.tolist() == load("model.wm").predict(X).tolist()
+
+
+def test_without_an_estimator_it_takes_one_and_says_so(folder, command):
+    ended = command("train", "rows.csv")
+    assert ended.code == 0, ended.err
+    assert "No --estimator was given: taking kernel, as 80 rows of 3 features are few enough" in ended.err
+    assert usual(10**6, 3, {})[:2] == ("kernel", {"kernel": "linear"})
+    assert usual(10**6, 3, {"kernel": "rbf"})[:2] == ("kernel", {"kernel": "rbf"})
+
+
+def test_a_limit_is_said_and_the_model_kept(folder, command):
+    ended = command("train", "rows.csv", "--estimator", "nu-margin", "--param", "max_iter=1", "--tol", 1e-12)
+    assert ended.code == 0
+    assert "did not converge" in ended.err
+    assert load("model.wm").stop_reason_ == "max_iter"
+
+
+def test_ctrl_c_keeps_the_best_model_and_says_so(folder, command, monkeypatch):
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    original = _progress.GapBar.show
+
+    def show(self, sweep, *arguments, **more):
+        original(self, sweep, *arguments, **more)
+        if sweep == 2:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(_progress.GapBar, "show", show)
+    ended = command(
+        "train", "rows.csv", "--estimator", "gossip", "--param", "n_peers=3", "--tol", 1e-9, "--scale", "standard"
+    )
+    assert ended.code == 0, ended.err
+    assert "interrupted" in ended.err
+    assert "the model is the best" in ended.err
+    kept = load("model.wm")
+    assert kept[-1].stop_reason_ == "interrupted"
+    assert kept[-1].n_iter_ == 2
+
+
+def test_the_bar_measures_orders_of_magnitude():
+    from rich.console import Console
+
+    stream = io.StringIO()
+    bar = _progress.GapBar(Console(file=stream, force_terminal=True, width=100), "SomeSVC", 1e-4)
+    bar.show(1, Certificate(1.0, 0.0), 0.1)  # a gap of 1
+    assert [bar.share(gap) for gap in (np.inf, 1.0, 1e-2, 1e-4, 1e-9)] == pytest.approx([0, 0, 0.5, 1, 1])
+    bar.show(5, Certificate(1.0, 0.99), 0.2)
+    bar.close()
+    assert "gap 1.0e-02, tol 1e-04, sweep 5" in stream.getvalue()
+    bar.show(1, Certificate(1.0, 0.99), 0.3)  # another pair of classes begins
+    assert bar.share(1e-3) == pytest.approx(0.5)
+
+
+def test_values_of_parameters():
+    found = parsed(["a=1", "b=1e-3", "c=rbf", "d=None", "e=true", "f=[1, 2]", "g=a=b", "h={'x': 1}", "i="])
+    assert found == {
+        "a": 1, "b": 1e-3, "c": "rbf", "d": None, "e": True, "f": [1, 2], "g": "a=b", "h": {"x": 1}, "i": "",
+    }  # fmt: skip
+
+
+def test_names_of_estimators():
+    assert full_name("NuMarginSVC") == full_name("nu_margin") == "nu-margin"

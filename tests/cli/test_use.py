@@ -1,0 +1,130 @@
+"""``predict``, ``evaluate`` and ``inspect``: what a model says of rows, and what it says of itself."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import numpy as np
+import pytest
+from sklearn.metrics import balanced_accuracy_score, confusion_matrix, roc_auc_score
+
+pytest.importorskip("typer", reason="needs the cli extra")
+pytest.importorskip("rich", reason="needs the cli extra")
+
+from widemargin import load
+from widemargin.data import tables
+from widemargin.data.rows import read_rows
+
+pytestmark = pytest.mark.filterwarnings("ignore:X does not have valid feature names")
+
+
+def test_predictions_are_those_of_the_model_in_blocks(folder, command, model, monkeypatch):
+    monkeypatch.setattr(tables, "_BLOCK_LINES", 7)
+    ended = command("predict", model, "test.csv", "--scores", "--output", "out.csv")
+    assert ended.code == 0, ended.err
+    assert "60 rows predicted" in ended.err
+    lines = list(csv.reader((folder / "out.csv").open()))
+    X = read_rows(folder / "test.csv").X
+    kept = load(model)
+    assert lines[0] == ["class", "score"]
+    assert [line[0] for line in lines[1:]] == kept.predict(X).tolist()
+    np.testing.assert_allclose([float(line[1]) for line in lines[1:]], kept.decision_function(X), rtol=1e-12)
+    assert not (folder / "out.csv.part").exists()
+
+
+def test_predictions_go_to_the_terminal_and_columns_are_found_by_name(folder, command, model):
+    with_kind = command("predict", model, "test.csv")
+    lines = list(csv.reader((folder / "test.csv").open()))
+    (folder / "turned.csv").write_text("\n".join(",".join(line[k] for k in (2, 0, 1)) for line in lines))
+    assert with_kind.code == 0
+    assert with_kind.out.splitlines()[0] == "class"
+    assert command("predict", model, "turned.csv").out == with_kind.out
+
+
+def test_libsvm_rows_with_fewer_features_than_the_model(folder, command):
+    assert command("train", "rows.svm", "--estimator", "sparse").code == 0
+    (folder / "few.svm").write_text("0 1:1\n0 2:1\n")
+    assert command("predict", "model.wm", "few.svm").out.split() == ["class", "1", "-1"]
+    (folder / "few.svm").write_text("0 1:1\n0 5:1\n")
+    ended = command("predict", "model.wm", "few.svm")
+    assert ended.code == 2
+    assert "few.svm is not understood: it has 5 features or more, and 3 are expected." in ended.err
+
+
+def test_a_model_of_centred_rows_takes_sparse_ones(folder, command):
+    np.savez(folder / "dense.npz", X=np.array([[0.5, 0, 2], [0, 1, 0], [1, -1, 0], [0, 0, -1]]), y=[1, -1, 1, -1])
+    assert command("train", "dense.npz", "--estimator", "sparse", "--scale", "standard").code == 0
+    assert command("predict", "model.wm", "rows.svm").out == command("predict", "model.wm", "dense.npz").out
+
+
+def test_figures_are_those_of_scikit_learn(folder, command, model):
+    ended = command("evaluate", model, "test.csv", "--json")
+    assert ended.code == 0, ended.err
+    found, kept = json.loads(ended.out), load(model)
+    X, y, _ = read_rows(folder / "test.csv")
+    guess = kept.predict(X)
+    assert found["rows"] == 60
+    assert found["accuracy"] == pytest.approx(np.mean(guess == y))
+    assert found["balanced accuracy"] == pytest.approx(balanced_accuracy_score(y, guess))
+    assert found["confusion matrix"] == confusion_matrix(y, guess).tolist()
+    assert found["AUC"] == pytest.approx(roc_auc_score(y == "dog", kept.decision_function(X)))
+    shown = command("evaluate", model, "test.csv").out
+    assert f"{found['accuracy']:.4%}" in shown
+    assert "Confusion matrix" in shown
+
+
+def test_three_classes_have_no_area_and_a_score_each(folder, command):
+    assert command("train", "three.csv", "--estimator", "sparse").code == 0
+    found = json.loads(command("evaluate", "model.wm", "three.csv", "--json").out)
+    assert "AUC" not in found
+    assert np.sum(found["confusion matrix"]) == 90
+    lines = command("predict", "model.wm", "three.csv", "--scores").out.splitlines()
+    assert lines[0] == "class,score cat,score dog,score eel"
+    assert len(lines) == 91
+
+
+def test_rows_of_one_class_have_no_area(folder, command, model):
+    lines = (folder / "test.csv").read_text().splitlines()
+    (folder / "dogs.csv").write_text("\n".join([lines[0], *(line for line in lines if line.endswith("dog"))]))
+    ended = command("evaluate", model, "dogs.csv")
+    assert ended.code == 0, ended.err
+    assert "all rows are of one class" in ended.out
+
+
+def test_labels_of_another_type_than_the_model_has(folder, command):
+    (folder / "numbers.csv").write_text("a,kind\n1,0\n2,0\n3,1\n4,1\n")
+    (folder / "words.csv").write_text("a,kind\n1,0\n2,zero\n")
+    assert command("train", "numbers.csv", "--estimator", "sparse").code == 0
+    ended = command("evaluate", "model.wm", "words.csv")
+    assert ended.code == 2
+    assert "words.csv has the label 'zero'; the model knows 0, 1." in ended.err
+
+
+def test_a_model_says_what_it_is(folder, command, model):
+    shown = command("inspect", model).out
+    kept = load(model)[-1]
+    for words in ("NuMarginSVC, after StandardScaler", "reduced convex hulls", "cat, dog", "nu='auto'", "right"):
+        assert words in shown
+    assert f"{kept.certificate_.primal:.9g}" in shown
+    found = json.loads(command("inspect", model, "--json").out)
+    assert found["certificate"]["dual"] == kept.certificate_.dual
+    assert found["stop_reason"] == kept.stop_reason_
+    assert found["classes"] == ["cat", "dog"]
+    assert found["cost"]["kernel_evaluations"] == 0
+    assert {each["feature"]: each["coefficients"] for each in found["features"]} == {
+        name: [value] for name, value in zip(["left", "right", "noise"], kept.coef_[0], strict=True)
+    }
+
+
+def test_intervals_and_support_vectors_are_shown(folder, command):
+    assert command("train", "rows.csv", "--estimator", "debiased").code == 0
+    found = json.loads(command("inspect", "model.wm", "--json").out)
+    kept = load("model.wm")
+    assert found["features"][0]["intervals"] == [kept.coef_interval_[0, kept.pvalue_[0].argmin()].tolist()]
+    assert "interval" in command("inspect", "model.wm").out
+    assert command("train", "rows.csv", "--estimator", "kernel").code == 0
+    assert json.loads(command("inspect", "model.wm", "--json").out)["n_support_vectors"] == len(
+        load("model.wm").support_vectors_
+    )
+    assert "support vectors" in command("inspect", "model.wm").out

@@ -1,0 +1,196 @@
+"""Tables and arrays from files: what is taken for what, every mistake with its place, parts for several readers."""
+
+from __future__ import annotations
+
+import gzip
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from widemargin.data import tables
+from widemargin.data.layout import Layout
+from widemargin.data.rows import Growing, iterate_rows, joined, read_rows
+
+LINES = ["1,2,cat", "3,4.5,dog", "-5,6e1,cat"]
+X = np.array([[1, 2], [3, 4.5], [-5, 60]])
+Y = ["cat", "dog", "cat"]
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(name, *lines, **arrays):
+        path = tmp_path / name
+        if arrays:
+            np.savez(path, **arrays)
+        else:
+            path.write_bytes("\n".join(lines).encode())
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("lines", "label", "names"),
+    [
+        (LINES, "-1", None),
+        (LINES, "3", None),
+        (["a,b,kind", *LINES], "-1", ["a", "b"]),
+        (["a,b,kind", *LINES], "kind", ["a", "b"]),
+        (["\ufeffa, b ,kind", "", *LINES, ""], "3", ["a", "b"]),
+        (["cat,1,2", "dog,3,4.5", "cat,-5,60"], "1", None),
+        ([line.replace(",", ";") for line in LINES], "-1", None),
+        ([line.replace(",", "\t") for line in ["a,b,kind", *LINES]], "kind", ["a", "b"]),
+        (["a,kind,b", '1,"cat",2', "3,dog,4.5", "-5,cat,60"], "2", ["a", "b"]),
+    ],
+)
+def test_tables_of_text(monkeypatch, write, lines, label, names):
+    monkeypatch.setattr(tables, "_BLOCK_LINES", 2)
+    found = read_rows(write("rows.csv", *lines), Layout(label=label))
+    np.testing.assert_array_equal(found.X, X)
+    assert found.y.tolist() == Y
+    assert found.names == names
+
+
+def test_labels_that_are_all_numbers_are_numbers(write):
+    assert read_rows(write("rows.csv", "1,2,1", "1,2,0.5")).y.tolist() == [1.0, 0.5]
+    assert read_rows(write("rows.csv", "1,2,1", "1,2,b")).y.tolist() == ["1", "b"]
+    assert read_rows(write("rows.csv", "1,2,nan", "1,2,1")).y.tolist() == ["nan", "1"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "label", "sentence"),
+    [
+        (["a,b,c", "1,x,1"], "-1", "line 2, column 'b': 'x' is not a number."),
+        (["1,2,1", "1,x,1"], "-1", "line 2, column 2: 'x' is not a number."),
+        (["1,2,1", "1,,1"], "-1", "line 2, column 2: values must not be missing or not finite."),
+        (["1,2,1", "1,inf,1"], "-1", "line 2, column 2: values must not be missing or not finite."),
+        (["1,2,1", "1,2,"], "-1", "line 2 has no label."),
+        (["1,2,1", "1,2"], "-1", "its lines differ in length: line 2 has 2 columns, the first 3."),
+        (["1,2,1"], "kind", "there is no column 'kind' for the labels; it has no line of names."),
+        (["a,b,c", "1,2,1"], "kind", "there is no column 'kind' for the labels; it has 'a', 'b', 'c'."),
+        (["1,2,1"], "4", "there is no column 4 for the labels; columns are 1 to 3, or -1 for the last."),
+        (["1,2,1"], "0", "there is no column 0 for the labels"),
+        (["a,a,c", "1,2,1"], "-1", "its column 'a' occurs more than once."),
+        (["1", "2"], "-1", "it has a column of labels and no other."),
+        (["a,b\x00,c", '1,2,"'], "-1", "line"),
+        ([], "-1", "is empty"),
+        (["a,b,c"], "-1", "is empty"),
+    ],
+)
+def test_mistakes_in_tables_of_text(write, lines, label, sentence):
+    path = write("rows.csv", *lines)
+    with pytest.raises(ValueError) as raised:
+        read_rows(path, Layout(label=label))
+    assert sentence in str(raised.value)
+    assert str(path) in str(raised.value)
+
+
+def test_bytes_that_are_no_text(write, tmp_path):
+    (tmp_path / "rows.csv").write_bytes(b"a,b\n1,\xff\n")
+    with pytest.raises(ValueError, match=r"rows.csv is not understood"):
+        read_rows(tmp_path / "rows.csv")
+
+
+def test_columns_that_a_model_expects(write):
+    path = write("rows.csv", "b,kind,a,more", "2,cat,1,0", "4.5,dog,3,0")
+    found = read_rows(path, Layout(label="kind", n_features=2, names=["a", "b"]))
+    np.testing.assert_array_equal(found.X, X[:2])
+    assert found.y.tolist() == Y[:2]
+    blind = Layout(n_features=2, names=["a", "kind2"], needs_labels=False)
+    with pytest.raises(ValueError, match="has no column 'kind2', which the model was trained with"):
+        read_rows(path, blind)
+    bare = Layout(n_features=2, needs_labels=False)
+    assert read_rows(write("bare.csv", "1,2", "3,4.5"), bare).X.tolist() == X[:2].tolist()
+    assert read_rows(write("bare.csv", "1,2,9", "3,4.5,8"), bare).X.tolist() == X[:2].tolist()
+    with pytest.raises(ValueError, match="it has 3 features beside the labels, and 2 are expected"):
+        read_rows(write("bare.csv", "1,2,3,4"), bare)
+
+
+def test_parquet(tmp_path):
+    pa = pytest.importorskip("pyarrow", reason="needs the parquet extra")
+    import pyarrow.parquet as pq
+
+    path = tmp_path / "rows.parquet"
+    pq.write_table(pa.table({"a": [1, 3, -5], "kind": Y, "b": X[:, 1]}), path)
+    found = read_rows(path, Layout(label="kind"))
+    np.testing.assert_array_equal(found.X, X)
+    assert (found.y.tolist(), found.names) == (Y, ["a", "b"])
+    for table, sentence in (
+        ({"a": ["x", "y"], "kind": [0, 1]}, "column 'a' holds string, not numbers"),
+        ({"a": [1.0, None], "kind": [0, 1]}, "row 2, column 'a': values must not be missing"),
+        ({"a": [1.0, np.inf], "kind": [0, 1]}, "row 2, column 'a': values must not be missing or not finite"),
+        ({"a": [1.0, 2.0], "kind": [0, None]}, "row 2 has no label"),
+    ):
+        pq.write_table(pa.table(table), path)
+        with pytest.raises(ValueError, match=sentence):
+            read_rows(path)
+    path.write_bytes(b"not parquet at all")
+    with pytest.raises(ValueError, match="it is no parquet file, or damaged"):
+        read_rows(path)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "sentence"),
+    [
+        ({"X": X}, "it has no array 'y', only X"),
+        ({"X": X, "y": [1, 2]}, "there must be one label for each row"),
+        ({"X": X[:, 0], "y": [1, 2, 3]}, "there must be one label for each row"),
+        ({"X": X.astype(str), "y": [1, 2, 3]}, "not numbers"),
+        ({"X": X * np.nan, "y": [1, 2, 3]}, "missing or not finite"),
+        ({"X": X, "y": [1, 2, np.nan]}, "row 3 has no label"),
+        ({"data": [1.0], "indices": [7], "indptr": [0, 1], "shape": [1, 2], "y": [1]}, "is not understood"),
+        ({"data": [1.0], "indices": [0], "indptr": [0, 9], "shape": [1, 2], "y": [1]}, "is not understood"),
+        ({"data": [1.0], "indices": [0], "indptr": [0, 1], "shape": [-1, 2], "y": [1]}, "is not understood"),
+    ],
+)
+def test_mistakes_in_arrays(write, arrays, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        read_rows(write("rows.npz", **arrays))
+
+
+def test_arrays_keep_their_type_and_a_model_may_have_no_labels(write):
+    path = write("rows.npz", X=X.astype(np.float32))
+    assert read_rows(path, Layout(needs_labels=False)).X.dtype == np.float32
+    with pytest.raises(ValueError, match="it has 2 features, and 5 are expected"):
+        read_rows(path, Layout(needs_labels=False, n_features=5))
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 5])
+def test_several_readers_have_all_rows_between_them(monkeypatch, write, n):
+    from widemargin.data import libsvm_text
+
+    monkeypatch.setattr(libsvm_text, "BLOCK_BYTES", 11)
+    lines = [f"{k} {1 + k % 4}:{k}" for k in range(1, 23)] + ["23 9:1"]
+    path = write("rows.svm", *lines)
+    whole = read_rows(path)
+    parts = [read_rows(path, part=(k, n)) for k in range(n)]
+    assert {part.X.shape[1] for part in parts} == {9}  # only one of them has a row with the ninth
+    for k, part in enumerate(parts):
+        np.testing.assert_array_equal(part.y, whole.y[k::n])
+        assert (whole.X[k::n] != part.X).nnz == 0
+
+
+def test_a_damaged_archive_is_said(tmp_path):
+    (tmp_path / "rows.svm.gz").write_bytes(gzip.compress(b"1 1:1\n" * 1000)[:-20])
+    with pytest.raises(ValueError, match=r"rows.svm.gz cannot be read"):
+        read_rows(tmp_path / "rows.svm.gz")
+
+
+def test_arrays_that_grow():
+    growing, rng = Growing(np.int32), np.random.default_rng(0)
+    pieces = [rng.integers(0, 9, size=size) for size in (0, 3, 1, 1000, 17, 0)]
+    for piece in pieces:
+        growing.add(piece)
+    whole = growing.whole()
+    assert whole.dtype == np.int32
+    np.testing.assert_array_equal(whole, np.concatenate(pieces))
+
+
+def test_sparse_arrays_in_blocks_are_one_matrix(write):
+    S = sp.random(30, 8, density=0.4, format="csr", random_state=0)
+    path = write("rows.npz", data=S.data, indices=S.indices, indptr=S.indptr, shape=S.shape, y=np.arange(30))
+    block = next(iterate_rows(path, Layout()))
+    whole = joined([block, block])
+    assert (sp.vstack([S, S]) != whole.X).nnz == 0
+    assert whole.y.tolist() == 2 * list(range(30))
