@@ -49,23 +49,18 @@ ALL = pytest.mark.parametrize("name", list(MODELS))
 OTHERS = pytest.mark.parametrize("name", [name for name in MODELS if not name.startswith(("Hard", "Nu"))])
 
 
-def data(n=90, seed=0):
-    """Two classes, a clear way apart in two of four columns; nearly so for debiasing, which needs some rows within."""
-    rng = np.random.default_rng(seed)
+def data(n=90, shift=2.0):
+    """Two classes that two of four columns tell apart."""
+    rng = np.random.default_rng(0)
     y = np.where(rng.permutation(n) < n // 2, "yes", "no")
     X = rng.normal(size=(n, 4))
-    X[:, :2] += 2.0 * np.where(y == "yes", 1.0, -1.0)[:, None]
-    return X, y
-
-
-def separated():
-    X, y = data()
-    X[:, 0] += 6.0 * np.where(y == "yes", 1.0, -1.0)
+    X[:, :2] += shift * np.where(y == "yes", 1.0, -1.0)[:, None]
     return X, y
 
 
 def rows_for(name):
-    return separated() if name == "HardMarginSVC" else data()
+    """Separable rows for a hard margin; for debiasing, classes that overlap: it looks at the rows within the margin."""
+    return data(shift=5.0) if name == "HardMarginSVC" else data(200, 1.4) if name.startswith("Debiased") else data()
 
 
 def grid_of(model):
@@ -196,7 +191,7 @@ def test_one_against_the_rest_by_scikit_learn(name):
 
 @pytest.mark.parametrize("name", ["SparseSVC", "SparseSVCCV", "DebiasedSparseSVC"])
 def test_select_from_model_keeps_the_columns_that_matter(name):
-    X, y = data()
+    X, y = rows_for(name)
     kept = SelectFromModel(clone(MODELS[name])).fit(X, y).get_support()
     assert kept[:2].any()
     assert kept.sum() < 4
