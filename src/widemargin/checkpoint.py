@@ -10,11 +10,13 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import zipfile
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from widemargin.data.arrays import refuse_false_sizes
 from widemargin.data.files import write_whole
 
 _MAGIC = b"widemargin checkpoint 1\n"
@@ -49,8 +51,21 @@ def load(folder: str | os.PathLike[str]) -> FitState | None:
         )
     if head[len(_MAGIC) :] != hashlib.sha256(payload).digest():
         raise ValueError(f"{path} is damaged: its checksum does not match. Delete it to begin anew.")
+    try:
+        return _state(payload)
+    except (ValueError, KeyError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path} has no state of a fit in it: {error} Delete it to begin anew.") from error
+
+
+def _state(payload: bytes) -> FitState:
+    """The state in these bytes, whose checksum is right, which anyone can do."""
+    refuse_false_sizes(io.BytesIO(payload), len(payload))
     with np.load(io.BytesIO(payload), allow_pickle=False) as arrays:
-        return FitState(str(arrays["task"]), arrays["marks"], arrays["directions"], arrays["sweeps"])
+        state = FitState(str(arrays["task"]), arrays["marks"], arrays["directions"], arrays["sweeps"])
+    numbers = [values.dtype.kind == kind for values, kind in zip(state[1:], "ffi", strict=True)]
+    if not all(numbers) or state.directions.ndim != 2 or state.sweeps.shape != state.directions.shape[:1]:
+        raise ValueError("its arrays are not those of a fit.")
+    return state
 
 
 def save(folder: str | os.PathLike[str], state: FitState) -> None:

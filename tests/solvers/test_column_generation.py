@@ -12,6 +12,7 @@ from widemargin.comm.solo import Solo
 from widemargin.data.shard import Shard
 from widemargin.problems.hinge_l1 import HingeL1, auto_alpha
 from widemargin.solvers import _restricted_lp
+from widemargin.solvers._interior_point import steepest_loss
 from widemargin.solvers.column_generation import ColumnGeneration, alpha_max, solved
 
 SOLVER, TOL = ColumnGeneration(), 1e-10
@@ -245,6 +246,17 @@ def test_the_largest_alpha_of_classes_that_differ_is_exact(shape, n_ranks, seed)
     found = on_ranks(n_ranks, on_rank)
     assert found[0] == pytest.approx(exact_alpha_max(X, y, weight), rel=1e-9, abs=1e-11)
     assert len(set(found)) == 1
+
+
+def test_the_largest_alpha_of_rows_that_are_all_alike_is_none():
+    X, y = np.tile([0.75, 0.5, 2.0], (7, 1)), np.array([-1.0, 1, -1, -1, 1, 1, -1])
+    weight = np.array([2.0, 3, 1, 3, 1, 3, 2])
+    assert alpha_max(HingeL1(), Shard(X, y, weight), Solo(), np.random.default_rng(0)) == 0.0
+
+
+def test_a_number_on_its_bound_leaves_no_room_for_a_step():
+    assert steepest_loss(np.array([1.0, 0.0]), np.array([-2.0, -1.0])) == np.inf
+    assert steepest_loss(np.array([1.0, 0.0]), np.array([-2.0, 0.0])) == 2.0
 
 
 @pytest.mark.parametrize("is_even", [True, False])

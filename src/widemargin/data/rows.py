@@ -19,6 +19,7 @@ from typing import Any, BinaryIO, cast
 import numpy as np
 import scipy.sparse as sp
 
+from widemargin.data.arrays import refuse_false_sizes
 from widemargin.data.layout import FileRows, Layout
 from widemargin.data.libsvm_text import iterate_libsvm
 from widemargin.data.tables import iterate_csv, iterate_parquet
@@ -85,6 +86,8 @@ def _opened(path: Path, suffixes: list[str]) -> BinaryIO:
 
 def _iterate_arrays(path: Path, layout: Layout) -> Iterator[FileRows]:
     """``X`` and ``y``; or, for sparse rows, ``data``, ``indices``, ``indptr``, ``shape`` and ``y``."""
+    if zipfile.is_zipfile(path):
+        refuse_false_sizes(path, path.stat().st_size)
     with np.load(path, allow_pickle=False) as arrays:
         if not hasattr(arrays, "files"):
             raise ValueError("it holds one array, not X and y by name.")

@@ -228,7 +228,7 @@ def _cholesky(matrix: np.ndarray, diagonal: np.ndarray) -> np.ndarray | None:
     return None
 
 
-@compiled()
+@compiled(error_model="numpy")  # a value that rounding has put on its bound leaves no room for a step, and is no error
 def steepest_loss(value, change):
     """The largest ``-change / value``, at least 0."""
     most = 0.0

@@ -38,6 +38,7 @@ _EXACT = 1e-12  # gap, relative
 _CONSTANT = 1e-13  # of the mean square: a variance that is rounding
 _MANY = 1000  # sweeps; tens are enough
 _LITTLE = 0.1
+_ROUNDING = 1e-13  # of a sum over many rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -341,6 +342,9 @@ def alpha_max(problem: HingeL1, shard: Shard, comm: Communicator, rng: np.random
     upper = rows.problem.alpha_bound(rows.correlation(masses))
     if upper == 0.0 or not problem.fit_intercept or rows.is_even:
         return upper
+    # Columns that do not vary correlate by rounding alone; no interior point has room below such an alpha.
+    if upper <= _ROUNDING * float(np.abs(rows.correlation(rows.y * masses)).max()):
+        return 0.0
     negligible = _EXACT * upper
     alpha, lower, direction = 0.5 * upper, 0.0, None
     while alpha > negligible:

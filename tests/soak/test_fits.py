@@ -1,0 +1,90 @@
+"""Many fits in one process leave no thread, no file and no socket behind, and memory as it was."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+from tests.soak.fits import KINDS, Left, assert_nothing_left, fit_one, settled
+from widemargin import GossipSVC, NuMarginSVC, SparseSVC
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="open files are counted in /proc")
+MEBIBYTE = 1 << 20
+
+
+@pytest.mark.parametrize("n_fits", [40, pytest.param(200, marks=pytest.mark.long)])
+def test_fits_of_all_kinds_leave_nothing(n_fits):
+    ends = [fit_one(number) for number in range(2 * len(KINDS))]  # compiles, and imports what is imported late
+    before = Left.now()
+    ends += [fit_one(number) for number in range(n_fits)]
+    # A leak of one tiny fit's rows and state would be a few KiB; of its compiled code or a thread's stack, far more.
+    assert_nothing_left(before, settled(before), 24 * MEBIBYTE)
+    assert {"gap", "raised", "max_time"} <= set(ends)
+
+
+@pytest.mark.long
+def test_networks_that_are_simulated_leave_nothing():
+    gossip = next(k for k in range(len(KINDS)) if isinstance(KINDS[k](), GossipSVC))
+    numbers = [gossip + k * len(KINDS) for k in range(60)]
+    for number in numbers[:10]:
+        fit_one(number)
+    before = Left.now()
+    for number in numbers[10:30]:
+        fit_one(number)
+    assert_nothing_left(before, settled(before), 16 * MEBIBYTE)
+
+
+@pytest.mark.long
+def test_fits_on_a_dask_cluster_leave_nothing():
+    distributed = pytest.importorskip("distributed")
+    rng = np.random.default_rng(0)
+    y = np.where(rng.permutation(200) < 90, 1, -1)
+    X = rng.normal(size=(200, 5)) + y[:, None]
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=2, processes=False, dashboard_address=None, protocol="tcp"
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        models = [NuMarginSVC(cluster=client), SparseSVC(cluster=client), GossipSVC(cluster=client, max_time=20)]
+        for model in models:
+            model.fit(X, y)
+        before = Left.now()
+        for number in range(12):
+            models[number % 3].fit(X, y)
+        # Workers keep a pool of threads and connections of their own, which may not grow with every fit.
+        after = settled(before)
+        assert after.files + after.sockets <= before.files + before.sockets + 8
+        assert len(after.threads) <= len(before.threads) + 4
+        assert after.bytes - before.bytes <= 48 * MEBIBYTE
+
+
+# -- the counting itself -----------------------------------------------------------------------------------------------
+
+
+def test_what_is_left_is_noticed():
+    before = Left.now()
+    here, there = os.pipe()
+    try:
+        with pytest.raises(AssertionError, match="files are open"):
+            assert_nothing_left(before, Left.now(), MEBIBYTE)
+    finally:
+        os.close(here)
+        os.close(there)
+    is_over = threading.Event()
+    thread = threading.Thread(target=is_over.wait, name="one that stays")
+    thread.start()
+    try:
+        with pytest.raises(AssertionError, match="one that stays"):
+            assert_nothing_left(before, Left.now(), MEBIBYTE)
+    finally:
+        is_over.set()
+        thread.join()
+    kept = b"x" * (64 * MEBIBYTE)
+    with pytest.raises(AssertionError, match="memory has grown"):
+        assert_nothing_left(before, Left.now(), MEBIBYTE)
+    del kept
