@@ -193,8 +193,8 @@ def dot(one, other):
     [
         (KernelSVC(kernel=dot), r"KernelSVC\.kernel is <function dot.*not functions"),
         (make_pipeline(StandardScaler(), PCA(2), NuMarginSVC()), "pipeline of StandardScaler, PCA, NuMarginSVC cannot"),
-        (StandardScaler(), "a StandardScaler cannot be kept"),
-        (GridSearchCV(NuMarginSVC(), {"tol": [1e-3]}, cv=2), "GridSearchCV cannot be kept.*best_estimator_"),
+        (StandardScaler(), "a StandardScaler cannot be saved"),
+        (GridSearchCV(NuMarginSVC(), {"tol": [1e-3]}, cv=2), "GridSearchCV cannot be saved.*best_estimator_"),
         (SparseSVCCV(n_alphas=3, cv=ShuffleSplit(2, random_state=0)), r"SparseSVCCV\.cv is ShuffleSplit"),
         (NuMarginSVC(random_state=np.random.RandomState(np.random.PCG64(0))), "PCG64, not MT19937"),
     ],
