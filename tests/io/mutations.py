@@ -58,7 +58,26 @@ TYPES = [
     "|V8",
     "<M8[s]",
 ]
-EXTREMES = [0, 1, -1, 2**31 - 1, -(2**31), 2**62, 2**63 - 1, -(2**63), np.nan, np.inf, -np.inf, 1e308, 5e-324, 1e30]
+EXTREMES = [
+    0,
+    1,
+    -1,
+    4,
+    5,
+    1000,
+    2**30,
+    2**31 - 1,
+    -(2**31),
+    2**62,
+    2**63 - 1,
+    -(2**63),
+    np.nan,
+    np.inf,
+    -np.inf,
+    1e308,
+    5e-324,
+    1e30,
+]
 
 
 def unpacked(content: bytes) -> tuple[dict[str, Any], list[bytes]]:
@@ -90,7 +109,7 @@ def signed(content: bytes) -> bytes:
 
 def mutated(rng: np.random.Generator, content: bytes, other: bytes) -> tuple[str, bytes]:
     """A file that is not what it was, and how it came about; ``other`` is a file to take parts of."""
-    kinds = [damaged, sealed_damage, header_edited, header_edited, nudged, nudged, array_edited, array_edited, mixed]
+    kinds = [damaged, sealed_damage, header_edited, header_edited, nudged, array_edited, poisoned, poisoned, mixed]
     change = kinds[rng.integers(len(kinds))]
     return change.__name__, change(rng, content, other)
 
@@ -139,6 +158,17 @@ def array_edited(rng: np.random.Generator, content: bytes, other: bytes) -> byte
     """An array is another."""
     header, arrays = unpacked(content)
     edit_arrays(rng, header["arrays"], arrays, other)
+    return packed(header, arrays)
+
+
+def poisoned(rng: np.random.Generator, content: bytes, other: bytes) -> bytes:
+    """Indices, labels or truth values are replaced, by which loops that do not look would leave their arrays."""
+    header, arrays = unpacked(content)
+    whole = [k for k, (dtype, _, _) in enumerate(header["arrays"]) if np.dtype(dtype).kind in "iubU" and arrays[k]]
+    k = whole[rng.integers(len(whole))] if whole else 0
+    dtype = header["arrays"][k][0]
+    raw = np.frombuffer(arrays[k], np.uint8 if dtype == "|b1" else dtype)
+    arrays[k] = _with_extremes(rng, raw)
     return packed(header, arrays)
 
 
@@ -241,6 +271,7 @@ def outcome_of(content: bytes, path: Any) -> str:
 def use(model: Any) -> str:
     rng = np.random.default_rng(0)
     final = model[-1] if hasattr(model, "steps") else model
+    _look_inside(final)
     n_features = model.n_features_in_
     if n_features > 10_000:
         return "too wide to try"
@@ -262,3 +293,15 @@ def use(model: Any) -> str:
     for level in range(len(getattr(final, "levels_", [])) if len(final.classes_) == 2 else 0):
         final.at_level(level).predict(rows)
     return "used"
+
+
+def _look_inside(final: Any) -> None:
+    """What a prediction reads, as SciPy and NumPy see it: a read beyond an array need not crash."""
+    matrices = [getattr(final, "support_vectors_", None), *(getattr(p.model, "points", None) for p in final.parts_)]
+    for matrix in [getattr(each, "X", each) for each in matrices]:
+        if sp.issparse(matrix):
+            matrix.check_format(full_check=True)
+    final.classes_.tolist()
+    for value in vars(final).values():
+        if isinstance(value, np.ndarray) and value.dtype == bool:
+            assert set(value.view(np.uint8).ravel().tolist()) <= {0, 1}

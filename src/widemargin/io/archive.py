@@ -82,7 +82,11 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
     >>> again.predict([[0.4], [2.6]]).tolist(), again.certificate_ == model.certificate_
     (['low', 'high'], True)
     """
-    write_whole(Path(path), to_bytes(model))
+    try:
+        content = to_bytes(model)
+    except ModelFileError as error:
+        raise ModelFileError(f"{path} is not written: {error}.") from None
+    write_whole(Path(path), content)
 
 
 def load(path: str | os.PathLike[str]) -> Any:

@@ -1,9 +1,8 @@
-"""Which estimators a model file may hold, what belongs to each of them, and when it is fit to predict.
+"""Estimators as parameters and fitted attributes, and back; and when a model is fit to predict.
 
-An estimator is its parameters, which go through the validation that ``fit`` puts them through, and its fitted
-attributes, each of which has a line in a table below: what it is, and of which shape. Letters of shapes stand for sizes
-that must agree: P problems, D coefficients of each, I features of the input, K classes; the others are free, and equal
-wherever they stand. What predictions are made of must be finite, and then no prediction can fail or leave its arrays.
+Parameters go through the validation that ``fit`` puts them through. Fitted attributes must be what their table says
+(:mod:`widemargin.io.schema`), and what predictions are made of must be finite: then no prediction can fail or leave its
+arrays. The same is checked when a model is saved.
 
 The place where a model was trained is not kept: clusters other than a number of ranks, the checkpoint's folder,
 callbacks, metadata requests, and the peers of ``GossipSVC`` with their rows.
@@ -11,152 +10,32 @@ callbacks, metadata requests, and the peers of ``GossipSVC`` with their rows.
 
 from __future__ import annotations
 
-from importlib import import_module
 from itertools import pairwise
 from numbers import Integral
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from sklearn.kernel_approximation import RBFSampler
 from sklearn.pipeline import Pipeline
-from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, Normalizer, RobustScaler, StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
-from widemargin.estimators._network import Node
 from widemargin.exceptions import ModelFileError
 from widemargin.io.codec import LARGEST_SIZE
 from widemargin.io.records import check_rows, conforms
-from widemargin.kernels.functions import Kernel
-from widemargin.ledger import Ledger
-from widemargin.problems._protocol import Certificate
-from widemargin.solvers._run import Result
-from widemargin.solvers.partition_merge import Level
+from widemargin.io.schema import (
+    ESTIMATORS,
+    EXPANSION,
+    LABELS,
+    NEEDED,
+    NOT_OF_A_STEP,
+    OUTPUTS,
+    TRANSFORMERS,
+    USED,
+    Array,
+    Each,
+    schema_of,
+)
 
-
-class Array(NamedTuple):
-    """An array: kinds of numbers, as NumPy's letters, and a letter for the size of each dimension."""
-
-    kinds: str
-    shape: str
-    is_finite: bool = False
-    least: float = -np.inf
-
-
-class Each(NamedTuple):
-    """A number for each problem: a number for one, a vector for several."""
-
-    kinds: str
-
-
-LABELS = "biufUO"
-_COMMON: dict[str, Any] = {
-    "n_features_in_": int,
-    "feature_names_in_": Array("O", "I"),
-    "classes_": Array(LABELS, "K"),
-    "intercept_": Array("f", "P", is_finite=True),
-    "certificate_": Certificate,
-    "stop_reason_": str,
-    "n_iter_": int,
-    "parts_": list[Result],
-    "history_": list[dict[str, float]],
-    "cost_": Ledger,
-}
-_LINEAR = _COMMON | {"coef_": Array("f", "PD", is_finite=True)}
-_KERNEL = _LINEAR | {
-    "kernel_": Kernel,
-    "support_": Array("iu", "N", least=0),
-    "support_vectors_": object,  # by check_rows
-    "dual_coef_": Array("f", "PN", is_finite=True),
-    "n_support_": Each("iu"),
-    "support_labels_": Array(LABELS, "N"),
-    "support_weight_": Array("f", "N"),
-    "device_": str,
-}
-_SPARSE = _LINEAR | {
-    "alpha_": Each("f"),
-    "alpha_max_": Each("f"),
-    "n_working_": Each("iu"),
-    "support_": Array("iu", "S", least=0),
-    "n_features_selected_": int,
-}
-# Of each estimator: where it lives, and its fitted attributes.
-ESTIMATORS: dict[str, tuple[str, dict[str, Any]]] = {
-    "HardMarginSVC": ("hard_margin", _LINEAR),
-    "NuMarginSVC": ("nu_margin", _LINEAR | {"nu_": Each("f"), "cap_": Each("f")}),
-    "KernelSVC": (
-        "kernel",
-        _KERNEL | dict.fromkeys(("C_", "slack_", "violation_", "kernel_error_"), Each("f")),
-    ),
-    "MarginDistributionSVC": ("margin_distribution", _KERNEL | {"levels_": list[Level] | list[list[Level]]}),
-    "SparseSVC": ("sparse", _SPARSE),
-    "SparseSVCCV": (
-        "sparse_path",
-        _SPARSE
-        | {
-            "_chosen": float,
-            "alphas_": Array("f", "A"),
-            "error_path_": Array("f", "AF"),
-            "n_selected_path_": Array("iu", "AF"),
-        },
-    ),
-    "DebiasedSparseSVC": (
-        "debiased",
-        _LINEAR
-        | dict.fromkeys(("coef_debiased_", "coef_naive_", "standard_error_", "pvalue_"), Array("f", "PD"))
-        | {
-            "coef_interval_": Array("f", "PDE"),
-            "intercept_standard_error_": Array("f", "P"),
-            "selected_": Array("b", "PD"),
-            "alpha_": Each("f"),
-            "n_machines_": int,
-            "n_rows_": float,
-        },
-    ),
-    "GossipSVC": (
-        "gossip",
-        _LINEAR
-        | {
-            "_map": RBFSampler | None,
-            "nodes_": dict[int, Node],
-            "consensus_": float,
-            "graph_": dict[int, list[int]],
-        },
-    ),
-}
-_NEEDED = set(_COMMON) - {"feature_names_in_"}
-_EXPANSION = {"kernel_", "dual_coef_", "support_vectors_"}
-
-_NUMBER_EACH = Array("f", "I", is_finite=True)
-_SCALER: dict[str, Any] = {"n_features_in_": int, "feature_names_in_": Array("O", "I"), "n_samples_seen_": object}
-_OUTPUTS = ("default", "pandas", "polars")
-# What stands in front of an estimator, and the random features of GossipSVC; None where a scaler leaves a step out.
-TRANSFORMERS: dict[str, tuple[type, dict[str, Any]]] = {
-    "StandardScaler": (StandardScaler, _SCALER | dict.fromkeys(("mean_", "var_", "scale_"), _NUMBER_EACH)),
-    "MinMaxScaler": (
-        MinMaxScaler,
-        _SCALER | dict.fromkeys(("min_", "scale_", "data_min_", "data_max_", "data_range_"), _NUMBER_EACH),
-    ),
-    "MaxAbsScaler": (MaxAbsScaler, _SCALER | dict.fromkeys(("max_abs_", "scale_"), _NUMBER_EACH)),
-    "RobustScaler": (RobustScaler, _SCALER | dict.fromkeys(("center_", "scale_"), _NUMBER_EACH)),
-    "Normalizer": (Normalizer, _SCALER),
-    "RBFSampler": (
-        RBFSampler,
-        {
-            "n_features_in_": int,
-            "random_weights_": Array("f", "ID", is_finite=True),
-            "random_offset_": Array("f", "D", is_finite=True),
-            "_gamma": float,
-            "_n_features_out": int,
-        },
-    ),
-}
-_NOT_OF_A_STEP = ("RBFSampler",)
-_USED = {
-    "StandardScaler": {"mean_": "with_mean", "scale_": "with_std"},
-    "RobustScaler": {"center_": "with_centering", "scale_": "with_scaling"},
-    "MinMaxScaler": {"min_": "", "scale_": ""},
-    "MaxAbsScaler": {"scale_": ""},
-}
 _TRAINING = {
     "_skl_callbacks",
     "_skl_callbacks_to_teardown",
@@ -171,22 +50,12 @@ _TRAINING = {
 }
 
 
-def schema_of(kind: str) -> tuple[Any, dict[str, Any]]:
-    """The class of that name, and what it has when fitted; an error for any name not listed."""
-    if kind in TRANSFORMERS:
-        return TRANSFORMERS[kind]
-    if kind not in ESTIMATORS:
-        raise ModelFileError(f"{kind[:60]!r} is no estimator that a model file may hold")
-    module, attributes = ESTIMATORS[kind]
-    return getattr(import_module(f"widemargin.estimators.{module}"), kind), attributes
-
-
 def check_single(kind: str) -> None:
     """Raise an error unless an estimator of that name can stand alone in a file."""
     if kind not in ESTIMATORS:
         raise ModelFileError(
-            f"a {kind} cannot be kept in a model file, which holds {', '.join(ESTIMATORS)}, or a pipeline of scalers "
-            "in front of one of them; of a search, save best_estimator_"
+            f"a {kind} cannot be saved or exported, which is for {', '.join(ESTIMATORS)}, alone or behind scalers in a "
+            "pipeline; of a search, take best_estimator_"
         )
 
 
@@ -247,7 +116,7 @@ def verify(model: Any) -> None:
         _check_attributes(kind, schema, attributes, sizes)
         _verify_transformer(kind, model, sizes["I"])
         return
-    missing = sorted(_NEEDED - set(attributes))
+    missing = sorted(NEEDED - set(attributes))
     if missing:
         raise ModelFileError(f"{kind} lacks {missing[0]}")
     n_classes = _n_classes(attributes["classes_"])
@@ -256,13 +125,13 @@ def verify(model: Any) -> None:
     features = attributes.get("_map")
     sizes["D"] = sizes["I"] if features is None else _mapped(features, sizes["I"])
     _check_attributes(kind, schema, attributes, sizes)
-    if "coef_" not in attributes and not (set(schema) >= _EXPANSION and set(attributes) >= _EXPANSION):
+    if "coef_" not in attributes and not (set(schema) >= EXPANSION and set(attributes) >= EXPANSION):
         raise ModelFileError(f"{kind} has nothing to predict with")
     if kind == "GossipSVC" and ("_map" not in attributes or (features is None) != (model.kernel == "linear")):
         raise ModelFileError("GossipSVC has random features that do not belong to its kernel, or lacks them")
     if len(model.parts_) != sizes["P"]:
         raise ModelFileError(f"{kind} has {len(model.parts_)} results for {sizes['P']} problems")
-    if _EXPANSION & set(attributes):
+    if EXPANSION & set(attributes):
         _verify_expansion(attributes, sizes)
     _verify_models(model, sizes)
 
@@ -335,7 +204,7 @@ def _verify_transformer(kind: str, model: Any, n_features: int) -> None:
         if not width == model.n_components == model._n_features_out or not hasattr(model, "random_offset_"):
             raise ModelFileError("RBFSampler has not as many random features as it says")
         return
-    for name, switch in _USED.get(kind, {}).items():
+    for name, switch in USED.get(kind, {}).items():
         if getattr(model, name, None) is None and (not switch or getattr(model, switch)):
             raise ModelFileError(f"{kind} lacks {name}")
     if (getattr(model, "scale_", None) is not None) and not (model.scale_ > 0).all():
@@ -351,7 +220,7 @@ def _verify_transformer(kind: str, model: Any, n_features: int) -> None:
 
 def _verify_expansion(attributes: dict[str, Any], sizes: dict[str, int]) -> None:
     """Support vectors: as many as coefficients, with as many columns as the input."""
-    absent = sorted(_EXPANSION - set(attributes))
+    absent = sorted(EXPANSION - set(attributes))
     if absent:
         raise ModelFileError(f"support vectors are there without {absent[0]}")
     kernel, vectors, n_support = attributes["kernel_"], attributes["support_vectors_"], sizes["N"]
@@ -398,10 +267,10 @@ def steps_of(pipeline: Pipeline) -> list[tuple[str, Any]]:
 def check_steps(steps: list[tuple[str, Any]]) -> None:
     """Raise an error unless these are scalers in front of an estimator, all of the same features."""
     kinds = [type(step).__name__ for _, step in steps]
-    scalers = set(TRANSFORMERS) - set(_NOT_OF_A_STEP)
+    scalers = set(TRANSFORMERS) - set(NOT_OF_A_STEP)
     if not kinds or kinds[-1] not in ESTIMATORS or not set(kinds[:-1]) <= scalers:
         raise ModelFileError(
-            f"a pipeline of {', '.join(kinds) or 'nothing'} cannot be kept in a model file: it must be one of "
+            f"a pipeline of {', '.join(kinds) or 'nothing'} cannot be saved or exported: it must be one of "
             f"{', '.join(ESTIMATORS)}, behind any of {', '.join(sorted(scalers))}"
         )
     names = [name for name, _ in steps]
@@ -423,7 +292,7 @@ def output_of(step: Any) -> str:
 
 def set_output(step: Any, kind: Any) -> None:
     """Let a scaler give out that again."""
-    if kind not in _OUTPUTS:
+    if kind not in OUTPUTS:
         raise ModelFileError("a scaler gives out something unknown")
     if kind != "default":
         step.set_output(transform=kind)

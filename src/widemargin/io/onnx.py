@@ -231,7 +231,7 @@ def _kernel(graph: _Graph, rows: str, model: Any) -> str:
     """Kernel values of rows with all support vectors."""
     kernel: Kernel = model.kernel_
     if kernel.function is not None:
-        raise ModelFileError(f"kernel={model.kernel!r} is a function, and cannot be exported: use a kernel by name.")
+        raise ModelFileError(f"kernel={model.kernel!r} is a function, which cannot be exported: use a kernel by name.")
     if kernel.name == "precomputed":
         support = getattr(model, "support_", np.arange(model.dual_coef_.shape[1]))
         return graph.add("Gather", rows, graph.constant(support.astype(np.int64)), axis=1)
