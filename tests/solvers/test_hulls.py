@@ -188,3 +188,11 @@ def test_rows_of_equal_value_have_radius_zero_and_not_nan():
     X, y = np.full((6, 2), 1e3 / 3), np.array([1, 1, 1, -1, -1, -1.0])
     radius = hulls_of(HardMargin(), X, y, use=lambda hulls, rows: hulls.radius)[0]
     assert radius == pytest.approx(0.0, abs=1e-3)
+
+
+@pytest.mark.parametrize("unit", [1e76, 1e150, 1e200, 1e300])
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_rows_whose_products_would_overflow_are_refused_on_all_ranks(ranks, unit):
+    X, y = separable(0)
+    with pytest.raises(ValueError, match="scale the features"):
+        hulls_of(NuMargin(), X * unit, y, ranks=ranks, use=lambda hulls, rows: None)

@@ -10,6 +10,7 @@ Every quantity that crosses ranks is a sum, a minimum or a few order statistics;
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -25,6 +26,7 @@ from widemargin.solvers._protocol import Separator
 _LARGEST_EXPONENT = 200.0  # clamped here, sums and products with any scale are finite
 _SMALLEST_SCALE = 1e-40  # factors beyond this, either way, mean that the search began too far away
 _MASS_ROUNDING = 1e-9  # masses this close to 1 are 1: a cap is rarely the exact reciprocal of a whole number
+_LONGEST = 1e75  # rows: products of four of them are numbers yet
 _ROUNDING = 1e-13  # of the size of rows: what cannot be told from zero
 _SMALLEST_GAMMA = 1e-100
 _OVERLAP = 1e-6  # hulls this close, measured in the radius of the data, and with no margin, are taken to meet
@@ -71,8 +73,15 @@ class Hulls:
         totals = comm.allreduce(np.bincount(side, shard.weight, 2))
         cap = problem.cap(*totals)
         mean = comm.allreduce(shard.combine(shard.weight)) / totals.sum()
-        offsets = shard.squared_norms() - 2 * shard.scores(mean) + mean @ mean
-        radius = float(np.sqrt(max(0.0, comm.allreduce(np.array([offsets.max(initial=0.0)]), "max")[0])))
+        with np.errstate(over="ignore", invalid="ignore"):
+            offsets = shard.squared_norms() - 2 * shard.scores(mean) + mean @ mean
+            farthest = comm.allreduce(np.array([offsets.max(initial=0.0)]), "max")[0]
+            radius, length = float(np.sqrt(farthest)), float(np.linalg.norm(mean))
+        if not max(radius, length) <= _LONGEST or math.isnan(radius):
+            raise ValueError(
+                f"Rows are longer than {_LONGEST:g}, from where on the squares of their inner products are beyond "
+                "float64: scale the features (StandardScaler)."
+            )
         return cls(shard, comm, side, cap * shard.weight, cap, totals, problem.entropy_range(*totals), mean, radius)
 
     @property

@@ -175,9 +175,11 @@ def finish_on_support(working: WorkingSet) -> None:
         support = np.flatnonzero(working.mass)
         n = len(support)
         system = np.zeros((n + 2, n + 2))
-        system[:n, :n] = working.gram[np.ix_(support, support)]
+        # In units of the longest row: masses are the same in all, and sums of ones stand in the same system.
+        gram = working.gram[np.ix_(support, support)]
+        system[:n, :n] = gram / (gram.diagonal().max() or 1.0)
         # Rows that depend on each other leave the masses undetermined; a trace of ridge picks some.
-        system[np.diag_indices(n)] += 1e-13 * system.diagonal().max()
+        system[np.diag_indices(n)] += 1e-13
         for c in (0, 1):
             system[n + c, :n] = system[:n, n + c] = working.side[support] == c
         target = np.zeros(n + 2)
