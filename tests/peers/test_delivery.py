@@ -46,12 +46,12 @@ def test_bits_say_which_letters_came_whatever_was_lost_or_late(loss, seed):
             came.add(number)
             last, bits = delivery.heard_of(1)
             assert last == max(came)
-            for age in range(module._WINDOW):
+            for age in range(module.WINDOW):
                 expected = last - age - 1 in came
                 claimed = bool(bits >> age & 1)
                 assert not claimed or expected  # what is confirmed has come
                 # All that came is confirmed, too: unless a gap as wide as the window has made it forgotten.
-                if expected and last - first <= module._WINDOW:
+                if expected and last - first <= module.WINDOW:
                     assert claimed
 
 

@@ -35,6 +35,11 @@ def stop_event(job: str, client: Any) -> Event:
     return Event(f"{job}-stop", client=client)
 
 
+def address_event(job: str, number: int, client: Any) -> Event:
+    """What is set when a peer has left its address; to wait for the address itself would fill the scheduler's log."""
+    return Event(f"{address_name(job, number)}-is-there", client=client)
+
+
 class DaskPeers:
     """The transport of one peer; ``neighbours`` are those it may write to."""
 
@@ -59,13 +64,15 @@ class DaskPeers:
         contact = self._wait(self._listen())
         client = get_client()
         Variable(address_name(self._job, self._number), client=client).set(contact)
+        address_event(self._job, self._number, client).set()
         until, stop = time.monotonic() + self._patience, stop_event(self._job, client)
         addresses: dict[int, str] = {}
         awaited = list(self._neighbours)
         while awaited and time.monotonic() < until and not stop.is_set():
-            where = Variable(address_name(self._job, awaited[0]), client=client)
+            if not address_event(self._job, awaited[0], client).wait(timeout=_TURN):
+                continue
             with suppress(TimeoutError):
-                addresses[awaited[0]] = where.get(timeout=_TURN)
+                addresses[awaited[0]] = Variable(address_name(self._job, awaited[0]), client=client).get(timeout=_TURN)
                 awaited.pop(0)
         self._gone = set(self._neighbours) - set(addresses)
         self._wait(self._begin_to_write(addresses))

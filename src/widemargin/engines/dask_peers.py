@@ -22,7 +22,7 @@ import dask
 from distributed import CancelledError, Client, Future, KilledWorker, Variable, get_client, get_worker, secede
 
 from widemargin.comm.dask import address_name
-from widemargin.comm.dask_peers import DaskPeers, stop_event
+from widemargin.comm.dask_peers import DaskPeers, address_event, stop_event
 from widemargin.engines.dask import locked, workers_of
 from widemargin.exceptions import PeerLost, PeerLostWarning, warn_user
 
@@ -119,6 +119,9 @@ class _Job:
             for number in range(len(futures)):
                 with suppress(Exception):
                     Variable(address_name(self._name, number), client=client).delete()
+                    address_event(self._name, number, client).clear()
+            with suppress(Exception):
+                stop_event(self._name, client).clear()
             if self._tell is not None:
                 with suppress(ValueError):
                     client.unsubscribe_topic(self._name)

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 from widemargin.peers.claims import Record, life_of
 
-_WINDOW = 60  # letters that can be confirmed
-_ALL_BITS = (1 << _WINDOW) - 1
+WINDOW = 60  # letters that can be confirmed
+_ALL_BITS = (1 << WINDOW) - 1
 _RECORD_BYTES = 1 << 20  # in one message, or a single record; the others go with the next
 
 Key = tuple[type, int]  # kind of record, and whose
@@ -69,7 +69,7 @@ class Delivery:
         """Drop records that have arrived; owe again those of letters that were overtaken."""
         for number in [number for number in self._unconfirmed.get(to, ()) if number <= heard]:
             age = heard - number - 1
-            has_come = age < 0 or (age < _WINDOW and bool(before >> age & 1))
+            has_come = age < 0 or (age < WINDOW and bool(before >> age & 1))
             if has_come:
                 del self._unconfirmed[to][number]
             else:
@@ -98,9 +98,9 @@ class Delivery:
         last, before = (0, 0) if self.begins_anew(sender, number) else self.heard_of(sender)
         ahead = number - last
         if ahead <= 0:
-            if 0 < -ahead <= _WINDOW:
+            if 0 < -ahead <= WINDOW:
                 self._window[sender] = last, before | 1 << (-ahead - 1)
             return False
-        before = ((before << ahead) | (1 << (ahead - 1))) & _ALL_BITS if last and ahead <= _WINDOW else 0
+        before = ((before << ahead) | (1 << (ahead - 1))) & _ALL_BITS if last and ahead <= WINDOW else 0
         self._window[sender] = number, before
         return True

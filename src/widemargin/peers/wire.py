@@ -23,6 +23,7 @@ import numpy as np
 from widemargin.comm._protocol import HIGHEST_NUMBER
 from widemargin.peers._protocol import Message
 from widemargin.peers.claims import KEPT, KINDS, Portrait, Proposal, Record, Snapshot, Verdict, n_bytes_of
+from widemargin.peers.delivery import WINDOW
 from widemargin.peers.peer import Peer
 
 _MAGIC = b"WMPR"
@@ -34,7 +35,6 @@ _SNAPSHOT = struct.Struct("<qqddd")
 _VERDICT = struct.Struct("<qqd")
 _FLOAT, _SINGLE, _INTEGER = np.dtype("<f8"), np.dtype("<f4"), np.dtype("<i8")
 _LARGEST = 1e100  # whose square, and sums of such, are finite
-_WINDOW = 1 << 60
 _LEAST_LIMIT = 1 << 26
 _PEERS_AT_ONCE = 64  # whose records fit into one message, however long they are
 
@@ -101,7 +101,7 @@ def decode(data: bytes, form: Form, limit_bytes: int) -> Message:
         raise BadMessage(f"The message has a letter of shape {shape}; in this network it is {list(form.letter)}.")
     _check_peer(sender)
     _check_number(number)
-    _check(heard >= 0 and 0 <= before < _WINDOW, "The message confirms letters that cannot be.")
+    _check(heard >= 0 and 0 <= before < 1 << WINDOW, "The message confirms letters that cannot be.")
     letter = reader.array(_FLOAT, form.letter)
     records = [_read_record(reader, form) for _ in range(n_records)]
     _check(reader.n_left == 0, f"The message has {reader.n_left} bytes too many.")
