@@ -43,7 +43,7 @@ def test_predictions_go_to_the_terminal_and_columns_are_found_by_name(folder, co
 
 
 def test_libsvm_rows_with_fewer_features_than_the_model(folder, command):
-    assert command("train", "rows.svm", "--estimator", "sparse").code == 0
+    assert command("train", "rows.svm", "--estimator", "hard-margin").code == 0
     (folder / "few.svm").write_text("0 1:1\n0 2:1\n")
     assert command("predict", "model.wm", "few.svm").out.split() == ["class", "1", "-1"]
     (folder / "few.svm").write_text("0 1:1\n0 5:1\n")
@@ -104,7 +104,7 @@ def test_labels_of_another_type_than_the_model_has(folder, command):
 def test_a_model_says_what_it_is(folder, command, model):
     shown = command("inspect", model).out
     kept = load(model)[-1]
-    for words in ("NuMarginSVC, after StandardScaler", "reduced convex hulls", "cat, dog", "nu='auto'", "right"):
+    for words in ("NuMarginSVC, after StandardScaler", "the widest margin", "cat, dog", "nu='auto'", "right"):
         assert words in shown
     assert f"{kept.certificate_.primal:.9g}" in shown
     found = json.loads(command("inspect", model, "--json").out)

@@ -140,7 +140,8 @@ def _chosen(rows: Any, parameters: dict[str, Any]) -> tuple[str, dict[str, Any]]
     from widemargin.cli._estimators import usual
     from widemargin.cli._say import remark
 
-    name, parameters, reason = usual(*rows.X.shape, parameters)
+    n_rows, n_features = rows.X.shape
+    name, parameters, reason = usual(n_rows, n_features, parameters)
     remark(f"No --estimator was given: taking {name}, {reason}.")
     return name, parameters
 

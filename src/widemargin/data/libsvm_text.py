@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from widemargin.compiled import libsvm
 from widemargin.data.layout import FileRows, Layout
 
-BLOCK_BYTES = 1 << 23
+BLOCK_BYTES = 1 << 20
 
 _WRONG = {
     libsvm.BAD_LABEL: "the label {token!r} is not a number",

@@ -132,7 +132,7 @@ class Growing:
     def add(self, values: np.ndarray) -> None:
         end = self._n + values.size
         if end > self._content.size:
-            self._content.resize(end + end // 16, refcheck=False)
+            self._content.resize(end + end // 32, refcheck=False)
         self._content[self._n : end] = values.ravel()
         self._n = end
 
@@ -148,13 +148,16 @@ class _Gathered:
         self._is_sparse, self._names = sp.issparse(first.X), first.names
         self._width = first.X.shape[1]
         self._values, self._indices, self._ends = Growing(first.X.dtype), Growing(np.int32), Growing(np.int64)
-        self._labels: list[np.ndarray] = []
+        is_text = first.y is not None and first.y.dtype.kind == "U"
+        self._labels: list[np.ndarray] | Growing = [] if is_text or first.y is None else Growing(first.y.dtype)
         self._n_entries = 0
 
     def add(self, block: FileRows) -> None:
         X = block.X
-        if block.y is not None:
-            self._labels.append(block.y)
+        if isinstance(self._labels, Growing):
+            self._labels.add(block.y)
+        elif block.y is not None:
+            self._labels.append(block.y)  # texts differ in width
         self._width = max(self._width, X.shape[1])
         if self._is_sparse:
             self._values.add(X.data)
@@ -165,7 +168,8 @@ class _Gathered:
             self._values.add(X)
 
     def whole(self) -> FileRows:
-        y = np.concatenate(self._labels) if self._labels else None
+        labels = self._labels
+        y = labels.whole() if isinstance(labels, Growing) else np.concatenate(labels) if labels else None
         if not self._is_sparse:
             return FileRows(self._values.whole().reshape(-1, self._width), y, self._names)
         ends = self._ends.whole()
