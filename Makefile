@@ -64,6 +64,7 @@ bench: $(VENV)/.bench
 	$(ONE_THREAD) $(BIN)/python -m benchmarks.debiased
 	$(ONE_THREAD) $(BIN)/python -m benchmarks.margin_distribution
 	$(ONE_THREAD) $(BIN)/python -m benchmarks.gossip
+	$(ONE_THREAD) $(BIN)/python -m benchmarks.first_use
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build dist demo-output
