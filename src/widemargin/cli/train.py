@@ -169,8 +169,6 @@ def _announce(data: Path, rows: Any, name: str, place: Any) -> None:
 
 def _fit(estimator: Any, rows: Any, scale: Scale, *, is_first: bool) -> Fit:
     """Fit the steps one by one: inside a pipeline Ctrl-C would end the whole, and keep nothing."""
-    from sklearn.pipeline import make_pipeline
-
     from widemargin.callbacks import shown_by
     from widemargin.cli._progress import GapBar
     from widemargin.cli._say import console, remark
@@ -196,7 +194,13 @@ def _fit(estimator: Any, rows: Any, scale: Scale, *, is_first: bool) -> Fit:
     for text in dict.fromkeys(str(each.message) for each in told if not issubclass(each.category, DeprecationWarning)):
         if is_first:
             remark(text)
-    model = estimator if scaler is None else make_pipeline(scaler, estimator)
+    if estimator.classes_.dtype.kind == "i":  # many labels are held small; the few classes are ordinary integers
+        estimator.classes_ = estimator.classes_.astype(int)
+    model = estimator
+    if scaler is not None:
+        from sklearn.pipeline import make_pipeline
+
+        model = make_pipeline(scaler, estimator)
     if rows.names is not None:  # the first step is the one that meets the columns of a table
         import numpy as np
 
@@ -205,6 +209,8 @@ def _fit(estimator: Any, rows: Any, scale: Scale, *, is_first: bool) -> Fit:
 
 
 def _scaler(scale: Scale, X: Any) -> Any:
+    if scale == Scale.none:
+        return None
     from scipy.sparse import issparse
     from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, StandardScaler
 
@@ -215,7 +221,7 @@ def _scaler(scale: Scale, X: Any) -> Any:
         Scale.maxabs: MaxAbsScaler,
         Scale.minmax: MinMaxScaler,
     }
-    return makers[scale]() if scale != Scale.none else None
+    return makers[scale]()
 
 
 def _right_and_all(fit: Fit) -> Any:
