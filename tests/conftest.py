@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,14 @@ def _csr(X, index_dtype):
     # Set afterwards: the constructor narrows indices whenever they fit.
     matrix.indices, matrix.indptr = matrix.indices.astype(index_dtype), matrix.indptr.astype(index_dtype)
     return matrix
+
+
+@pytest.fixture(autouse=True, scope="session")
+def ctrl_c_is_heard():
+    """What was started in the background of a shell is deaf to it, and so are its children."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(params=[0, 1, 2], ids=lambda seed: f"seed{seed}")

@@ -400,13 +400,8 @@ def test_ctrl_c_on_the_driver_keeps_the_best_model(client, data):
 
     X, y = data
     model = NuMarginSVC(cluster=client, **ENDLESS).set_callbacks(Press())
-    # A process that runs tests for another may ignore Ctrl-C.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        with pytest.warns(InterruptedFitWarning):
-            model.fit(X, y)
-    finally:
-        signal.signal(signal.SIGINT, before)
+    with pytest.warns(InterruptedFitWarning):
+        model.fit(X, y)
     assert model.stop_reason_ == "interrupted"
     assert model.score(X, y) > 0.5
     assert NuMarginSVC(cluster=client).fit(X, y).stop_reason_ == "gap"
