@@ -148,6 +148,8 @@ def draw_topologies(report: Report, found: Mapping[str, Any]) -> None:
         if ticks:
             panel.plot(ticks, [place] * len(ticks), "o", color=harness.COLOURS[0], alpha=0.5)
             panel.plot(median(ticks), place, "|", color=harness.COLOURS[1], markersize=14, markeredgewidth=2)
+            told = f"{median(ticks):g}"
+            panel.text(1.02, place, told, transform=panel.get_yaxis_transform(), va="center", fontsize=8.5)
     panel.set_yticks(range(len(keys)), list(reversed(keys)))
     panel.set(xscale="log", xlabel="ticks until every peer has certified 1e-3; a bar is the median of seeds")
     panel.set_title("Adult: shapes of networks, fan-out 3")
