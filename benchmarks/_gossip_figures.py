@@ -133,7 +133,8 @@ def draw_rho(report: Report, found: Mapping[str, Any]) -> None:
         panel.set(
             xscale="log", yscale="log", xlabel="fixed rho, by the one that peers begin with", ylabel="ticks, median"
         )
-        panel.set_title(f"{metric} metric; dashed: adaptive rho")
+        panel.set_xlim(0.7 * min(map(float, keys)), 1.4 * max(map(float, keys)))
+        panel.set_title(f"{metric} metric, {each['adaptive'][0]['limit']} ticks at most; dashed: adaptive rho")
     harness.legend_below(figure, panels, 3)
     report.picture(figure, "rho")
 
