@@ -148,14 +148,17 @@ def draw(report: Report, results: dict[str, Any]) -> None:
     )
     figure, panels = harness.axes(2, 1, width=4.8, height=3.6)
     for panel, (title, seconds, allowed, colour) in zip(panels.flat, kinds, strict=True):
-        bars_drawn = panel.barh(names, seconds, color=colour, height=0.6)
-        panel.bar_label(bars_drawn, fmt="%.1f", padding=3, fontsize=9)
-        panel.axvline(allowed, color="#000000", ls="--", lw=1.2)
-        panel.text(allowed, -0.75, "allowed", ha="right", va="center", fontsize=9, rotation=0)
+        drawn = panel.barh(names, seconds, color=colour, height=0.6)
+        inside = [f"{each:.1f}" if each > 0.12 * allowed else "" for each in seconds]
+        outside = ["" if label else f"{each:.1f}" for label, each in zip(inside, seconds, strict=True)]
+        panel.bar_label(drawn, inside, padding=-24, fontsize=9, color="white")
+        panel.bar_label(drawn, outside, padding=3, fontsize=9)
+        panel.axvline(allowed, color="#000000", ls="--", lw=1.2, label="allowed")
         panel.set(title=title, xlabel="seconds", xlim=(0, 1.15 * max(allowed, *seconds)))
         panel.invert_yaxis()
         panel.grid(axis="y", visible=False)
     panels[0, 1].set_yticklabels([])
+    harness.legend_below(figure, panels)
     report.picture(figure, "seconds")
 
 

@@ -258,7 +258,7 @@ def table_1(report: Section, peers: Peers) -> None:
                 found[name]["methods"][f"{who}, eps {eps:g}"] = [bound / n**2, measured, nearly]
                 rows.append([name, loss, squared, eps, who, bound / n**2, measured, nearly])
     report.add("table_1", found)
-    head = ["set", "L(u)", "||u||^2", "eps", "method", "bound", "to L(u) + eps", "to u's error + eps"]
+    head = ["set", "L(u)", "‖u‖²", "eps", "method", "bound", "to L(u) + eps", "to u's error + eps"]
     harness.show("Table 1: kernel evaluations over n^2 (- : not reached)", head, rows)
     (report.folder / "table_1.md").write_text(harness.markdown("Table 1", head, rows), encoding="utf8")
 

@@ -89,6 +89,6 @@ def _machine(facts: dict) -> str:
 
 
 def _demoted(text: str) -> str:
-    """Headings below those of the page, and norms that do not end a cell."""
+    """Headings below those of the page."""
     text = re.sub(r"^#+ (.*)$", r"### \1", text, flags=re.MULTILINE)
-    return text.replace("||u||^2", "‖u‖²").strip()
+    return text.strip()

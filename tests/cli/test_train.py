@@ -133,7 +133,7 @@ def test_the_bar_measures_orders_of_magnitude():
     assert [bar.share(gap) for gap in (np.inf, 1.0, 1e-2, 1e-4, 1e-9)] == pytest.approx([0, 0, 0.5, 1, 1])
     bar.show(5, Certificate(1.0, 0.99), 0.2)
     bar.close()
-    assert "gap 1.0e-02, tol 1e-04, sweep 5" in stream.getvalue()
+    assert "gap 1.0e-02 (tol 1e-04)  sweep 5" in stream.getvalue()
     bar.show(1, Certificate(1.0, 0.99), 0.3)  # another pair of classes begins
     assert bar.share(1e-3) == pytest.approx(0.5)
 

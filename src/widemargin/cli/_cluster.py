@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any, NamedTuple
 
 _CONNECT = "10s"
@@ -52,11 +53,11 @@ def opened(text: str | None) -> Iterator[Place]:
 
 def _dask(address: str) -> Any:
     try:
-        from distributed import Client
+        distributed: Any = import_module("distributed")
     except ImportError as error:
         raise ImportError(f"--cluster dask needs more packages: pip install 'widemargin[dask]' ({error}).") from error
     try:
-        return Client(address, timeout=_CONNECT)
+        return distributed.Client(address, timeout=_CONNECT)
     except (OSError, ValueError, TypeError) as error:
         raise ValueError(f"No Dask scheduler answers at {address}: {type(error).__name__}.") from error
 

@@ -42,12 +42,14 @@ def precision_for(path: Path, wanted: str) -> str:
 
 
 def plain_labels(y: Any) -> Any:
-    """Labels that are whole numbers as integers, as they stand in the file."""
+    """Labels that are whole numbers as integers, as they stand in the file, in the smallest type that holds them."""
     import numpy as np
 
     if y.dtype.kind != "f" or not np.array_equal(y, np.rint(y)) or np.abs(y).max() > 2**53:
         return y
-    return y.astype(np.int64)
+    low, high = y.min(), y.max()
+    kinds = (np.int8, np.int16, np.int32, np.int64)
+    return y.astype(next(kind for kind in kinds if np.iinfo(kind).min <= low and high <= np.iinfo(kind).max))
 
 
 def labels_as(classes: Any, y: Any, path: Path) -> Any:

@@ -1,44 +1,9 @@
-"""A fitted model as the command line speaks of it: its estimator, its size, its problem, its certificate."""
+"""A fitted model as the command line speaks of it: its estimator, its size, its certificate."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
-
-PROBLEMS = {
-    "HardMarginSVC": (
-        "the widest margin between classes that do not overlap: the distance between their convex hulls",
-        "min ½‖w‖²  with  y(w·x + b) ≥ 1 for all rows",
-    ),
-    "NuMarginSVC": (
-        "the widest margin that leaves a share of the rows inside it: the distance between the reduced convex hulls",
-        "min ½‖w‖² − νρ + (1/n) Σ δ  with  y(w·x + b) ≥ ρ − δ, δ ≥ 0",
-    ),
-    "KernelSVC": (
-        "the best balance of a wide margin and a small hinge loss, in the feature space of a kernel",
-        "min ½‖w‖² + C Σ max(0, 1 − y(w·φ(x) + b))",
-    ),
-    "MarginDistributionSVC": (
-        "all margins near 1: those that are too short cost, and so do those that are too long",
-        "min ½‖w‖² + C/(2n(1−θ)²) Σ [(1−θ−F)₊² + v(F−1−θ)₊²],  F = y(w·φ(x) + b)",
-    ),
-    "SparseSVC": (
-        "a linear classifier of few features: the penalty makes all other coefficients zero exactly",
-        "min (1/n) Σ max(0, 1 − y(w·x + b)) + α‖w‖₁",
-    ),
-    "DebiasedSparseSVC": (
-        "the coefficients of the least expected hinge loss, with a confidence interval for each",
-        "min E max(0, 1 − y(x·β + b))",
-    ),
-    "GossipSVC": (
-        "one linear classifier for the rows of peers that keep them and write to their neighbours",
-        "min α/2 ‖w‖² + (1/N) Σ max(0, 1 − y w·x)",
-    ),
-}
-OF_SLACK = (
-    "the highest level that a unit vector reaches over all rows when slack may be added to them",
-    "max over ‖w‖ ≤ 1, ξ ≥ 0 with a given mean:  min [y(w·φ(x) + b) + ξ]",
-)
 
 
 def last_step(model: Any) -> Any:
@@ -54,13 +19,6 @@ def scaler_of(model: Any) -> Any:
 def feature_names(model: Any) -> list[str] | None:
     names = getattr(model, "feature_names_in_", None)
     return None if names is None else [str(name) for name in names]
-
-
-def problem_of(estimator: Any) -> tuple[str, str]:
-    """What an estimator solves, in words and as a formula."""
-    if getattr(estimator, "slack", None) is not None:
-        return OF_SLACK
-    return next(PROBLEMS[kind.__name__] for kind in type(estimator).__mro__ if kind.__name__ in PROBLEMS)
 
 
 def size_bytes(estimator: Any) -> int:

@@ -69,7 +69,8 @@ def opened(folder: Path, part: str) -> tuple[Any, np.ndarray]:
     """Rows from the folder."""
 
     def array(name: str) -> np.ndarray:
-        return np.load(folder / f"{part}-{name}.npy", allow_pickle=False)
+        found: np.ndarray = np.load(folder / f"{part}-{name}.npy", allow_pickle=False)
+        return found
 
     if (folder / f"{part}-X.npy").exists():
         return array("X"), array("y")

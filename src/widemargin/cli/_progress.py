@@ -21,7 +21,7 @@ class GapBar:
         self._first, self._sweep, self._shown_at = math.inf, 0, time.monotonic()
         self._progress = self._task = None
         if console.is_terminal:
-            text = TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[figures]}")
+            text = TextColumn("{task.description}"), BarColumn(bar_width=16), TextColumn("{task.fields[figures]}")
             self._progress = Progress(*text, console=console, transient=True)
             self._task = self._progress.add_task(name, total=1.0, figures="")
             self._progress.start()
@@ -32,7 +32,7 @@ class GapBar:
         if sweep <= self._sweep or not math.isfinite(self._first):  # the next pair of classes begins anew
             self._first = max(gap, self._tol)
         self._sweep = sweep
-        figures = f"gap {gap:.1e}, tol {self._tol:.0e}, sweep {sweep}, {seconds:.1f} s"
+        figures = f"gap {gap:.1e} (tol {self._tol:.0e})  sweep {sweep}  {seconds:.1f} s"
         if self._progress is not None:
             assert self._task is not None
             self._progress.update(self._task, completed=self.share(gap), figures=figures)

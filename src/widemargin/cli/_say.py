@@ -49,7 +49,7 @@ def columns(titles: Sequence[str], rows: Iterable[Sequence[str]], *, title: str 
 
     table = Table(box=SIMPLE_HEAD, title=Text(title, style="bold") if title else None, title_justify="left")
     for k, name in enumerate(titles):
-        table.add_column(Text(name), justify="left" if k < n_left else "right", overflow="fold")
+        table.add_column(Text(name), justify="left" if k < n_left else "right", overflow="fold", no_wrap=k == 0)
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     return table

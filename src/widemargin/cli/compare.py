@@ -169,7 +169,7 @@ def _print(data: Path, parts: dict[str, Any], found: dict[str, dict[str, Any]]) 
             remarks.append(f"{title(name)}: {each['failed']}")
     (X, _), (X_test, _) = parts["train"], parts["test"]
     heading = f"{data}: {X.shape[0]:,} rows to train on, {X_test.shape[0]:,} held out, {X.shape[1]:,} features"
-    titles = ["model", "fit seconds", "test error", "certified gap", "stopped by", "size"]
+    titles = ["model", "fit s", "test error", "certified", "stopped by", "size"]
     screen = console()
     screen.print(columns(titles, rows, title=heading))
     for text in remarks:

@@ -36,10 +36,11 @@ def inspect(
 
 def described(model: Any) -> dict[str, Any]:
     """All that is known of a model, as plain values."""
-    from widemargin.cli._model import last_step, problem_of, proof, scaler_of, size_bytes
+    from widemargin.cli._model import last_step, proof, scaler_of, size_bytes
+    from widemargin.reports._problem import problem_as_text
 
     estimator, scaler = last_step(model), scaler_of(model)
-    words, formula = problem_of(estimator)
+    words, formula = problem_as_text(estimator)
     found = {
         "estimator": type(estimator).__name__,
         "problem": words,

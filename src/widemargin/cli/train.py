@@ -98,7 +98,7 @@ def train(
         model = make(name, parameters, {**options, "--cluster": ("cluster", place.cluster)})
         if place.rank == 0:
             _announce(data, rows, name, place)
-        fit = _fit(model, rows, scale)
+        fit = _fit(model, rows, scale, is_first=place.rank == 0)
         right = place.total(_right_and_all(fit))
     if place.rank == 0:
         _keep(fit, rows, output, report, onnx)
@@ -167,15 +167,14 @@ def _announce(data: Path, rows: Any, name: str, place: Any) -> None:
 # -- the fit -----------------------------------------------------------------------------------------------------------
 
 
-def _fit(estimator: Any, rows: Any, scale: Scale) -> Fit:
+def _fit(estimator: Any, rows: Any, scale: Scale, *, is_first: bool) -> Fit:
     """Fit the steps one by one: inside a pipeline Ctrl-C would end the whole, and keep nothing."""
-    from sklearn.pipeline import make_pipeline
-
     from widemargin.callbacks import shown_by
     from widemargin.cli._progress import GapBar
     from widemargin.cli._say import console, remark
 
     begin, stream = time.perf_counter(), console(stderr=True)
+    stream.quiet = not is_first  # of the ranks of an MPI job one speaks for all
     bars: list[GapBar] = []
 
     def bar_of(name: str, tol: float) -> GapBar:
@@ -193,8 +192,15 @@ def _fit(estimator: Any, rows: Any, scale: Scale) -> Fit:
             for bar in bars:
                 bar.close()
     for text in dict.fromkeys(str(each.message) for each in told if not issubclass(each.category, DeprecationWarning)):
-        remark(text)
-    model = estimator if scaler is None else make_pipeline(scaler, estimator)
+        if is_first:
+            remark(text)
+    if estimator.classes_.dtype.kind == "i":  # many labels are held small; the few classes are ordinary integers
+        estimator.classes_ = estimator.classes_.astype(int)
+    model = estimator
+    if scaler is not None:
+        from sklearn.pipeline import make_pipeline
+
+        model = make_pipeline(scaler, estimator)
     if rows.names is not None:  # the first step is the one that meets the columns of a table
         import numpy as np
 
@@ -203,6 +209,8 @@ def _fit(estimator: Any, rows: Any, scale: Scale) -> Fit:
 
 
 def _scaler(scale: Scale, X: Any) -> Any:
+    if scale == Scale.none:
+        return None
     from scipy.sparse import issparse
     from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, StandardScaler
 
@@ -213,7 +221,7 @@ def _scaler(scale: Scale, X: Any) -> Any:
         Scale.maxabs: MaxAbsScaler,
         Scale.minmax: MinMaxScaler,
     }
-    return makers[scale]() if scale != Scale.none else None
+    return makers[scale]()
 
 
 def _right_and_all(fit: Fit) -> Any:

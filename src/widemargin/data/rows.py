@@ -117,7 +117,8 @@ def _iterate_arrays(path: Path, layout: Layout) -> Iterator[FileRows]:
 def _named(arrays: Any, name: str) -> np.ndarray:
     if name not in arrays:
         raise ValueError(f"it has no array {name!r}, only {', '.join(arrays.files) or 'none'}.")
-    return arrays[name]
+    found: np.ndarray = arrays[name]
+    return found
 
 
 # -- blocks put together -----------------------------------------------------------------------------------------------

@@ -188,5 +188,6 @@ def view_rows(block: Any, begin: int, end: int) -> Any:
     view = sp.csr_matrix((end - begin, block.shape[1]), dtype=block.dtype)
     # Set one by one: the constructor copies arrays that are small parts of others.
     view.data, view.indices = block.data[inside], block.indices[inside]
-    view.indptr = block.indptr[begin : end + 1] - block.indptr[begin]
+    starts = block.indptr[begin : end + 1]
+    view.indptr = starts - starts[0] if starts[0] else starts
     return view

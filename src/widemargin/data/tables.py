@@ -132,7 +132,7 @@ def _column(values: Any, name: str, n_before: int) -> np.ndarray:
     if values.null_count:
         row = n_before + int(np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))[0]) + 1
         raise ValueError(f"row {row}, column {name!r}: values must not be missing or not finite.")
-    found = values.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
+    found: np.ndarray = values.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
     bad = np.flatnonzero(~np.isfinite(found))
     if len(bad):
         raise ValueError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -25,9 +26,7 @@ _KERNELS = {
 
 def problem_in_words(model: Any) -> Html:
     """Paragraphs: what is looked for, the formula, and the numbers in it."""
-    kinds = {each.__name__ for each in type(model).__mro__}
-    name = next(each for each in _WRITERS if each in kinds)
-    purpose, formula, numbers = _WRITERS[name](model)
+    purpose, formula, numbers = _written(model)
     numbers = [*numbers, *_weights(model)]
     return joined(
         [
@@ -37,6 +36,17 @@ def problem_in_words(model: Any) -> Html:
             element("p", _classes(model)),
         ]
     )
+
+
+def problem_as_text(model: Any) -> tuple[str, str]:
+    """What is looked for, and the formula, for pages without markup."""
+    purpose, formula, _ = _written(model)
+    return purpose, re.sub("<[^>]+>", "", formula.replace("<sub>i</sub>", "ᵢ"))
+
+
+def _written(model: Any) -> tuple[str, str, list[Any]]:
+    kinds = {each.__name__ for each in type(model).__mro__}
+    return next(write for name, write in _WRITERS.items() if name in kinds)(model)
 
 
 def _listed(numbers: list[Any]) -> list[Any]:
