@@ -133,7 +133,8 @@ def draw_rho(report: Report, found: Mapping[str, Any]) -> None:
         panel.set(
             xscale="log", yscale="log", xlabel="fixed rho, by the one that peers begin with", ylabel="ticks, median"
         )
-        panel.set_title(f"{metric} metric; dashed: adaptive rho")
+        panel.set_xlim(0.7 * min(map(float, keys)), 1.4 * max(map(float, keys)))
+        panel.set_title(f"{metric} metric, {each['adaptive'][0]['limit']} ticks at most; dashed: adaptive rho")
     harness.legend_below(figure, panels, 3)
     report.picture(figure, "rho")
 
@@ -148,6 +149,8 @@ def draw_topologies(report: Report, found: Mapping[str, Any]) -> None:
         if ticks:
             panel.plot(ticks, [place] * len(ticks), "o", color=harness.COLOURS[0], alpha=0.5)
             panel.plot(median(ticks), place, "|", color=harness.COLOURS[1], markersize=14, markeredgewidth=2)
+            told = f"{median(ticks):g}"
+            panel.text(1.02, place, told, transform=panel.get_yaxis_transform(), va="center", fontsize=8.5)
     panel.set_yticks(range(len(keys)), list(reversed(keys)))
     panel.set(xscale="log", xlabel="ticks until every peer has certified 1e-3; a bar is the median of seeds")
     panel.set_title("Adult: shapes of networks, fan-out 3")
