@@ -24,8 +24,9 @@ from widemargin.data.files import write_whole
 from widemargin.data.layout import Layout
 from widemargin.data.rows import read_rows
 from widemargin.peers.admm import GossipADMM
+from widemargin.peers.claims import life_of
 from widemargin.peers.loop import Limits, PeerLoop, Report
-from widemargin.peers.peer import LIFE, Peer
+from widemargin.peers.peer import Peer
 from widemargin.peers.rows import PeerRows
 from widemargin.peers.wire import HIGHEST_NUMBER, Form
 from widemargin.problems.mean_hinge import MeanHinge
@@ -124,7 +125,7 @@ def _make_peer(number: int, life: int, neighbours: list[int], terms: Terms, rows
 def _next_life(owner: Peer, number: int) -> int:
     """A life that a peer of this number has not led, as far as is known here."""
     said = [newest[number].number for newest in owner.table.newest.values() if number in newest]
-    return max(said) // LIFE + 1 if said else 0
+    return life_of(max(said)) + 1 if said else 0
 
 
 # -- while it runs -----------------------------------------------------------------------------------------------------

@@ -46,8 +46,6 @@ _MANY = 16  # peers, among which what all must hear is said seldomer
 _OVERDUE = 3  # ticks after which records that nobody confirmed are sent again
 _BIRTHS = 1 << 62
 
-LIFE = NUMBERS_PER_LIFE  # as the command line calls it
-
 
 @dataclass
 class Peer:
