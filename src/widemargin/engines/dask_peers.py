@@ -30,7 +30,7 @@ _POLL = 0.05  # seconds between two looks at the tasks and at the wish to stop
 _LOOK = 0.5  # seconds between two looks at who is there
 _STOP_POLL = 0.25  # seconds between two questions of a peer whether to stop
 _TELL = 0.25  # seconds between two reports of a peer on its way
-_GRACE = 10.0  # seconds that peers have to end once they are asked to
+_GRACE = 20.0  # seconds that peers have to end once they are asked to
 
 
 class PeerProgram(Protocol):
