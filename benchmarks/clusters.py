@@ -562,7 +562,7 @@ def show_spark(beside: list[dict[str, Any]]) -> None:
 
 
 def bars(measured: dict[str, Any], held: dict[str, Any], beside: list[dict[str, Any]]) -> list[Bar]:
-    """What the issue of clusters asks for."""
+    """What is asked of clusters."""
     highest = held["peak_of_run"]
     copied = {name: fit["copied_share"] for name, fit in held["fits"].items() if "copied_share" in fit}
     stops = {fit["stop"] for fit in held["fits"].values()}

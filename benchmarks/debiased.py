@@ -356,7 +356,7 @@ def errors_over_machines(settings: dict[str, Any], number: int) -> dict[str, Any
 
 
 def figure_1_bars(errors: dict[str, Any], at: int, p: int) -> list[Bar]:
-    """The issue's, which are for p = 500; else the same, stated."""
+    """Those asked for, at p = 500; else the same, stated."""
 
     def mean(what: str, who: str, n_machines: int) -> float:
         return float(np.mean(errors[what][who][str(n_machines)]))

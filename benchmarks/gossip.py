@@ -595,24 +595,29 @@ def curve_ticks(who: str, name: str, quick: bool) -> list[int]:
 
 def scale(report: Section, jobs: Jobs) -> None:
     """A thousand peers on a9a."""
-    sizes = (30,) if report.quick else (100, 1_000)
-    found = {str(k): jobs(many_peers, k, report.quick) for k in sizes}
+    sizes = [(30, 1e-3)] if report.quick else [(100, 1e-3), (1_000, 5e-2), (1_000, 1e-3)]
+    found = {f"{k} peers to {tol:g}": jobs(many_peers, k, tol, report.quick) for k, tol in sizes}
     report.add("scale", found)
     names = ("stop", "ticks", "certified", "true", "messages", "bytes", "cpu_seconds", "seconds")
-    harness.show("a9a: many peers", ["peers", *names], [[k, *(e[name] for name in names)] for k, e in found.items()])
-    most = found[str(sizes[-1])]
-    text = f"{most['seconds']:.0f} s on the wall, {most['cpu_seconds']:.0f} of the processor; {most['ticks']} ticks, "
-    text += f"certified {most['certified']:.2g}, true {most['true']:.2g}"
-    is_met = most["seconds"] <= SCALE_SECONDS and most["stop"] == "gap"
-    report.bars([Bar(f"{sizes[-1]} simulated peers on a9a to 1e-3", f"<= {SCALE_SECONDS:g} s", text, is_met)])
+    harness.show("a9a: many peers", ["run", *names], [[k, *(e[name] for name in names)] for k, e in found.items()])
+    bars = []
+    for (n_peers, tol), each in zip(sizes, found.values(), strict=True):
+        text = (
+            f"{each['seconds']:.0f} s on the wall, {each['cpu_seconds']:.0f} of the processor; {each['ticks']} ticks, "
+        )
+        text += f"certified {each['certified']:.2g}, true {each['true']:.2g}"
+        is_met = each["seconds"] <= SCALE_SECONDS and each["stop"] == "gap"
+        claim = f"{n_peers} simulated peers on a9a, every one certified to {tol:g}"
+        bars.append(Bar(claim, f"<= {SCALE_SECONDS:g} s", text, is_met))
+    report.bars(bars)
 
 
-def many_peers(n_peers: int, quick: bool) -> dict[str, Any]:
-    """Child: to a certified gap of 1e-3 at every one of them."""
+def many_peers(n_peers: int, tol: float, quick: bool) -> dict[str, Any]:
+    """Child: to a certified gap at every one of them."""
     task = load("Adult", quick)
     warm_up(task, metric="diagonal")
     begin = time.perf_counter()
-    model, cpu = fitted(task, n_peers=n_peers, max_iter=5_000, max_time=400.0)
+    model, cpu = fitted(task, n_peers=n_peers, tol=tol, max_iter=5_000, max_time=400.0)
     seconds = time.perf_counter() - begin
     check = checked(model, task.X, task.y, task.alpha, sorted(model.nodes_))
     return {

@@ -113,7 +113,7 @@ def _cold_fit() -> dict[str, float]:
 
 
 def bars(results: dict[str, Any]) -> list[Bar]:
-    """What the issue asks of the hard margin."""
+    """What is asked of the hard margin."""
     found = []
     for name, result in results.items():
         ours = result["auto"]

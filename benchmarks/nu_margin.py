@@ -239,7 +239,7 @@ class counted_passes:
 
 
 def bars(results: dict[str, Any], memory: dict[str, float], quick: bool) -> list[Bar]:
-    """What the issue asks of nu."""
+    """What is asked of nu."""
     found = []
     for name, result in results.items():
         ours = result["auto"]

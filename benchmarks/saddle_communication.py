@@ -148,7 +148,7 @@ def fitted_exponents(by_dimension: dict[int, list[float | None]]) -> tuple[float
 
 
 def bars(results: dict[str, Any]) -> list[Bar]:
-    """What the issue asks of communication."""
+    """What is asked of communication."""
     found = []
     for name, result in results.items():
         agree = result["counts_agree"]
