@@ -374,9 +374,7 @@ class BatchPerceptron:
         least_looks = _LEAST_LOOKS if 0 < positive < total else _LEAST_LOOKS_AT_ONE_CLASS
         state.is_flat = state.looks >= least_looks and (is_loss_flat or is_error_flat)
 
-    def _bounds(
-        self, state: State, alpha: np.ndarray, response: np.ndarray, *, is_exact: bool = False
-    ) -> Certificate:
+    def _bounds(self, state: State, alpha: np.ndarray, response: np.ndarray, *, is_exact: bool = False) -> Certificate:
         """Bounds on the optimum for all rows, held out or not, from coefficients and responses; notes the model.
 
         From responses in float64 they hold with what rounding does to these.

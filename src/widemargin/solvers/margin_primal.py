@@ -90,8 +90,9 @@ class Rows:
         least = linear - 2 * root * of_margins - float(of_z @ [length, last])
         dual = problem.dual_value(least, 2 * loss, float(longer @ longer))
         exact = problem.primal_value(loss, squared) - problem.dual_value(linear, 2 * loss, float(z @ z))
-        # The gap is half the square of w - z, and no better known than z.
-        return Certificate(primal, dual), max(primal - dual - exact, 0.5 * float(of_z @ of_z))
+        # The gap is half the square of w - z, and z no better known than it was added up from g, and g from margins.
+        floor = price * self.moment * (self.of_sum * root + of_margins) ** 2
+        return Certificate(primal, dual), max(primal - dual - exact, floor)
 
 
 class Point(NamedTuple):

@@ -322,8 +322,8 @@ def soften_rows(slack, y, centre, upper, rho, lengths, by_length, anyway, signed
     """Masses ``centre + rho upper slack`` within bounds, times y, and which of them are within.
 
     Returns the sum of the masses of each class, of ``upper max(0, slack)`` where slacks may be larger by ``anyway`` and
-    by ``by_length`` times the length of the row, of ``(mass - centre) slack``, of the bounds of free rows, and of masses
-    times lengths.
+    by ``by_length`` times the length of the row, of ``(mass - centre) slack``, of the bounds of free rows, and of
+    masses times lengths.
     """
     positive = negative = loss = gain = free_cap = size = 0.0
     for i in range(slack.shape[0]):
