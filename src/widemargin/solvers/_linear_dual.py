@@ -50,9 +50,10 @@ class Rows:
         """What the slack of every row may be wrong by, from scores computed once."""
         return (self.of_score * float(np.linalg.norm(w))) * self.lengths + 4 * _rounding.UNIT
 
-    def is_coarse(self, gap: float) -> bool:
-        """Whether the rounding of slacks, were it the same in all rows, is no small part of a gap."""
-        return self.problem.C * float(self.totals.sum()) * self.of_score > _rounding.SMALL_PART * gap
+    def is_coarse(self, certificate: Certificate) -> bool:
+        """Whether the rounding of slacks, were it the same in all rows, is no small part of the gap or the optimum."""
+        rounding = self.problem.C * float(self.totals.sum()) * self.of_score
+        return rounding > _rounding.SMALL_PART * min(certificate.gap, certificate.dual)
 
     def combine(self, signed: np.ndarray) -> np.ndarray:
         """``sum_i signed_i x_i`` over all ranks."""

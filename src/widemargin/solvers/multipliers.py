@@ -296,9 +296,8 @@ def _bounded(state: State) -> State:
     primal = problem.primal_value(soft.loss / problem.C, float(w @ w))
     dual = rows.dual_value(soft.signed, soft.z, soft.positive, soft.negative, soft.size)
     best = best.or_better(w, intercept, primal, dual)
-    gap = best.certificate.gap
-    if not rows.is_coarse(gap):
-        return state._replace(best=best, n_stuck=0, reference=gap)
+    if not rows.is_coarse(best.certificate):
+        return state._replace(best=best, n_stuck=0, reference=best.certificate.gap)
     # A little more of w leaves less to rounding: rows at the margin are beyond it for certain then.
     shard = rows.shard
     room = state.rounding.by_length * rows.lengths + state.rounding.anyway
