@@ -107,7 +107,7 @@ class Multipliers(LinearDualSolver):
     few_inner: int = 2  # steps at one centre after which rho grows
     most_inner: int = 8  # and after which it shrinks
     cg_residual: float = 0.1
-    patience: int = 50  # steps that may fail against rounding
+    patience: int = 200  # steps that may fail against rounding; beside a tiny optimum a hundred may, and then one helps
 
     def start(self, problem: HingeL2, shard: Shard, comm: Communicator, rng: np.random.Generator, warm=None) -> State:
         rows = Rows.of(problem, shard, comm, rng)
