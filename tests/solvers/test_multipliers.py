@@ -24,14 +24,15 @@ def some_rows(n=30):
 
 
 def test_masses_agree_with_their_formula():
-    slack, y, centre, upper, _ = some_rows()
-    signed, is_free = np.empty(30), np.empty(30, dtype=bool)
-    positive, negative, loss, gain, free_cap = soften_rows(slack, y, centre, upper, 0.7, signed, is_free)
+    slack, y, centre, upper, lengths = some_rows()
+    lengths, signed, is_free = np.abs(lengths), np.empty(30), np.empty(30, dtype=bool)
+    sums = soften_rows(slack, y, centre, upper, 0.7, lengths, 0.2, 0.1, signed, is_free)
     mass = np.clip(centre + 0.7 * upper * slack, 0, upper)
     np.testing.assert_allclose(signed, y * mass)
     np.testing.assert_array_equal(is_free, (mass > 0) & (mass < upper))
-    expected = [mass[y > 0].sum(), mass[y < 0].sum(), upper @ np.maximum(slack, 0), (mass - centre) @ slack]
-    np.testing.assert_allclose([positive, negative, loss, gain, free_cap], [*expected, upper[is_free].sum()])
+    loss = upper @ np.maximum(slack + 0.2 * lengths + 0.1, 0)
+    expected = [mass[y > 0].sum(), mass[y < 0].sum(), loss, (mass - centre) @ slack]
+    np.testing.assert_allclose(sums, [*expected, upper[is_free].sum(), mass @ lengths])
 
 
 def test_the_line_agrees_with_its_formula_and_its_own_differences():

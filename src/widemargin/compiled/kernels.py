@@ -185,6 +185,18 @@ def distances_dense(X, ZT, out):
 
 
 @compiled(fastmath=FAST)
+def squared_distances_dense(X, ZT, out):
+    """Squared distances of dense rows to points, from differences: slower than products, and exact far away."""
+    for i in range(X.shape[0]):
+        row = out[i]
+        row[:] = 0
+        for j in range(X.shape[1]):
+            x, z = X[i, j], ZT[j]
+            for k in range(row.shape[0]):
+                row[k] += (x - z[k]) * (x - z[k])
+
+
+@compiled(fastmath=FAST)
 def finish_tile(kind, tile, norms, point_norms, scale, shift, degree):
     """Turn a tile of products (distances, for the Laplacian kernel) into kernel values."""
     for i in range(tile.shape[0]):

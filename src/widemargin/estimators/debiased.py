@@ -14,6 +14,7 @@ from widemargin.estimators._coefficients import CoefficientTable
 from widemargin.estimators._linear import LinearClassifier
 from widemargin.estimators._task import Rows, Task
 from widemargin.estimators._types import ClassWeight
+from widemargin.exceptions import warn_user
 from widemargin.problems.debiasing import inference
 from widemargin.problems.hinge_l1 import HingeL1
 from widemargin.solvers._protocol import Separator
@@ -234,6 +235,19 @@ class DebiasedSparseSVC(LinearClassifier):
             "smaller alpha, or more rows on each machine."
         )
         return {**super()._remarks(), "blind": (UserWarning, blind)}
+
+    def _warn(self) -> None:
+        """Say also when no error could be estimated: nothing is selected then, however well the classes part."""
+        super()._warn()
+        errors = vars(self).get("standard_error_")
+        if self.stop_reason_ == "blind" or errors is None or np.isfinite(errors).any(axis=1).all():
+            return
+        warn_user(
+            "No standard error could be estimated, so that all of them are infinite and no feature is selected "
+            "(coef_ is 0): the classes can be separated, or too few rows lie near the margin. Take HardMarginSVC or "
+            "SparseSVC where the classes are separable, or more rows.",
+            UserWarning,
+        )
 
     def summary(self) -> CoefficientTable | list[CoefficientTable]:
         """The table of coefficients: debiased estimate, standard error, z, p-value, interval, and what is kept.

@@ -149,7 +149,8 @@ class KernelSVC(KernelClassifier):
         ``primal``, ``dual``, ``gap``, ``relative`` of the worst problem.
     stop_reason_ : str
         ``"gap"``, ``"plateau"``, ``"max_support"`` (the gap was closed, and then the model made smaller),
-        ``"stationary"`` (sigmoid), ``"max_iter"``, ``"max_time"``, ``"callback"`` or ``"interrupted"``.
+        ``"stationary"`` (sigmoid), ``"precision"`` (rounding keeps the gap open: the features are too large),
+        ``"max_iter"``, ``"max_time"``, ``"callback"`` or ``"interrupted"``.
     history_ : list of dict
         Per certified sweep: seconds, bounds as the solver sees them (the last as confirmed in float64), and the counts
         of the ledger; with ``violation`` or ``validation_error``.

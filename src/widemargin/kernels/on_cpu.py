@@ -27,11 +27,13 @@ _LANES = 16  # points in a vector register
 _TILE_BYTES = 1 << 19  # kernel values in the making stay in the second-level cache
 _COLUMNS_BYTES = 1 << 20  # and so do the points that sparse rows meet
 # A float32 product may be wrong by this much of the squared norms, in units of their rounding.
-_PRODUCT_ERROR = 4 * np.finfo(np.float32).eps
+_PRODUCT_ERROR = 4 * float(np.finfo(np.float32).eps)
 _TOLERABLE_EXPONENT_ERROR = 1e-5  # which is a relative error of kernel values
 # In float64 more is not tolerable: certificates would be those of another kernel.
 _LARGEST_EXPONENT = 1e-9 / (4 * np.finfo(np.float64).eps)
-_DENSE_BYTES = 1 << 30  # of one rank's sparse rows, if they have to be centred
+_LONGEST = 1e150  # rows: their squares are numbers yet
+_LARGEST_VALUE = 1e150  # of a kernel: so are products of two values
+_DENSE_BYTES = 1 << 30  # of one rank's sparse rows, if they have to be centred or subtracted from each other
 _STEPS_PER_ROW = 100  # at most, in the problem of a working set
 _FEW_ROWS = 4096  # which are worked on in float64
 _LOG2E = float(np.log2(np.e))
@@ -88,6 +90,7 @@ class RowsOnCPU:
         self.ledger = ledger if ledger is not None else Ledger()
         self._kept: dict[Any, _Prepared] = {}
         self._centre: np.ndarray | None = None
+        self._by_differences = False  # squared distances are those of differences, not of products
         self._is_sparse = kernel.name in _KINDS and _density(self.X) < _SPARSE_BELOW
         self.dtype: Any = self._working_precision(reduce)
 
@@ -215,32 +218,68 @@ class RowsOnCPU:
         Other kernels may differ by little where they are large, and few rows cost little: both stay in float64.
         """
         kernel = self.kernel
-        if kernel.function is not None or kernel.name not in _BOUNDED:
+        if kernel.function is not None or kernel.name == "precomputed":
             return self.X.dtype if kernel.name == "precomputed" else np.float64
+        if not kernel.is_shift_invariant:
+            self._refuse_overflow(float(reduce(np.array([self._longest()]), "max")[0]))
+        if kernel.name not in _BOUNDED:
+            return np.float64
         n_rows = reduce(np.array([float(self.n_rows)]), "sum")[0]
         is_exact = kernel.name == "cosine" or self._has_exact_exponents(reduce)
         return np.float32 if is_exact and n_rows > _FEW_ROWS else np.float64
+
+    def _refuse_overflow(self, longest: float) -> None:
+        """Refuse rows whose kernel values are no numbers, given their largest squared norm."""
+        kernel, length = self.kernel, float(np.sqrt(longest))
+        largest = 1.0
+        if kernel.name in ("linear", "poly"):
+            gamma = 1.0 if kernel.name == "linear" else float(kernel.gamma)
+            degree = 1 if kernel.name == "linear" else kernel.degree
+            with np.errstate(over="ignore"):
+                largest = float(np.float64(gamma * longest + abs(kernel.coef0)) ** degree)
+        if not (length <= _LONGEST and largest <= _LARGEST_VALUE):
+            raise ValueError(
+                f"Rows are up to {length:.0e} long, too long for kernel={kernel.name!r} in float64: they may be of up "
+                f"to {_LONGEST:g}, with kernel values of up to {_LARGEST_VALUE:g} (here {largest:.0e}); scale the "
+                "features (StandardScaler)."
+            )
+
+    def _exponent(self, longest: float) -> float:
+        """What exponents are rounded in proportion to, where rows have this largest squared norm."""
+        gamma = float(self.kernel.gamma)
+        is_one_norm = self.kernel.name == "laplacian"
+        return gamma * float(np.sqrt(longest * self.X.shape[1]) if is_one_norm else longest)
 
     def _has_exact_exponents(self, reduce: Callable[[np.ndarray, Any], np.ndarray]) -> bool:
         """Whether float32 products serve, after centring where that is possible and needed.
 
         Sparse rows are centred, and dense then, only where float64 does not serve either and they are not too many.
+        Where float64 does not serve after that, distances are taken from differences of rows as they are.
         """
         gamma = float(self.kernel.gamma)
         largest = _TOLERABLE_EXPONENT_ERROR / (gamma * _PRODUCT_ERROR)
         sparse_bytes = 8.0 * self.X.shape[0] * self.X.shape[1] if self._is_sparse or sp.issparse(self.X) else 0.0
-        longest, sparse_bytes = reduce(np.array([self._longest(), sparse_bytes]), "max")
-        is_fixed = sparse_bytes > 0 and (gamma * longest <= _LARGEST_EXPONENT or sparse_bytes > _DENSE_BYTES)
-        if longest <= largest or is_fixed:
-            return bool(longest <= largest)
+        longest, sparse_bytes = map(float, reduce(np.array([self._longest(), sparse_bytes]), "max"))
+        self._refuse_overflow(longest)
+        is_served = self._exponent(longest) <= _LARGEST_EXPONENT
+        if not is_served and sparse_bytes > _DENSE_BYTES:
+            raise ValueError(
+                f"gamma={gamma:g} is too large for sparse rows up to {np.sqrt(longest):.1e} long: their distances are "
+                f"rounded to more than the kernel's width. With these rows gamma must be at most "
+                f"{gamma * _LARGEST_EXPONENT / self._exponent(longest):.1e}; or scale the features (MaxAbsScaler)."
+            )
+        if is_served and (longest <= largest or sparse_bytes > 0):
+            return longest <= largest
         sums = np.asarray(self.X.sum(axis=0, dtype=np.float64)).ravel()
         sums = reduce(np.append(sums, float(self.n_rows)), "sum")
         as_it_was = self._is_sparse
         self._centre, self._is_sparse = sums[:-1] / max(sums[-1], 1.0), False
-        centred = reduce(np.array([self._longest()]), "max")[0]
+        centred = float(reduce(np.array([self._longest()]), "max")[0])
         if centred > max(largest, longest / 4):  # a few rows are far from all others, which the centre would be too
             self._centre, self._is_sparse = None, as_it_was
-        return bool(centred <= largest)
+        if self._exponent(longest if self._centre is None else centred) > _LARGEST_EXPONENT:
+            self._centre, self._is_sparse, self._by_differences = None, False, True
+        return centred <= largest
 
     def _longest(self) -> float:
         """The largest squared norm of a row, from the centre."""
@@ -283,6 +322,11 @@ class RowsOnCPU:
             X = sp.csr_matrix(X) if self._is_sparse else X
         return _Prepared(X, norms.astype(dtype))
 
+    @property
+    def _kind(self) -> int:
+        """How values are made of products or distances: of squared distances as of those of the Laplacian kernel."""
+        return compiled.LAPLACIAN if self._by_differences else _KINDS[self.kernel.name]
+
     def _parameters(self, dtype: Any) -> tuple[Any, Any, int]:
         """Scale, shift and degree for the compiled loops, which take exponents to base two."""
         kernel = self.kernel
@@ -320,7 +364,7 @@ class RowsOnCPU:
         if self._is_sparse:
             self._add_times_sparse(local, points, coef, dtype, out)
             return
-        kind, parameters = _KINDS[self.kernel.name], self._parameters(dtype)
+        kind, parameters = self._kind, self._parameters(dtype)
         for columns, ZT, norms in self._columns(points, dtype):
             for rows, tile in self._products(local, ZT, dtype):
                 compiled.finish_tile_times(kind, tile, local.norms[rows], norms, *parameters, coef[columns], out[rows])
@@ -345,12 +389,14 @@ class RowsOnCPU:
             compiled.times_csr(kind, *arrays, ZT, norms.astype(dtype), *parameters, few, row, fine, out)
 
     def _products(self, local: _Prepared, ZT: np.ndarray, dtype: Any) -> Iterator[tuple[slice, np.ndarray]]:
-        """Products of dense rows with points (1-norm distances, for the Laplacian kernel), a tile at a time."""
+        """Products of dense rows with points, or distances where the kernel is taken from these; a tile at a time."""
         space = np.empty((self._tile_rows(ZT.shape[1]), ZT.shape[1]), dtype)
         for begin, end in _pieces(local.n_rows, len(space)):
             tile = space[: end - begin]
             if self.kernel.name == "laplacian":
                 compiled.distances_dense(local.X[begin:end], np.ascontiguousarray(ZT), tile)
+            elif self._by_differences:
+                compiled.squared_distances_dense(local.X[begin:end], np.ascontiguousarray(ZT), tile)
             else:
                 np.dot(local.X[begin:end], ZT, out=tile)
             yield slice(begin, end), tile
@@ -360,7 +406,7 @@ class RowsOnCPU:
         if self.kernel.name not in _KINDS:
             yield from self._plain_tiles(local.X, points)
             return
-        kind, parameters = _KINDS[self.kernel.name], self._parameters(dtype)
+        kind, parameters = self._kind, self._parameters(dtype)
         for columns, ZT, norms in self._columns(points, dtype):
             if not self._is_sparse:
                 for rows, tile in self._products(local, ZT, dtype):

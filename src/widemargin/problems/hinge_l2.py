@@ -93,14 +93,18 @@ class HingeL2:
         fixed_scale: bool = False,
         precision: float = 1e-11,
         sums: Callable[..., np.ndarray] | None = None,
+        room: float | np.ndarray = 0.0,
     ) -> PrimalPoint:
         """The best multiple of w, not negative, and the best intercept for it.
 
         ``scores`` are ``w.phi_i`` of the rows at hand in float64, ``squared_norm`` is ``||w||^2``, ``total`` sums a
         small array over all who hold rows, ``near`` is where the search for the intercept begins. With ``fixed_scale``
         only the intercept is searched for. The value is that of the very point returned, above the least one by about
-        ``precision`` of it. ``sums`` stands for :func:`hinge_sums` where the scores are not on the host.
+        ``precision`` of it. ``sums`` stands for :func:`hinge_sums` where the scores are not on the host. Scores may be
+        wrong by ``room``: the value holds if they are, and a multiple is chosen that makes the least of it.
         """
+        if not isinstance(room, float) or room > 0:
+            scores = scores - y * room
         sums = hinge_sums if sums is None else sums
         best_intercept, reach = near, 0.1
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ from widemargin.kernels.functions import Kernel
 from widemargin.kernels.points import Points
 
 _MOST_COMPARED = 3000  # points that a smaller set is chosen from, where it has no more itself
+_ROUNDINGS = 4 * float(np.finfo(np.float64).eps) / 2  # of a sum of kernel values, by the sum of their sizes
 _DEPENDENT = 1e-10  # squared distance to a span, of the largest norm, that is none
 
 
@@ -24,6 +26,24 @@ class KernelModel(NamedTuple):
     coef: np.ndarray
     intercept: float
     report: dict[str, Any]
+
+
+def rounding(comm: Communicator, rows: Any, beta: np.ndarray) -> tuple[float | np.ndarray, float]:
+    """By how much responses in float64 and the squared norm of w = sum_j beta_j phi_j may be wrong.
+
+    Sizes are those of products of rows: |k(x, z)| <= ||phi(x)|| ||phi(z)||. Each row here has a number for its
+    response, unless all have the same; nothing is allowed for where a device holds the rows.
+    """
+    if rows.is_on_device:
+        return 0.0, 0.0
+    kernel, lengths = rows.kernel, np.ones(len(beta))
+    part = _ROUNDINGS
+    if not (kernel.is_shift_invariant or kernel.name in ("cosine", "sigmoid")):
+        lengths = np.sqrt(np.abs(rows.diagonal_of(rows.points(np.arange(rows.n_rows)))))
+        if kernel.name in ("linear", "poly"):  # whose values are sums over features themselves
+            part *= math.sqrt(rows.X.shape[1]) * (kernel.degree if kernel.name == "poly" else 1)
+    size = float(comm.allreduce(np.array([np.abs(beta) @ lengths]))[0])
+    return part * (1.0 + size * lengths), part * size**2
 
 
 def share(comm: Communicator, values: np.ndarray) -> np.ndarray:

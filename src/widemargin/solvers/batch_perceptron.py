@@ -38,6 +38,7 @@ from widemargin.solvers._kernel_ranks import (
     balanced,
     expansion,
     reduced,
+    rounding,
     share,
     share_points,
     spread,
@@ -178,7 +179,7 @@ class BatchPerceptron:
         alpha = self._of_all_rows(state)
         points, coef = expansion(state.comm, rows, alpha * y)
         state.confirmed = alpha, y * rows.times(points, coef, exact=True)
-        return self._bounds(state, *state.confirmed)
+        return self._bounds(state, *state.confirmed, is_exact=True)
 
     def compact(self, state: State) -> Certificate | None:
         """A model of at most ``max_support`` rows near the average; it bounds the optimum from its side anew."""
@@ -191,7 +192,7 @@ class BatchPerceptron:
             return None
         before = state.certified[0]
         points, coef = expansion(comm, rows, small)
-        after = self._bounds(state, small * y, y * rows.times(points, coef, exact=True))
+        after = self._bounds(state, small * y, y * rows.times(points, coef, exact=True), is_exact=True)
         # A model bounds the optimum by its objective or level, masses by what no model can pass.
         return before._replace(primal=after.primal) if state.objective is not None else before._replace(dual=after.dual)
 
@@ -373,15 +374,19 @@ class BatchPerceptron:
         least_looks = _LEAST_LOOKS if 0 < positive < total else _LEAST_LOOKS_AT_ONE_CLASS
         state.is_flat = state.looks >= least_looks and (is_loss_flat or is_error_flat)
 
-    def _bounds(self, state: State, alpha: np.ndarray, response: np.ndarray) -> Certificate:
-        """Bounds on the optimum for all rows, held out or not, from coefficients and responses; notes the model."""
+    def _bounds(self, state: State, alpha: np.ndarray, response: np.ndarray, *, is_exact: bool = False) -> Certificate:
+        """Bounds on the optimum for all rows, held out or not, from coefficients and responses; notes the model.
+
+        From responses in float64 they hold with what rounding does to these.
+        """
         shard, comm = state.shard, state.comm
         present = alpha > 0
         steepest = float(np.max(alpha[present] / shard.weight[present], initial=0.0))
         squared, mass, weight = map(
             float, comm.allreduce(np.array([alpha @ response, alpha.sum(), shard.weight.sum()]))
         )
-        squared = max(squared, 0.0)
+        room, more = rounding(comm, shard.kernel, alpha) if is_exact else (0.0, 0.0)
+        squared, response = max(squared, 0.0) + more, response - room
         steepest = float(comm.allreduce(np.array([steepest]), "max")[0])
         if state.objective is not None:
             objective = state.objective

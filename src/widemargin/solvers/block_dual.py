@@ -34,6 +34,7 @@ from widemargin.solvers._kernel_ranks import (
     balanced,
     expansion,
     reduced,
+    rounding,
     share,
     share_points,
     spread,
@@ -49,6 +50,7 @@ _CLOSER = 0.1  # a round, and a stage, ends when the violation is this part of w
 _CLOSER_DRAWN = 0.02  # ... for a working set that was drawn, whose rows are far apart
 _MOST_ROUNDS = 20  # of a stage, which then ends as it is
 _ROUNDINGS = 200  # of a response, where it is asked whether they may be what is left of the violation
+_BETTER, _MOST_REFUTED = 0.9, 5  # gaps confirmed in float64 that fall no more, while they look closed in less
 _VALUES_PER_SWEEP = 5e8  # kernel values of a pass over all rows between two looks at the clock
 
 
@@ -94,6 +96,8 @@ class State:
     settled_at: float = np.inf  # the violation when the last stage began
     space: np.ndarray = field(default_factory=lambda: np.empty(0, np.float32))
     best: _Best | None = None
+    refuted: float = np.inf  # the relative gap that was confirmed last, and how often that was no less than before
+    n_refuted: int = 0
 
     @property
     def is_settled(self) -> bool:
@@ -152,7 +156,11 @@ class BlockDual:
             self._leave(state, state.stage)
         self._refresh(state)
         state.violation = self._violation(state)
-        return self._bounds(state)
+        certificate = self._bounds(state, is_exact=True)
+        is_better = certificate.relative <= _BETTER * state.refuted
+        state.n_refuted = 0 if is_better else state.n_refuted + 1
+        state.refuted = certificate.relative
+        return certificate
 
     def compact(self, state: State) -> Certificate | None:
         """A model of at most ``max_support`` rows near the best one, with its own primal bound."""
@@ -164,7 +172,7 @@ class BlockDual:
             return None
         state.beta = rows.vector(small)
         self._refresh(state)
-        self._bounds(state)
+        self._bounds(state, is_exact=True)
         # The smaller model has coefficients of any sign and size, which bound nothing from below.
         state.best = state.best._replace(certificate=state.best.certificate._replace(dual=dual))
         return state.best.certificate
@@ -183,7 +191,9 @@ class BlockDual:
         return {"violation": state.violation, "n_support": support}
 
     def verdict(self, state: State) -> str | None:
-        """Without a lower bound only the optimality conditions can end a run."""
+        """Rounding, which no step gets over; and the optimality conditions, where there is no lower bound."""
+        if state.n_refuted >= _MOST_REFUTED:
+            return "precision"
         if not state.rows.kernel.is_positive and state.is_settled and self._violation(state) <= self.stationary:
             return "stationary"
         return None
@@ -206,12 +216,16 @@ class BlockDual:
 
     # -- bounds ----------------------------------------------------------------------------------------------------
 
-    def _bounds(self, state: State) -> Certificate:
-        """The best primal point along the current w, the dual objective of beta; the best yet of each."""
+    def _bounds(self, state: State, *, is_exact: bool = False) -> Certificate:
+        """The best primal point along the current w, the dual objective of beta; the best yet of each.
+
+        Bounds from responses that are as exact as float64 makes them hold with what rounding does to these.
+        """
         problem, rows, comm = state.problem, state.rows, state.comm
         sums = [float(abs(state.beta).sum()), float(state.beta @ state.response)]
         alpha_sum, squared = comm.allreduce(np.array(sums))
-        squared, best = max(float(squared), 0.0), state.best
+        room, more = rounding(comm, rows, state.beta) if is_exact else (0.0, 0.0)
+        squared, best = max(float(squared), 0.0) + more, state.best
         near, open_gap = (best.point.intercept, best.certificate.relative) if best is not None else (0.0, 0.0)
         point = problem.primal_point(
             state.response,
@@ -222,6 +236,7 @@ class BlockDual:
             near=near,
             precision=self._precision(open_gap),
             sums=rows.hinge_sums if rows.is_on_device else hinge_sums,
+            room=room,
         )
         # Without an inner product there is no lower bound.
         dual = problem.dual_value(float(alpha_sum), squared) if rows.kernel.is_positive else -np.inf

@@ -135,8 +135,9 @@ class DualDescent(LinearDualSolver):
         signed = shard.y * alpha
         positive = signed > 0
         # Anew from the alphas: rounding adds up in what is kept beside them, and a lower bound must not have any.
-        sums = comm.allreduce(np.append(shard.combine(signed), [signed[positive].sum(), -signed[~positive].sum()]))
-        z = sums[:-2]
+        masses = [signed[positive].sum(), -signed[~positive].sum(), alpha @ rows.lengths]
+        sums = comm.allreduce(np.append(shard.combine(signed), masses))
+        z = sums[:-3]
         scores = shard.scores(z)
         point = problem.primal_point(
             scores,
@@ -146,10 +147,10 @@ class DualDescent(LinearDualSolver):
             comm.allreduce,
             near=intercept,
             precision=max(self.primal_precision * min(1.0, best.certificate.relative), 1e-11),
+            room=rows.room(z),
         )
-        best = best.or_better(
-            point.scale * z, point.intercept, point.value, rows.dual_value(signed, z, float(sums[-2]), float(sums[-1]))
-        )
+        dual = rows.dual_value(signed, z, *map(float, sums[-3:]))
+        best = best.or_better(point.scale * z, point.intercept, point.value, dual)
         gradient = shard.y * (scores + intercept) - 1
         at_rest = (alpha <= 0) & (gradient > state.top) | (alpha >= rows.upper) & (gradient < state.bottom)
         gap = best.certificate.gap

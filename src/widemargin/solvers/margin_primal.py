@@ -20,6 +20,7 @@ gradients, and a few of two numbers for the length.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -30,11 +31,13 @@ from widemargin.compiled import margin_passes
 from widemargin.data.shard import Shard
 from widemargin.problems._protocol import Certificate
 from widemargin.problems.margin_distribution import MarginDistribution
+from widemargin.solvers import _rounding
 from widemargin.solvers._protocol import Separator
 from widemargin.solvers.margin_newton import best_length
 from widemargin.solvers.newton import conjugate_gradients
 
 _MOST_PRODUCTS = 500
+_PATIENCE = 20  # steps that may fail against rounding
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,18 +48,51 @@ class Rows:
     shard: Shard
     comm: Communicator
     steep: np.ndarray
+    steep_sum: float  # of all ranks, and the sum of steep_i ||x_i||^2
+    moment: float
+    of_score: float  # what a score may be wrong by, as a part of ||x|| ||w||
+    of_sum: float  # what z may be wrong by, as a part of sum_i |g_i| ||x_i||
     rng: np.random.Generator  # this rank's own
 
     @classmethod
     def of(cls, problem: MarginDistribution, shard: Shard, comm: Communicator, rng: np.random.Generator) -> Rows:
         """Agree with all ranks on the totals; fails on every rank alike if the problem has no answer."""
-        totals = comm.allreduce(np.bincount(shard.y < 0, shard.weight, 2))
-        problem.check(*totals)
+        lengths, n_long = _rounding.lengths_of(shard)
+        with np.errstate(over="ignore", invalid="ignore"):
+            more = [n_long, float(shard.n_rows), shard.weight @ lengths**2]
+        sums = comm.allreduce(np.append(np.bincount(shard.y < 0, shard.weight, 2), more))
+        problem.check(*sums[:2])
+        _rounding.refuse_long_rows(sums[2])
+        total = float(sums[:2].sum())
         own = np.random.default_rng([comm.rank, int(rng.integers(2**31))])
-        return cls(problem, shard, comm, problem.steep(shard.weight, float(totals.sum())), own)
+        steep_sum, moment = map(float, problem.steep(np.array([total, sums[4]]), total))
+        roundings = _rounding.of_score(shard), _rounding.of_combination(float(sums[3]))
+        return cls(problem, shard, comm, problem.steep(shard.weight, total), steep_sum, moment, *roundings, own)
 
     def margins(self, w: np.ndarray) -> np.ndarray:
         return self.shard.y * (self.shard.scores(w[:-1]) + self.problem.constant * w[-1])
+
+    def bounds(self, w: np.ndarray, z: np.ndarray, loss: float) -> tuple[Certificate, float]:
+        """Both objectives for what rounding may have done to margins and z, and how much it is of the gap between.
+
+        The root of the loss is a norm of what margins lack: with margins that are wrong it is longer by no more than
+        the norm of their errors. Sums of g_i and of lengths are bounded by Cauchy and Schwarz.
+        """
+        problem, squared, length, last = self.problem, float(w @ w), float(np.linalg.norm(w[:-1])), abs(float(w[-1]))
+        root, price = math.sqrt(loss), max(1.0, problem.overshoot_weight)
+        of_margins = self.of_score * length * math.sqrt(self.moment)
+        of_margins += 4 * _rounding.UNIT * (1 + last) * math.sqrt(self.steep_sum)
+        of_margins *= math.sqrt(price / 2)
+        of_z = self.of_sum * math.sqrt(2 * price) * root * np.sqrt([self.moment, problem.constant * self.steep_sum])
+        primal = problem.primal_value((root + of_margins) * (root + of_margins), squared)
+        # For this g the parts of the dual objective follow from those of the primal one: g.F = w.z.
+        linear, longer = float(w @ z) + 2 * loss, np.array([np.linalg.norm(z[:-1]), abs(z[-1])]) + of_z
+        least = linear - 2 * root * of_margins - float(of_z @ [length, last])
+        dual = problem.dual_value(least, 2 * loss, float(longer @ longer))
+        exact = problem.primal_value(loss, squared) - problem.dual_value(linear, 2 * loss, float(z @ z))
+        # The gap is half the square of w - z, and z no better known than it was added up from g, and g from margins.
+        floor = price * self.moment * (self.of_sum * root + of_margins) ** 2
+        return Certificate(primal, dual), max(primal - dual - exact, floor)
 
 
 class Point(NamedTuple):
@@ -68,6 +104,7 @@ class Point(NamedTuple):
     z: np.ndarray
     loss: float
     certificate: Certificate
+    rounding: float  # what the certificate allows for it
 
     @classmethod
     def at(cls, rows: Rows, w: np.ndarray, margin: np.ndarray) -> Point:
@@ -76,10 +113,7 @@ class Point(NamedTuple):
         signed = rows.shard.y * g
         sums = rows.comm.allreduce(np.append(rows.shard.combine(signed), [problem.constant * signed.sum(), loss]))
         z, loss = sums[:-1], float(sums[-1])
-        primal = problem.primal_value(loss, float(w @ w))
-        # For this g the parts of the dual objective follow from those of the primal one: g.F = w.z.
-        dual = problem.dual_value(float(w @ z) + 2 * loss, 2 * loss, float(z @ z))
-        return cls(w, margin, g, z, loss, Certificate(primal, dual))
+        return cls(w, margin, g, z, loss, *rows.bounds(w, z, loss))
 
 
 class State(NamedTuple):
@@ -89,13 +123,20 @@ class State(NamedTuple):
     certificate: Certificate
     step: float = 0.0  # of gradient methods
     is_stuck: bool = False  # nothing is left to win but rounding
+    n_stuck: int = 0  # steps since the gap was last less by a tenth, while rounding was no small part of it
+    reference: float = np.inf  # the gap then
 
     def at(self, point: Point) -> State:
         """The same run at another point; the best bounds are kept."""
         old, new = self.certificate, point.certificate
         certificate = Certificate(min(old.primal, new.primal), max(old.dual, new.dual))
         best = point.w if new.primal <= old.primal else self.best
-        return self._replace(point=point, best=best, certificate=certificate)
+        state = self._replace(point=point, best=best, certificate=certificate)
+        if point.rounding <= _rounding.SMALL_PART * certificate.gap:
+            return state._replace(n_stuck=0, reference=certificate.gap)
+        if certificate.gap <= _rounding.LESS * self.reference:
+            return state._replace(n_stuck=0, reference=certificate.gap)
+        return state._replace(n_stuck=self.n_stuck + 1, is_stuck=self.n_stuck + 1 >= _PATIENCE)
 
 
 class LinearMarginSolver:
@@ -195,4 +236,7 @@ class MarginPrimal(LinearMarginSolver):
         hessian[:-1, :-1] += sums[: d * d].reshape(d, d)
         hessian[-1, :-1] = hessian[:-1, -1] = constant * sums[d * d : -1]
         hessian[-1, -1] += constant * sums[-1]
-        return -np.linalg.solve(hessian, gradient)
+        try:
+            return -np.linalg.solve(hessian, gradient)
+        except np.linalg.LinAlgError:  # features so large that the identity is lost beside them
+            return -np.linalg.lstsq(hessian, gradient)[0]

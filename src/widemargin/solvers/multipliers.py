@@ -37,12 +37,29 @@ from widemargin.data.shard import Shard
 from widemargin.problems.hinge_l2 import HingeL2
 from widemargin.solvers import dual_descent
 from widemargin.solvers._linear_dual import Best, LinearDualSolver, Rows
+from widemargin.solvers._rounding import LESS, UNIT
 from widemargin.solvers.newton import conjugate_gradients
 
 _ROUGH = 1e-4  # precision of scale and intercept of a start, where they will move anyway
 _LARGEST_START_RHO = 4.0  # masses of a direction found elsewhere are ambiguous within a quarter of the margin
 _LARGEST_RHO = 1e10
+_TOO_LONG = 1e30  # a squared norm
 _ROUNDING = 1e-13  # relative: what keeps a Hessian from being singular
+
+
+class Rounding(NamedTuple):
+    """What slacks may be wrong by: a number for each unit of the length of a row, and one for all rows."""
+
+    by_length: float
+    anyway: float
+
+    def after(self, rows: Rows, move: np.ndarray, w: np.ndarray, intercept: float) -> Rounding:
+        """With what another score, that of ``move``, adds to it; the intercept is last. w is rounded, too."""
+        by_length = rows.of_score * float(np.linalg.norm(move[:-1])) + 2 * UNIT * float(np.linalg.norm(w))
+        return Rounding(self.by_length + by_length, self.anyway + 2 * UNIT * (1 + abs(intercept) + abs(move[-1])))
+
+
+_NO_ROUNDING = Rounding(0.0, 0.0)
 
 
 class Softened(NamedTuple):
@@ -53,9 +70,10 @@ class Softened(NamedTuple):
     z: np.ndarray
     positive: float  # sum of the masses of each class
     negative: float
-    loss: float  # sum of cap_i max(0, r_i)
+    loss: float  # sum of cap_i max(0, r_i), slacks being as large as rounding lets them be
     gain: float  # sum of (a_i - centre_i) r_i: what moving the centre is worth
     free_cap: float  # sum of the caps of free rows
+    size: float  # sum of a_i ||x_i||
 
 
 class State(NamedTuple):
@@ -63,11 +81,14 @@ class State(NamedTuple):
     w: np.ndarray
     intercept: float
     slack: np.ndarray
+    rounding: Rounding  # of slacks
     centre: np.ndarray
     rho: float
     soft: Softened
     n_inner: int  # steps since the centre moved
     best: Best
+    n_stuck: int = 0  # steps since the gap was last less by a tenth, while rounding was no small part of it
+    reference: float = np.inf  # the gap then
     is_certified: bool = True  # as every step is
 
     @property
@@ -86,6 +107,7 @@ class Multipliers(LinearDualSolver):
     few_inner: int = 2  # steps at one centre after which rho grows
     most_inner: int = 8  # and after which it shrinks
     cg_residual: float = 0.1
+    patience: int = 200  # steps that may fail against rounding; beside a tiny optimum a hundred may, and then one helps
 
     def start(self, problem: HingeL2, shard: Shard, comm: Communicator, rng: np.random.Generator, warm=None) -> State:
         rows = Rows.of(problem, shard, comm, rng)
@@ -93,25 +115,30 @@ class Multipliers(LinearDualSolver):
             warm = self._answer_of_a_sample(rows, rng)
         # Without an earlier direction, the difference of the means.
         w = rows.combine(shard.y * shard.weight / rows.totals[(shard.y < 0).astype(int)]) if warm is None else warm
+        if w @ w > _TOO_LONG:  # the search for its best multiple begins at 1
+            w = w / (w @ w)
         scores = shard.scores(w)
         point = problem.primal_point(scores, shard.y, shard.weight, float(w @ w), comm.allreduce, precision=_ROUGH)
         w = point.scale * w
         slack = 1 - shard.y * (point.scale * scores + point.intercept)
+        rounding = _NO_ROUNDING.after(rows, np.append(w, point.intercept), w, point.intercept)
         # Halfway up every cap, and as sharp as masses and direction agree the better: w = z at the optimum.
         centre, rho = rows.upper / 2, 1.0
-        soft = _soften(rows, slack, centre, rho)
+        soft = _soften(rows, slack, rounding, centre, rho)
         while warm is not None and rho < _LARGEST_START_RHO:
-            sharper = _soften(rows, slack, centre, 2 * rho)
+            sharper = _soften(rows, slack, rounding, centre, 2 * rho)
             if np.linalg.norm(sharper.z - w) >= np.linalg.norm(soft.z - w):
                 break
             rho, soft = 2 * rho, sharper
-        return _bounded(State(rows, w, point.intercept, slack, centre, rho, soft, 0, Best(w, point.intercept)))
+        best = Best(w, point.intercept)
+        return _bounded(State(rows, w, point.intercept, slack, rounding, centre, rho, soft, 0, best))
 
     def go_on(self, rows: Rows, best: Best, alpha: np.ndarray) -> State:
         """The state for a model and alphas that another solver has found."""
         slack = 1 - rows.shard.y * (rows.shard.scores(best.coef) + best.intercept)
-        soft = _soften(rows, slack, alpha, 1.0)
-        return _bounded(State(rows, best.coef, best.intercept, slack, alpha, 1.0, soft, 0, best))
+        rounding = _NO_ROUNDING.after(rows, np.append(best.coef, best.intercept), best.coef, best.intercept)
+        soft = _soften(rows, slack, rounding, alpha, 1.0)
+        return _bounded(State(rows, best.coef, best.intercept, slack, rounding, alpha, 1.0, soft, 0, best))
 
     def _answer_of_a_sample(self, rows: Rows, rng: np.random.Generator) -> np.ndarray | None:
         """The direction that a small share of all rows asks for; None where rows are too few to leave any out."""
@@ -142,15 +169,22 @@ class Multipliers(LinearDualSolver):
         tilt = rows.shard.y * (rows.shard.scores(step[:-1]) + step[-1])
         length = _length(state, step[:-1], tilt, float(gradient @ step))
         slack = state.slack - length * tilt
+        w, intercept = state.w + length * step[:-1], float(state.intercept + length * step[-1])
+        rounding = state.rounding.after(rows, length * step, w, intercept)
         return _bounded(
             state._replace(
-                w=state.w + length * step[:-1],
-                intercept=float(state.intercept + length * step[-1]),
+                w=w,
+                intercept=intercept,
                 slack=slack,
-                soft=_soften(rows, slack, state.centre, state.rho),
+                rounding=rounding,
+                soft=_soften(rows, slack, rounding, state.centre, state.rho),
                 n_inner=state.n_inner + 1,
             )
         )
+
+    def verdict(self, state: Any) -> str | None:
+        """Rounding, where it is what is left of the gap and steps do not help any more."""
+        return "precision" if state.n_stuck >= self.patience else None
 
     def _move_centre(self, state: State) -> State:
         """Make the masses the new centre once the error of the inner problem is below what that gains."""
@@ -166,7 +200,8 @@ class Multipliers(LinearDualSolver):
         growth = self.rho_growth if state.n_inner <= self.few_inner else 1.0
         rho = min(rho * growth, _LARGEST_RHO) if is_settled else rho / self.rho_growth
         centre = state.alpha if is_settled else state.centre
-        return state._replace(centre=centre, rho=rho, soft=_soften(state.rows, state.slack, centre, rho), n_inner=0)
+        soft = _soften(state.rows, state.slack, state.rounding, centre, rho)
+        return state._replace(centre=centre, rho=rho, soft=soft, n_inner=0)
 
     def _step(self, state: State, gradient: np.ndarray) -> np.ndarray:
         """Solve Hessian times step = -gradient, the intercept last."""
@@ -223,6 +258,9 @@ class LinearCSVM(LinearDualSolver):
         state = self.passes.sweep(state)
         return self.newton.go_on(state.rows, state.best, state.alpha) if state.n_stalled >= self.patience else state
 
+    def verdict(self, state: Any) -> str | None:
+        return self.newton.verdict(state) if isinstance(state, State) else None
+
 
 def _length(state: State, step: np.ndarray, tilt: np.ndarray, slope: float) -> float:
     """How far to go along a step in w that changes slacks by ``-tilt``.
@@ -244,31 +282,49 @@ def _length(state: State, step: np.ndarray, tilt: np.ndarray, slope: float) -> f
     return length
 
 
-def _soften(rows: Rows, slack: np.ndarray, centre: np.ndarray, rho: float) -> Softened:
+def _soften(rows: Rows, slack: np.ndarray, rounding: Rounding, centre: np.ndarray, rho: float) -> Softened:
     signed, is_free = np.empty(len(slack)), np.empty(len(slack), dtype=np.bool_)
-    sums = rows.comm.allreduce(soften_rows(slack, rows.shard.y, centre, rows.upper, rho, signed, is_free))
+    numbers = (slack, rows.shard.y, centre, rows.upper, rho, rows.lengths, *rounding)
+    sums = rows.comm.allreduce(soften_rows(*numbers, signed, is_free))
     return Softened(signed, is_free, rows.combine(signed), *map(float, sums))
 
 
 def _bounded(state: State) -> State:
     """Bring both sides of the certificate up to date."""
-    problem, soft = state.rows.problem, state.soft
-    primal = problem.primal_value(soft.loss / problem.C, float(state.w @ state.w))
-    dual = state.rows.dual_value(soft.signed, soft.z, soft.positive, soft.negative)
-    return state._replace(best=state.best.or_better(state.w, state.intercept, primal, dual))
+    rows, soft, w, intercept = state.rows, state.soft, state.w, state.intercept
+    problem, best = rows.problem, state.best
+    primal = problem.primal_value(soft.loss / problem.C, float(w @ w))
+    dual = rows.dual_value(soft.signed, soft.z, soft.positive, soft.negative, soft.size)
+    best = best.or_better(w, intercept, primal, dual)
+    if not rows.is_coarse(best.certificate):
+        return state._replace(best=best, n_stuck=0, reference=best.certificate.gap)
+    # A little more of w leaves less to rounding: rows at the margin are beyond it for certain then.
+    shard = rows.shard
+    room = state.rounding.by_length * rows.lengths + state.rounding.anyway
+    point = problem.primal_point(
+        shard.y * (1 - state.slack), shard.y, shard.weight, float(w @ w), rows.comm.allreduce, room=room
+    )
+    best = best.or_better(point.scale * w, point.scale * intercept + point.intercept, point.value, dual)
+    is_less = best.certificate.gap <= LESS * state.reference
+    return state._replace(
+        best=best,
+        n_stuck=0 if is_less else state.n_stuck + 1,
+        reference=best.certificate.gap if is_less else state.reference,
+    )
 
 
 # -- inner loops -----------------------------------------------------------------------------------------------------
 
 
 @compiled(fastmath=FAST)
-def soften_rows(slack, y, centre, upper, rho, signed, is_free):
+def soften_rows(slack, y, centre, upper, rho, lengths, by_length, anyway, signed, is_free):
     """Masses ``centre + rho upper slack`` within bounds, times y, and which of them are within.
 
-    Returns the sum of the masses of each class, of ``upper max(0, slack)``, of ``(mass - centre) slack`` and of the
-    bounds of free rows.
+    Returns the sum of the masses of each class, of ``upper max(0, slack)`` where slacks may be larger by ``anyway`` and
+    by ``by_length`` times the length of the row, of ``(mass - centre) slack``, of the bounds of free rows, and of
+    masses times lengths.
     """
-    positive = negative = loss = gain = free_cap = 0.0
+    positive = negative = loss = gain = free_cap = size = 0.0
     for i in range(slack.shape[0]):
         bound = upper[i]
         wanted = centre[i] + rho * bound * slack[i]
@@ -278,10 +334,11 @@ def soften_rows(slack, y, centre, upper, rho, signed, is_free):
         is_free[i] = free
         positive += mass if y[i] > 0.0 else 0.0
         negative += 0.0 if y[i] > 0.0 else mass
-        loss += bound * max(slack[i], 0.0)
+        loss += bound * max(slack[i] + (by_length * lengths[i] + anyway), 0.0)
         gain += (mass - centre[i]) * slack[i]
         free_cap += bound if free else 0.0
-    return np.array([positive, negative, loss, gain, free_cap])
+        size += mass * lengths[i]
+    return np.array([positive, negative, loss, gain, free_cap, size])
 
 
 @compiled(fastmath=FAST)
