@@ -148,9 +148,10 @@ class ProgressLine:
         if not is_last and now - self._shown_at < (0.1 if self._is_terminal else 1.0):
             return
         self._shown_at = now
+        low, high = certificate.as_text()
         text = (
             f"{self._name}  sweep {sweep:>4}  gap {certificate.relative:.2e} (tol {self._tol:.0e})  "
-            f"optimum in [{certificate.dual:.6g}, {certificate.primal:.6g}]  {seconds:.1f} s"
+            f"optimum in [{low}, {high}]  {seconds:.1f} s"
         )
         if self._is_terminal:
             self._stream.write("\r" + text.ljust(self._width) + ("\n" if is_last else ""))

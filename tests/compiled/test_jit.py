@@ -51,6 +51,17 @@ def test_what_is_compiled_is_kept_on_disk(functions):
     assert _jit._holds_lock is None
 
 
+@pytest.mark.parametrize("kind", ["folder", "link"])
+def test_something_else_in_the_place_of_the_lock_does_no_harm_and_gets_none(functions, tmp_path, kind):
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    lock = tmp_path / "lock"
+    lock.mkdir() if kind == "folder" else lock.symlink_to(victim)
+    assert functions.outer(1) == 4
+    assert kept(functions) == []
+    assert victim.read_text() == "precious"
+
+
 @pytest.mark.parametrize("is_stopped", [True, False])
 def test_nobody_waits_for_a_process_that_was_stopped_while_it_compiled(functions, tmp_path, monkeypatch, is_stopped):
     monkeypatch.setattr(_jit, "_PATIENCE", 0.2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
 import pytest
 import sklearn
 from sklearn.pipeline import make_pipeline
@@ -36,7 +37,7 @@ def with_certificate(primal, dual, kind=KernelSVC, **given):
 
 def test_the_sentence_is_of_what_the_certificate_brackets():
     assert certificate_in_words(with_certificate(2.0, 1.9986)) == (
-        "The optimum lies between 1.9986 and 2: this model is within 0.070% of the best possible."
+        "The optimum lies between 1.9986 and 2: this model is within 0.071% of the best possible."
     )
     assert certificate_in_words(with_certificate(2.0, 1.9, NuMarginSVC)).startswith("The widest possible margin lies")
     assert "level" in certificate_in_words(with_certificate(2.0, 1.9, slack=0.1))
@@ -70,6 +71,17 @@ def test_bounds_have_the_digits_that_tell_them_apart_and_no_more(relative):
     assert float(low) < float(high)
     assert (float(high) - float(low)) / 3.7 == pytest.approx(relative, rel=0.2)
     assert len(low) <= 14
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_printed_is_proved_too(seed):
+    """Rounded outwards: printed bounds hold the proved ones, and a printed gap is no smaller than the proved one."""
+    rng = np.random.default_rng(seed)
+    primal = float(rng.lognormal(sigma=5))
+    proof = Certificate(primal, primal * (1 - 10 ** rng.uniform(-7, -0.1)))
+    for low, high in (bounds_in_words(proof), proof.as_text(), proof.as_text(3)):
+        assert float(low) <= proof.dual <= proof.primal <= float(high)
+    assert proof.relative * (1 - 1e-12) <= float(percent(proof.relative)[:-1]) / 100 <= 1.1 * proof.relative
 
 
 def test_numbers_are_as_one_reads_them():

@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 from sklearn.datasets import load_iris
+from sklearn.decomposition import PCA
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import confusion_matrix
@@ -326,3 +327,12 @@ def test_it_is_saved_and_shown_in_a_frame_of_its_own(fitted, tmp_path):
         made.save(tmp_path / "nowhere" / "page.html")
     with pytest.raises(ValueError, match="is a folder"):
         made.save(tmp_path)
+
+
+@pytest.mark.parametrize("before", [StandardScaler(), PCA(2)], ids=["scaler", "other features"])
+def test_features_have_the_names_that_the_steps_before_give_them(before):
+    frame = load_iris(as_frame=True)
+    model = make_pipeline(before, HardMarginSVC()).fit(frame.data, frame.target == 0)
+    text = Page(report(model).html).text("features")
+    expected = list(frame.data.columns) if isinstance(before, StandardScaler) else ["pca0", "pca1"]
+    assert all(name in text for name in expected)

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from numba import njit
 from numba.core.caching import NullCache
@@ -47,15 +47,20 @@ def _one_process_at_a_time() -> Iterator[bool]:
         if fcntl is None or _holds_lock is not None:
             yield _holds_lock is not False
             return
-        with _lock_path().open("w") as file:
-            _holds_lock = _lock(file)
-            try:
-                yield _holds_lock
-            finally:
-                _holds_lock = None
+        try:
+            file = os.open(_lock_path(), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        except OSError:  # the folder is everybody's, and somebody may have put something else there
+            file = None
+        _holds_lock = file is not None and _lock(file)
+        try:
+            yield _holds_lock
+        finally:
+            _holds_lock = None
+            if file is not None:
+                os.close(file)
 
 
-def _lock(file: IO[str]) -> bool:
+def _lock(file: int) -> bool:
     """Lock a file unless others keep it for longer than is worth waiting."""
     until = time.monotonic() + _PATIENCE
     while True:

@@ -244,9 +244,13 @@ class _Job:
                 return self._with_reasons(ranks[0].result())
             finally:
                 self._client.cancel(ranks, force=True)
+                # What is left under names of the job would stay on the scheduler for ever.
                 for rank in range(len(ranks)):
                     with suppress(Exception):
                         Variable(address_name(self._name, rank), client=self._client).delete()
+                for part in self._reasons:
+                    with suppress(Exception):
+                        Event(_stop_name(self._name, part), client=self._client).clear()
 
     def _submit(self) -> list[Future]:
         addresses, parts = self._placement

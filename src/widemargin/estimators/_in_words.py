@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from decimal import ROUND_CEILING, Decimal
 from html import escape
 from typing import Any
 
 from widemargin.ledger import Ledger
-from widemargin.problems._protocol import Certificate
+from widemargin.problems._protocol import Certificate, rounded
 
 _ROUNDING = 1e-12  # relative gaps that are none
 _PART = {True: "class against the rest", False: "pair of classes"}
@@ -55,19 +56,20 @@ _COUNTED = {
 
 
 def percent(relative: float) -> str:
-    """A relative gap as one reads it, in two digits; what is under a hundred-millionth is only said to be so."""
+    """A relative gap as one reads it, in two digits, rounded up; under a hundred-millionth it is only said to be so."""
     if relative < 1e-8:
         return "less than 0.000001%"
     if relative >= 0.1:
-        return f"{100 * relative:.3g}%"
-    return f"{100 * relative:.{1 - math.floor(math.log10(100 * relative))}f}%"
+        return f"{100 * float(rounded(relative, 3, ROUND_CEILING)):.3g}%"
+    up = 100 * Decimal(rounded(relative, 2, ROUND_CEILING))
+    return f"{up:.{1 - up.adjusted()}f}%"
 
 
 def bounds_in_words(certificate: Certificate) -> tuple[str, str]:
     """Lower and upper bound, with as many digits as tell them apart."""
     relative = certificate.relative
     digits = 6 if not _ROUNDING < relative < 1 else min(12, max(4, 2 + math.ceil(-math.log10(relative))))
-    return f"{certificate.dual:.{digits}g}", f"{certificate.primal:.{digits}g}"
+    return certificate.as_text(digits)
 
 
 def amount(n_bytes: float) -> str:

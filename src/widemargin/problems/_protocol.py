@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from typing import NamedTuple
 
 
@@ -37,3 +38,13 @@ class Certificate(NamedTuple):
         if self.primal:
             return self.gap / abs(self.primal)
         return float("inf") if self.gap else 0.0
+
+    def as_text(self, digits: int = 6) -> tuple[str, str]:
+        """Lower and upper bound to so many digits, rounded outwards: what is printed is proved, too."""
+        return rounded(self.dual, digits, ROUND_FLOOR), rounded(self.primal, digits, ROUND_CEILING)
+
+
+def rounded(value: float, digits: int, direction: str) -> str:
+    """A number to so many digits, rounded in one of the directions of :mod:`decimal`."""
+    nearest = Context(prec=digits, rounding=direction).create_decimal(repr(float(value)))
+    return f"{float(nearest):.{digits}g}"

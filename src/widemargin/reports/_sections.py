@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
@@ -19,6 +20,7 @@ from widemargin.estimators._in_words import (
     percent,
     stop_in_words,
 )
+from widemargin.problems._protocol import Certificate
 from widemargin.reports import _figures, _reproduce
 from widemargin.reports._figures import Picture
 from widemargin.reports._html import Html, element, joined, pairs, shortened, table
@@ -61,10 +63,13 @@ class Subject:
         return [f"{one} against {other}" for one, other in combinations(classes, 2)]
 
     def names_of_features(self) -> list[str]:
+        """As the estimator met them, or as the steps before it, which may hand plain arrays on, call what they make."""
         names = getattr(self.estimator, "feature_names_in_", None)
-        return (
-            [f"x{j}" for j in range(self.estimator.n_features_in_)] if names is None else [str(name) for name in names]
-        )
+        if names is None and hasattr(self.model, "steps") and hasattr(self.model, "feature_names_in_"):
+            with suppress(AttributeError):  # a step that does not know
+                names = self.model[:-1].get_feature_names_out()
+        numbered = [f"x{j}" for j in range(self.estimator.n_features_in_)]
+        return numbered if names is None else [str(name) for name in names]
 
 
 def certificate(subject: Subject) -> Html:
@@ -141,7 +146,7 @@ def convergence(subject: Subject) -> Html | None:
 
 
 def _relative(row: Any) -> float:
-    return abs(row["primal"] - row["dual"]) / abs(row["primal"]) if row["primal"] else 0.0
+    return Certificate(row["primal"], row["dual"]).relative
 
 
 def _gap(row: Any) -> str:
