@@ -39,6 +39,8 @@ def test_the_sentence_is_of_what_the_certificate_brackets():
     assert certificate_in_words(with_certificate(2.0, 1.9986)) == (
         "The optimum lies between 1.9986 and 2: this model is within 0.071% of the best possible."
     )
+    assert certificate_in_words(with_certificate(91.0, 2.5)).endswith("at most 37 times the best possible.")
+    assert certificate_in_words(with_certificate(2.0, 0.5, NuMarginSVC)).endswith("this model is at least 25% of it.")
     assert certificate_in_words(with_certificate(2.0, 1.9, NuMarginSVC)).startswith("The widest possible margin lies")
     assert "level" in certificate_in_words(with_certificate(2.0, 1.9, slack=0.1))
     assert "every peer" in certificate_in_words(with_certificate(2.0, 1.9, GossipSVC))

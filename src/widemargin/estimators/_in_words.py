@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from decimal import ROUND_CEILING, Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from html import escape
 from typing import Any
 
@@ -11,6 +11,7 @@ from widemargin.ledger import Ledger
 from widemargin.problems._protocol import Certificate, rounded
 
 _ROUNDING = 1e-12  # relative gaps that are none
+_LOOSE = 0.1  # a gap beyond which a percentage of the upper bound would mislead
 _PART = {True: "class against the rest", False: "pair of classes"}
 # What lies between the two bounds, and what of the model is near it; by class, the first of its ancestors that is here.
 _BRACKETED = {
@@ -111,9 +112,20 @@ def certificate_in_words(model: Any) -> str:
     if certificate.relative <= _ROUNDING:
         return f"{what} is {certificate.primal:.6g}, by both bounds: no model is better, up to rounding."
     low, high = bounds_in_words(certificate)
+    if certificate.relative > _LOOSE:
+        near = _loosely(near, certificate)
     n_parts = len(getattr(model, "parts_", None) or [])
     of_worst = f" This is the {_PART[model._one_vs_rest]} with the largest gap of {n_parts}." if n_parts > 1 else ""
     return f"{what} lies between {low} and {high}: {near.format(percent(certificate.relative))}.{of_worst}"
+
+
+def _loosely(near: str, certificate: Certificate) -> str:
+    """The same by the ratio of the bounds: a margin is a share of the widest, an objective many times the least."""
+    if near.endswith("of it"):
+        share = rounded(100 * certificate.dual / certificate.primal, 2, ROUND_FLOOR)
+        return near.replace("within {}", f"at least {share}%")
+    times = rounded(certificate.primal / certificate.dual, 2, ROUND_CEILING)
+    return f"its objective is at most {times} times the best possible"
 
 
 def _without_proof(model: Any, certificate: Certificate) -> str:

@@ -236,5 +236,7 @@ def _frame(ax: Any, over: str, name: str) -> None:
     ax.set_xlabel(over)
     ax.set_ylabel(name)
     ax.grid(alpha=0.6)
-    if over != "seconds":
+    if over == "seconds":
+        ax.locator_params(axis="x", nbins=4)  # of a short fit they have many digits
+    else:
         ax.xaxis.get_major_locator().set_params(integer=True)

@@ -130,8 +130,9 @@ def convergence(subject: Subject) -> Html | None:
         return joined([element("p", words), table(("sweep", "seconds", "objective"), last)])
     worst = max(parts, key=lambda k: _relative(parts[k][-1]))
     rows = parts[worst]
-    of = f"Of {len(parts)} problems: {subject.names_of_parts()[worst]}, the one with the largest gap at its end."
-    said = element("p", of) if len(parts) > 1 else ""
+    names = subject.names_of_parts()
+    of = f"Of {len(names)} problems: {names[worst]}, the one with the largest gap at its end."
+    said = element("p", of) if len(names) > 1 else ""
     if len(rows) < _FEWEST_FOR_CURVES:
         lines = [
             (f"{row['sweep']:g}", _gap(row), f"{row['dual']:.6g}", f"{row['primal']:.6g}", duration(row["seconds"]))
@@ -205,7 +206,7 @@ def _about_coefficients(model: Any) -> Html:
         n, of = model.n_features_selected_, model.n_features_in_
         words = f"{n} of {of} features have a coefficient; all others are zero exactly."
     else:
-        words = "In the units of the features: sizes can be compared where features are on one scale."
+        words = "In the units of the features as the estimator met them: sizes compare where these are on one scale."
     return element("p", words)
 
 
