@@ -26,6 +26,7 @@ import widemargin
 from tests.io.models_at_hand import MODELS, NAMES, TWO, X, Y, fitted, rows_for
 from tests.io.mutations import packed, signed, unpacked
 from widemargin import (
+    GossipSVC,
     KernelSVC,
     ModelFileError,
     NuMarginSVC,
@@ -179,6 +180,15 @@ def test_the_place_of_training_is_not_kept(tmp_path):
     assert X[:1].tobytes() not in (tmp_path / "model.wm").read_bytes()
     with pytest.raises(ValueError, match="peers of this model"):
         again.partial_fit(X, Y)
+
+
+def test_a_graph_of_names_comes_back_as_numbers(tmp_path):
+    graph = nx.Graph([("paris", "rome"), ("rome", "oslo"), ("oslo", "bern")])
+    model = GossipSVC(alpha=1e-2, n_peers=4, topology=graph, random_state=0).fit(X, TWO)
+    save(model, tmp_path / "model.wm")
+    again = load(tmp_path / "model.wm")
+    assert again.topology == [[0, 1], [1, 2], [2, 3]]
+    assert clone(again).fit(X, TWO).graph_ == again.graph_ == model.graph_
 
 
 # -- what cannot be kept -----------------------------------------------------------------------------------------------
