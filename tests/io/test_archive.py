@@ -394,6 +394,7 @@ def edited(name, *keys, value):
         ("nu, three", ("model", "attributes", "classes_"), {"objects": ["b", "a", "c"]}, "ascending order"),
         ("nu, three", ("model", "attributes", "classes_"), {"objects": ["a", "b"]}, "wrong type or shape"),
         ("kernel, rbf", ("model", "attributes", "kernel_", "Kernel", "gamma"), -1.0, "gamma of a kernel"),
+        ("kernel, rbf", ("model", "attributes", "kernel_", "Kernel", "gamma"), 5e-324, "gamma of a kernel"),
         ("kernel, rbf", ("model", "attributes", "kernel_", "Kernel", "degree"), 2**60, "degree of a kernel"),
         ("kernel, rbf", ("model", "attributes", "kernel_", "Kernel", "function"), "os.system", "function of a Kernel"),
         ("kernel, rbf", ("model", "attributes", "kernel_", "Kernel", "name"), "callable", "no kernel 'callable'"),
