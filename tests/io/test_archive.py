@@ -26,6 +26,7 @@ import widemargin
 from tests.io.models_at_hand import MODELS, NAMES, TWO, X, Y, fitted, rows_for
 from tests.io.mutations import packed, signed, unpacked
 from widemargin import (
+    GossipSVC,
     KernelSVC,
     ModelFileError,
     NuMarginSVC,
@@ -34,6 +35,7 @@ from widemargin import (
     save,
 )
 from widemargin.io.archive import _MARK, FORMAT, to_bytes
+from widemargin.io.codec import MOST_USES
 
 GOLDEN = Path(__file__).parent / "golden" / "format-1.wm"
 EVERY = pytest.mark.parametrize("name", MODELS)
@@ -179,6 +181,56 @@ def test_the_place_of_training_is_not_kept(tmp_path):
     assert X[:1].tobytes() not in (tmp_path / "model.wm").read_bytes()
     with pytest.raises(ValueError, match="peers of this model"):
         again.partial_fit(X, Y)
+
+
+def arrays_in(value):
+    """All arrays of a model, with those of its records and matrices."""
+    if isinstance(value, np.ndarray):
+        return [value]
+    if isinstance(value, dict | list | tuple):
+        return [each for inner in (value.values() if isinstance(value, dict) else value) for each in arrays_in(inner)]
+    if isinstance(value, np.random.RandomState) or callable(value) or not hasattr(value, "__dict__"):
+        return []
+    return arrays_in(vars(value))
+
+
+@EVERY
+def test_arrays_are_apart(name, tmp_path):
+    save(fitted(name), tmp_path / "model.wm")
+    arrays = [each for each in arrays_in(load(tmp_path / "model.wm")) if each.size and each.dtype != object]
+    places = [each.__array_interface__["data"][0] for each in arrays]
+    assert len(arrays) >= 3
+    assert len(set(places)) == len(places)
+
+
+def test_equal_arrays_of_many_nodes_are_stored_a_few_times(tmp_path):
+    model = copy.copy(fitted("gossip, rbf"))
+    node = next(iter(model.nodes_.values()))
+    model.nodes_ = dict.fromkeys(range(5 * MOST_USES), node)
+    model.graph_ = {k: [] for k in model.nodes_}
+    save(model, tmp_path / "model.wm")
+    header, _ = unpacked((tmp_path / "model.wm").read_bytes())
+    places = [each[1]["Node"]["coef_"]["array"] for each in header["model"]["attributes"]["nodes_"]["dict"]]
+    assert len(set(places)) in (5, 6)  # coef_ is one more of them
+    again = load(tmp_path / "model.wm")
+    assert_same(model.nodes_, again.nodes_)
+    assert to_bytes(again) == (tmp_path / "model.wm").read_bytes()
+
+
+def test_a_small_file_makes_no_large_model(tmp_path):
+    header, arrays = unpacked(to_bytes(fitted("gossip, rbf")))
+    nodes = header["model"]["attributes"]["nodes_"]["dict"]
+    nodes[:] = [[k, nodes[0][1]] for k in range(10_000)]
+    refused(packed(header, arrays), tmp_path / "model.wm", "over 16 times their place in the file")
+
+
+def test_a_graph_of_names_comes_back_as_numbers(tmp_path):
+    graph = nx.Graph([("paris", "rome"), ("rome", "oslo"), ("oslo", "bern")])
+    model = GossipSVC(alpha=1e-2, n_peers=4, topology=graph, random_state=0).fit(X, TWO)
+    save(model, tmp_path / "model.wm")
+    again = load(tmp_path / "model.wm")
+    assert again.topology == [[0, 1], [1, 2], [2, 3]]
+    assert clone(again).fit(X, TWO).graph_ == again.graph_ == model.graph_
 
 
 # -- what cannot be kept -----------------------------------------------------------------------------------------------
@@ -342,6 +394,7 @@ def edited(name, *keys, value):
         ("nu, three", ("model", "attributes", "classes_"), {"objects": ["b", "a", "c"]}, "ascending order"),
         ("nu, three", ("model", "attributes", "classes_"), {"objects": ["a", "b"]}, "wrong type or shape"),
         ("kernel, rbf", ("model", "attributes", "kernel_", "Kernel", "gamma"), -1.0, "gamma of a kernel"),
+        ("kernel, rbf", ("model", "attributes", "kernel_", "Kernel", "gamma"), 5e-324, "gamma of a kernel"),
         ("kernel, rbf", ("model", "attributes", "kernel_", "Kernel", "degree"), 2**60, "degree of a kernel"),
         ("kernel, rbf", ("model", "attributes", "kernel_", "Kernel", "function"), "os.system", "function of a Kernel"),
         ("kernel, rbf", ("model", "attributes", "kernel_", "Kernel", "name"), "callable", "no kernel 'callable'"),

@@ -188,6 +188,29 @@ def test_rows_of_no_length_are_left_alone(norm):
     assert_served(make_pipeline(StandardScaler(with_mean=False), NuMarginSVC()).fit(X, Y), rows)
 
 
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+@pytest.mark.parametrize("size", [1e-30, 1e-7, 1e25])
+def test_rows_of_any_length_have_their_cosine(precision, size):
+    rows = (X * size).astype(np.float32)
+    model = fitted("kernel, cosine")
+    assert_served(model, rows, precision)
+    _, n_doubtful = assert_served(KernelSVC(kernel="cosine").fit(rows, TWO), rows, precision)
+    assert n_doubtful <= 5
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+@pytest.mark.parametrize("norm", ["l1", "l2", "max"])
+def test_short_rows_are_normalised_where_scikit_learn_does(precision, norm):
+    """It leaves rows alone below ten units in the last place of 1, in the type of the rows."""
+    model = make_pipeline(Normalizer(norm=norm), NuMarginSVC()).fit(X, TWO)
+    for size in (1e-17, 1e-7, 1e-5):
+        rows = (X * size).astype(np.float32)
+        labels, scores = served(model, rows, precision)
+        rows = rows.astype(precision)
+        np.testing.assert_allclose(scores, model.decision_function(rows), rtol=0, atol=1e-5)
+        np.testing.assert_array_equal(labels, model.predict(rows))
+
+
 def test_a_model_without_support_vectors_is_its_intercept():
     model = KernelSVC().fit(X, TWO)
     model.dual_coef_, model.support_vectors_ = model.dual_coef_[:, :0], model.support_vectors_[:0]

@@ -10,7 +10,8 @@ A file is::
     32 bytes   SHA-256 of all before
 
 Arrays have no addresses in the file: each lies where the one before ends, and the last ends where the checksum begins.
-So none can overlap or lie elsewhere, and what is allocated for them is never more than the file is long.
+So none can overlap or lie elsewhere, and what is allocated to read them is never more than the file is long; with
+copies of those in several places of the model, never more than a few times that (:mod:`widemargin.io.codec`).
 
 The rule of versions: a version of widemargin reads its own format and all before; a file of a later one is refused by
 name. Within a format, parameters and fields of records may be added if they have a default, which a file without

@@ -16,7 +16,8 @@ RandomState    the state of a Mersenne twister
 a record       the fields of one of :data:`widemargin.io.records.RECORDS`
 =============  ====================================================================================================
 
-Equal arrays are stored once. The arrays of a table are its own, so that a small file cannot make a large model.
+Equal arrays are stored once, for up to :data:`MOST_USES` places, and apart again when they are read. The arrays of a
+table are its own. So a small file cannot make a large model: its arrays take at most that many times the file's bytes.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ NUMBERS = ("|b1", "|i1", "|u1", "<i2", "<u2", "<i4", "<u4", "<i8", "<u8", "<f2",
 MOST_LETTERS = 10_000  # of text in an array of fixed width
 MOST_DIMENSIONS = 3
 LARGEST_SIZE = 1 << 40  # of one dimension
+MOST_USES = 16  # of one array of a file
 _DEEPEST = 40
 _LEAST_WHOLE, _END_OF_WHOLE = -(1 << 63), 1 << 64  # signed or unsigned, of 64 bits
 _MERSENNE_WORDS = 624
@@ -55,7 +57,7 @@ class Encoder:
 
     def __init__(self) -> None:
         self.stored: list[Stored] = []
-        self._places: dict[Any, int] = {}
+        self._places: dict[Any, tuple[int, int]] = {}  # of an array: its number, and how often it is used
 
     def encode(self, value: Any, name: str) -> Any:
         """The JSON of a value; an error says which ``name`` cannot be kept."""
@@ -101,12 +103,14 @@ class Encoder:
         return {"array": self._place(value, name)}
 
     def _place(self, value: np.ndarray, name: str) -> int:
-        """The number of an array in the file, the same for equal ones."""
+        """The number of an array in the file, the same for equal ones as long as a reader allows it."""
         stored = self._in_file(np.asarray(value), name)
         key = (stored[:3], hashlib.sha256(stored.data.tobytes()).digest())
-        if key not in self._places:
-            self._places[key] = self._add(stored)
-        return self._places[key]
+        place, n_uses = self._places.get(key, (-1, MOST_USES))
+        if n_uses == MOST_USES:
+            place, n_uses = self._add(stored), 0
+        self._places[key] = place, n_uses + 1
+        return place
 
     def _add(self, stored: Stored) -> int:
         self.stored.append(stored)
@@ -171,6 +175,8 @@ class Decoder:
         self._arrays = arrays
         self._seen: set[int] = set()
         self._own: set[int] = set()
+        # Of all together, since memory is what is bounded: an encoder stays within it with each array.
+        self._bytes_left = MOST_USES * sum(each.nbytes for each in arrays)
         self._tags: dict[str, Callable[[Any, int], Any]] = {
             "tuple": lambda node, depth: tuple(self._list(node, depth)),
             "set": lambda node, depth: frozenset(self._list(node, depth)),
@@ -248,8 +254,14 @@ class Decoder:
     def _array(self, node: Any) -> np.ndarray:
         if type(node) is not int or not 0 <= node < len(self._arrays) or node in self._own:
             raise ModelFileError("an array is not there")
+        array = self._arrays[node]
+        self._bytes_left -= array.nbytes
+        if self._bytes_left < 0:
+            raise ModelFileError(f"its arrays would take over {MOST_USES} times their place in the file")
+        if node in self._seen:
+            return array.copy(order="K")  # or a change to one attribute would change another
         self._seen.add(node)
-        return self._arrays[node]
+        return array
 
     def _csr(self, node: Any, depth: int) -> Any:
         kind, shape, *places = node

@@ -69,7 +69,7 @@ def split(model: Any) -> tuple[str, dict[str, Any], dict[str, Any]]:
     state: dict[str, Any] = model.__getstate__()
     parameters = {}
     for name in sorted(model.get_params(deep=False)):
-        parameters[name] = _kept(name, state.pop(name))
+        parameters[name] = _kept(name, state.pop(name), state.get("graph_"))
     unknown = sorted(set(state) - set(schema) - _TRAINING)
     if unknown:
         raise ModelFileError(f"{kind}.{unknown[0]} is not known to the format of model files")
@@ -78,12 +78,13 @@ def split(model: Any) -> tuple[str, dict[str, Any], dict[str, Any]]:
     return kind, parameters, attributes
 
 
-def _kept(name: str, value: Any) -> Any:
+def _kept(name: str, value: Any, graph: Any) -> Any:
     """A parameter as a file has it, without the place where the model was trained."""
     if name == "checkpoint" or (name == "cluster" and not isinstance(value, Integral)):
         return None
-    if name == "topology" and hasattr(value, "edges"):
-        return [[int(one), int(other)] for one, other in value.edges]
+    if name == "topology" and hasattr(value, "edges") and conforms(graph, dict[int, list[int]]):
+        # Nodes of the user's graph may be text; the fit has numbered them.
+        return [[one, other] for one, others in graph.items() for other in others if one < other]
     return value
 
 

@@ -23,7 +23,6 @@ from widemargin.kernels.functions import Kernel
 OPSET = 17
 _IR = 8  # the format of that operator set's time, so that runtimes from 2022 on read it
 _LARGEST = (1 << 31) - 1  # bytes of a protobuf
-_NO_LENGTH = 10 * float(np.finfo(np.float32).eps)  # rows shorter than this are not normalised, as in scikit-learn
 
 
 def to_onnx(model: Any, *, precision: Literal["float32", "float64"] = "float32") -> Any:
@@ -114,16 +113,21 @@ class _Graph:
     def row_sums(self, values: str) -> str:
         return self.add("ReduceSum", values, self.constant(np.array([1])), keepdims=1)
 
-    def lengths(self, rows: str, norm: str = "l2") -> str:
-        """The norm of every row, 1 for rows of none."""
+    def normalised(self, rows: str, norm: str = "l2", least: float = 0.0) -> str:
+        """Rows of norm 1; those shorter than ``least`` as they are, and those of no length."""
+        largest = self.add("ReduceMax", self.add("Abs", rows), axes=[1], keepdims=1)
+        # By the largest entry first: in float32 the squares of rows of 1e-23 are 0, and those of 1e20 infinite.
+        has_length = self.add("Greater", largest, self.numbers(0.0))
+        scaled = self.add("Div", rows, self.add("Where", has_length, largest, self.numbers(1.0)))
         if norm == "l2":
-            length = self.add("Sqrt", self.row_sums(self.add("Mul", rows, rows)))
-        elif norm == "l1":
-            length = self.row_sums(self.add("Abs", rows))
+            length = self.add("Sqrt", self.row_sums(self.add("Mul", scaled, scaled)))
         else:
-            length = self.add("ReduceMax", self.add("Abs", rows), axes=[1], keepdims=1)
-        has_length = self.add("Greater", length, self.numbers(_NO_LENGTH))
-        return self.add("Where", has_length, length, self.numbers(1.0))
+            length = self.row_sums(self.add("Abs", scaled)) if norm == "l1" else self.numbers(1.0)
+        unit = self.add("Div", scaled, self.add("Max", length, self.numbers(1.0)))  # under 1 are only those of none
+        if least == 0.0:
+            return unit
+        is_short = self.add("Less", self.add("Mul", largest, length), self.numbers(least))
+        return self.add("Where", is_short, rows, unit)
 
     def finished(self, scores: str, model: Any) -> Any:
         """The whole, with labels from scores, checked by the library of the format."""
@@ -180,7 +184,8 @@ def _scaled(graph: _Graph, rows: str, scaler: Any) -> str:
     """Rows after a scaler."""
     kind = type(scaler).__name__
     if kind == "Normalizer":
-        return graph.add("Div", rows, graph.lengths(rows, scaler.norm))
+        # scikit-learn leaves shorter rows alone, by the type of the rows.
+        return graph.normalised(rows, scaler.norm, least=10 * float(np.finfo(graph.dtype).eps))
     if kind == "MinMaxScaler":
         rows = graph.add("Add", graph.add("Mul", rows, graph.numbers(scaler.scale_)), graph.numbers(scaler.min_))
         return _clipped(graph, rows, scaler.feature_range) if scaler.clip else rows
@@ -243,7 +248,7 @@ def _kernel(graph: _Graph, rows: str, model: Any) -> str:
     if kernel.name == "cosine":
         lengths = np.linalg.norm(Z, axis=1, keepdims=True)
         Z = Z / np.where(lengths > 0, lengths, 1.0)
-        rows = graph.add("Div", rows, graph.lengths(rows))
+        rows = graph.normalised(rows)
     # Factors go into constants: onnxruntime fuses a product and a factor into one node, with the factor in float32.
     if kernel.name in ("linear", "cosine"):
         return graph.add("MatMul", rows, graph.numbers(Z.T))

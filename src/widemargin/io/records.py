@@ -46,6 +46,7 @@ RECORDS: dict[str, type] = {
         StratifiedKFold,
     )
 }
+_LEAST_GAMMA = float(np.finfo(np.float64).tiny)  # kernels divide by a part of it, which must not be 0
 LARGEST_DEGREE = 10_000  # of a polynomial kernel: its values take a multiplication for each
 _SPLITTER = ("n_splits", "shuffle", "random_state")
 # What the classes declare; scikit-learn's check themselves when they are made.
@@ -136,8 +137,8 @@ def _check_kernel(kernel: Kernel) -> None:
     is_number = conforms(gamma, float)
     if kernel.name not in NAMES:
         raise ModelFileError(f"there is no kernel {kernel.name!r}")
-    if kernel.needs_gamma and not (is_number and 0 < gamma < np.inf):
-        raise ModelFileError("gamma of a kernel is not a number over 0")
+    if kernel.needs_gamma and not (is_number and _LEAST_GAMMA <= gamma < np.inf):
+        raise ModelFileError(f"gamma of a kernel is not a number from {_LEAST_GAMMA:.1e} on")
     if not is_number and gamma not in ("scale", "auto"):
         raise ModelFileError("gamma of a kernel is unknown")
     if not 1 <= kernel.degree <= LARGEST_DEGREE or not np.isfinite(kernel.coef0):
