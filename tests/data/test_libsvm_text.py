@@ -91,6 +91,11 @@ def test_a_mistake_is_said_with_its_line(monkeypatch, block, line, sentence):
     assert sentence in str(raised.value)
 
 
+def test_an_exponent_that_many_digits_outweigh():
+    small, large = "0." + 10_001 * "0" + "1e10002", "1" + 10_010 * "0" + "e-10010"
+    assert read(f"1 1:{small} 2:{large} 3:1e-99999 4:0e99999\n".encode()).X.toarray().tolist() == [[1, 1, 0, 0]]
+
+
 def test_a_float32_has_a_smaller_range():
     assert read(b"1 1:1e39\n").X.data.tolist() == [1e39]
     with pytest.raises(ValueError, match="'1:1e39' is not a finite number"):
