@@ -131,6 +131,32 @@ def test_parquet(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("few", "many"),
+    [
+        (["ab", "b"], ["abc", "b"]),
+        ([b"ab", b"b"], [b"abc", b"b"]),
+        ([1, 2], [3, 2**63 + 1]),
+        ([1, 2], [3, 4]),
+        ([0.5, 1.0], [2.0, 1e300]),
+        ([True, False], [True, True]),
+    ],
+    ids=["text", "bytes", "large integers", "integers", "floats", "booleans"],
+)
+def test_labels_of_a_later_block_of_parquet_keep_all_they_say(tmp_path, few, many):
+    pa = pytest.importorskip("pyarrow", reason="needs the parquet extra")
+    import pyarrow.parquet as pq
+
+    labels = few * 35_000 + many  # blocks have 65,536 rows
+    kind = pa.uint64() if isinstance(few[0], int) and not isinstance(few[0], bool) else None
+    table = pa.table({"a": np.zeros(len(labels)), "kind": pa.array(labels, type=kind)})
+    pq.write_table(table, tmp_path / "rows.parquet")
+    found = read_rows(tmp_path / "rows.parquet").y.tolist()
+    wanted = [each.decode() if isinstance(each, bytes) else each for each in labels]
+    assert found == wanted
+    assert type(found[0]) is type(wanted[0])
+
+
+@pytest.mark.parametrize(
     ("arrays", "sentence"),
     [
         ({"X": X}, "it has no array 'y', only X"),

@@ -149,8 +149,8 @@ class _Gathered:
         self._is_sparse, self._names = sp.issparse(first.X), first.names
         self._width = first.X.shape[1]
         self._values, self._indices, self._ends = Growing(first.X.dtype), Growing(np.int32), Growing(np.int64)
-        is_text = first.y is not None and first.y.dtype.kind == "U"
-        self._labels: list[np.ndarray] | Growing = [] if is_text or first.y is None else Growing(first.y.dtype)
+        is_plain = first.y is not None and first.y.dtype.kind in "fb"  # other labels may need more room further on
+        self._labels: list[np.ndarray] | Growing = Growing(first.y.dtype) if is_plain else []
         self._n_entries = 0
 
     def add(self, block: FileRows) -> None:
@@ -158,7 +158,7 @@ class _Gathered:
         if isinstance(self._labels, Growing):
             self._labels.add(block.y)
         elif block.y is not None:
-            self._labels.append(block.y)  # texts differ in width
+            self._labels.append(block.y)
         self._width = max(self._width, X.shape[1])
         if self._is_sparse:
             self._values.add(X.data)
@@ -194,7 +194,9 @@ def joined(blocks: Iterable[FileRows]) -> FileRows | None:
 
 
 def _typed(y: np.ndarray | None) -> np.ndarray | None:
-    """Labels of text that are numbers, all of them, as numbers."""
+    """Labels of text that are numbers, all of them, as numbers; integers as the usual ones where these hold them."""
+    if y is not None and y.dtype == np.uint64 and y.max(initial=0) <= np.iinfo(np.int64).max:
+        return y.astype(np.int64)
     if y is None or y.dtype.kind != "U":
         return y
     try:

@@ -142,7 +142,12 @@ def _column(values: Any, name: str, n_before: int) -> np.ndarray:
 
 
 def _label_column(values: Any, n_before: int) -> np.ndarray:
+    """Labels in a type that goes by the column, so that it is the same in all blocks; texts differ in width."""
+    import pyarrow as pa
+
     found = values.to_pylist()
     if None in found:
         raise ValueError(f"row {n_before + found.index(None) + 1} has no label.")
-    return np.array(found)
+    if pa.types.is_integer(values.type):
+        return np.array(found, dtype=np.uint64 if pa.types.is_uint64(values.type) else np.int64)
+    return np.array([each.decode() if isinstance(each, bytes) else each for each in found])
