@@ -81,6 +81,7 @@ def test_text_that_counts_from_zero():
         ("1 3:1 3:2", "line 3: the index of '3:2' is not over the one before it."),
         ("1 3:1 2:2", "line 3: the index of '2:2' is not over the one before it."),
         ("1 99999999999999999999:1", "line 3: the index of '99999999999999999999:1' is over 2147483646."),
+        ("\x0b", "line 3: the label '\\x0b' is not a number."),
         ("\x00\x01", "line 3: the label '\\x00\\x01' is not a number."),
     ],
 )
