@@ -86,18 +86,15 @@ def _opened(path: Path, suffixes: list[str]) -> BinaryIO:
 
 def _iterate_arrays(path: Path, layout: Layout) -> Iterator[FileRows]:
     """``X`` and ``y``; or, for sparse rows, ``data``, ``indices``, ``indptr``, ``shape`` and ``y``."""
-    if zipfile.is_zipfile(path):
-        refuse_false_sizes(path, path.stat().st_size)
+    refuse_false_sizes(path, path.stat().st_size)
     with np.load(path, allow_pickle=False) as arrays:
-        if not hasattr(arrays, "files"):
-            raise ValueError("it holds one array, not X and y by name.")
         if "indptr" in arrays:
             X = sp.csr_matrix(tuple(arrays[name] for name in ("data", "indices", "indptr")), shape=arrays["shape"])
             X.check_format(full_check=True)  # compiled passes trust the indices
             X.sum_duplicates()
         else:
             X = _named(arrays, "X")
-        y = _named(arrays, "y") if layout.needs_labels or "y" in arrays else None
+        y = _named(arrays, "y") if layout.needs_labels else None
     if X.dtype.kind not in "fiub":
         raise ValueError(f"X holds {X.dtype}, not numbers.")
     if X.ndim != 2 or X.shape[0] == 0 or (y is not None and y.shape != (X.shape[0],)):
@@ -105,7 +102,7 @@ def _iterate_arrays(path: Path, layout: Layout) -> Iterator[FileRows]:
         raise ValueError(f"there must be one label for each row, and at least one row; {shapes}.")
     if layout.n_features is not None and X.shape[1] != layout.n_features:
         raise ValueError(f"it has {X.shape[1]} features, and {layout.n_features} are expected.")
-    if X.dtype not in (np.float32, np.float64):
+    if layout.is_dtype_wanted or X.dtype not in (np.float32, np.float64):
         X = X.astype(layout.dtype)
     if not np.isfinite(X.data if sp.issparse(X) else X).all():
         raise ValueError("it has values that are missing or not finite.")
