@@ -33,6 +33,20 @@ def test_predictions_are_those_of_the_model_in_blocks(folder, command, model, mo
     assert not (folder / "out.csv.part").exists()
 
 
+def test_predictions_leave_other_files_alone(folder, command, model, monkeypatch):
+    monkeypatch.setattr(tables, "_BLOCK_LINES", 7)
+    (folder / "out.csv.part").write_text("somebody's own")
+    before = {path.name for path in folder.iterdir()}
+    assert command("predict", model, "test.csv", "--output", "out.csv").code == 0
+    assert (folder / "out.csv.part").read_text() == "somebody's own"
+    assert {path.name for path in folder.iterdir()} == before | {"out.csv"}
+    (folder / "bad.csv").write_text((folder / "test.csv").read_text() + "1,2,x,cat\n")
+    whole = (folder / "out.csv").read_text()
+    assert command("predict", model, "bad.csv", "--output", "out.csv").code == 2
+    assert (folder / "out.csv").read_text() == whole
+    assert {path.name for path in folder.iterdir()} == before | {"out.csv", "bad.csv"}
+
+
 def test_predictions_go_to_the_terminal_and_columns_are_found_by_name(folder, command, model):
     with_kind = command("predict", model, "test.csv")
     lines = list(csv.reader((folder / "test.csv").open()))
