@@ -19,8 +19,8 @@ import numpy as np
 
 _DEFLATE = 1032  # bytes at most that a compressed one stands for
 _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-# What zipfile and NumPy raise at damaged or invented content, beside ValueError; MemoryError comes from Python's parser,
-# which a header of many signs overwhelms.
+# What zipfile and NumPy raise at damaged or invented content, beside ValueError. MemoryError comes from Python's
+# parser, which a header of many signs overwhelms.
 BROKEN = (
     zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, OverflowError, RuntimeError, SyntaxError,
     tokenize.TokenError, TypeError, MemoryError,
