@@ -62,14 +62,20 @@ class _Part:
 def iterate_rows(path: Path, layout: Layout) -> Iterator[FileRows]:
     """Rows in blocks; the name says what the file is: ``.csv``, ``.parquet``, ``.npz``, LIBSVM text for all others."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
+    is_arrays, is_parquet = suffixes[-1:] == [".npz"], suffixes[-1:] in ([".parquet"], [".pq"])
+    is_csv = not is_arrays and not is_parquet and bool({".csv", ".tsv"} & set(suffixes[-2:]))
+    if layout.label != Layout.label and not is_csv and not is_parquet:
+        raise ValueError(f"--label {layout.label} does not apply to {path}: only tables (CSV, parquet) have columns.")
+    if layout.zero_based and (is_arrays or is_parquet or is_csv):
+        raise ValueError(f"--zero-based does not apply to {path}: only features of LIBSVM text have numbers.")
     try:
-        if suffixes[-1:] == [".npz"]:
+        if is_arrays:
             yield from _iterate_arrays(path, layout)
-        elif suffixes[-1:] in ([".parquet"], [".pq"]):
+        elif is_parquet:
             yield from iterate_parquet(path, layout)
         else:
             with _opened(path, suffixes) as file:
-                if {".csv", ".tsv"} & set(suffixes[-2:]):
+                if is_csv:
                     yield from iterate_csv(io.TextIOWrapper(file, encoding="utf-8-sig", newline=""), layout)
                 else:
                     yield from iterate_libsvm(file, layout)
