@@ -131,6 +131,14 @@ def test_a_model_says_what_it_is(folder, command, model):
     }
 
 
+def test_the_size_of_a_model_has_its_random_features_in_it(folder, command):
+    options = ["--param", "kernel=rbf", "--param", "n_random_features=20", "--param", "n_peers=3"]
+    ended = command("train", "rows.csv", "--estimator", "gossip", *options, "--param", "max_iter=20")
+    assert ended.code == 0, ended.err
+    found = json.loads(command("inspect", "model.wm", "--json").out)
+    assert found["size_bytes"] == 8 * (20 + 1 + 3 * 20 + 20)  # coefficients, intercept, weights, offsets
+
+
 def test_intervals_and_support_vectors_are_shown(folder, command):
     assert command("train", "rows.csv", "--estimator", "debiased").code == 0
     found = json.loads(command("inspect", "model.wm", "--json").out)
