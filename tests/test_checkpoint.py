@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import os
 import signal
 import subprocess
 import sys
 import time
 import warnings
+import zipfile
 
 import numpy as np
 import pytest
@@ -90,6 +93,24 @@ def test_every_flipped_byte_is_noticed(tmp_path):
         damaged[position] ^= 0x40
         file.write_bytes(bytes(damaged))
         with pytest.raises(ValueError, match=r"not a checkpoint|damaged"):
+            checkpoint.load(tmp_path)
+
+
+@pytest.mark.parametrize("kind", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_damaged_archive_with_the_right_checksum_is_refused(tmp_path, kind):
+    """Anyone can make a checksum right, and choose how an archive is packed."""
+    checkpoint.save(tmp_path, STATE._replace(directions=np.random.default_rng(0).normal(size=(1, 3000))))
+    (file,) = tmp_path.iterdir()
+    whole, head = file.read_bytes(), len(checkpoint._MAGIC)
+    plain, packed = zipfile.ZipFile(io.BytesIO(whole[head + checkpoint._DIGEST :])), io.BytesIO()
+    with zipfile.ZipFile(packed, "w", kind) as archive:
+        for name in plain.namelist():
+            archive.writestr(name, plain.read(name))
+    for at in range(400, 20_000, 1500):
+        payload = bytearray(packed.getvalue())
+        payload[at : at + 300] = bytes(300)
+        file.write_bytes(whole[:head] + hashlib.sha256(payload).digest() + payload)
+        with pytest.raises(ValueError, match="has no state of a fit in it"):
             checkpoint.load(tmp_path)
 
 

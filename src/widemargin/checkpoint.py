@@ -10,13 +10,12 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-import zipfile
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from widemargin.data.arrays import refuse_false_sizes
+from widemargin.data.arrays import BROKEN, refuse_false_sizes
 from widemargin.data.files import write_whole
 
 _MAGIC = b"widemargin checkpoint 1\n"
@@ -53,7 +52,7 @@ def load(folder: str | os.PathLike[str]) -> FitState | None:
         raise ValueError(f"{path} is damaged: its checksum does not match. Delete it to begin anew.")
     try:
         return _state(payload)
-    except (ValueError, KeyError, zipfile.BadZipFile) as error:
+    except (ValueError, KeyError, OSError, *BROKEN) as error:
         raise ValueError(f"{path} has no state of a fit in it: {error} Delete it to begin anew.") from error
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ import pytest
 pytest.importorskip("typer", reason="needs the cli extra")
 pytest.importorskip("rich", reason="needs the cli extra")
 
-from widemargin.cli import compare, reproduce
+from widemargin.cli import _one_fit, compare, reproduce
 from widemargin.cli._one_fit import OURS, THEIRS, few_rows, make, opened, set_nu, stored, title
 from widemargin.data import make_nonseparable
 
@@ -52,6 +53,24 @@ def test_the_table_says_what_became_of_each(folder, command, monkeypatch):
 def test_a_process_that_dies_is_said(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "executable", "/bin/false")
     assert "ended with the code" in compare.measured(tmp_path, "SVC", 0, 5.0)["failed"]
+
+
+def test_a_process_that_does_not_begin_is_said(tmp_path, monkeypatch):
+    (tmp_path / "sleeps").write_text("#!/bin/sh\nexec sleep 60\n")
+    (tmp_path / "sleeps").chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "sleeps"))
+    monkeypatch.setattr(compare, "_STARTUP", 0.2)
+    found = compare.measured(tmp_path, "SVC", 0, 5.0)
+    assert found == {"failed": "its process was not ready to begin after 0.2 s"}
+
+
+def test_errors_of_all_kinds_are_said(tmp_path, monkeypatch, capsys):
+    found = compare.measured(tmp_path, "SVC", 0, 60.0)  # there are no rows
+    assert "FileNotFoundError" in found["failed"]
+    for error, sentence in ((ValueError("nu is\ninfeasible"), "nu is infeasible"), (MemoryError(), "MemoryError:")):
+        monkeypatch.setattr(_one_fit, "measured", Mock(side_effect=error))
+        _one_fit.main(tmp_path, "SVC", 0)
+        assert json.loads(capsys.readouterr().out) == {"error": sentence}
 
 
 def test_rows_that_are_too_few_to_compare_and_models_that_are_none(folder, command):

@@ -95,6 +95,7 @@ def test_help_has_an_example(monkeypatch, capsys):
     out, _ = capsys.readouterr()
     assert "widemargin peer --data part1.svm" in out
     assert "Ctrl-C" in out
+    assert ".parquet" in out
 
 
 def test_a_peer_alone_trains_prints_and_saves(folder, monkeypatch, capsys):

@@ -95,6 +95,14 @@ def test_without_an_estimator_it_takes_one_and_says_so(folder, command):
     assert usual(10**6, 3, {"kernel": "rbf"})[:2] == ("kernel", {"kernel": "rbf"})
 
 
+@pytest.mark.parametrize("held", ["float32", "float64"])
+def test_precision_holds_for_arrays_too(folder, command, held):
+    for given in (np.float32, np.float64):
+        np.savez(folder / "rows.npz", X=np.eye(4, dtype=given), y=[0, 1, 0, 1])
+        assert f"4 features, {held}, dense" in command("train", "rows.npz", "--precision", held).out
+        assert f"4 features, {np.dtype(given)}, dense" in command("train", "rows.npz").out
+
+
 def test_a_limit_is_said_and_the_model_kept(folder, command):
     ended = command("train", "rows.csv", "--estimator", "nu-margin", "--param", "max_iter=1", "--tol", 1e-12)
     assert ended.code == 0

@@ -33,6 +33,20 @@ def test_predictions_are_those_of_the_model_in_blocks(folder, command, model, mo
     assert not (folder / "out.csv.part").exists()
 
 
+def test_predictions_leave_other_files_alone(folder, command, model, monkeypatch):
+    monkeypatch.setattr(tables, "_BLOCK_LINES", 7)
+    (folder / "out.csv.part").write_text("somebody's own")
+    before = {path.name for path in folder.iterdir()}
+    assert command("predict", model, "test.csv", "--output", "out.csv").code == 0
+    assert (folder / "out.csv.part").read_text() == "somebody's own"
+    assert {path.name for path in folder.iterdir()} == before | {"out.csv"}
+    (folder / "bad.csv").write_text((folder / "test.csv").read_text() + "1,2,x,cat\n")
+    whole = (folder / "out.csv").read_text()
+    assert command("predict", model, "bad.csv", "--output", "out.csv").code == 2
+    assert (folder / "out.csv").read_text() == whole
+    assert {path.name for path in folder.iterdir()} == before | {"out.csv", "bad.csv"}
+
+
 def test_predictions_go_to_the_terminal_and_columns_are_found_by_name(folder, command, model):
     with_kind = command("predict", model, "test.csv")
     lines = list(csv.reader((folder / "test.csv").open()))
@@ -115,6 +129,14 @@ def test_a_model_says_what_it_is(folder, command, model):
     assert {each["feature"]: each["coefficients"] for each in found["features"]} == {
         name: [value] for name, value in zip(["left", "right", "noise"], kept.coef_[0], strict=True)
     }
+
+
+def test_the_size_of_a_model_has_its_random_features_in_it(folder, command):
+    options = ["--param", "kernel=rbf", "--param", "n_random_features=20", "--param", "n_peers=3"]
+    ended = command("train", "rows.csv", "--estimator", "gossip", *options, "--param", "max_iter=20")
+    assert ended.code == 0, ended.err
+    found = json.loads(command("inspect", "model.wm", "--json").out)
+    assert found["size_bytes"] == 8 * (20 + 1 + 3 * 20 + 20)  # coefficients, intercept, weights, offsets
 
 
 def test_intervals_and_support_vectors_are_shown(folder, command):

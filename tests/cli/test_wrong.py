@@ -103,6 +103,17 @@ def test_options_that_cannot_be(folder, command, options, sentence):
     assert not (folder / "model.wm").exists()
 
 
+@pytest.mark.parametrize("verb", ["train", "compare"])
+def test_options_that_do_not_apply_to_the_file(folder, command, verb):
+    np.savez(folder / "rows.npz", X=np.eye(4), y=[0, 1, 0, 1])
+    for name, option in (("rows.svm", ["--label", "nonsense"]), ("rows.npz", ["--label", "1"])):
+        said(command(verb, name, *option), f"{' '.join(option)} does not apply to {name}: only tables")
+    for name in ("rows.npz", "rows.csv", "rows.parquet"):
+        said(
+            command(verb, name, "--zero-based"), f"--zero-based does not apply to {name}: only features of LIBSVM text"
+        )
+
+
 def test_one_class_is_not_enough(folder, command):
     (folder / "cats.csv").write_text("1,2,cat\n3,4,cat\n")
     said(command("train", "cats.csv"), "cats.csv has one class only, cat: training needs rows of two or more.")

@@ -49,3 +49,20 @@ def test_objects_and_what_is_no_archive_are_refused():
         check(archive(X=np.array([{}], dtype=object)))
     with pytest.raises(ValueError, match="no archive of arrays"):
         check(b"PK\3\4 and nothing else")
+
+
+@pytest.mark.parametrize("kind", [zipfile.ZIP_STORED, zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2])
+def test_headers_that_overwhelm_the_parser_are_refused(kind):
+    header = "{'descr': '<f8', 'fortran_order': False, 'shape': (" + 9000 * "-" + "1,)}\n"
+    member, buffer = b"\x93NUMPY\1\0" + len(header).to_bytes(2, "little") + header.encode(), io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", kind) as file:
+        file.writestr("X.npy", member)
+    with pytest.raises(ValueError):
+        check(buffer.getvalue())
+
+
+def test_a_damaged_member_is_refused():
+    content = bytearray(claiming((2,), kind=zipfile.ZIP_LZMA))
+    content[45:60] = 15 * b"\xff"
+    with pytest.raises(ValueError, match="no archive of arrays"):
+        check(bytes(content))

@@ -324,3 +324,16 @@ def test_real_sets_load(real, name, shape):
     data = real(name)
     assert data.X.shape == shape
     assert data.y.shape == shape[:1]
+
+
+@pytest.mark.parametrize("name", ["iris", "phishing", "heart_scale"])
+def test_text_is_read_bit_for_bit_as_scikit_learn_does(real, name):
+    from sklearn.datasets import load_svmlight_file
+
+    data, fetching = real(name), sys.modules["widemargin.data.fetch"]
+    content = io.BytesIO(lzma.decompress(fetching._locate(fetching._registry()[name]).read_bytes()))
+    X, y = load_svmlight_file(content, n_features=data.X.shape[1], zero_based=False)
+    for ours, theirs in ((data.X.data, X.data), (data.X.indices, X.indices), (data.X.indptr, X.indptr), (data.y, y)):
+        np.testing.assert_array_equal(ours, theirs)
+    assert data.X.indices.dtype == data.X.indptr.dtype == np.int32
+    assert (data.X.dtype, data.y.dtype) == (np.float64, np.float64)

@@ -81,6 +81,7 @@ def test_text_that_counts_from_zero():
         ("1 3:1 3:2", "line 3: the index of '3:2' is not over the one before it."),
         ("1 3:1 2:2", "line 3: the index of '2:2' is not over the one before it."),
         ("1 99999999999999999999:1", "line 3: the index of '99999999999999999999:1' is over 2147483646."),
+        ("\x0b", "line 3: the label '\\x0b' is not a number."),
         ("\x00\x01", "line 3: the label '\\x00\\x01' is not a number."),
     ],
 )
@@ -89,6 +90,11 @@ def test_a_mistake_is_said_with_its_line(monkeypatch, block, line, sentence):
     with pytest.raises(ValueError) as raised:
         read(f"1 1:1\n# fine\n{line}\n1 1:1\n".encode())
     assert sentence in str(raised.value)
+
+
+def test_an_exponent_that_many_digits_outweigh():
+    small, large = "0." + 10_001 * "0" + "1e10002", "1" + 10_010 * "0" + "e-10010"
+    assert read(f"1 1:{small} 2:{large} 3:1e-99999 4:0e99999\n".encode()).X.toarray().tolist() == [[1, 1, 0, 0]]
 
 
 def test_a_float32_has_a_smaller_range():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 
 import numpy as np
 import pytest
@@ -42,6 +43,7 @@ def write(tmp_path):
         ([line.replace(",", ";") for line in LINES], "-1", None),
         ([line.replace(",", "\t") for line in ["a,b,kind", *LINES]], "kind", ["a", "b"]),
         (["a,kind,b", '1,"cat",2', "3,dog,4.5", "-5,cat,60"], "2", ["a", "b"]),
+        (["0,1,kind", *LINES], "kind", ["0", "1"]),
     ],
 )
 def test_tables_of_text(monkeypatch, write, lines, label, names):
@@ -50,6 +52,22 @@ def test_tables_of_text(monkeypatch, write, lines, label, names):
     np.testing.assert_array_equal(found.X, X)
     assert found.y.tolist() == Y
     assert found.names == names
+
+
+def test_names_that_are_numbers(write):
+    found = read_rows(write("rows.csv", "0,1,y", "1,2,0", "3,4,1"))
+    assert (found.names, found.X.tolist(), found.y.tolist()) == (["0", "1"], [[1, 2], [3, 4]], [0, 1])
+    bare = Layout(n_features=2, names=["0", "1"], needs_labels=False)
+    assert read_rows(write("bare.csv", "1,0", "1,2"), bare).X.tolist() == [[2, 1]]
+
+
+@pytest.mark.parametrize("line", ["x,2,0", "2,x,0", "x,,0", "x,2,cat"])
+def test_a_first_line_that_may_be_names_or_a_row(write, line):
+    with pytest.raises(ValueError, match=r"its first line has text, 'x', beside numbers, '[02]': it may be one of nam"):
+        read_rows(write("rows.csv", line, f"1,2,{line.split(',')[-1]}"))
+    bare = Layout(n_features=3, needs_labels=False)
+    with pytest.raises(ValueError, match="it may be one of names or a row"):
+        read_rows(write("bare.csv", "1,2,x", "1,2,3"), bare)
 
 
 def test_labels_that_are_all_numbers_are_numbers(write):
@@ -63,6 +81,11 @@ def test_labels_that_are_all_numbers_are_numbers(write):
     [
         (["a,b,c", "1,x,1"], "-1", "line 2, column 'b': 'x' is not a number."),
         (["1,2,1", "1,x,1"], "-1", "line 2, column 2: 'x' is not a number."),
+        (["", " ", "1,2,1", "1,x,1"], "-1", "line 4, column 2: 'x' is not a number."),
+        (["", "1,x,1", "1,2,1"], "kind", "its first line has text, 'x', beside numbers"),
+        (["", "?,2,0", "1,2,1"], "-1", "line 2, column 1: '?' is not a number."),
+        (["?,cat", "1,dog"], "-1", "line 1, column 1: '?' is not a number."),
+        (["", "1,2,1", '1,"2', '",1', "1,2"], "-1", "line 5 has 2 columns, the first 3"),
         (["1,2,1", "1,,1"], "-1", "line 2, column 2: values must not be missing or not finite."),
         (["1,2,1", "1,inf,1"], "-1", "line 2, column 2: values must not be missing or not finite."),
         (["1,2,1", "1,2,"], "-1", "line 2 has no label."),
@@ -107,6 +130,25 @@ def test_columns_that_a_model_expects(write):
         read_rows(write("bare.csv", "1,2,3,4"), bare)
 
 
+def test_labels_that_nobody_looks_at_may_be_missing(write, tmp_path):
+    blind = Layout(n_features=2, needs_labels=False)
+    named = Layout(n_features=2, needs_labels=False, names=["a", "b"])
+    for path, layout in (
+        (write("rows.csv", "1,2,", "3,4.5,"), blind),
+        (write("named.csv", "a,b,kind", "1,2,", "3,4.5,"), named),
+        (write("rows.npz", X=X[:2], y=[np.nan, 1.0]), blind),
+    ):
+        found = read_rows(path, layout)
+        np.testing.assert_array_equal(found.X, X[:2])
+        assert found.y is None
+    pa = pytest.importorskip("pyarrow", reason="needs the parquet extra")
+    import pyarrow.parquet as pq
+
+    pq.write_table(pa.table({"a": [1, 3], "b": [2, 4.5], "kind": [None, "cat"]}), tmp_path / "rows.parquet")
+    for layout in (blind, named):
+        np.testing.assert_array_equal(read_rows(tmp_path / "rows.parquet", layout).X, X[:2])
+
+
 def test_parquet(tmp_path):
     pa = pytest.importorskip("pyarrow", reason="needs the parquet extra")
     import pyarrow.parquet as pq
@@ -131,6 +173,32 @@ def test_parquet(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("few", "many"),
+    [
+        (["ab", "b"], ["abc", "b"]),
+        ([b"ab", b"b"], [b"abc", b"b"]),
+        ([1, 2], [3, 2**63 + 1]),
+        ([1, 2], [3, 4]),
+        ([0.5, 1.0], [2.0, 1e300]),
+        ([True, False], [True, True]),
+    ],
+    ids=["text", "bytes", "large integers", "integers", "floats", "booleans"],
+)
+def test_labels_of_a_later_block_of_parquet_keep_all_they_say(tmp_path, few, many):
+    pa = pytest.importorskip("pyarrow", reason="needs the parquet extra")
+    import pyarrow.parquet as pq
+
+    labels = few * 35_000 + many  # blocks have 65,536 rows
+    kind = pa.uint64() if isinstance(few[0], int) and not isinstance(few[0], bool) else None
+    table = pa.table({"a": np.zeros(len(labels)), "kind": pa.array(labels, type=kind)})
+    pq.write_table(table, tmp_path / "rows.parquet")
+    found = read_rows(tmp_path / "rows.parquet").y.tolist()
+    wanted = [each.decode() if isinstance(each, bytes) else each for each in labels]
+    assert found == wanted
+    assert type(found[0]) is type(wanted[0])
+
+
+@pytest.mark.parametrize(
     ("arrays", "sentence"),
     [
         ({"X": X}, "it has no array 'y', only X"),
@@ -152,8 +220,20 @@ def test_mistakes_in_arrays(write, arrays, sentence):
 def test_arrays_keep_their_type_and_a_model_may_have_no_labels(write):
     path = write("rows.npz", X=X.astype(np.float32))
     assert read_rows(path, Layout(needs_labels=False)).X.dtype == np.float32
+    for dtype in (np.float32, np.float64):
+        assert read_rows(path, Layout(needs_labels=False, dtype=dtype, is_dtype_wanted=True)).X.dtype == dtype
     with pytest.raises(ValueError, match="it has 2 features, and 5 are expected"):
         read_rows(path, Layout(needs_labels=False, n_features=5))
+
+
+@pytest.mark.parametrize("is_followed", [False, True], ids=["alone", "before an archive"])
+def test_one_plain_array_is_refused_before_numpy_believes_its_size(write, is_followed):
+    path, header = write("rows.npz", X=X, y=np.ones(3)), io.BytesIO()
+    shape = {"descr": "<f8", "fortran_order": False, "shape": (10**13, 2)}
+    np.lib.format.write_array_header_1_0(header, shape)
+    path.write_bytes(header.getvalue() + (path.read_bytes() if is_followed else bytes(100)))
+    with pytest.raises(ValueError, match="is not understood: it is no archive of arrays"):
+        read_rows(path)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 5])

@@ -23,11 +23,14 @@ N_RANKS = 3
 
 
 def mpirun(case: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [str(MPIEXEC), "--allow-run-as-root", "--oversubscribe", "-n", str(N_RANKS)]
-    program = Path(__file__).with_name("mpi_program.py")
+    return launched(str(Path(__file__).with_name("mpi_program.py")), case, *arguments)
+
+
+def launched(*program: str, n_ranks: int = N_RANKS) -> subprocess.CompletedProcess[str]:
+    command = [str(MPIEXEC), "--allow-run-as-root", "--oversubscribe", "-n", str(n_ranks)]
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMPI_MCA_btl": "self,sm"}
     return subprocess.run(
-        [*command, sys.executable, str(program), case, *arguments],
+        [*command, sys.executable, *program],
         capture_output=True,
         text=True,
         timeout=100,
@@ -120,3 +123,26 @@ def test_the_perceptron_same_seed_and_ranks_give_the_bits_of_threads(of_kernels)
     said = of_kernels["perceptron"]
     assert len(said) == 2 * N_RANKS
     assert all(each["same"] and each["scalars"] and each["reason"] == "plateau" for each in said), said
+
+
+def train(tmp_path: Path, rows: str, *options: str, n_ranks: int) -> subprocess.CompletedProcess[str]:
+    pytest.importorskip("typer", reason="needs the cli extra")
+    pytest.importorskip("rich", reason="needs the cli extra")
+    (tmp_path / "rows.svm").write_text(rows)
+    arguments = [str(tmp_path / "rows.svm"), "--cluster", "mpi", "--output", str(tmp_path / "model.wm"), *options]
+    return launched("-m", "widemargin.cli", "train", *arguments, n_ranks=n_ranks)
+
+
+def test_an_error_on_one_rank_before_the_fit_ends_the_command(tmp_path):
+    done = train(tmp_path, "1 1:1\n-1 1:2\n1 1:3\n", n_ranks=4)
+    assert done.returncode == 2
+    assert "rows.svm is empty: there is no row in it for each rank." in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_all_ranks_of_the_command_choose_by_all_rows(tmp_path):
+    """One rank alone would have few enough rows for a kernel that is not linear."""
+    done = train(tmp_path, "1 1:1\n-1 1:-2\n" * 10_001, "--tol", "0.1", n_ranks=2)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("No --estimator was given") == 1
+    assert "with kernel=linear, as 20,002 rows of 1 features are many" in done.stderr

@@ -7,6 +7,7 @@ import sys
 from typing import Any, NoReturn
 
 _EXTRAS = {"typer": "cli", "rich": "cli", "zmq": "cli,gossip", "matplotlib": "cli,plot", "onnx": "cli,onnx"}
+_EXPECTED = (ValueError, OSError, ImportError, MemoryError)
 
 
 def main() -> None:
@@ -16,7 +17,7 @@ def main() -> None:
 
         from widemargin.cli.app import app
     except ModuleNotFoundError as error:
-        _say_what_is_missing(error)
+        _fail(in_words(error))
     usage_error: Any = typer.BadParameter.__mro__[1]  # of click, or of typer's own copy of it
     try:
         sys.exit(app(standalone_mode=False) or 0)
@@ -27,30 +28,28 @@ def main() -> None:
     except BrokenPipeError:  # whoever read the output has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
-    except ModuleNotFoundError as error:
-        _say_what_is_missing(error)
-    except (ValueError, OSError, ImportError) as error:
-        _fail(_sentence(error))
-    except MemoryError:
-        _fail("There is not enough memory for this.")
     except Exception as error:
-        if os.environ.get("WIDEMARGIN_TRACEBACK"):
+        if os.environ.get("WIDEMARGIN_TRACEBACK") and not isinstance(error, _EXPECTED):
             raise
-        _fail(
+        _fail(in_words(error))
+
+
+def in_words(error: Exception) -> str:
+    """What is said of an error, on one line."""
+    text = str(error)
+    if isinstance(error, ModuleNotFoundError):
+        extra = _EXTRAS.get((error.name or "").split(".")[0])
+        text = text if extra is None else f"This command needs {error.name}: pip install 'widemargin[{extra}]'."
+    elif isinstance(error, OSError) and error.filename is not None:
+        text = f"{error.filename}: {error.strerror}."
+    elif isinstance(error, MemoryError):
+        text = "There is not enough memory for this."
+    elif not isinstance(error, _EXPECTED):
+        text = (
             f"This should not have happened: {type(error).__name__}: {error} (WIDEMARGIN_TRACEBACK=1 shows where; "
             "please tell us)."
         )
-
-
-def _sentence(error: Exception) -> str:
-    if isinstance(error, OSError) and error.filename is not None:
-        return f"{error.filename}: {error.strerror}."
-    return str(error)
-
-
-def _say_what_is_missing(error: ModuleNotFoundError) -> NoReturn:
-    extra = _EXTRAS.get((error.name or "").split(".")[0])
-    _fail(str(error) if extra is None else f"This command needs {error.name}: pip install 'widemargin[{extra}]'.")
+    return " ".join(text.split())
 
 
 def _fail(sentence: str, code: int = 2) -> NoReturn:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, NamedTuple
+
+from widemargin.cli import in_words
+from widemargin.cli._say import remark
 
 _CONNECT = "10s"
 
@@ -46,9 +52,26 @@ def opened(text: str | None) -> Iterator[Place]:
             client.close()
     elif text == "mpi":
         comm = _mpi()
-        yield Place(comm, comm.Get_rank(), comm.Get_size())
+        with _all_end_with_one(comm):
+            yield Place(comm, comm.Get_rank(), comm.Get_size())
     else:
         raise ValueError(f"--cluster {text} must be threads:NUMBER, dask:ADDRESS (as dask:tcp://host:8786) or mpi.")
+
+
+@contextmanager
+def _all_end_with_one(comm: Any) -> Iterator[None]:
+    """An error on one rank is said and ends the job: the others would wait for that rank for ever."""
+    try:
+        yield
+    except Exception as error:
+        if comm.Get_size() == 1:
+            raise
+        if os.environ.get("WIDEMARGIN_TRACEBACK"):
+            traceback.print_exc()
+        remark(in_words(error))
+        sys.stderr.flush()
+        comm.Abort(2)
+        raise
 
 
 def _dask(address: str) -> Any:

@@ -27,6 +27,8 @@ def size_bytes(estimator: Any) -> int:
         "support_vectors_", "dual_coef_", "intercept_", "random_weights_", "random_offset_",
     )  # fmt: skip
     arrays = [getattr(estimator, name, None) for name in names]
+    features = getattr(estimator, "_map", None)  # random ones of GossipSVC
+    arrays += [getattr(features, name, None) for name in ("random_weights_", "random_offset_")]
     return sum(_bytes(array) for array in arrays if array is not None)
 
 

@@ -84,26 +84,35 @@ def few_rows(y: np.ndarray) -> np.ndarray:
 
 
 def main(folder: Path, name: str, seed: int) -> None:
+    """Whatever goes wrong is said, as nobody reads what the process writes elsewhere."""
+    try:
+        found = measured(folder, name, seed)
+    except ValueError as error:
+        found = {"error": str(error)}
+    except Exception as error:
+        found = {"error": f"{type(error).__name__}: {error}"}
+    if found.get("error"):
+        found = {"error": " ".join(found["error"].split())}
+    print(json.dumps(found), flush=True)
+
+
+def measured(folder: Path, name: str, seed: int) -> dict[str, Any]:
     X, y = opened(folder, "train")
     X_test, y_test = opened(folder, "test")
     few = few_rows(y)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        with suppress(ValueError):  # what is wrong shows in the fit that counts
+        with suppress(Exception):  # what is wrong shows in the fit that counts
             set_nu(make(name, seed), y[few]).fit(X[few], y[few])
         print("ready", flush=True)
         begin = time.perf_counter()
-        try:
-            model = set_nu(make(name, seed), y).fit(X, y)
-        except ValueError as error:
-            print(json.dumps({"error": " ".join(str(error).split())}), flush=True)
-            return
+        model = set_nu(make(name, seed), y).fit(X, y)
         seconds = time.perf_counter() - begin
         wrong = float(np.mean(model.predict(X_test) != y_test))
     certificate = getattr(model, "certificate_", None)
     gap = None if certificate is None or not np.isfinite(certificate.relative) else float(certificate.relative)
     found = {"seconds": seconds, "error": None, "test_error": wrong, "gap": gap, "bytes": size_bytes(model)}
-    print(json.dumps({**found, "stop_reason": getattr(model, "stop_reason_", None)}), flush=True)
+    return {**found, "stop_reason": getattr(model, "stop_reason_", None)}
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from widemargin.callbacks import Interruption
 from widemargin.cli._input import check_can_be_written
 from widemargin.cli._peer_terms import Terms, begin, encoded
 from widemargin.comm.zmq_peers import Keys, ZmqPeers, ask, check_address
@@ -131,27 +132,14 @@ def _next_life(owner: Peer, number: int) -> int:
 # -- while it runs -----------------------------------------------------------------------------------------------------
 
 
-class _Stop:
-    """Whether a signal has come."""
-
-    def __init__(self) -> None:
-        self._has_come = False
-
-    def __bool__(self) -> bool:
-        return self._has_come
-
-    def come(self, *reason: Any) -> None:
-        self._has_come = True
-
-
 @contextmanager
-def _signals() -> Iterator[_Stop]:
+def _signals() -> Iterator[Interruption]:
     """The first Ctrl-C, or wish to terminate, ends the peer with what it has; a second Ctrl-C ends it at once."""
-    stop = _Stop()
+    stop = Interruption()
     before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
 
     def note(*reason: Any) -> None:
-        stop.come()
+        stop.request()
         signal.signal(signal.SIGINT, before[signal.SIGINT])
 
     for each in before:

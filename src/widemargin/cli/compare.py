@@ -117,8 +117,13 @@ def measured(folder: Path, name: str, seed: int, limit: float) -> dict[str, Any]
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": path}
     )
     try:
-        if _line(child, _STARTUP) != b"ready":
-            return {"failed": f"its process ended with the code {child.poll()} before it began"}
+        started = _line(child, _STARTUP)
+        if started is None:
+            return {"failed": f"its process was not ready to begin after {_STARTUP:g} s"}
+        if not started:
+            return {"failed": f"its process ended with the code {child.wait()} before it began"}
+        if started != b"ready":
+            return {"failed": json.loads(started)["error"]}
         begin = time.monotonic()
         answer = _line(child, limit)
         if answer is None:

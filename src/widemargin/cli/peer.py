@@ -20,7 +20,7 @@ def _option(text: str, *names: str) -> Any:
 
 def peer(
     data: Annotated[
-        Path, typer.Option(help="Rows of this peer: LIBSVM text, .csv (label last) or .npz; .xz, .gz, .bz2.")
+        Path, typer.Option(help="Rows of this peer: LIBSVM text, .csv or .parquet (label last), .npz; .xz, .gz, .bz2.")
     ],
     listen: Annotated[str, typer.Option(help="HOST:PORT to listen at; port 0 is any that is free.")] = "127.0.0.1:0",
     join: Annotated[str | None, typer.Option(help="HOST:PORT of a member; without it, a network begins here.")] = None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import sys
 import warnings
 from collections.abc import Iterator
@@ -72,9 +73,7 @@ def predicted(model: Any, data: Path, label: str, zero_based: bool, *, needs_lab
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="X does not have valid feature names")  # found by name already
             values = model.decision_function(X)
-        codes = (values > 0).astype(int) if values.ndim == 1 else values.argmax(axis=1)
-        classes = last_step(model).classes_[codes]
-        yield classes.tolist(), values.reshape(len(codes), -1), block.y
+        yield last_step(model)._labels(values).tolist(), values.reshape(len(values), -1), block.y
 
 
 def _titles(classes: Any) -> list[str]:
@@ -87,10 +86,9 @@ def _written(path: Path | None) -> Iterator[TextIO]:
     if path is None:
         yield sys.stdout
         return
-    part = path.with_name(path.name + ".part")
-    try:
-        with part.open("w", encoding="utf8", newline="") as file:
-            yield file
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    from widemargin.data.files import written_whole
+
+    with written_whole(path) as content:
+        file = io.TextIOWrapper(content, encoding="utf8", newline="")
+        yield file
+        file.detach()  # which flushes it

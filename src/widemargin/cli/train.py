@@ -94,7 +94,7 @@ def train(
         if place.size > 1 and (scale != Scale.none or report is not None):
             raise ValueError("--scale and --report need all rows in one process, and --cluster mpi divides them.")
         rows = _read(data, label, zero_based, precision, place)
-        name, parameters = (wanted, parameters) if wanted is not None else _chosen(rows, parameters)
+        name, parameters = (wanted, parameters) if wanted is not None else _chosen(rows, parameters, place)
         model = make(name, parameters, {**options, "--cluster": ("cluster", place.cluster)})
         if place.rank == 0:
             _announce(data, rows, name, place)
@@ -128,7 +128,8 @@ def _read(data: Path, label: str, zero_based: bool, precision: Precision, place:
     from widemargin.data.layout import Layout
     from widemargin.data.rows import read_rows
 
-    layout = Layout(label=label, zero_based=zero_based, dtype=np.dtype(precision_for(data, precision)))
+    dtype = np.dtype(precision_for(data, precision))
+    layout = Layout(label, zero_based, dtype, is_dtype_wanted=precision != Precision.auto)
     rows = read_rows(data, layout, (place.rank, place.size))
     y = plain_labels(rows.y)
     if place.size == 1 and (y == y[0]).all():
@@ -136,13 +137,17 @@ def _read(data: Path, label: str, zero_based: bool, precision: Precision, place:
     return rows._replace(y=y)
 
 
-def _chosen(rows: Any, parameters: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+def _chosen(rows: Any, parameters: dict[str, Any], place: Any) -> tuple[str, dict[str, Any]]:
+    """The usual estimator for the rows of all ranks, so that all choose the same."""
+    import numpy as np
+
     from widemargin.cli._estimators import usual
     from widemargin.cli._say import remark
 
-    n_rows, n_features = rows.X.shape
-    name, parameters, reason = usual(n_rows, n_features, parameters)
-    remark(f"No --estimator was given: taking {name}, {reason}.")
+    n_rows = int(place.total(np.array([rows.X.shape[0]]))[0])
+    name, parameters, reason = usual(n_rows, rows.X.shape[1], parameters)
+    if place.rank == 0:
+        remark(f"No --estimator was given: taking {name}, {reason}.")
     return name, parameters
 
 

@@ -15,6 +15,7 @@ _EXACT, _UNSURE, _NO_NUMBER = range(3)
 LARGEST_INDEX = 2**31 - 2
 EXACT_MANTISSA = 2**53  # up to here a product with, or quotient by, a power in _POWERS is rounded once
 _POWERS = 10.0 ** np.arange(23)
+_LARGEST_EXPONENT = 10_000  # beyond it many digits may outweigh it, and the number is left to the caller
 
 _TAB, _NEWLINE, _RETURN, _SPACE, _HASH, _PLUS, _MINUS, _POINT = 9, 10, 13, 32, 35, 43, 45, 46
 _ZERO, _NINE, _COLON, _UPPER_E, _LOWER_E, _LOWER_D, _LOWER_I, _LOWER_Q = 48, 57, 58, 69, 101, 100, 105, 113
@@ -63,11 +64,12 @@ def _number(text, at, largest_mantissa):
             exponent_sign = -1 if text[at] == _MINUS else 1
             at += 1
         while at < len(text) and _ZERO <= text[at] <= _NINE:
-            exponent = min(10_000, 10 * exponent + text[at] - _ZERO)
+            exponent = min(_LARGEST_EXPONENT, 10 * exponent + text[at] - _ZERO)
             has_digits = True
             at += 1
         if not has_digits:
             return 0.0, at, _NO_NUMBER
+        is_cut |= exponent == _LARGEST_EXPONENT
         power += exponent_sign * exponent
     if mantissa == 0:
         return sign * 0.0, at, _EXACT

@@ -6,8 +6,10 @@ terabytes.
 
 from __future__ import annotations
 
+import lzma
 import math
 import struct
+import tokenize
 import zipfile
 import zlib
 from pathlib import Path
@@ -17,17 +19,31 @@ import numpy as np
 
 _DEFLATE = 1032  # bytes at most that a compressed one stands for
 _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-_BROKEN = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, OverflowError, RuntimeError, SyntaxError, TypeError)
+# What zipfile and NumPy raise at damaged or invented content, beside ValueError. MemoryError comes from Python's
+# parser, which a header of many signs overwhelms.
+BROKEN = (
+    zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, OverflowError, RuntimeError, SyntaxError,
+    tokenize.TokenError, TypeError, MemoryError,
+)  # fmt: skip
 
 
 def refuse_false_sizes(file: Path | BinaryIO, n_bytes: int) -> None:
     """Raise ValueError unless each array of the archive, of so many bytes in all, is as large as it claims to be."""
     try:
         with zipfile.ZipFile(file) as archive:
+            _check_beginning(archive)
             for member in archive.infolist():
                 _check(archive, member, n_bytes)
-    except _BROKEN as error:
+    except BROKEN as error:
         raise ValueError(f"it is no archive of arrays: {error}.") from error
+
+
+def _check_beginning(archive: zipfile.ZipFile) -> None:
+    """NumPy goes by the first bytes, and would take a plain array with an archive behind it for the array."""
+    assert archive.fp is not None
+    archive.fp.seek(0)
+    if archive.fp.read(2) != b"PK":
+        raise ValueError("it is no archive of arrays: something else stands before it.")
 
 
 def _check(archive: zipfile.ZipFile, member: zipfile.ZipInfo, n_bytes: int) -> None:

@@ -27,6 +27,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from widemargin.data.files import write_whole
+from widemargin.data.layout import Layout
 
 _TIMEOUT = 30.0  # seconds without a byte
 
@@ -146,12 +147,12 @@ def _read(name: str, entry: dict[str, Any], path: Path) -> DataSet:
     if path.suffix == ".npz":
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
             return DataSet(arrays["X"], arrays["y"], name)
-    from sklearn.datasets import load_svmlight_file  # heavy, and needed only here
+    from widemargin.data.libsvm_text import iterate_libsvm  # brings a compiler along, and is needed only here
+    from widemargin.data.rows import joined
 
-    X, y = load_svmlight_file(io.BytesIO(content), n_features=entry["n_features"], zero_based=False)
-    # 32-bit indices are half the memory, and some libraries take no others.
-    X.indices, X.indptr = X.indices.astype(np.int32), X.indptr.astype(np.int32)
-    return DataSet(sp.csr_matrix(X), y, name)
+    rows = joined(iterate_libsvm(io.BytesIO(content), Layout(n_features=entry["n_features"])))
+    assert rows is not None
+    return DataSet(rows.X, rows.y, name)
 
 
 def _download(name: str, entry: dict[str, Any]) -> Path:

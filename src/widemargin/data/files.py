@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Write so that the file is whole or as it was before, whatever happens and whoever else is writing it."""
+@contextmanager
+def written_whole(path: Path) -> Iterator[BinaryIO]:
+    """A file to write to, which is whole or as it was before, whatever happens and whoever else is writing it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f"{path.name}.{secrets.token_hex(8)}.part")  # with the permissions of any new file
     try:
         with draft.open("xb") as file:
-            file.write(content)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         os.replace(draft, path)
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file whole, or leave it as it was before."""
+    with written_whole(path) as file:
+        file.write(content)

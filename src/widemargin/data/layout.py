@@ -15,7 +15,8 @@ class Layout:
 
     ``label`` is the column of labels in a table, its name or its number: 1 is the first, -1 the last. ``zero_based``
     LIBSVM text counts features from 0. ``n_features`` and ``names`` are what a model expects, where there is one.
-    Without ``needs_labels`` a file may be without them.
+    Without ``needs_labels`` a file may be without them, and they are not looked at. Arrays of either float type keep
+    theirs, unless ``is_dtype_wanted``.
     """
 
     label: str = "-1"
@@ -24,6 +25,7 @@ class Layout:
     n_features: int | None = None
     names: Sequence[str] | None = None
     needs_labels: bool = True
+    is_dtype_wanted: bool = False
 
 
 class FileRows(NamedTuple):
@@ -66,18 +68,11 @@ def choose_columns(layout: Layout, header: Sequence[str] | None, width: int) -> 
         if missing:
             raise ValueError(f"it has no column {missing[0]!r}, which the model was trained with.")
         features = [list(header).index(name) for name in layout.names]
-        try:
-            label = label_position(layout.label, header, width)
-        except ValueError:
-            if layout.needs_labels:
-                raise
-            label = None
+        if not layout.needs_labels:
+            return Columns(features, None)
+        label = label_position(layout.label, header, width)
         if label in features:
-            if layout.needs_labels:
-                raise ValueError(
-                    f"the column of labels, {header[label]!r}, is a feature of the model: --label names it."
-                )
-            label = None
+            raise ValueError(f"the column of labels, {header[label]!r}, is a feature of the model: --label names it.")
         return Columns(features, label)
     if not layout.needs_labels and width == expected:
         return Columns(list(range(width)), None)
@@ -87,7 +82,7 @@ def choose_columns(layout: Layout, header: Sequence[str] | None, width: int) -> 
         raise ValueError("it has a column of labels and no other.")
     if expected is not None and len(features) != expected:
         raise ValueError(f"it has {len(features)} features beside the labels, and {expected} are expected.")
-    return Columns(features, label)
+    return Columns(features, label if layout.needs_labels else None)  # what nobody looks at cannot be wrong
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
@@ -79,7 +80,7 @@ def _csr(values: np.ndarray, indices: np.ndarray, row_ends: np.ndarray, width: i
 
 def _token(text: bytes, at: int) -> bytes:
     """What stands at a place, up to the next blank or comment."""
-    return text[at : at + 400].split(maxsplit=1)[0].split(b"#")[0]
+    return re.split(rb"[ \t\r\n#]", text[at : at + 400], maxsplit=1)[0]  # Python's blanks are more than these
 
 
 def _error(text: bytes, n_lines_before: int, wrong: int, at: int) -> ValueError:

@@ -62,14 +62,20 @@ class _Part:
 def iterate_rows(path: Path, layout: Layout) -> Iterator[FileRows]:
     """Rows in blocks; the name says what the file is: ``.csv``, ``.parquet``, ``.npz``, LIBSVM text for all others."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
+    is_arrays, is_parquet = suffixes[-1:] == [".npz"], suffixes[-1:] in ([".parquet"], [".pq"])
+    is_csv = not is_arrays and not is_parquet and bool({".csv", ".tsv"} & set(suffixes[-2:]))
+    if layout.label != Layout.label and not is_csv and not is_parquet:
+        raise ValueError(f"--label {layout.label} does not apply to {path}: only tables (CSV, parquet) have columns.")
+    if layout.zero_based and (is_arrays or is_parquet or is_csv):
+        raise ValueError(f"--zero-based does not apply to {path}: only features of LIBSVM text have numbers.")
     try:
-        if suffixes[-1:] == [".npz"]:
+        if is_arrays:
             yield from _iterate_arrays(path, layout)
-        elif suffixes[-1:] in ([".parquet"], [".pq"]):
+        elif is_parquet:
             yield from iterate_parquet(path, layout)
         else:
             with _opened(path, suffixes) as file:
-                if {".csv", ".tsv"} & set(suffixes[-2:]):
+                if is_csv:
                     yield from iterate_csv(io.TextIOWrapper(file, encoding="utf-8-sig", newline=""), layout)
                 else:
                     yield from iterate_libsvm(file, layout)
@@ -86,18 +92,15 @@ def _opened(path: Path, suffixes: list[str]) -> BinaryIO:
 
 def _iterate_arrays(path: Path, layout: Layout) -> Iterator[FileRows]:
     """``X`` and ``y``; or, for sparse rows, ``data``, ``indices``, ``indptr``, ``shape`` and ``y``."""
-    if zipfile.is_zipfile(path):
-        refuse_false_sizes(path, path.stat().st_size)
+    refuse_false_sizes(path, path.stat().st_size)
     with np.load(path, allow_pickle=False) as arrays:
-        if not hasattr(arrays, "files"):
-            raise ValueError("it holds one array, not X and y by name.")
         if "indptr" in arrays:
             X = sp.csr_matrix(tuple(arrays[name] for name in ("data", "indices", "indptr")), shape=arrays["shape"])
             X.check_format(full_check=True)  # compiled passes trust the indices
             X.sum_duplicates()
         else:
             X = _named(arrays, "X")
-        y = _named(arrays, "y") if layout.needs_labels or "y" in arrays else None
+        y = _named(arrays, "y") if layout.needs_labels else None
     if X.dtype.kind not in "fiub":
         raise ValueError(f"X holds {X.dtype}, not numbers.")
     if X.ndim != 2 or X.shape[0] == 0 or (y is not None and y.shape != (X.shape[0],)):
@@ -105,7 +108,7 @@ def _iterate_arrays(path: Path, layout: Layout) -> Iterator[FileRows]:
         raise ValueError(f"there must be one label for each row, and at least one row; {shapes}.")
     if layout.n_features is not None and X.shape[1] != layout.n_features:
         raise ValueError(f"it has {X.shape[1]} features, and {layout.n_features} are expected.")
-    if X.dtype not in (np.float32, np.float64):
+    if layout.is_dtype_wanted or X.dtype not in (np.float32, np.float64):
         X = X.astype(layout.dtype)
     if not np.isfinite(X.data if sp.issparse(X) else X).all():
         raise ValueError("it has values that are missing or not finite.")
@@ -149,8 +152,8 @@ class _Gathered:
         self._is_sparse, self._names = sp.issparse(first.X), first.names
         self._width = first.X.shape[1]
         self._values, self._indices, self._ends = Growing(first.X.dtype), Growing(np.int32), Growing(np.int64)
-        is_text = first.y is not None and first.y.dtype.kind == "U"
-        self._labels: list[np.ndarray] | Growing = [] if is_text or first.y is None else Growing(first.y.dtype)
+        is_plain = first.y is not None and first.y.dtype.kind in "fb"  # other labels may need more room further on
+        self._labels: list[np.ndarray] | Growing = Growing(first.y.dtype) if is_plain else []
         self._n_entries = 0
 
     def add(self, block: FileRows) -> None:
@@ -158,7 +161,7 @@ class _Gathered:
         if isinstance(self._labels, Growing):
             self._labels.add(block.y)
         elif block.y is not None:
-            self._labels.append(block.y)  # texts differ in width
+            self._labels.append(block.y)
         self._width = max(self._width, X.shape[1])
         if self._is_sparse:
             self._values.add(X.data)
@@ -194,7 +197,9 @@ def joined(blocks: Iterable[FileRows]) -> FileRows | None:
 
 
 def _typed(y: np.ndarray | None) -> np.ndarray | None:
-    """Labels of text that are numbers, all of them, as numbers."""
+    """Labels of text that are numbers, all of them, as numbers; integers as the usual ones where these hold them."""
+    if y is not None and y.dtype == np.uint64 and y.max(initial=0) <= np.iinfo(np.int64).max:
+        return y.astype(np.int64)
     if y is None or y.dtype.kind != "U":
         return y
     try:

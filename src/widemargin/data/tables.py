@@ -17,45 +17,85 @@ _SEPARATORS = ",;\t"
 
 
 def iterate_csv(file: TextIO, layout: Layout) -> Iterator[FileRows]:
-    """Rows of numbers; a first line that holds other text gives the names."""
-    head = next((line for line in file if line.strip()), None)
-    if head is None:
+    """Rows of numbers; a first line of other text gives the names."""
+    n_blank, head = 0, None
+    for head in file:
+        if head.strip():
+            break
+        n_blank += 1
+    if head is None or not head.strip():
         return
     reader = csv.reader(chain([head], file), delimiter=max(_SEPARATORS, key=head.count))
+    filled = ((n_blank + reader.line_num, cells) for cells in reader if cells)
     try:
-        first = [cell.strip() for cell in next(reader)]
-        header = first if _is_header(first, layout) else None
+        at, cells = next(filled)
+        first, second = [cell.strip() for cell in cells], next(filled, None)
+        header = first if _is_header(first, [] if second is None else second[1], layout) else None
         columns = choose_columns(layout, header, len(first))
         names = None if header is None else [header[k] for k in columns.features]
-        lines: list[tuple[int, list[str]]] = [] if header is not None else [(1, first)]
-        for cells in reader:
-            if cells:
-                if len(cells) != len(first):
-                    raise ValueError(
-                        f"its lines differ in length: line {reader.line_num} has {len(cells)} columns, "
-                        f"the first {len(first)}."
-                    )
-                lines.append((reader.line_num, cells))
+        lines: list[tuple[int, list[str]]] = [] if header is not None else [(at, first)]
+        for number, cells in filled if second is None else chain([second], filled):
+            if len(cells) != len(first):
+                raise ValueError(
+                    f"its lines differ in length: line {number} has {len(cells)} columns, the first {len(first)}."
+                )
+            lines.append((number, cells))
             if len(lines) == _BLOCK_LINES:
                 yield _numbers(lines, columns, names, layout)
                 lines = []
     except csv.Error as error:
-        raise ValueError(f"line {reader.line_num}: {error}.") from error
+        raise ValueError(f"line {n_blank + reader.line_num}: {error}.") from error
     if lines:
         yield _numbers(lines, columns, names, layout)
 
 
-def _is_header(cells: list[str], layout: Layout) -> bool:
-    """Whether these are names: some cell that cannot be a label is neither a number nor empty."""
+def _is_header(first: list[str], second: list[str], layout: Layout) -> bool:
+    """Whether the first line holds names: those that are asked for, text over a number as label, or text throughout.
+
+    Text that may be a name beside numbers that may be values is refused: to take such a line for names would lose a
+    row, and nobody would notice.
+    """
+    if layout.label in first and not _is_whole(layout.label):
+        return True
+    if layout.names is not None and set(layout.names) <= set(first):
+        return True
+    at = _place_of_label(len(first), layout)
+    label, features = "" if at is None else first[at], [cell for k, cell in enumerate(first) if k != at and cell]
+    if "?" in first:  # a common mark of what is missing
+        return False
+    if at is not None and _is_text(label) and at < len(second) and _is_number(second[at]):
+        return True
+    if not any(map(_is_text, features)):
+        return False
+    numbers = [cell for cell in (*features, label) if cell and _is_number(cell)]
+    if numbers:
+        text = next(filter(_is_text, features))
+        raise ValueError(
+            f"its first line has text, {text[:40]!r}, beside numbers, {numbers[0][:40]!r}: it may be one of names or a "
+            "row. Names must not be numbers, and the values of a row must be (--label NAME says that there are names)."
+        )
+    return True
+
+
+def _place_of_label(width: int, layout: Layout) -> int | None:
+    """Where labels are in lines without names; None where there are none."""
+    if not layout.needs_labels and width == layout.n_features:
+        return None
+    label = int(layout.label) if _is_whole(layout.label) else -1
+    at = label - 1 if label > 0 else width + label
+    return at if 0 <= at < width else None
+
+
+def _is_whole(text: str) -> bool:
     try:
-        label = int(layout.label)
-        at = label - 1 if label > 0 else len(cells) + label
+        int(text)
     except ValueError:
-        if layout.label in cells:
-            return True
-        at = -1
-    others = [cell for k, cell in enumerate(cells) if k != at] or cells
-    return any(cell and not _is_number(cell) for cell in others)
+        return False
+    return True
+
+
+def _is_text(cell: str) -> bool:
+    return bool(cell) and not _is_number(cell)
 
 
 def _is_number(cell: str) -> bool:
@@ -142,7 +182,12 @@ def _column(values: Any, name: str, n_before: int) -> np.ndarray:
 
 
 def _label_column(values: Any, n_before: int) -> np.ndarray:
+    """Labels in a type that goes by the column, so that it is the same in all blocks; texts differ in width."""
+    import pyarrow as pa
+
     found = values.to_pylist()
     if None in found:
         raise ValueError(f"row {n_before + found.index(None) + 1} has no label.")
-    return np.array(found)
+    if pa.types.is_integer(values.type):
+        return np.array(found, dtype=np.uint64 if pa.types.is_uint64(values.type) else np.int64)
+    return np.array([each.decode() if isinstance(each, bytes) else each for each in found])
