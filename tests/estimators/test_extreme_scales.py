@@ -109,3 +109,11 @@ def test_a_debiased_fit_without_standard_errors_says_so():
         model = DebiasedSparseSVC(alpha=0.05).fit(X, y)
     assert not model.coef_.any()
     assert np.isinf(model.standard_error_).all()
+
+
+def test_a_gamma_of_next_to_nothing_makes_all_rows_alike():
+    X = np.random.default_rng(0).normal(size=(40, 3))
+    y = np.arange(40) < 10
+    model = KernelSVC(gamma=5e-324).fit(X, y)
+    assert model.certificate_.relative < 1e-3
+    assert not model.predict(X).any()

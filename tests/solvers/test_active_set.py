@@ -52,14 +52,15 @@ def test_the_exact_solve_never_makes_a_mass_negative(seed):
     assert np.linalg.norm(working.mass @ working.points) >= exact * (1 - 1e-9)
 
 
-@pytest.mark.parametrize("unit", [1e-40, 1e10, 1e40])
+@pytest.mark.parametrize("unit", [2.0**-130, 2.0**33, 2.0**130])
 def test_the_exact_solve_gives_the_same_masses_in_every_unit_of_length(unit, seed):
+    """To the bit, as powers of two round nothing; rows that depend on each other leave some masses to rounding."""
     one, other = working_set(seed)[0], working_set(seed)[0]
     other.points, other.gram = unit * other.points, unit * (unit * other.gram)
     for working in (one, other):
         working.mass = 1.0 / np.bincount(working.side)[working.side]
         finish_on_support(working)
-    np.testing.assert_allclose(other.mass, one.mass, rtol=1e-6, atol=1e-9)
+    np.testing.assert_array_equal(other.mass, one.mass)
 
 
 def test_a_row_is_taken_in_once():

@@ -257,7 +257,8 @@ class RowsOnCPU:
         Where float64 does not serve after that, distances are taken from differences of rows as they are.
         """
         gamma = float(self.kernel.gamma)
-        largest = _TOLERABLE_EXPONENT_ERROR / (gamma * _PRODUCT_ERROR)
+        smallest = float(np.finfo(np.float64).tiny)  # its inverse is a number yet
+        largest = _TOLERABLE_EXPONENT_ERROR / (max(gamma, smallest / _PRODUCT_ERROR) * _PRODUCT_ERROR)
         sparse_bytes = 8.0 * self.X.shape[0] * self.X.shape[1] if self._is_sparse or sp.issparse(self.X) else 0.0
         longest, sparse_bytes = map(float, reduce(np.array([self._longest(), sparse_bytes]), "max"))
         self._refuse_overflow(longest)
