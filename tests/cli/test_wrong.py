@@ -21,7 +21,7 @@ BAD_ROWS = {
     "text.csv": ("left,right,noise,kind\n1,2,3,cat\n1,a,3,dog\n", "line 3, column 'right': 'a' is not a number."),
     "nan.csv": (
         "left,right,noise,kind\n1,2,3,cat\n1,nan,3,dog\n",
-        "line 3, column 'right': values must not be missing",
+        "line 3, column 'right': a value is missing",
     ),
     "uneven.csv": ("left,right,noise,kind\n1,2,3,cat\n1,3,dog\n", "line 3 has 3 columns, the first 4"),
     "bad.npz": ("no arrays", "bad.npz is not understood"),
@@ -72,7 +72,7 @@ def test_labels_that_the_model_does_not_know(folder, command, model):
         (["--estimator", "kernal"], "did you mean 'kernel'?"),
         (["--estimator", "kernel", "--param", "C=-1"], "The 'C' parameter of KernelSVC must be a float in the range"),
         (["--estimator", "kernel", "--param", "kernel=cubic"], "The 'kernel' parameter of KernelSVC must be"),
-        (["--estimator", "kernel", "--param", "gama=1"], "KernelSVC has no parameter 'gama'; did you mean 'gamma'?"),
+        (["--estimator", "kernel", "--param", "gama=1"], "KernelSVC has no parameter 'gama': did you mean 'gamma'?"),
         (["--estimator", "kernel", "--param", "C"], "--param 'C' must be NAME=VALUE"),
         (["--estimator", "kernel", "--param", "C=1", "--param", "C=2"], "--param C is given twice."),
         (["--estimator", "kernel", "--param", "tol=1", "--tol", "1"], "--tol and --param tol say the same thing"),
@@ -189,3 +189,36 @@ def test_help_loads_nothing_heavy():
     done = run_process(code, "--help")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_results_replace_neither_what_is_read_nor_each_other_nor_what_is_no_file(folder, command, model):
+    os.mkfifo(folder / "pipe")
+    before = (folder / "rows.csv").read_bytes(), model.read_bytes()
+    usual = ["--label", "kind", "--estimator", "sparse"]
+    said(
+        command("train", "rows.csv", *usual, "--output", "rows.csv"),
+        "rows.csv is read here: the model must have a file of its own.",
+    )
+    said(
+        command("predict", model, "rows.csv", "--output", model),
+        "is read here: the predictions must have a file of its own.",
+    )
+    said(command("train", "rows.csv", *usual, "--output", "pipe"), "pipe is not a plain file")
+    same = ["--output", "same.wm", "--report", "./same.wm"]
+    said(command("train", "rows.csv", *usual, *same), "is to hold the model: the report must have a file of its own.")
+    assert ((folder / "rows.csv").read_bytes(), model.read_bytes()) == before
+
+
+def test_a_link_stays_and_what_it_stands_for_is_replaced(folder, command):
+    (folder / "real.wm").write_text("old")
+    (folder / "link.wm").symlink_to("real.wm")
+    ended = command("train", "rows.csv", "--label", "kind", "--estimator", "sparse", "--output", "link.wm")
+    assert ended.code == 0, ended
+    assert "link.wm is there, and will be replaced." in ended.err
+    assert (folder / "link.wm").is_symlink()
+    assert (folder / "real.wm").read_bytes().startswith(b"\x89WIDEMARGIN")
+
+
+def test_labels_that_are_not_whole_numbers(folder, command):
+    (folder / "float.csv").write_text("a,b\n1,0.5\n2,1.5\n")
+    said(command("train", "float.csv", "--estimator", "sparse"), "float.csv has the label 0.5, and classes are whole")

@@ -86,8 +86,8 @@ def test_labels_that_are_all_numbers_are_numbers(write):
         (["", "?,2,0", "1,2,1"], "-1", "line 2, column 1: '?' is not a number."),
         (["?,cat", "1,dog"], "-1", "line 1, column 1: '?' is not a number."),
         (["", "1,2,1", '1,"2', '",1', "1,2"], "-1", "line 5 has 2 columns, the first 3"),
-        (["1,2,1", "1,,1"], "-1", "line 2, column 2: values must not be missing or not finite."),
-        (["1,2,1", "1,inf,1"], "-1", "line 2, column 2: values must not be missing or not finite."),
+        (["1,2,1", "1,,1"], "-1", "line 2, column 2: a value is missing or not finite."),
+        (["1,2,1", "1,inf,1"], "-1", "line 2, column 2: a value is missing or not finite."),
         (["1,2,1", "1,2,"], "-1", "line 2 has no label."),
         (["1,2,1", "1,2"], "-1", "its lines differ in length: line 2 has 2 columns, the first 3."),
         (["1,2,1"], "kind", "there is no column 'kind' for the labels; it has no line of names."),
@@ -160,8 +160,8 @@ def test_parquet(tmp_path):
     assert (found.y.tolist(), found.names) == (Y, ["a", "b"])
     for table, sentence in (
         ({"a": ["x", "y"], "kind": [0, 1]}, "column 'a' holds string, not numbers"),
-        ({"a": [1.0, None], "kind": [0, 1]}, "row 2, column 'a': values must not be missing"),
-        ({"a": [1.0, np.inf], "kind": [0, 1]}, "row 2, column 'a': values must not be missing or not finite"),
+        ({"a": [1.0, None], "kind": [0, 1]}, "row 2, column 'a': a value is missing"),
+        ({"a": [1.0, np.inf], "kind": [0, 1]}, "row 2, column 'a': a value is missing or not finite"),
         ({"a": [1.0, 2.0], "kind": [0, None]}, "row 2 has no label"),
     ):
         pq.write_table(pa.table(table), path)

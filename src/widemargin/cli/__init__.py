@@ -7,11 +7,19 @@ import sys
 from typing import Any, NoReturn
 
 _EXTRAS = {"typer": "cli", "rich": "cli", "zmq": "cli,gossip", "matplotlib": "cli,plot", "onnx": "cli,onnx"}
+_INTERRUPTED = 130
 _EXPECTED = (ValueError, OSError, ImportError, MemoryError)
 
 
 def main() -> None:
     """Run the command. Whatever is wrong is said in a sentence, with the exit code 2."""
+    try:
+        _run()
+    except KeyboardInterrupt:
+        _fail("Interrupted.", _INTERRUPTED)
+
+
+def _run() -> NoReturn:
     try:
         import typer
 
@@ -21,10 +29,14 @@ def main() -> None:
     usage_error: Any = typer.BadParameter.__mro__[1]  # of click, or of typer's own copy of it
     try:
         sys.exit(app(standalone_mode=False) or 0)
+    except SystemExit as end:
+        if end.code == _INTERRUPTED:  # which typer does not say
+            _fail("Interrupted.", _INTERRUPTED)
+        raise
     except usage_error as error:
         _fail(error.format_message())
-    except (KeyboardInterrupt, typer.Abort):
-        _fail("Interrupted.", 130)
+    except typer.Abort:
+        _fail("Interrupted.", _INTERRUPTED)
     except BrokenPipeError:  # whoever read the output has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)

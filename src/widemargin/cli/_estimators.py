@@ -80,9 +80,10 @@ def make(name: str, parameters: dict[str, Any], options: dict[str, Any]) -> Any:
     known = sorted(kind._get_param_names())
     for each in parameters:
         if each not in known:
-            near = difflib.get_close_matches(each, known, n=1, cutoff=0.4)
-            hint = f"did you mean {near[0]!r}? " if near else ""
-            raise ValueError(f"{kind.__name__} has no parameter {each!r}; {hint}It has {', '.join(known)}.")
+            alike = [name for name in known if name.lower() == each.lower()]
+            near = alike or difflib.get_close_matches(each, known, n=1, cutoff=0.4)
+            hint = f": did you mean {near[0]!r}?" if near else "."
+            raise ValueError(f"{kind.__name__} has no parameter {each!r}{hint} It has {', '.join(known)}.")
     chosen = dict(parameters)
     for option, (each, value) in options.items():
         if value is None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+from widemargin.cli._say import remark
 
 Data = Annotated[
     Path,
@@ -22,14 +25,28 @@ ZeroBased = Annotated[bool, typer.Option("--zero-based", help="LIBSVM text that 
 TEXT_OF_FLOAT32 = 256 << 20  # bytes of a file over which its numbers are held as float32
 
 
-def check_can_be_written(path: Path | None, what: str) -> None:
-    """Refuse, before any work, a place where a result cannot be put."""
-    if path is None:
-        return
+def check_outputs(outputs: Mapping[str, Path | None], *inputs: Path) -> None:
+    """Refuse, before any work, places where results cannot be put, or would replace each other or what is read."""
+    taken = {path.resolve(): "is read here" for path in inputs}
+    for what, path in outputs.items():
+        if path is None:
+            continue
+        _check_can_be_written(path, what)
+        if path.resolve() in taken:
+            raise ValueError(f"{path} {taken[path.resolve()]}: {what} must have a file of its own.")
+        taken[path.resolve()] = f"is to hold {what}"
+    for path in filter(None, outputs.values()):
+        if path.exists():
+            remark(f"{path} is there, and will be replaced.")
+
+
+def _check_can_be_written(path: Path, what: str) -> None:
     if path.is_dir():
         raise ValueError(f"{path} is a folder; {what} needs the name of a file.")
     if not path.parent.is_dir():
         raise ValueError(f"There is no folder {path.parent} to save {what} in.")
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path} is not a plain file: {what} can only replace such a one.")
     if not os.access(path if path.exists() else path.parent, os.W_OK):
         raise ValueError(f"{path} cannot be written: permission denied.")
 

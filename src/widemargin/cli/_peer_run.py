@@ -18,7 +18,7 @@ from rich.live import Live
 from rich.text import Text
 
 from widemargin.callbacks import Interruption
-from widemargin.cli._input import check_can_be_written
+from widemargin.cli._input import check_outputs
 from widemargin.cli._peer_terms import Terms, begin, encoded
 from widemargin.comm.zmq_peers import Keys, ZmqPeers, ask, check_address
 from widemargin.data.files import write_whole
@@ -79,7 +79,7 @@ def _prepare(wish: Wish) -> tuple[Peer, ZmqPeers, Terms]:
     """The peer, its wire with links to those it knows, and the terms; all that can be wrong is found here."""
     keys = Keys.of(wish.secret)
     check_address(wish.listen)
-    check_can_be_written(wish.model, "the model")
+    check_outputs({"the model": wish.model}, wish.data)
     own = secrets.randbelow(HIGHEST_NUMBER) if wish.number is None else wish.number
     if own >= HIGHEST_NUMBER:
         raise ValueError(f"--number {own} must be below {HIGHEST_NUMBER}.")

@@ -33,10 +33,10 @@ def predict(
     A row of output for each row of data: the class, and with --scores the score (two classes: positive for the second)
     or one for each class. The columns of a table with names are found by their names.
     """
-    from widemargin.cli._input import check_can_be_written, load_model
+    from widemargin.cli._input import check_outputs, load_model
     from widemargin.cli._say import remark
 
-    check_can_be_written(output, "the predictions")
+    check_outputs({"the predictions": output}, model, data)
     fitted = load_model(model)
     blocks = predicted(fitted, data, label, zero_based)
     first = next(blocks, None)  # whatever is wrong with the file shows before a line is written

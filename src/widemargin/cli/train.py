@@ -89,7 +89,7 @@ def train(
     options = {"--tol": ("tol", tol), "--max-time": ("max_time", max_time), "--seed": ("random_state", seed)}
     if wanted is not None:
         make(wanted, parameters, options)  # what is wrong with it is said before the file is read
-    _check_outputs(output, report, onnx)
+    _check_outputs(data, output, report, onnx)
     with opened(cluster) as place:
         if place.size > 1 and (scale != Scale.none or report is not None):
             raise ValueError("--scale and --report need all rows in one process, and --cluster mpi divides them.")
@@ -108,14 +108,12 @@ def train(
 # -- before ------------------------------------------------------------------------------------------------------------
 
 
-def _check_outputs(output: Path, report: Path | None, onnx: Path | None) -> None:
+def _check_outputs(data: Path, output: Path, report: Path | None, onnx: Path | None) -> None:
     from importlib.util import find_spec
 
-    from widemargin.cli._input import check_can_be_written
+    from widemargin.cli._input import check_outputs
 
-    check_can_be_written(output, "the model")
-    check_can_be_written(report, "the report")
-    check_can_be_written(onnx, "the ONNX model")
+    check_outputs({"the model": output, "the report": report, "the ONNX model": onnx}, data)
     for path, package, extra in ((report, "matplotlib", "plot"), (onnx, "onnx", "onnx")):
         if path is not None and find_spec(package) is None:
             raise ValueError(f"{path} needs {package}: pip install 'widemargin[{extra}]'.")
@@ -132,6 +130,11 @@ def _read(data: Path, label: str, zero_based: bool, precision: Precision, place:
     layout = Layout(label, zero_based, dtype, is_dtype_wanted=precision != Precision.auto)
     rows = read_rows(data, layout, (place.rank, place.size))
     y = plain_labels(rows.y)
+    if y.dtype.kind == "f":
+        odd = y[(y != np.rint(y)).argmax()]
+        raise ValueError(
+            f"{data} has the label {odd:g}, and classes are whole numbers or text: is --label {label} the right column?"
+        )
     if place.size == 1 and (y == y[0]).all():
         raise ValueError(f"{data} has one class only, {y[0]}: training needs rows of two or more.")
     return rows._replace(y=y)

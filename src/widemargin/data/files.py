@@ -13,6 +13,9 @@ from typing import BinaryIO
 @contextmanager
 def written_whole(path: Path) -> Iterator[BinaryIO]:
     """A file to write to, which is whole or as it was before, whatever happens and whoever else is writing it."""
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path} is not a plain file, and only such a one can be replaced.")
+    path = path.resolve()  # a link stays, and what it stands for is replaced
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f"{path.name}.{secrets.token_hex(8)}.part")  # with the permissions of any new file
     try:

@@ -72,7 +72,9 @@ def choose_columns(layout: Layout, header: Sequence[str] | None, width: int) -> 
             return Columns(features, None)
         label = label_position(layout.label, header, width)
         if label in features:
-            raise ValueError(f"the column of labels, {header[label]!r}, is a feature of the model: --label names it.")
+            raise ValueError(
+                f"the column of labels, {header[label]!r}, is a feature of the model: say with --label which one it is."
+            )
         return Columns(features, label)
     if not layout.needs_labels and width == expected:
         return Columns(list(range(width)), None)

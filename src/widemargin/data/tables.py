@@ -118,7 +118,7 @@ def _numbers(lines: list[tuple[int, list[str]]], columns: Columns, names: list[s
     if len(bad):
         k, j = bad[0]
         raise ValueError(
-            f"line {lines[k][0]}, column {_name(columns.features[j], columns, names)}: values must not be missing or "
+            f"line {lines[k][0]}, column {_name(columns.features[j], columns, names)}: a value is missing or "
             "not finite."
         )
     if columns.label is None:
@@ -134,7 +134,7 @@ def _name(column: int, columns: Columns, names: list[str] | None) -> str:
 
 
 def _about(cell: str) -> str:
-    return f"{cell[:40]!r} is not a number." if cell.strip() else "values must not be missing or not finite."
+    return f"{cell[:40]!r} is not a number." if cell.strip() else "a value is missing or not finite."
 
 
 def iterate_parquet(path: Path, layout: Layout) -> Iterator[FileRows]:
@@ -171,13 +171,11 @@ def _column(values: Any, name: str, n_before: int) -> np.ndarray:
         raise ValueError(f"column {name!r} holds {kind}, not numbers.")
     if values.null_count:
         row = n_before + int(np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))[0]) + 1
-        raise ValueError(f"row {row}, column {name!r}: values must not be missing or not finite.")
+        raise ValueError(f"row {row}, column {name!r}: a value is missing or not finite.")
     found: np.ndarray = values.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
     bad = np.flatnonzero(~np.isfinite(found))
     if len(bad):
-        raise ValueError(
-            f"row {n_before + int(bad[0]) + 1}, column {name!r}: values must not be missing or not finite."
-        )
+        raise ValueError(f"row {n_before + int(bad[0]) + 1}, column {name!r}: a value is missing or not finite.")
     return found
 
 

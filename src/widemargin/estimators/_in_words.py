@@ -76,7 +76,7 @@ def bounds_in_words(certificate: Certificate) -> tuple[str, str]:
 def amount(n_bytes: float) -> str:
     """Bytes as one reads them."""
     for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if abs(n_bytes) >= size:
+        if abs(n_bytes) >= 0.9995 * size:  # or it would be 1e+03 of the next
             return f"{n_bytes / size:.3g} {unit}"
     return f"{n_bytes:.0f} B"
 
