@@ -217,7 +217,10 @@ class Report:
 def _label_decades_only(axis: Any, set_limits: Callable[..., Any]) -> None:
     """Labels between decades run into each other; where fewer than two decades are in view, look wider."""
     axis.set_minor_formatter(NullFormatter())
-    low, high = (math.log10(edge) for edge in sorted(axis.get_view_interval()))
+    edges = sorted(axis.get_view_interval())
+    if edges[0] <= 0:  # nothing was drawn, as where a quick run reaches none of the levels
+        return
+    low, high = map(math.log10, edges)
     if math.floor(high) - math.ceil(low) < 1:
         set_limits(10 ** math.floor(low), 10 ** math.ceil(high))
 
