@@ -219,6 +219,7 @@ def _label_decades_only(axis: Any, set_limits: Callable[..., Any]) -> None:
     axis.set_minor_formatter(NullFormatter())
     edges = sorted(axis.get_view_interval())
     if edges[0] <= 0:  # nothing was drawn, as where a quick run reaches none of the levels
+        set_limits(0.1, 10)
         return
     low, high = map(math.log10, edges)
     if math.floor(high) - math.ceil(low) < 1:
