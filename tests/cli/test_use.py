@@ -84,7 +84,7 @@ def test_figures_are_those_of_scikit_learn(folder, command, model):
     assert found["confusion matrix"] == confusion_matrix(y, guess).tolist()
     assert found["AUC"] == pytest.approx(roc_auc_score(y == "dog", kept.decision_function(X)))
     shown = command("evaluate", model, "test.csv").out
-    assert f"{found['accuracy']:.4%}" in shown
+    assert f"{found['accuracy']:.2%}" in shown
     assert "Confusion matrix" in shown
 
 

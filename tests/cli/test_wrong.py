@@ -222,3 +222,14 @@ def test_a_link_stays_and_what_it_stands_for_is_replaced(folder, command):
 def test_labels_that_are_not_whole_numbers(folder, command):
     (folder / "float.csv").write_text("a,b\n1,0.5\n2,1.5\n")
     said(command("train", "float.csv", "--estimator", "sparse"), "float.csv has the label 0.5, and classes are whole")
+
+
+@pytest.mark.parametrize("verb", ["train", "compare"])
+def test_values_that_no_scaler_can_hold(folder, command, verb):
+    (folder / "huge.csv").write_text(
+        "a,kind\n" + "".join(f"{k}e307,{'cat' if k % 2 else 'dog'}\n" for k in range(1, 17))
+    )
+    said(
+        command(verb, "huge.csv", "--scale", "standard", *(["--estimator", "sparse"] if verb == "train" else [])),
+        "Values of up to 2e+308 are too large to be scaled",
+    )

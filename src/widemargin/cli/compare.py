@@ -86,7 +86,7 @@ def _divided(data: Path, label: str, zero_based: bool, scale: Scale, share: floa
     from sklearn.model_selection import train_test_split
 
     from widemargin.cli._input import plain_labels
-    from widemargin.cli.train import _scaler
+    from widemargin.cli.train import _scaler, scaled
     from widemargin.data.layout import Layout
     from widemargin.data.rows import read_rows
 
@@ -103,7 +103,7 @@ def _divided(data: Path, label: str, zero_based: bool, scale: Scale, share: floa
     X, X_test, y, y_test = train_test_split(rows.X, y, test_size=share, random_state=seed, stratify=y)
     scaler = _scaler(scale, X)
     if scaler is not None:
-        X, X_test = scaler.fit_transform(X), scaler.transform(X_test)
+        X, X_test = scaled(scaler, X), scaler.transform(X_test)
     return {"train": (X, y), "test": (X_test, y_test)}
 
 

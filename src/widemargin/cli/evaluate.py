@@ -78,8 +78,8 @@ def _print(model: Path, data: Path, found: dict[str, Any]) -> None:
 
     pairs = [
         ("rows", f"{found['rows']:,}"),
-        ("accuracy", f"{found['accuracy']:.4%}"),
-        ("balanced accuracy", f"{found['balanced accuracy']:.4%}"),
+        ("accuracy", f"{found['accuracy']:.2%}"),
+        ("balanced accuracy", f"{found['balanced accuracy']:.2%}"),
     ]
     if "AUC" in found:
         auc = found["AUC"]

@@ -61,7 +61,10 @@ def train(
         Precision, typer.Option(help="How numbers are held; auto is float32 for files over 256 MiB.")
     ] = Precision.auto,
     tol: Annotated[float | None, typer.Option(help="Relative gap at which to stop.")] = None,
-    max_time: Annotated[float | None, typer.Option(help="Seconds after which to stop with what there is.")] = None,
+    max_time: Annotated[
+        float | None,
+        typer.Option(help="Seconds after which to stop with what there is; of each class, where there are several."),
+    ] = None,
     cluster: Annotated[
         str | None, typer.Option(help="Where to run: threads:4, dask:tcp://host:8786, or mpi under mpirun.")
     ] = None,
@@ -190,7 +193,7 @@ def _fit(estimator: Any, rows: Any, scale: Scale, *, is_first: bool) -> Fit:
         return bars[-1]
 
     scaler = _scaler(scale, rows.X)
-    X = rows.X if scaler is None else scaler.fit_transform(rows.X)
+    X = rows.X if scaler is None else scaled(scaler, rows.X)
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         try:
@@ -230,6 +233,19 @@ def _scaler(scale: Scale, X: Any) -> Any:
         Scale.minmax: MinMaxScaler,
     }
     return makers[scale]()
+
+
+def scaled(scaler: Any, X: Any) -> Any:
+    """Rows as a scaler that is fitted to them makes them; those that it cannot hold are refused in words."""
+    import numpy as np
+    from scipy.sparse import issparse
+
+    with np.errstate(all="ignore"):
+        out = scaler.fit_transform(X)
+    if not np.isfinite(out.data if issparse(out) else out).all():
+        largest = float(abs(X).max())
+        raise ValueError(f"Values of up to {largest:.0e} are too large to be scaled: bring them to other units first.")
+    return out
 
 
 def _right_and_all(fit: Fit) -> Any:
@@ -276,7 +292,7 @@ def _print_proof(fit: Fit, right: Any, output: Path) -> None:
     estimator = last_step(fit.model)
     pairs = [
         *proof(fit.model, fit.seconds),
-        ("training accuracy", f"{right[0] / right[1]:.4%}  ({right[1] - right[0]:,} of {right[1]:,} rows wrong)"),
+        ("training accuracy", f"{right[0] / right[1]:.2%}  ({right[1] - right[0]:,} of {right[1]:,} rows wrong)"),
         ("size", f"{amount(size_bytes(estimator))} of numbers; {output} has {amount(file_size(output))}"),
     ]
     console().print(facts(f"{type(estimator).__name__}: certificate", pairs))
