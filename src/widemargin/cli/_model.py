@@ -43,9 +43,10 @@ def proof(model: Any, seconds: float | None = None) -> list[tuple[str, str]]:
 
     estimator = last_step(model)
     certificate = estimator.certificate_
+    low, high = certificate.as_text(9)
     pairs = [
-        ("primal (upper bound)", f"{certificate.primal:.9g}"),
-        ("dual (lower bound)", f"{certificate.dual:.9g}"),
+        ("primal (upper bound)", high),
+        ("dual (lower bound)", low),
         ("relative gap", f"{certificate.relative:.2e}  (tol {estimator.tol:g})"),
         ("in words", certificate_in_words(estimator)),
         ("stopped", f"{estimator.stop_reason_}: {stop_in_words(estimator)}"),

@@ -180,7 +180,7 @@ class _Line:
 
 
 def _figures(report: Report) -> str:
-    optimum = "" if (proof := report.certificate) is None else f"  optimum in [{proof.dual:.9g}, {proof.primal:.9g}]"
+    optimum = "" if (proof := report.certificate) is None else f"  optimum in [{', '.join(proof.as_text(9))}]"
     return (
         f"tick {report.ticks}  gap {report.gap:.2e}  consensus {report.consensus:.2e}  peers {len(report.members)}  "
         f"neighbours {len(report.live_neighbours)}  sent {report.messages_sent} ({_size(report.bytes_sent)})  "
@@ -211,8 +211,9 @@ def _print_end(console: Console, report: Report, terms: Terms) -> None:
         console.print("certificate: none for the network as it is now; the model is this peer's own")
     else:
         console.print(
-            f"certificate: optimum in [{certificate.dual:.9g}, {certificate.primal:.9g}], "
-            f"gap {certificate.relative:.2e} (tol {terms.tol:.0e}), for the rows of {len(report.members)} peers",
+            f"certificate: optimum in [{', '.join(certificate.as_text(9))}], "
+            f"gap {certificate.relative:.2e} (tol {terms.tol:.0e}), "
+            f"for the rows of {len(report.members)} peer{'s' if len(report.members) > 1 else ''}",
             markup=False,
         )
 

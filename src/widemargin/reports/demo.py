@@ -56,7 +56,7 @@ def run(folder: Path) -> None:
         ours.fit(X_train, y_train)  # compiles on the first run on this machine
         seconds, their_seconds = seconds_to_fit(ours, X_train, y_train), seconds_to_fit(theirs, X_train, y_train)
         proof = ours.certificate_
-        bracket = f"[{proof.dual:.8g}, {proof.primal:.8g}]"
+        bracket = "[" + ", ".join(proof.as_text(8)) + "]"
         numbers = f"{proof.relative:.1e}", f"{ours.score(X_test, y_test):.3f}", f"{seconds:.3f}", f"{their_seconds:.3f}"
         print(ROW.format(name, type(ours).__name__, bracket, *numbers))
         draw(axis, name, ours)
