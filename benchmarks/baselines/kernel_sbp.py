@@ -37,10 +37,10 @@ def train(
     n, kernel, problem = len(y), Gaussian(X, gamma), SlackConstrained(slack=slack, fit_intercept=False)
     record = Recorder(X_test, y_test, gamma, kernel)
     alpha, mean, c = np.zeros((3, n))
-    weight, water, squared_norm = np.ones(n), None, 0.0
+    weight, squared_norm = np.ones(n), 0.0
     due = rows_of(checkpoints, n)
     for t in range(1, due[-1] + 1):
-        water = problem.water(c, y, weight, squared_norm, water)
+        water = problem.water(c, y, weight, squared_norm)
         under = np.flatnonzero(water.share)
         i = under[np.searchsorted(np.cumsum(water.share[under]), rng.random() * water.share[under].sum())]
         step = 1 / math.sqrt(t)
