@@ -22,13 +22,13 @@ from benchmarks import _harness as harness
 from benchmarks import _sets as sets
 from widemargin.comm.faults import Faults
 from widemargin.comm.solo import Solo
-from widemargin.estimators._network import Network
-from widemargin.estimators._task import Rows
 from widemargin.peers import topology
 from widemargin.peers.claims import Examiner
 from widemargin.peers.peer import Peer
-from widemargin.peers.simulation import Simulation
 from widemargin.problems.mean_hinge import MeanHinge
+from widemargin.strategies.peers import Network
+from widemargin.strategies.simulation import Simulation
+from widemargin.strategies.task import Rows
 
 ALPHAS = {"Adult": 3.07e-5, "MNIST": 1.67e-5, "Reuters": 1.29e-4}  # Table 2 of the paper
 PEERS, DEGREE, FAN_OUT = 10, 3, 3

@@ -126,7 +126,7 @@ class _Until:
             raise AttributeError(name)
         return getattr(self.__dict__["_solver"], name)
 
-    def verdict(self, state: Any) -> str | None:
+    def stop_reason(self, state: Any) -> str | None:
         return "violation" if self._solver.diagnostics(state)["violation"] <= self._stop else None
 
 

@@ -8,15 +8,16 @@ from typing import Any
 import numpy as np
 
 from benchmarks._sets import SEED, Rows
-from widemargin.comm._protocol import Communicator, Reduction
+from widemargin.comm.protocol import Communicator, Reduction
 from widemargin.comm.solo import Solo
 from widemargin.data.shard import Shard
 from widemargin.engines import inline
 from widemargin.ledger import Ledger
-from widemargin.problems._protocol import Certificate
+from widemargin.problems.protocol import Certificate
 from widemargin.solvers._hulls import Hulls
-from widemargin.solvers._protocol import Separator, Solver
-from widemargin.solvers._run import Limits, Result, Watch, run
+from widemargin.solvers.models import Separator
+from widemargin.solvers.protocol import Solver
+from widemargin.solvers.run import Limits, Result, Watch, run
 
 
 class CountingSolo:
@@ -66,17 +67,17 @@ class Recording:
         rank, inner = state
         inner = self.solver.sweep(inner)
         if rank == 0 and self.solver.certify(inner) is not None:
-            self.directions.append(self.solver.direction(inner))
+            self.directions.append(self.solver.warm_state(inner))
         return rank, inner
 
     def certify(self, state) -> Certificate | None:
         return self.solver.certify(state[1])
 
-    def verdict(self, state) -> str | None:
-        return self.solver.verdict(state[1])
+    def stop_reason(self, state) -> str | None:
+        return self.solver.stop_reason(state[1])
 
-    def direction(self, state) -> np.ndarray:
-        return self.solver.direction(state[1])
+    def warm_state(self, state) -> np.ndarray:
+        return self.solver.warm_state(state[1])
 
     def extract(self, state) -> Separator:
         return self.solver.extract(state[1])

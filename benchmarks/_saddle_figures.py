@@ -15,8 +15,8 @@ from benchmarks._sets import Rows, load, nu_of, shuffled, split
 from benchmarks.baselines.gilbert import Gilbert
 from benchmarks.baselines.hogwild import Hinge, Hogwild
 from widemargin.problems.polytope import HardMargin, NuMargin
-from widemargin.solvers._run import Limits, Result
 from widemargin.solvers.newton import EntropicNewton
+from widemargin.solvers.run import Limits, Result
 from widemargin.solvers.saddle import SaddlePoint
 
 ALPHA = 0.85

@@ -18,9 +18,9 @@ import numpy as np
 from benchmarks._harness import quietly
 from benchmarks._sets import SEED, load
 from widemargin import HardMarginSVC, NuMarginSVC
-from widemargin.comm._protocol import Communicator
+from widemargin.comm.protocol import Communicator
 from widemargin.engines._plan import split_rows
-from widemargin.estimators._task import Rows, Task
+from widemargin.strategies.task import Rows, Task
 
 SIZES = (4, 1_000, 50_000)
 _ROUNDS = {4: 1_000, 1_000: 1_000, 50_000: 150}

@@ -15,7 +15,7 @@ from benchmarks._sets import load
 from benchmarks.baselines.gilbert import Gilbert
 from widemargin import HardMarginSVC
 from widemargin.problems.polytope import HardMargin
-from widemargin.solvers._run import Limits, Result
+from widemargin.solvers.run import Limits, Result
 
 QUESTION = __doc__
 GAP = 1e-3

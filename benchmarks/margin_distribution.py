@@ -47,10 +47,10 @@ from widemargin.data.shard import Shard
 from widemargin.kernels.functions import Kernel
 from widemargin.kernels.on_cpu import RowsOnCPU
 from widemargin.problems.margin_distribution import MarginDistribution
-from widemargin.solvers._run import Limits, run
 from widemargin.solvers.margin_auto import MarginAuto
 from widemargin.solvers.margin_descent import MarginDescent
 from widemargin.solvers.margin_primal import LinearMarginSolver, Point
+from widemargin.solvers.run import Limits, run
 
 QUESTION = __doc__
 SETS = ("phishing", "a9a", "ijcnn1", "skin_nonskin")

@@ -18,10 +18,10 @@ from benchmarks._ranks import first_below, gaps, solve_alone, solve_on_ranks, un
 from benchmarks._sets import Rows, load, shuffled
 from benchmarks.baselines.gilbert import Gilbert
 from widemargin.problems.polytope import HardMargin, NuMargin
-from widemargin.solvers._protocol import Solver
-from widemargin.solvers._run import Limits, Result
 from widemargin.solvers.active_set import ActiveSet
 from widemargin.solvers.newton import EntropicNewton
+from widemargin.solvers.protocol import Solver
+from widemargin.solvers.run import Limits, Result
 from widemargin.solvers.saddle import SaddlePoint
 
 QUESTION = __doc__

@@ -22,7 +22,7 @@ from benchmarks.baselines import saddle_as_written
 from benchmarks.baselines.gilbert import Gilbert
 from widemargin import HardMarginSVC, NuMarginSVC
 from widemargin.problems.polytope import HardMargin
-from widemargin.solvers._run import Limits
+from widemargin.solvers.run import Limits
 from widemargin.solvers.saddle import SaddlePoint
 
 QUESTION = __doc__

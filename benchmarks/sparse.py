@@ -41,8 +41,8 @@ from widemargin import SparseSVC, SparseSVCCV, sparse_svc_path
 from widemargin.comm.solo import Solo
 from widemargin.data.shard import Shard
 from widemargin.problems.hinge_l1 import HingeL1, auto_alpha
-from widemargin.solvers._run import Limits, Result, run
 from widemargin.solvers.column_generation import ColumnGeneration, alpha_max
+from widemargin.solvers.run import Limits, Result, run
 
 QUESTION = __doc__
 SEED = 0

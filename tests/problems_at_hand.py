@@ -9,7 +9,7 @@ import numpy as np
 from widemargin.comm.solo import Solo
 from widemargin.comm.threads import Meeting, RankAborted, Threads
 from widemargin.data.shard import Shard
-from widemargin.solvers._run import Limits, run
+from widemargin.solvers.run import Limits, run
 
 
 def separable(seed, n=40, d=4, gap=2.0, offset=0.0):

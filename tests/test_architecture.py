@@ -27,16 +27,17 @@ ALLOWED = {
     "engines": FOUNDATION | {"problems", "comm", "peers"},
     "callbacks": {"problems"},  # shows a certificate
     "checkpoint": FOUNDATION | {"problems"},
+    "strategies": FOUNDATION | {"problems", "comm", "kernels", "solvers", "peers", "engines", "checkpoint"},
     "estimators": FOUNDATION
-    | {"problems", "comm", "kernels", "solvers", "peers", "engines", "callbacks", "checkpoint"},
+    | {"problems", "comm", "kernels", "solvers", "peers", "engines", "strategies", "callbacks", "checkpoint"},
     "reports": FOUNDATION | {"problems", "estimators", "__version__"},
-    "io": FOUNDATION | {"problems", "comm", "kernels", "solvers", "estimators", "__version__"},
+    "io": FOUNDATION | {"problems", "comm", "kernels", "solvers", "strategies", "estimators", "__version__"},
     "cli": FOUNDATION
     | {"problems", "comm", "peers", "engines", "callbacks", "estimators", "reports", "io", "__version__"},
 }
 # Packages that only certain files may import, as a test of the path within the package.
 RESERVED = {
-    "sklearn": lambda path: path.parts[0] in {"estimators", "data", "reports", "io", "cli"},
+    "sklearn": lambda path: path.parts[0] in {"estimators", "strategies", "data", "reports", "io", "cli"},
     "dask": lambda path: path.name in {"dask.py", "dask_peers.py"} and path.parts[0] in {"comm", "engines"},
     "distributed": lambda path: (
         (path.name in {"dask.py", "dask_peers.py"} and path.parts[0] in {"comm", "engines"})
@@ -118,7 +119,7 @@ def test_no_arrow_points_back(path):
         ("solvers/new.py", "from .. import engines"),
         ("comm/new.py", "from widemargin.solvers.saddle import SaddlePoint"),
         ("engines/new.py", "from widemargin import estimators"),
-        ("engines/new.py", "from widemargin.solvers._run import run"),
+        ("engines/new.py", "from widemargin.solvers.run import run"),
         ("compiled/new.py", "from widemargin.data.shard import Shard"),
         ("data/new.py", "from widemargin.comm.solo import Solo"),
         ("ledger.py", "import widemargin.data"),
@@ -148,7 +149,7 @@ def test_the_walker_finds_a_wrong_arrow(path, source):
     ("path", "source"),
     [
         ("solvers/new.py", "from widemargin.problems.polytope import NuMargin\nimport numpy"),
-        ("solvers/new.py", "from . import _hulls\nfrom ._run import run"),
+        ("solvers/new.py", "from . import _hulls\nfrom .run import run"),
         ("estimators/new.py", "from sklearn.base import clone\nfrom widemargin.engines import inline"),
         ("engines/dask.py", "import dask\nfrom distributed import Client"),
         ("comm/mpi.py", "from mpi4py import MPI"),

@@ -13,7 +13,7 @@ import threading
 import pytest
 
 from widemargin.callbacks import ProgressLine, first_interrupt_kept
-from widemargin.problems._protocol import Certificate
+from widemargin.problems.protocol import Certificate
 
 # -- in this process -------------------------------------------------------------------------------------------------
 

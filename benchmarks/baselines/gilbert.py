@@ -23,10 +23,10 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from widemargin.comm._protocol import Communicator
+from widemargin.comm.protocol import Communicator
 from widemargin.data.shard import Shard
-from widemargin.problems._protocol import Certificate
 from widemargin.problems.polytope import HardMargin
+from widemargin.problems.protocol import Certificate
 from widemargin.solvers._hulls import Hulls, HullSolver
 
 _MOST_STEPS = 64  # of a sweep; sweeps begin with one step and double, so that the first part of the way is seen too

@@ -25,10 +25,10 @@ import numpy as np
 import scipy.sparse as sp
 from numba import njit
 
-from widemargin.comm._protocol import Communicator
+from widemargin.comm.protocol import Communicator
 from widemargin.data.shard import Shard
-from widemargin.problems._protocol import Certificate
-from widemargin.solvers._protocol import Separator
+from widemargin.problems.protocol import Certificate
+from widemargin.solvers.models import Separator
 
 
 @dataclass(frozen=True)
@@ -87,10 +87,10 @@ class Hogwild:
     def certify(self, state: State) -> Certificate:
         return state.certificate
 
-    def verdict(self, state: State) -> None:
+    def stop_reason(self, state: State) -> None:
         return None
 
-    def direction(self, state: State) -> np.ndarray:
+    def warm_state(self, state: State) -> np.ndarray:
         return state.best_w[:-1]
 
     def extract(self, state: State) -> Separator:

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.baselines.kernel_perceptron import Point, add_row, walk
-from widemargin.compiled._jit import compiled
+from widemargin.compiled.jit import compiled
 
 
 @dataclass(frozen=True)

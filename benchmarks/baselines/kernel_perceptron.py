@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import scipy.sparse as sp
 
-from widemargin.compiled._jit import compiled
+from widemargin.compiled.jit import compiled
 
 _MOST_ROWS = 128  # of a block
 _BLOCK_BYTES = 1 << 27

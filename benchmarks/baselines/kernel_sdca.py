@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.baselines.kernel_perceptron import Point, add_row, walk
-from widemargin.compiled._jit import compiled
+from widemargin.compiled.jit import compiled
 
 _NONE = 1e-10  # a step this short, beside C, is rounding
 

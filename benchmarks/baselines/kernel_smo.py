@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.baselines.kernel_perceptron import Gaussian, Point, Recorder, add_row, rows_of
-from widemargin.compiled._jit import compiled
+from widemargin.compiled.jit import compiled
 
 _AHEAD = 32  # rows computed when one is missing
 _DONE = -1

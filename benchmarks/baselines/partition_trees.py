@@ -39,9 +39,9 @@ from widemargin.kernels.points import Points
 from widemargin.problems.hinge_l2 import HingeL2
 from widemargin.problems.margin_distribution import MarginDistribution
 from widemargin.solvers import partition_merge
-from widemargin.solvers._run import Limits, run
 from widemargin.solvers.block_dual import BlockDual
 from widemargin.solvers.margin_auto import MarginAuto
+from widemargin.solvers.run import Limits, run
 
 LOOSE = 0.1  # relative gap below the root, as in our own tree
 N_STRATA = N_CLUSTERS = 32  # that are dealt out

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from widemargin.compiled._jit import compiled
+from widemargin.compiled.jit import compiled
 
 _MOST_DRAWS = 1 << 20  # at a time
 _SMALLEST = 1e-6  # of the number before the vector

@@ -26,14 +26,14 @@ if TYPE_CHECKING:
     from widemargin.io.archive import load, save
     from widemargin.io.onnx import to_onnx
     from widemargin.ledger import Ledger
-    from widemargin.problems._protocol import Certificate
+    from widemargin.problems.protocol import Certificate
     from widemargin.reports.page import Report, report
 
 __version__ = "0.1.0"
 
 # Where each public name lives; it is imported when first asked for, so that importing the package costs nothing.
 _HOMES = {
-    "Certificate": "widemargin.problems._protocol",
+    "Certificate": "widemargin.problems.protocol",
     "DebiasedSparseSVC": "widemargin.estimators.debiased",
     "Faults": "widemargin.comm.faults",
     "GossipSVC": "widemargin.estimators.gossip",

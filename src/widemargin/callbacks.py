@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Protocol, TextIO
 
-from widemargin.problems._protocol import Certificate
+from widemargin.problems.protocol import Certificate
 
 __all__ = ["Interruption", "ProgressLine", "first_interrupt_kept"]
 

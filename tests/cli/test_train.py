@@ -14,7 +14,7 @@ pytest.importorskip("rich", reason="needs the cli extra")
 from widemargin import load
 from widemargin.cli import _progress
 from widemargin.cli._estimators import ESTIMATORS, full_name, parsed, usual
-from widemargin.problems._protocol import Certificate
+from widemargin.problems.protocol import Certificate
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.problems_at_hand import on_ranks
-from widemargin.comm._protocol import place_among_ranks
+from widemargin.comm.protocol import place_among_ranks
 
 
 def test_places_follow_each_other(n_ranks):

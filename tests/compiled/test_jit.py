@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from widemargin.compiled import _jit
+from widemargin.compiled import jit
 
 fcntl = pytest.importorskip("fcntl", reason="no locks between processes here")
 
 FUNCTIONS = """
-from widemargin.compiled._jit import compiled
+from widemargin.compiled.jit import compiled
 
 @compiled()
 def inner(x):
@@ -32,7 +32,7 @@ def outer(x):
 def functions(tmp_path, monkeypatch):
     """Two compiled functions in a file of their own, one of which calls the other, and the folder of their cache."""
     monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
-    monkeypatch.setattr(_jit, "_lock_path", lambda: tmp_path / "lock")
+    monkeypatch.setattr(jit, "_lock_path", lambda: tmp_path / "lock")
     path = tmp_path / "functions_to_compile.py"
     path.write_text(FUNCTIONS)
     spec = importlib.util.spec_from_file_location("functions_to_compile", path)
@@ -48,7 +48,7 @@ def kept(functions):
 def test_what_is_compiled_is_kept_on_disk(functions):
     assert functions.outer(1) == 4
     assert kept(functions)
-    assert _jit._holds_lock is None
+    assert jit._holds_lock is None
 
 
 @pytest.mark.parametrize("kind", ["folder", "link"])
@@ -64,7 +64,7 @@ def test_something_else_in_the_place_of_the_lock_does_no_harm_and_gets_none(func
 
 @pytest.mark.parametrize("is_stopped", [True, False])
 def test_nobody_waits_for_a_process_that_was_stopped_while_it_compiled(functions, tmp_path, monkeypatch, is_stopped):
-    monkeypatch.setattr(_jit, "_PATIENCE", 0.2)
+    monkeypatch.setattr(jit, "_PATIENCE", 0.2)
     hold = textwrap.dedent(f"""
         import fcntl, time
         file = open({str(tmp_path / "lock")!r}, "w")

@@ -193,6 +193,6 @@ def test_a_killed_worker_costs_its_parts_and_the_answer_is_the_same(doomed, gate
 def test_nothing_that_arrives_is_unpickled_by_us():
     """Branches travel as arguments and results of Dask's tasks, and by no other way."""
     package = Path(inline.__file__).parents[1]
-    for path in ("engines/dask.py", "engines/inline.py", "estimators/_tree.py", "solvers/partition_merge.py"):
+    for path in ("engines/dask.py", "engines/inline.py", "strategies/tree.py", "solvers/partition_merge.py"):
         names = set(imported((package / path).read_text(encoding="utf8"), "widemargin"))
         assert not {name.split(".")[0] for name in names} & {"pickle", "cloudpickle", "marshal", "shelve", "joblib"}

@@ -16,8 +16,8 @@ from widemargin.comm.solo import Solo
 from widemargin.data import make_sparse_gaussians
 from widemargin.data.shard import Shard
 from widemargin.problems.hinge_l1 import HingeL1
-from widemargin.solvers._run import Limits, run
 from widemargin.solvers.debiased import DebiasedRounds
+from widemargin.solvers.run import Limits, run
 
 
 @pytest.fixture(scope="module")

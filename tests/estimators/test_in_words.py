@@ -12,7 +12,7 @@ from sklearn.utils import estimator_html_repr
 
 from tests.problems_at_hand import overlapping, separable
 from widemargin import Certificate, GossipSVC, HardMarginSVC, KernelSVC, Ledger, NuMarginSVC
-from widemargin.estimators._in_words import (
+from widemargin.estimators.words import (
     amount,
     bounds_in_words,
     certificate_in_words,

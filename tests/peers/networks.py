@@ -15,8 +15,8 @@ from widemargin.peers.claims import Examiner
 from widemargin.peers.peer import Peer
 from widemargin.peers.push_sum import PushSum
 from widemargin.peers.rows import PeerRows
-from widemargin.peers.simulation import Simulation, State
 from widemargin.problems.mean_hinge import MeanHinge
+from widemargin.strategies.simulation import Simulation, State
 
 ALPHA = 0.01
 

@@ -19,7 +19,7 @@ from tests.peers.networks import (
 )
 from widemargin.comm.faults import Faults
 from widemargin.peers.claims import Proof
-from widemargin.problems._protocol import Certificate
+from widemargin.problems.protocol import Certificate
 
 X, CODES = overlapping_rows()
 EXACT = [optimum(X, y) for y in signs_of(CODES, 2)]

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from widemargin.problems._protocol import Certificate
+from widemargin.problems.protocol import Certificate
 
 
 @pytest.mark.parametrize(

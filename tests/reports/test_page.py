@@ -30,7 +30,7 @@ from widemargin import (
     SparseSVCCV,
     report,
 )
-from widemargin.estimators._in_words import bounds_in_words
+from widemargin.estimators.words import bounds_in_words
 from widemargin.reports import _reproduce
 from widemargin.reports._scores import Judged
 from widemargin.reports._svg import _VARIABLES as PLACEHOLDERS

@@ -18,8 +18,8 @@ from widemargin.data.shard import Shard
 from widemargin.kernels.cache import RowCache
 from widemargin.kernels.functions import Kernel
 from widemargin.kernels.on_cpu import RowsOnCPU
-from widemargin.problems._protocol import Certificate
 from widemargin.problems.hinge_l2 import HingeL2
+from widemargin.problems.protocol import Certificate
 from widemargin.problems.slack_constrained import SlackConstrained
 from widemargin.solvers import batch_perceptron
 from widemargin.solvers.batch_perceptron import BatchPerceptron
@@ -411,11 +411,11 @@ def test_going_on_with_all_rows_keeps_the_function(small_part, problem, ranks):
             state = solver.sweep(state)
             if state.is_flat:
                 break
-        before, norm = solver.direction(state), state.ascent.squared_norm
+        before, norm = solver.warm_state(state), state.ascent.squared_norm
         solver._widen(state)
         assert not state.is_part
         assert norm > 0
-        return before, solver.direction(state), state.ascent.mean_response, state.ascent.squared_norm
+        return before, solver.warm_state(state), state.ascent.mean_response, state.ascent.squared_norm
 
     outcomes = on_ranks(ranks, task)
     response = np.concatenate([outcome[2] for outcome in outcomes])
@@ -573,7 +573,7 @@ def test_an_earlier_answer_saves_sweeps(problem, ranks):
     X, y = overlapping(9, n=100, shift=0.5)
     seen, options = [], {"validation_fraction": 0.0}
     more = {"tol": 0.2, "max_iter": 2000, "ranks": ranks, "options": options}
-    cold = perceive(problem, X, y, watch_state=True, watch=lambda progress: seen.append(progress.direction), **more)
+    cold = perceive(problem, X, y, watch_state=True, watch=lambda progress: seen.append(progress.warm_state), **more)
     warm = perceive(problem, X, y, warm=seen[-1], **more)
     assert cold.stop_reason == warm.stop_reason == "gap"
     assert warm.n_iter < cold.n_iter / 2
@@ -584,7 +584,7 @@ def test_the_length_of_an_earlier_answer_does_not_matter(problem):
     solver, state = begin(problem, X, y)
     for _ in range(10):
         state = solver.sweep(state)
-    answer = solver.direction(state)
+    answer = solver.warm_state(state)
     one, other = (perceive(problem, X, y, warm=factor * answer, max_iter=8) for factor in (1.0, 1e3))
     np.testing.assert_allclose(one.certificate, other.certificate, rtol=1e-6)
 

@@ -17,8 +17,8 @@ from widemargin.kernels.functions import Kernel
 from widemargin.kernels.on_cpu import RowsOnCPU
 from widemargin.problems.hinge_l2 import HingeL2
 from widemargin.solvers import block_dual
-from widemargin.solvers._run import Limits, run
 from widemargin.solvers.block_dual import BlockDual
+from widemargin.solvers.run import Limits, run
 
 TOL = 1e-6
 RBF = Kernel("rbf", 0.25)
@@ -436,7 +436,7 @@ def test_an_earlier_answer_saves_sweeps(small_sets, ranks, fit_intercept):
     seen = []
     cold = solve(
         RBF, problem, X, y, ranks=ranks, max_iter=20_000, watch_state=True,
-        watch=lambda progress: seen.append(progress.direction),
+        watch=lambda progress: seen.append(progress.warm_state),
     )[0]  # fmt: skip
     warm = solve(RBF, problem, X, y, ranks=ranks, max_iter=20_000, warm=seen[-1])[0]
     exact = exact_of(gram(RBF, X), y, 1.0, fit_intercept=fit_intercept)

@@ -74,7 +74,7 @@ def test_a_start_elsewhere_is_handed_on(monkeypatch, is_early):
     solver = BySize(BlockDual(), BatchPerceptron(validation_fraction=0))
     options = {"tol": 0.1, "max_iter": 500, "solver": solver}
     cold = solve(
-        RBF, HingeL2(1.0), X, y, watch_state=True, watch=lambda progress: seen.append(progress.direction), **options
+        RBF, HingeL2(1.0), X, y, watch_state=True, watch=lambda progress: seen.append(progress.warm_state), **options
     )[0]
     warm = solve(RBF, HingeL2(1.0), X, y, warm=seen[-1], **options)[0]
     assert cold.stop_reason == warm.stop_reason == "gap"

@@ -312,7 +312,7 @@ def test_the_direction_is_a_warm_start_and_equal_on_all_ranks():
 
     def on_rank(comm):
         shard = part_of(X, y, np.ones(len(y)), comm.rank, 3)
-        return SOLVER.direction(solved(HingeL1(0.05), shard, comm, np.random.default_rng(0), TOL, 100))
+        return SOLVER.warm_state(solved(HingeL1(0.05), shard, comm, np.random.default_rng(0), TOL, 100))
 
     first, *others = on_ranks(3, on_rank)
     assert first.shape == (80,)

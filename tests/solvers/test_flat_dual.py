@@ -15,8 +15,8 @@ from widemargin.data.shard import Shard
 from widemargin.kernels.functions import Kernel
 from widemargin.problems.hinge_l2 import HingeL2
 from widemargin.solvers import flat_dual
-from widemargin.solvers._run import Limits, run
 from widemargin.solvers.flat_dual import FlatDual
+from widemargin.solvers.run import Limits, run
 
 pytest.importorskip("torch", reason="kernels on a GPU need torch: make test-gpu installs it")
 
@@ -134,7 +134,7 @@ def test_an_earlier_answer_saves_sweeps_and_one_to_another_problem_is_made_feasi
     X, y = overlapping(5, n=300, shift=0.4)
     problem, exact, seen = HingeL2(1.0, fit_intercept), None, []
     cold = solve(
-        RBF, problem, X, y, watch_state=True, watch=lambda progress: seen.append(progress.direction)
+        RBF, problem, X, y, watch_state=True, watch=lambda progress: seen.append(progress.warm_state)
     )  # fmt: skip
     warm = solve(RBF, problem, X, y, warm=seen[-1])
     exact = exact_of(gram(RBF, X), y, 1.0, fit_intercept=fit_intercept)

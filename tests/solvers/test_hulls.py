@@ -7,8 +7,8 @@ import pytest
 
 from tests.oracles import hull_distance, intercept_interval, margin_of, nu_cap
 from tests.problems_at_hand import on_ranks, overlapping, part_of, separable
-from widemargin.problems._protocol import Certificate
 from widemargin.problems.polytope import HardMargin, NuMargin, largest_nu
+from widemargin.problems.protocol import Certificate
 from widemargin.solvers._hulls import Hulls
 
 PROBLEMS = [HardMargin(), NuMargin(), NuMargin(0.2)]
@@ -126,7 +126,7 @@ def test_scale_to_one_gives_a_sum_of_one_or_says_that_it_did_not(spread, shift, 
     ],
 )
 def test_the_verdict_needs_no_margin_and_no_distance(certificate, verdict):
-    assert hulls_of(HardMargin(), *separable(0), use=lambda hulls, rows: hulls.verdict(certificate)) == [verdict]
+    assert hulls_of(HardMargin(), *separable(0), use=lambda hulls, rows: hulls.stop_reason(certificate)) == [verdict]
 
 
 @pytest.mark.parametrize("ranks", [1, 3])

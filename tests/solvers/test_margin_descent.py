@@ -16,8 +16,8 @@ from widemargin.kernels import on_cpu
 from widemargin.kernels.functions import Kernel
 from widemargin.kernels.on_cpu import RowsOnCPU
 from widemargin.problems.margin_distribution import MarginDistribution
-from widemargin.solvers._run import Limits, run
 from widemargin.solvers.margin_descent import MarginDescent
+from widemargin.solvers.run import Limits, run
 
 TOL = 1e-6
 RBF = Kernel("rbf", 0.25)

@@ -9,10 +9,10 @@ from tests.problems_at_hand import on_ranks, part_of, separable, solve
 from widemargin.comm.solo import Solo
 from widemargin.data.shard import Shard
 from widemargin.ledger import Ledger
-from widemargin.problems._protocol import Certificate
 from widemargin.problems.polytope import HardMargin
-from widemargin.solvers._protocol import Separator
-from widemargin.solvers._run import Limits, run
+from widemargin.problems.protocol import Certificate
+from widemargin.solvers.models import Separator
+from widemargin.solvers.run import Limits, run
 from widemargin.solvers.saddle import SaddlePoint
 
 
@@ -31,14 +31,14 @@ class Scripted:
     def certify(self, state):
         return self._certificates[min(state, len(self._certificates) - 1)]
 
-    def verdict(self, state):
+    def stop_reason(self, state):
         return self._verdict
 
-    def direction(self, state):
+    def warm_state(self, state):
         return np.array([float(state)])
 
     def extract(self, state):
-        return Separator(self.direction(state), 0.0, {})
+        return Separator(self.warm_state(state), 0.0, {})
 
 
 SHARD = Shard(np.zeros((2, 1)), np.array([1.0, -1.0]), np.ones(2))

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from tests.problems_at_hand import separable, solve
-from widemargin.problems._protocol import Certificate
 from widemargin.problems.polytope import HardMargin
-from widemargin.solvers._protocol import Separator
+from widemargin.problems.protocol import Certificate
 from widemargin.solvers.active_set import ActiveSet
+from widemargin.solvers.models import Separator
 from widemargin.solvers.newton import EntropicNewton
 from widemargin.solvers.switching import Switching
 
@@ -38,10 +38,10 @@ class Stalling:
     def certify(self, state):
         return state.certificate
 
-    def verdict(self, state):
+    def stop_reason(self, state):
         return self._verdict
 
-    def direction(self, state):
+    def warm_state(self, state):
         return state.best_w
 
     def extract(self, state):

@@ -39,7 +39,7 @@ def _bytes(array: Any) -> int:
 
 def proof(model: Any, seconds: float | None = None) -> list[tuple[str, str]]:
     """Names and values of the certificate of a fit, why it ended and what it cost."""
-    from widemargin.estimators._in_words import certificate_in_words, cost_in_words, duration, stop_in_words
+    from widemargin.estimators.words import certificate_in_words, cost_in_words, duration, stop_in_words
 
     estimator = last_step(model)
     certificate = estimator.certificate_

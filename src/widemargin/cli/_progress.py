@@ -6,7 +6,7 @@ import math
 import time
 from typing import Any
 
-from widemargin.problems._protocol import Certificate
+from widemargin.problems.protocol import Certificate
 
 _SECONDS_PER_LINE = 5.0
 

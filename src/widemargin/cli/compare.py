@@ -157,7 +157,7 @@ def _line(child: subprocess.Popen[bytes], seconds: float) -> bytes | None:
 def _print(data: Path, parts: dict[str, Any], found: dict[str, dict[str, Any]]) -> None:
     from widemargin.cli._one_fit import title
     from widemargin.cli._say import columns, console
-    from widemargin.estimators._in_words import amount
+    from widemargin.estimators.words import amount
 
     rows, remarks = [], []
     for name, each in found.items():

@@ -110,7 +110,7 @@ def _finite(value: Any) -> Any:
 
 def _print(path: Path, found: dict[str, Any]) -> None:
     from widemargin.cli._say import console, facts
-    from widemargin.estimators._in_words import amount
+    from widemargin.estimators.words import amount
 
     classes = [str(each) for each in found["classes"]]
     pairs = [

@@ -287,7 +287,7 @@ def _keep(fit: Fit, rows: Any, output: Path, report: Path | None, onnx: Path | N
 def _print_proof(fit: Fit, right: Any, output: Path) -> None:
     from widemargin.cli._model import file_size, last_step, proof, size_bytes
     from widemargin.cli._say import console, facts
-    from widemargin.estimators._in_words import amount
+    from widemargin.estimators.words import amount
 
     estimator = last_step(fit.model)
     pairs = [

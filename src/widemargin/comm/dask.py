@@ -21,7 +21,7 @@ from distributed.comm import connect, listen
 from distributed.comm.core import CommClosedError
 from distributed.worker import Worker
 
-from widemargin.comm._protocol import Reduction, reduce_in_order
+from widemargin.comm.protocol import Reduction, reduce_in_order
 from widemargin.exceptions import PeerLost
 from widemargin.ledger import Ledger
 

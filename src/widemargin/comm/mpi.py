@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from widemargin.comm._protocol import Reduction, reduce_in_order
+from widemargin.comm.protocol import Reduction, reduce_in_order
 from widemargin.ledger import Ledger
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from widemargin.comm._protocol import Reduction
+from widemargin.comm.protocol import Reduction
 from widemargin.ledger import Ledger
 
 

@@ -25,7 +25,7 @@ import zmq
 from zmq.utils import z85
 from zmq.utils.monitor import recv_monitor_message
 
-from widemargin.comm._protocol import HIGHEST_NUMBER
+from widemargin.comm.protocol import HIGHEST_NUMBER
 
 _SALT = b"widemargin peers, version 1"
 _LEAST_SECRET = 16  # characters; shorter ones can be guessed by trying

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from widemargin.compiled._jit import compiled
+from widemargin.compiled.jit import compiled
 
 
 @compiled()

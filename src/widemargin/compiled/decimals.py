@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from widemargin.compiled._jit import compiled
+from widemargin.compiled.jit import compiled
 
 LARGEST_POWER = 64
 

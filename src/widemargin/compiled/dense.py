@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from widemargin.compiled._jit import compiled
+from widemargin.compiled.jit import compiled
 
 # Sums may be reordered, which is what lets them run in vector registers; NaN and infinity keep their meaning.
 FAST = {"reassoc", "contract", "nsz", "arcp"}

@@ -10,8 +10,8 @@ import numpy as np
 from numba import types
 from numba.extending import overload
 
-from widemargin.compiled._jit import compiled
 from widemargin.compiled.dense import FAST
+from widemargin.compiled.jit import compiled
 
 LINEAR, RBF, POLY, SIGMOID, LAPLACIAN = range(5)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from widemargin.compiled._jit import compiled
 from widemargin.compiled.decimals import nearest_bits
+from widemargin.compiled.jit import compiled
 
 # What can be wrong with a line.
 GOOD, BAD_LABEL, BAD_INDEX, INDEX_TOO_SMALL, INDEX_TOO_LARGE, NOT_ASCENDING, BAD_VALUE = range(7)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from widemargin.compiled._jit import compiled
 from widemargin.compiled.dense import FAST
+from widemargin.compiled.jit import compiled
 
 
 @compiled()

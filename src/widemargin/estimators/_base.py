@@ -21,14 +21,14 @@ from sklearn.utils.validation import _check_feature_names, check_is_fitted, vali
 from widemargin import checkpoint
 from widemargin.callbacks import Interruption, display, first_interrupt_kept
 from widemargin.checkpoint import FitState
-from widemargin.engines._select import is_dask, is_mpi, launcher
-from widemargin.estimators._in_words import fit_as_html
-from widemargin.estimators._task import FLOATS, Outcome, PartWatch, Rows, Task, checked_labels
+from widemargin.engines.select import is_dask, is_mpi, launcher
+from widemargin.estimators.words import fit_as_html
 from widemargin.exceptions import InterruptedFitWarning, PrecisionWarning, warn_user
 from widemargin.kernels.functions import Kernel
-from widemargin.problems._protocol import Certificate
-from widemargin.solvers._protocol import Solver
-from widemargin.solvers._run import Limits, Progress, Result
+from widemargin.problems.protocol import Certificate
+from widemargin.solvers.protocol import AnySolver
+from widemargin.solvers.run import Limits, Progress, Result
+from widemargin.strategies.task import FLOATS, Outcome, PartWatch, Rows, Task, checked_labels
 
 FORM: dict[str, Any] = {"accept_sparse": "csr", "dtype": FLOATS, "order": "C", "accept_large_sparse": True}
 _SWEEPS_PER_CHECKPOINT = 5
@@ -56,7 +56,7 @@ class StateKeeper:
     def note(self, part: int, fresh: FitState, progress: Progress) -> None:
         state = self._state or fresh
         directions, sweeps = state.directions.copy(), state.sweeps.copy()
-        directions[part], sweeps[part] = progress.direction, progress.sweep
+        directions[part], sweeps[part] = progress.warm_state, progress.sweep
         self._state = state._replace(directions=directions, sweeps=sweeps)
         if progress.sweep % _SWEEPS_PER_CHECKPOINT == 0:
             checkpoint.save(self._folder, self._state)
@@ -100,7 +100,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         """What is optimised."""
 
     @abstractmethod
-    def _solver(self) -> Solver:
+    def _solver(self) -> AnySolver:
         """How."""
 
     @abstractmethod
@@ -224,7 +224,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         keeper = None if self.checkpoint is None else StateKeeper(self.checkpoint, task.resume)
 
         def watch(part: int, classes: np.ndarray, fresh: FitState | None, progress: Progress) -> str | None:
-            if keeper is not None and fresh is not None and progress.direction is not None:
+            if keeper is not None and fresh is not None and progress.warm_state is not None:
                 keeper.note(part, fresh, progress)
             if line is not None and progress.certificate is not None:
                 is_last = progress.certificate.relative <= self.tol or progress.sweep >= self.max_iter

@@ -12,8 +12,8 @@ import numpy as np
 from sklearn.kernel_approximation import RBFSampler
 
 from widemargin.data.shard import Shard
-from widemargin.estimators._task import Rows
 from widemargin.kernels.functions import Kernel
+from widemargin.strategies.task import Rows
 
 
 def fourier_features(pieces: Sequence[Rows], gamma: float | str, n_features: int, seed: int) -> RBFSampler:

@@ -13,16 +13,15 @@ from sklearn.utils import Tags, column_or_1d
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
-from widemargin.engines._select import is_dask, is_mpi
+from widemargin.engines.select import is_dask, is_mpi
 from widemargin.estimators._base import FORM, MarginClassifier, common_attributes, linear_scores
-from widemargin.estimators._task import Outcome, Rows, Task, checked_labels
 from widemargin.kernels import devices
 from widemargin.kernels.devices import as_tensor, library_of, like, on_host
 from widemargin.kernels.functions import NAMES, Kernel
 from widemargin.kernels.on_cpu import RowsOnCPU
 from widemargin.kernels.points import Points
-from widemargin.solvers._kernel_ranks import KernelModel
-from widemargin.solvers._protocol import Separator
+from widemargin.solvers.models import KernelModel, Separator
+from widemargin.strategies.task import Outcome, Rows, Task, checked_labels
 
 _AUTO = {"auto": "float16"}  # of fits
 

@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from widemargin.estimators._base import MarginClassifier, common_attributes, linear_scores
-from widemargin.estimators._task import Rows
 from widemargin.exceptions import OverlapWarning
-from widemargin.solvers._protocol import Separator
+from widemargin.solvers.models import Separator
+from widemargin.strategies.task import Rows
 
 
 class LinearClassifier(MarginClassifier):

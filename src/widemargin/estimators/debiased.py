@@ -12,14 +12,14 @@ from sklearn.utils.validation import check_is_fitted
 
 from widemargin.estimators._coefficients import CoefficientTable
 from widemargin.estimators._linear import LinearClassifier
-from widemargin.estimators._task import Rows, Task
 from widemargin.estimators._types import ClassWeight
 from widemargin.exceptions import warn_user
 from widemargin.problems.debiasing import inference
 from widemargin.problems.hinge_l1 import HingeL1
-from widemargin.solvers._protocol import Separator
-from widemargin.solvers._run import Result
 from widemargin.solvers.debiased import DebiasedRounds
+from widemargin.solvers.models import Separator
+from widemargin.solvers.run import Result
+from widemargin.strategies.task import Rows, Task
 
 _INTERVALS = ("standard_error_", "coef_interval_", "pvalue_", "intercept_standard_error_")
 

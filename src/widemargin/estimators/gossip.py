@@ -14,18 +14,19 @@ from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import _check_feature_names, validate_data
 
 from widemargin.comm.faults import Faults
-from widemargin.engines._select import is_dask
+from widemargin.engines.select import is_dask
 from widemargin.estimators._base import Launch, common_attributes, fitting
 from widemargin.estimators._features import fourier_features
 from widemargin.estimators._linear import LinearClassifier
-from widemargin.estimators._network import Network, Node
-from widemargin.estimators._task import FLOATS, Outcome, PartWatch, Rows, Task, checked_labels
 from widemargin.estimators._types import ClassWeight, RandomState
 from widemargin.ledger import Ledger
 from widemargin.peers import topology
 from widemargin.problems.mean_hinge import MeanHinge
-from widemargin.solvers._protocol import Separator, Solver
-from widemargin.solvers._run import Result
+from widemargin.solvers.models import Separator
+from widemargin.solvers.protocol import AnySolver
+from widemargin.solvers.run import Result
+from widemargin.strategies.peers import Network, Node
+from widemargin.strategies.task import FLOATS, Outcome, PartWatch, Rows, Task, checked_labels
 
 _MOST_PEERS = 10  # where their number is not given
 _PORTRAIT_NUMBERS = 1 << 20  # of second moments that all peers together may tell, for a full metric
@@ -451,7 +452,7 @@ class GossipSVC(LinearClassifier):
     def _problem(self) -> MeanHinge:
         return MeanHinge(float(self.alpha))
 
-    def _solver(self) -> Solver:
+    def _solver(self) -> AnySolver:
         return None  # type: ignore[return-value]  # peers are one each
 
     def _model_attributes(self, classes: np.ndarray, models: list[Separator]) -> dict[str, Any]:

@@ -10,10 +10,10 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from widemargin.estimators._linear import LinearByPairs
 from widemargin.estimators._types import Folder, RandomState
 from widemargin.problems.polytope import HardMargin
-from widemargin.solvers._protocol import Solver
-from widemargin.solvers._run import Result
 from widemargin.solvers.active_set import ActiveSet
 from widemargin.solvers.newton import EntropicNewton
+from widemargin.solvers.protocol import AnySolver
+from widemargin.solvers.run import Result
 from widemargin.solvers.saddle import SaddlePoint
 from widemargin.solvers.switching import Switching
 
@@ -139,8 +139,8 @@ class HardMarginSVC(LinearByPairs):
     def _problem(self) -> HardMargin:
         return HardMargin()
 
-    def _solver(self) -> Solver:
-        solvers: dict[str, Solver] = {
+    def _solver(self) -> AnySolver:
+        solvers: dict[str, AnySolver] = {
             "active-set": ActiveSet(),
             "newton": EntropicNewton(),
             "saddle": SaddlePoint(block_size=self.block_size),

@@ -15,18 +15,18 @@ from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from widemargin.estimators._base import Method
 from widemargin.estimators._kernel import KernelClassifier
-from widemargin.estimators._task import FLOATS, Rows
 from widemargin.estimators._types import ClassWeight, Folder, RandomState
 from widemargin.kernels import devices
 from widemargin.problems.hinge_l2 import HingeL2
 from widemargin.problems.slack_constrained import SlackConstrained
-from widemargin.solvers._protocol import Solver
-from widemargin.solvers._run import Result
 from widemargin.solvers.batch_perceptron import BatchPerceptron
 from widemargin.solvers.block_dual import BlockDual
 from widemargin.solvers.by_size import BySize
 from widemargin.solvers.flat_dual import FlatDual
 from widemargin.solvers.multipliers import LinearCSVM
+from widemargin.solvers.protocol import AnySolver
+from widemargin.solvers.run import Result
+from widemargin.strategies.task import FLOATS, Rows
 
 
 def _keeps_support(model: KernelSVC) -> bool:
@@ -333,7 +333,7 @@ class KernelSVC(KernelClassifier):
         if self.max_support is not None and self._is_linear():
             raise ValueError(f"max_support={self.max_support} means nothing for kernel='linear': leave it None.")
 
-    def _solver(self) -> Solver:
+    def _solver(self) -> AnySolver:
         self._refuse_what_has_no_meaning()
         if self._is_linear():
             return LinearCSVM()

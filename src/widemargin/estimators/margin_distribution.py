@@ -12,21 +12,21 @@ import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from widemargin.engines._select import is_dask, is_mpi
+from widemargin.engines.select import is_dask, is_mpi
 from widemargin.estimators._base import Launch
 from widemargin.estimators._kernel import KernelClassifier
-from widemargin.estimators._task import Outcome, Rows, Task
-from widemargin.estimators._tree import launch_tree
 from widemargin.estimators._types import ClassWeight, Folder, RandomState
 from widemargin.problems.margin_distribution import MarginDistribution
-from widemargin.solvers._protocol import Solver
-from widemargin.solvers._run import Result
 from widemargin.solvers.margin_auto import MarginAuto
 from widemargin.solvers.margin_descent import MarginDescent
 from widemargin.solvers.margin_newton import MarginNewton
 from widemargin.solvers.margin_primal import MarginPrimal
 from widemargin.solvers.partition_merge import Tree
+from widemargin.solvers.protocol import AnySolver
+from widemargin.solvers.run import Result
 from widemargin.solvers.svrg import SVRG
+from widemargin.strategies.task import Outcome, Rows, Task
+from widemargin.strategies.tree import launch_tree
 
 _OF_THE_TREE = {"n_partitions": "auto", "merge_factor": 2, "n_strata": 32, "partition": "stratified", "stop_level": 0}
 
@@ -266,7 +266,7 @@ class MarginDistributionSVC(KernelClassifier):
     def _is_linear(self) -> bool:
         return self.kernel == "linear" and self.solver in ("auto", "newton", "svrg")
 
-    def _solver(self) -> Solver:
+    def _solver(self) -> AnySolver:
         if self.solver == "svrg" and self.kernel != "linear":
             raise ValueError(f"solver='svrg' is for kernel='linear', and kernel={self.kernel!r}: use 'auto'.")
         if self.solver != "partition-merge":

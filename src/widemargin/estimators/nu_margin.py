@@ -14,9 +14,9 @@ from sklearn.utils.validation import _check_sample_weight, check_consistent_leng
 from widemargin.estimators._linear import LinearByPairs
 from widemargin.estimators._types import ClassWeight, Folder, RandomState
 from widemargin.problems.polytope import NuMargin, largest_nu
-from widemargin.solvers._protocol import Solver
-from widemargin.solvers._run import Result
 from widemargin.solvers.newton import EntropicNewton
+from widemargin.solvers.protocol import AnySolver
+from widemargin.solvers.run import Result
 from widemargin.solvers.saddle import SaddlePoint
 from widemargin.solvers.switching import Switching
 
@@ -160,9 +160,9 @@ class NuMarginSVC(LinearByPairs):
     def _problem(self) -> NuMargin:
         return NuMargin(self.nu if self.nu == "auto" else float(self.nu))
 
-    def _solver(self) -> Solver:
+    def _solver(self) -> AnySolver:
         newton, saddle = EntropicNewton(), SaddlePoint(block_size=self.block_size)
-        solvers: dict[str, Solver] = {"newton": newton, "saddle": saddle, "auto": Switching((newton, saddle))}
+        solvers: dict[str, AnySolver] = {"newton": newton, "saddle": saddle, "auto": Switching((newton, saddle))}
         return solvers[self.solver]
 
     def _advice(self, result: Result) -> str:

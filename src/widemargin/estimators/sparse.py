@@ -9,12 +9,13 @@ import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from widemargin.estimators._linear import LinearClassifier
-from widemargin.estimators._task import Rows
 from widemargin.estimators._types import ClassWeight, Folder
 from widemargin.problems.hinge_l1 import HingeL1
-from widemargin.solvers._protocol import Separator, Solver
-from widemargin.solvers._run import Result
 from widemargin.solvers.column_generation import ColumnGeneration
+from widemargin.solvers.models import Separator
+from widemargin.solvers.protocol import AnySolver
+from widemargin.solvers.run import Result
+from widemargin.strategies.task import Rows
 
 
 class SparseSVC(LinearClassifier):
@@ -150,7 +151,7 @@ class SparseSVC(LinearClassifier):
     def _problem(self) -> HingeL1:
         return HingeL1(self.alpha if self.alpha == "auto" else float(self.alpha), bool(self.fit_intercept))
 
-    def _solver(self) -> Solver:
+    def _solver(self) -> AnySolver:
         return ColumnGeneration(finds_alpha_max=True)
 
     def _warm_state(self, rows: Rows) -> np.ndarray | None:

@@ -15,14 +15,14 @@ from sklearn.utils.validation import check_X_y
 
 from widemargin.comm.solo import Solo
 from widemargin.data.shard import Shard
-from widemargin.engines._select import is_dask, is_mpi, mapper
-from widemargin.estimators._task import FLOATS, Rows, checked_labels, weights_of_classes
+from widemargin.engines.select import is_dask, is_mpi, mapper
 from widemargin.estimators._types import ClassWeight
 from widemargin.estimators.sparse import SparseSVC
-from widemargin.problems._protocol import Certificate
 from widemargin.problems.hinge_l1 import HingeL1
-from widemargin.solvers._run import Limits, run
+from widemargin.problems.protocol import Certificate
 from widemargin.solvers.column_generation import ColumnGeneration, alpha_max
+from widemargin.solvers.run import Limits, run
+from widemargin.strategies.task import FLOATS, Rows, checked_labels, weights_of_classes
 
 
 class SparsePath(NamedTuple):

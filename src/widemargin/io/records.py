@@ -18,16 +18,15 @@ import scipy.sparse as sp
 from sklearn.model_selection import KFold, StratifiedKFold
 
 from widemargin.comm.faults import Faults
-from widemargin.estimators._network import Node
 from widemargin.exceptions import ModelFileError
 from widemargin.kernels.functions import NAMES, Kernel
 from widemargin.kernels.points import Points
 from widemargin.ledger import Ledger
-from widemargin.problems._protocol import Certificate
-from widemargin.solvers._kernel_ranks import KernelModel
-from widemargin.solvers._protocol import Separator
-from widemargin.solvers._run import Result
+from widemargin.problems.protocol import Certificate
+from widemargin.solvers.models import KernelModel, Separator
 from widemargin.solvers.partition_merge import Level
+from widemargin.solvers.run import Result
+from widemargin.strategies.peers import Node
 
 RECORDS: dict[str, type] = {
     record.__name__: record

@@ -13,13 +13,13 @@ import numpy as np
 from sklearn.kernel_approximation import RBFSampler
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, Normalizer, RobustScaler, StandardScaler
 
-from widemargin.estimators._network import Node
 from widemargin.exceptions import ModelFileError
 from widemargin.kernels.functions import Kernel
 from widemargin.ledger import Ledger
-from widemargin.problems._protocol import Certificate
-from widemargin.solvers._run import Result
+from widemargin.problems.protocol import Certificate
 from widemargin.solvers.partition_merge import Level
+from widemargin.solvers.run import Result
+from widemargin.strategies.peers import Node
 
 
 class Array(NamedTuple):

@@ -28,8 +28,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from widemargin.problems._protocol import Certificate
 from widemargin.problems.mean_hinge import MeanHinge
+from widemargin.problems.protocol import Certificate
 
 KEPT = 4  # snapshots and proposals of a peer, and verdicts on proposals
 _EXAMINED_BYTES = 1 << 24  # of records that are remembered to be sound, and so kept

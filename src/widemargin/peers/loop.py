@@ -23,11 +23,11 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from widemargin.peers._protocol import Message
 from widemargin.peers.claims import Proof, Snapshot
 from widemargin.peers.peer import LETTERS_OF_SILENCE, Peer
+from widemargin.peers.protocol import Message
 from widemargin.peers.wire import BadMessage, Form, decode, encode
-from widemargin.problems._protocol import Certificate
+from widemargin.problems.protocol import Certificate
 
 _SLACK = 3  # ticks that a neighbour may be behind
 _PACE_ALONE = 0.1  # seconds

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from widemargin.peers._protocol import Algorithm, Message, Traffic
 from widemargin.peers.claims import (
     KEPT,
     KINDS,
@@ -35,6 +34,7 @@ from widemargin.peers.claims import (
     tick_of,
 )
 from widemargin.peers.delivery import Delivery
+from widemargin.peers.protocol import Algorithm, Message, Traffic
 from widemargin.peers.rows import PeerRows
 from widemargin.problems.mean_hinge import MeanHinge
 

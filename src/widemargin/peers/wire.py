@@ -20,11 +20,11 @@ from typing import Any
 
 import numpy as np
 
-from widemargin.comm._protocol import HIGHEST_NUMBER
-from widemargin.peers._protocol import Message
+from widemargin.comm.protocol import HIGHEST_NUMBER
 from widemargin.peers.claims import KEPT, KINDS, Portrait, Proposal, Record, Snapshot, Verdict, n_bytes_of
 from widemargin.peers.delivery import WINDOW
 from widemargin.peers.peer import Peer
+from widemargin.peers.protocol import Message
 
 _MAGIC = b"WMPR"
 _VERSION = 2

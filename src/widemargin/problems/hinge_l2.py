@@ -21,8 +21,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from widemargin.compiled._jit import compiled
 from widemargin.compiled.dense import FAST
+from widemargin.compiled.jit import compiled
 
 Total = Callable[[np.ndarray], np.ndarray]
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from widemargin.problems._protocol import Certificate
+from widemargin.problems.protocol import Certificate
 from widemargin.reports import network
 from widemargin.reports._html import shortened
 from widemargin.reports._svg import FAINT, FIRST, INK, PAPER, SECOND, WIDTH, blank, plain_powers

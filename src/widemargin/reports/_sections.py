@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from widemargin.estimators._in_words import (
+from widemargin.estimators.words import (
     amount,
     bounds_in_words,
     certificate_in_words,
@@ -20,7 +20,7 @@ from widemargin.estimators._in_words import (
     percent,
     stop_in_words,
 )
-from widemargin.problems._protocol import Certificate
+from widemargin.problems.protocol import Certificate
 from widemargin.reports import _figures, _reproduce
 from widemargin.reports._figures import Picture
 from widemargin.reports._html import Html, element, joined, pairs, shortened, table

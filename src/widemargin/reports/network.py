@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from widemargin.estimators._in_words import amount
+from widemargin.estimators.words import amount
 
 _GAP, _CONSENSUS = "#2f7fd0", "#e07b2a"  # legible on white and on black
 _ONE_WAY, _GONE = "#e07b2a", "#c0392b"

@@ -12,16 +12,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from widemargin.comm._protocol import Communicator
+from widemargin.comm.protocol import Communicator
 from widemargin.compiled.projections import capped_sums, class_extremes, class_histogram
 from widemargin.data.shard import Shard
-from widemargin.problems._protocol import Certificate
 from widemargin.problems.polytope import HardMargin, NuMargin
-from widemargin.solvers._protocol import Separator
+from widemargin.problems.protocol import Certificate
+from widemargin.solvers.models import Separator
+from widemargin.solvers.protocol import Solver
 
 _LARGEST_EXPONENT = 200.0  # clamped here, sums and products with any scale are finite
 _SMALLEST_SCALE = 1e-40  # factors beyond this, either way, mean that the search began too far away
@@ -242,7 +243,7 @@ class Hulls:
             scale = following
         return None
 
-    def verdict(self, certificate: Certificate) -> str | None:
+    def stop_reason(self, certificate: Certificate) -> str | None:
         """ "overlap" when the hulls meet, as far as rounding lets one see."""
         is_open = certificate.dual > _ROUNDING * self.size
         return None if is_open or certificate.primal > _OVERLAP * self.radius + _ROUNDING * self.size else "overlap"
@@ -310,16 +311,18 @@ def _if_in_range(scale: np.ndarray) -> np.ndarray | None:
     return scale if np.all((scale > 10 * _SMALLEST_SCALE) & (scale < 0.1 / _SMALLEST_SCALE)) else None
 
 
-class HullSolver:
+class HullSolver(Solver[Any, Any]):
     """The verbs that all hull solvers share: their states carry ``hulls``, the best ``certificate`` and ``best_w``."""
+
+    solves: ClassVar = (HardMargin, NuMargin)
 
     def certify(self, state: Any) -> Certificate | None:
         return state.certificate if state.certificate.primal < np.inf else None
 
-    def verdict(self, state: Any) -> str | None:
-        return state.hulls.verdict(state.certificate)
+    def stop_reason(self, state: Any) -> str | None:
+        return state.hulls.stop_reason(state.certificate)
 
-    def direction(self, state: Any) -> np.ndarray:
+    def warm_state(self, state: Any) -> np.ndarray:
         return state.best_w
 
     def extract(self, state: Any) -> Separator:

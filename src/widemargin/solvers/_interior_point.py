@@ -30,7 +30,7 @@ import numpy as np
 import scipy.linalg as la
 from scipy.linalg.blas import dsyrk
 
-from widemargin.compiled._jit import compiled
+from widemargin.compiled.jit import compiled
 
 _STEP = 0.995  # of the way to the nearest bound
 _MAX_ITERATIONS = 60

@@ -3,29 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.linalg.lapack import dpstrf
 
-from widemargin.comm._protocol import Communicator, place_among_ranks
-from widemargin.kernels.functions import Kernel
+from widemargin.comm.protocol import Communicator, place_among_ranks
 from widemargin.kernels.points import Points
 
 _MOST_COMPARED = 3000  # points that a smaller set is chosen from, where it has no more itself
 _ROUNDINGS = 4 * float(np.finfo(np.float64).eps) / 2  # of a sum of kernel values, by the sum of their sizes
 _DEPENDENT = 1e-10  # squared distance to a span, of the largest norm, that is none
-
-
-class KernelModel(NamedTuple):
-    """A decision function ``sum_j coef_j k(x, z_j) + intercept``, and what else a problem reports of it."""
-
-    kernel: Kernel  # with a number for its gamma
-    points: Points
-    coef: np.ndarray
-    intercept: float
-    report: dict[str, Any]
 
 
 def rounding(comm: Communicator, rows: Any, beta: np.ndarray) -> tuple[float | np.ndarray, float]:

@@ -7,16 +7,17 @@ any intercept bounds the optimum from above, the alphas from below once the sums
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from widemargin.comm._protocol import Communicator
+from widemargin.comm.protocol import Communicator
 from widemargin.data.shard import Shard
-from widemargin.problems._protocol import Certificate
 from widemargin.problems.hinge_l2 import HingeL2
+from widemargin.problems.protocol import Certificate
 from widemargin.solvers import _rounding
-from widemargin.solvers._protocol import Separator
+from widemargin.solvers.models import Separator
+from widemargin.solvers.protocol import Solver
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,16 +90,18 @@ class Best(NamedTuple):
         return Best(w, intercept, certificate) if primal < old.primal else self._replace(certificate=certificate)
 
 
-class LinearDualSolver:
+class LinearDualSolver(Solver[Any, Any]):
     """The verbs that are the same for all; a state has ``rows``, ``alpha``, ``best`` and ``is_certified``."""
+
+    solves: ClassVar = (HingeL2,)
 
     def certify(self, state: Any) -> Certificate | None:
         return state.best.certificate if state.is_certified else None
 
-    def verdict(self, state: Any) -> str | None:
+    def stop_reason(self, state: Any) -> str | None:
         return None
 
-    def direction(self, state: Any) -> np.ndarray:
+    def warm_state(self, state: Any) -> np.ndarray:
         return state.best.coef
 
     def extract(self, state: Any) -> Separator:

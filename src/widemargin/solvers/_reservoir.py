@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from widemargin.comm._protocol import Communicator
+from widemargin.comm.protocol import Communicator
 from widemargin.problems.slack_constrained import SlackConstrained
 
 _FEW = 4096  # responses, which always come all

@@ -22,8 +22,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 from scipy.linalg import LinAlgError, solve
 
-from widemargin.compiled._jit import compiled
-from widemargin.problems._protocol import Certificate
+from widemargin.compiled.jit import compiled
+from widemargin.problems.protocol import Certificate
 from widemargin.solvers._hulls import Hulls, HullSolver
 
 _FINISH_SOLVES = 8  # exact solves on the support in a row, each dropping rows, before pairwise steps go on

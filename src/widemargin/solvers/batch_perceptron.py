@@ -22,19 +22,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from widemargin.comm._protocol import Communicator
+from widemargin.comm.protocol import Communicator
 from widemargin.data.shard import Shard
 from widemargin.kernels.cache import RowCache
 from widemargin.kernels.points import Points
-from widemargin.problems._protocol import Certificate
 from widemargin.problems.hinge_l2 import HingeL2
+from widemargin.problems.protocol import Certificate
 from widemargin.problems.slack_constrained import SlackConstrained
 from widemargin.solvers._kernel_ranks import (
-    KernelModel,
     balanced,
     expansion,
     reduced,
@@ -44,6 +43,8 @@ from widemargin.solvers._kernel_ranks import (
     spread,
 )
 from widemargin.solvers._reservoir import Reservoir
+from widemargin.solvers.models import KernelModel
+from widemargin.solvers.protocol import Solver
 
 _BATCH = 128
 _HELD_OUT, _MOST_HELD_OUT = 0.1, 10_000  # share of the rows, and how many, that tell when to stop
@@ -112,8 +113,10 @@ class State:
 
 
 @dataclass(frozen=True)
-class BatchPerceptron:
+class BatchPerceptron(Solver[Any, Any]):
     """Draws ``batch_size`` rows a step, holds ``validation_fraction`` out, keeps ``max_support`` rows at the end."""
+
+    solves: ClassVar = (HingeL2, SlackConstrained)
 
     batch_size: int | Literal["auto"] = "auto"
     max_support: int | None = None
@@ -173,7 +176,7 @@ class BatchPerceptron:
         ascent = state.ascent
         return self._bounds(state, ascent.mean_alpha, ascent.mean_response)
 
-    def confirm(self, state: State) -> Certificate:
+    def confirm(self, state: State, latest: Certificate | None = None) -> Certificate:
         """Bounds of the average, with kernel values and responses computed anew in float64."""
         rows, y = state.shard.kernel, state.shard.y
         alpha = self._of_all_rows(state)
@@ -196,7 +199,7 @@ class BatchPerceptron:
         # A model bounds the optimum by its objective or level, masses by what no model can pass.
         return before._replace(primal=after.primal) if state.objective is not None else before._replace(dual=after.dual)
 
-    def verdict(self, state: State) -> str | None:
+    def stop_reason(self, state: State) -> str | None:
         return "plateau" if state.is_flat and not state.is_part else None
 
     def diagnostics(self, state: State) -> dict[str, float]:
@@ -204,7 +207,7 @@ class BatchPerceptron:
         support = state.comm.allreduce(np.array([float(np.count_nonzero(state.ascent.mean_alpha))]))[0]
         return {"validation_error": state.error, "n_support": float(support), "steps": state.step}
 
-    def direction(self, state: State) -> np.ndarray:
+    def warm_state(self, state: State) -> np.ndarray:
         return spread(state.comm, state.shard.kernel, self._of_all_rows(state) * state.shard.y)
 
     def extract(self, state: State) -> KernelModel:

@@ -20,17 +20,16 @@ whose joint solution moves few of them. On several ranks the responses stay wher
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from widemargin.comm._protocol import Communicator, place_among_ranks
+from widemargin.comm.protocol import Communicator, place_among_ranks
 from widemargin.data.shard import Shard
 from widemargin.kernels.points import Points
-from widemargin.problems._protocol import Certificate
 from widemargin.problems.hinge_l2 import HingeL2, PrimalPoint, hinge_sums
+from widemargin.problems.protocol import Certificate
 from widemargin.solvers._kernel_ranks import (
-    KernelModel,
     balanced,
     expansion,
     reduced,
@@ -39,6 +38,8 @@ from widemargin.solvers._kernel_ranks import (
     share_points,
     spread,
 )
+from widemargin.solvers.models import KernelModel
+from widemargin.solvers.protocol import Solver
 
 _LEAST_BLOCK, _DRAWN_BLOCK, _LARGEST_BLOCK = 1024, 3008, 6016
 _LEAST_STAGE = 8000
@@ -106,11 +107,13 @@ class State:
 
 
 @dataclass(frozen=True)
-class BlockDual:
+class BlockDual(Solver[Any, Any]):
     """Nested working sets; ``block_bytes`` bounds the kernel values that are held.
 
     Without a lower bound, for kernels that are no inner products, a run ends at a violation of ``stationary``.
     """
+
+    solves: ClassVar = (HingeL2,)
 
     block_bytes: int = 200 << 20
     stationary: float = 1e-3
@@ -150,7 +153,7 @@ class BlockDual:
         """Both objectives at the responses as they are known; None while some are due."""
         return self._bounds(state) if state.is_settled else None
 
-    def confirm(self, state: State) -> Certificate:
+    def confirm(self, state: State, latest: Certificate | None = None) -> Certificate:
         """The same with kernel values and responses computed anew in float64."""
         if state.stage is not None:
             self._leave(state, state.stage)
@@ -190,7 +193,7 @@ class BlockDual:
         state.violation = self._violation(state)
         return {"violation": state.violation, "n_support": support}
 
-    def verdict(self, state: State) -> str | None:
+    def stop_reason(self, state: State) -> str | None:
         """Rounding, which no step gets over; and the optimality conditions, where there is no lower bound."""
         if state.n_refuted >= _MOST_REFUTED:
             return "precision"
@@ -198,7 +201,7 @@ class BlockDual:
             return "stationary"
         return None
 
-    def direction(self, state: State) -> np.ndarray:
+    def warm_state(self, state: State) -> np.ndarray:
         """beta of the rows of all ranks."""
         beta = state.rows.host(state.beta)
         if state.stage is not None:

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from widemargin.comm._protocol import Communicator
+from widemargin.comm.protocol import Communicator
 from widemargin.data.shard import Shard
-from widemargin.problems._protocol import Certificate
-from widemargin.solvers._protocol import Solver
+from widemargin.problems.protocol import Certificate
+from widemargin.solvers.protocol import Solver
 
 _MOST_ROWS = 200_000
 # Kernel values in a second of one rank, and how many passes over all pairs of rows the exact solver may need: both for
@@ -25,12 +25,16 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class BySize:
+class BySize(Solver[Any, Any]):
     """Chooses when the number of rows is known; then it is the chosen one."""
 
     exact: Solver
     early: Solver
     max_time: float = np.inf
+
+    @property
+    def solves(self) -> tuple[type, ...]:  # type: ignore[override]
+        return tuple(kind for kind in self.exact.solves if kind in self.early.solves)
 
     def start(
         self, problem: Any, shard: Shard, comm: Communicator, rng: np.random.Generator, warm: np.ndarray | None
@@ -46,8 +50,8 @@ class BySize:
     def certify(self, state: State) -> Certificate | None:
         return state.solver.certify(state.state)
 
-    def confirm(self, state: State) -> Certificate:
-        return state.solver.confirm(state.state)
+    def confirm(self, state: State, latest: Certificate | None = None) -> Certificate:
+        return state.solver.confirm(state.state, latest)
 
     def compact(self, state: State) -> Certificate | None:
         return state.solver.compact(state.state)
@@ -55,11 +59,11 @@ class BySize:
     def diagnostics(self, state: State) -> dict[str, float]:
         return state.solver.diagnostics(state.state)
 
-    def verdict(self, state: State) -> str | None:
-        return state.solver.verdict(state.state)
+    def stop_reason(self, state: State) -> str | None:
+        return state.solver.stop_reason(state.state)
 
-    def direction(self, state: State) -> np.ndarray:
-        return state.solver.direction(state.state)
+    def warm_state(self, state: State) -> np.ndarray:
+        return state.solver.warm_state(state.state)
 
     def extract(self, state: State) -> Any:
         return state.solver.extract(state.state)

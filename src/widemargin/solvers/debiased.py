@@ -22,21 +22,22 @@ Rows of the inverse may be shared out: machine m makes p / M of them, for all ma
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
-from widemargin.comm._protocol import Communicator
+from widemargin.comm.protocol import Communicator
 from widemargin.comm.solo import Solo
 from widemargin.data.shard import Shard
 from widemargin.problems import debiasing
-from widemargin.problems._protocol import Certificate
 from widemargin.problems.debiasing import Curvature
 from widemargin.problems.hinge_l1 import HingeL1
-from widemargin.solvers._protocol import Separator
+from widemargin.problems.protocol import Certificate
 from widemargin.solvers.column_generation import solved
 from widemargin.solvers.inverse_rows import clime_rows, scio_rows
+from widemargin.solvers.models import Separator
+from widemargin.solvers.protocol import Solver
 from widemargin.solvers.refit import refit
 
 _MOST_REFITTED, _ROWS_PER_REFITTED = 500, 20  # coefficients, and the rows that each asks for
@@ -76,8 +77,10 @@ class State:
 
 
 @dataclass(frozen=True)
-class DebiasedRounds:
+class DebiasedRounds(Solver[State, Separator]):
     """``rounds`` of debiasing; ``constraint`` is the c of the inverse, in units of the error of the Hessian."""
+
+    solves: ClassVar = (HingeL1,)
 
     rounds: int = 2
     threshold: Literal["z", "paper"] | None = "z"
@@ -133,18 +136,18 @@ class DebiasedRounds:
         """The bounds of the worst machine's 1-norm SVM, once all rounds are done."""
         return state.certificate if state.round >= self.rounds else None
 
-    def confirm(self, state: State) -> Certificate:
+    def confirm(self, state: State, latest: Certificate | None = None) -> Certificate:
         """The same, wherever the rounds were ended."""
         return state.certificate
 
-    def verdict(self, state: State) -> str | None:
+    def stop_reason(self, state: State) -> str | None:
         if state.is_blind:
             return "blind"
         if state.certificate.relative > self.tol:
             return "precision" if state.is_stuck else "max_iter"
         return None
 
-    def direction(self, state: State) -> np.ndarray:
+    def warm_state(self, state: State) -> np.ndarray:
         return state.at.coef
 
     def extract(self, state: State) -> Separator:

@@ -30,9 +30,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from widemargin.comm._protocol import Communicator
-from widemargin.compiled._jit import compiled
+from widemargin.comm.protocol import Communicator
 from widemargin.compiled.dense import FAST
+from widemargin.compiled.jit import compiled
 from widemargin.data.shard import Shard
 from widemargin.problems.hinge_l2 import HingeL2
 from widemargin.solvers._linear_dual import Best, LinearDualSolver, Rows

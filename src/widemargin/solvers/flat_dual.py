@@ -26,12 +26,13 @@ from weakref import proxy
 
 import numpy as np
 
-from widemargin.comm._protocol import Communicator
+from widemargin.comm.protocol import Communicator
 from widemargin.data.shard import Shard
-from widemargin.problems._protocol import Certificate
 from widemargin.problems.hinge_l2 import HingeL2
-from widemargin.solvers._kernel_ranks import KernelModel, balanced
+from widemargin.problems.protocol import Certificate
+from widemargin.solvers._kernel_ranks import balanced
 from widemargin.solvers.block_dual import BlockDual, State
+from widemargin.solvers.models import KernelModel
 
 BLOCK = 1024  # rows of a working set
 _CLOSER = 0.25  # a working set is solved to this part of the violation
@@ -108,7 +109,7 @@ class FlatDual(BlockDual):
         state.next_look = float(share * violation)
         return certificate
 
-    def confirm(self, state: FlatState) -> Certificate:  # type: ignore[override]
+    def confirm(self, state: FlatState, latest: Certificate | None = None) -> Certificate:  # type: ignore[override]
         """The same with kernel values and responses computed in float64, where they are not yet."""
         if not state.is_exact:
             self._refresh(state)

@@ -17,17 +17,19 @@ Reference: Wang, Cao, Zhang, Shi, Jin: Scalable Optimal Margin Distribution Mach
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from widemargin.comm._protocol import Communicator, place_among_ranks
+from widemargin.comm.protocol import Communicator, place_among_ranks
 from widemargin.compiled import margin_passes
 from widemargin.data.shard import Shard
 from widemargin.kernels.points import Points
-from widemargin.problems._protocol import Certificate
 from widemargin.problems.margin_distribution import MarginDistribution
-from widemargin.solvers._kernel_ranks import KernelModel, expansion, share, share_points, spread
+from widemargin.problems.protocol import Certificate
+from widemargin.solvers._kernel_ranks import expansion, share, share_points, spread
+from widemargin.solvers.models import KernelModel
+from widemargin.solvers.protocol import Solver
 
 CACHE_BYTES = 2 << 30
 _LEAST_GAIN = 1e-12  # of the largest: a row that gains less is not drawn
@@ -121,8 +123,10 @@ class State:
         self.g, self.response, self.intercept = self.g + change, self.response + response, self.intercept + intercept
 
 
-class KernelMarginSolver:
+class KernelMarginSolver(Solver[Any, Any]):
     """The verbs that all solvers of this problem with a kernel share."""
+
+    solves: ClassVar = (MarginDistribution,)
 
     cache_bytes: int
 
@@ -160,12 +164,12 @@ class KernelMarginSolver:
         """Both objectives at the responses as they are known."""
         return self._bounds(state)
 
-    def confirm(self, state: State) -> Certificate:
+    def confirm(self, state: State, latest: Certificate | None = None) -> Certificate:
         """The same with responses computed anew, kernel values in float64."""
         self._refresh(state)
         return self._bounds(state)
 
-    def verdict(self, state: State) -> str | None:
+    def stop_reason(self, state: State) -> str | None:
         return None
 
     def diagnostics(self, state: State) -> dict[str, float]:
@@ -175,7 +179,7 @@ class KernelMarginSolver:
         support = state.comm.allreduce(np.array([float(np.count_nonzero(state.g))]))[0]
         return {"violation": float(violation), "n_support": float(support)}
 
-    def direction(self, state: State) -> np.ndarray:
+    def warm_state(self, state: State) -> np.ndarray:
         """beta of the rows of all ranks."""
         return spread(state.comm, state.rows, state.beta)
 

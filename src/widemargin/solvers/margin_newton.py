@@ -29,11 +29,11 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve, solve_triangular
 from scipy.linalg.lapack import dpotrf, spotrf
 
-from widemargin.comm._protocol import Communicator, place_among_ranks
+from widemargin.comm.protocol import Communicator, place_among_ranks
 from widemargin.compiled import margin_passes
 from widemargin.data.shard import Shard
-from widemargin.problems._protocol import Certificate
 from widemargin.problems.margin_distribution import MarginDistribution
+from widemargin.problems.protocol import Certificate
 from widemargin.solvers._kernel_ranks import share, share_points
 from widemargin.solvers.margin_descent import CACHE_BYTES, KernelMarginSolver, MarginDescent, State
 
@@ -185,9 +185,9 @@ class MarginNewton(KernelMarginSolver):
         more: _More = state.more
         return None if more.system is not None else self._bounds(state)
 
-    def confirm(self, state: State) -> Certificate:
+    def confirm(self, state: State, latest: Certificate | None = None) -> Certificate:
         state.more.system = None
-        return super().confirm(state)
+        return super().confirm(state, latest)
 
     # -- one step ----------------------------------------------------------------------------------------------------
 

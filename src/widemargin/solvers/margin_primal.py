@@ -22,19 +22,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from widemargin.comm._protocol import Communicator
+from widemargin.comm.protocol import Communicator
 from widemargin.compiled import margin_passes
 from widemargin.data.shard import Shard
-from widemargin.problems._protocol import Certificate
 from widemargin.problems.margin_distribution import MarginDistribution
+from widemargin.problems.protocol import Certificate
 from widemargin.solvers import _rounding
-from widemargin.solvers._protocol import Separator
 from widemargin.solvers.margin_newton import best_length
+from widemargin.solvers.models import Separator
 from widemargin.solvers.newton import conjugate_gradients
+from widemargin.solvers.protocol import Solver
 
 _MOST_PRODUCTS = 500
 _PATIENCE = 20  # steps that may fail against rounding
@@ -139,8 +140,10 @@ class State(NamedTuple):
         return state._replace(n_stuck=self.n_stuck + 1, is_stuck=self.n_stuck + 1 >= _PATIENCE)
 
 
-class LinearMarginSolver:
+class LinearMarginSolver(Solver["State", Separator]):
     """The verbs that all linear solvers of this problem share."""
+
+    solves: ClassVar = (MarginDistribution,)
 
     def start(
         self, problem: MarginDistribution, shard: Shard, comm: Communicator, rng: np.random.Generator, warm=None
@@ -174,14 +177,14 @@ class LinearMarginSolver:
     def certify(self, state: State) -> Certificate | None:
         return state.certificate
 
-    def verdict(self, state: State) -> str | None:
+    def stop_reason(self, state: State) -> str | None:
         return "precision" if state.is_stuck else None
 
     def diagnostics(self, state: State) -> dict[str, float]:
         """The length of the gradient."""
         return {"gradient": float(np.linalg.norm(state.point.w - state.point.z))}
 
-    def direction(self, state: State) -> np.ndarray:
+    def warm_state(self, state: State) -> np.ndarray:
         return state.best[:-1]
 
     def extract(self, state: State) -> Separator:

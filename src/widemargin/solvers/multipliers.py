@@ -30,9 +30,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from widemargin.comm._protocol import Communicator
-from widemargin.compiled._jit import compiled
+from widemargin.comm.protocol import Communicator
 from widemargin.compiled.dense import FAST
+from widemargin.compiled.jit import compiled
 from widemargin.data.shard import Shard
 from widemargin.problems.hinge_l2 import HingeL2
 from widemargin.solvers import dual_descent
@@ -182,7 +182,7 @@ class Multipliers(LinearDualSolver):
             )
         )
 
-    def verdict(self, state: Any) -> str | None:
+    def stop_reason(self, state: Any) -> str | None:
         """Rounding, where it is what is left of the gap and steps do not help any more."""
         return "precision" if state.n_stuck >= self.patience else None
 
@@ -258,8 +258,8 @@ class LinearCSVM(LinearDualSolver):
         state = self.passes.sweep(state)
         return self.newton.go_on(state.rows, state.best, state.alpha) if state.n_stalled >= self.patience else state
 
-    def verdict(self, state: Any) -> str | None:
-        return self.newton.verdict(state) if isinstance(state, State) else None
+    def stop_reason(self, state: Any) -> str | None:
+        return self.newton.stop_reason(state) if isinstance(state, State) else None
 
 
 def _length(state: State, step: np.ndarray, tilt: np.ndarray, slope: float) -> float:

@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from widemargin.problems._protocol import Certificate
+from widemargin.problems.protocol import Certificate
 from widemargin.solvers._hulls import Hulls, HullSolver, Softened
 
 

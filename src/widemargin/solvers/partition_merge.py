@@ -33,9 +33,9 @@ from widemargin.data.shard import Shard
 from widemargin.kernels.functions import Kernel
 from widemargin.kernels.on_cpu import RowsOnCPU
 from widemargin.kernels.points import Points
-from widemargin.problems._protocol import Certificate
-from widemargin.solvers._kernel_ranks import KernelModel
-from widemargin.solvers._run import Limits, Result, run
+from widemargin.problems.protocol import Certificate
+from widemargin.solvers.models import KernelModel
+from widemargin.solvers.run import Limits, Result, run
 
 _ROWS_PER_PART = 2000  # of the leaves, at least, where their number is not given
 _SPANNED = 1e-10  # of the longest row: a squared distance to a span that is none

@@ -35,7 +35,7 @@ import numpy as np
 
 from widemargin.compiled.transforms import walsh_hadamard
 from widemargin.data.shard import Shard
-from widemargin.problems._protocol import Certificate
+from widemargin.problems.protocol import Certificate
 from widemargin.solvers._hulls import Hulls, HullSolver
 
 _MIN_ROUNDS = 16  # of a sweep, which ends in a certificate that costs about two rounds over all coordinates

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
-from widemargin.comm._protocol import Communicator
+from widemargin.comm.protocol import Communicator
 from widemargin.compiled import margin_passes
 from widemargin.data.shard import Shard
 from widemargin.problems.margin_distribution import MarginDistribution

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from widemargin.problems._protocol import Certificate
-from widemargin.solvers._protocol import Separator, Solver
+from widemargin.problems.protocol import Certificate
+from widemargin.solvers.models import Separator
+from widemargin.solvers.protocol import Solver
 
 _NOTHING = Certificate(float("inf"), float("-inf"))
 
@@ -22,7 +23,7 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Switching:
+class Switching(Solver[Any, Any]):
     """Solvers in order of preference; the next takes over when ``patience`` sweeps halve neither gap nor primal.
 
     The states of all solvers carry the best ``certificate`` and ``best_w`` so far. Both bounds hold for the problem,
@@ -31,6 +32,10 @@ class Switching:
 
     stages: tuple[Solver, ...]
     patience: int = 10
+
+    @property
+    def solves(self) -> tuple[type, ...]:  # type: ignore[override]
+        return self.stages[0].solves
 
     def start(self, problem, shard, comm, rng, warm=None) -> State:
         task = (problem, shard, comm, rng)
@@ -43,17 +48,17 @@ class Switching:
         # Where hulls overlap the primal alone falls, to zero.
         if certificate.gap <= reference.gap / 2 or certificate.primal <= reference.primal / 2:
             return state._replace(reference=certificate, n_sweeps=0)
-        is_stalled = state.n_sweeps >= self.patience and solver.verdict(state.inner) is None
+        is_stalled = state.n_sweeps >= self.patience and solver.stop_reason(state.inner) is None
         return self._hand_over(state) if is_stalled and state.stage + 1 < len(self.stages) else state
 
     def certify(self, state: State) -> Certificate | None:
         return self.stages[state.stage].certify(state.inner)
 
-    def verdict(self, state: State) -> str | None:
-        return self.stages[state.stage].verdict(state.inner)
+    def stop_reason(self, state: State) -> str | None:
+        return self.stages[state.stage].stop_reason(state.inner)
 
-    def direction(self, state: State) -> np.ndarray:
-        return self.stages[state.stage].direction(state.inner)
+    def warm_state(self, state: State) -> np.ndarray:
+        return self.stages[state.stage].warm_state(state.inner)
 
     def extract(self, state: State) -> Separator:
         return self.stages[state.stage].extract(state.inner)

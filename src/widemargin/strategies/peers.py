@@ -12,20 +12,20 @@ import numpy as np
 
 from widemargin.comm.faults import Faults
 from widemargin.comm.solo import Solo
-from widemargin.estimators._task import Outcome, PartWatch, Rows, Task, check_classes, classes_of, weights_of_classes
 from widemargin.ledger import Ledger
 from widemargin.peers import loop as peers_loop
-from widemargin.peers._protocol import Algorithm, Traffic
 from widemargin.peers.admm import GossipADMM
 from widemargin.peers.claims import Examiner
 from widemargin.peers.peer import Peer
+from widemargin.peers.protocol import Algorithm, Traffic
 from widemargin.peers.push_sum import PushSum
 from widemargin.peers.rows import PeerRows
-from widemargin.peers.simulation import Simulation
 from widemargin.peers.topology import Graph
-from widemargin.problems._protocol import Certificate
-from widemargin.solvers._protocol import Separator
-from widemargin.solvers._run import Progress, Result, run
+from widemargin.problems.protocol import Certificate
+from widemargin.solvers.models import Separator
+from widemargin.solvers.run import Progress, Result, run
+from widemargin.strategies.simulation import Simulation
+from widemargin.strategies.task import Outcome, PartWatch, Rows, Task, check_classes, classes_of, weights_of_classes
 
 NOTHING_KNOWN = Certificate(1.0, 0.0)  # F(0) and D(0), for any data
 _MEETING_TIME = 60.0  # seconds that peers on workers wait for all to be there

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from widemargin.comm._protocol import Communicator
+from widemargin.comm.protocol import Communicator
 from widemargin.data.shard import Shard
 from widemargin.ledger import Ledger
-from widemargin.problems._protocol import Certificate
-from widemargin.solvers._protocol import Solver
+from widemargin.problems.protocol import Certificate, Problem
+from widemargin.solvers.protocol import AnySolver
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Progress(NamedTuple):
     certificate: Certificate | None  # the latest; None before the first
     seconds: float
     counts: dict[str, int]
-    direction: np.ndarray | None
+    warm_state: np.ndarray | None
     model: Any
 
 
@@ -56,8 +56,8 @@ _GO_ON, _BY_WATCH, _BY_TIME = 0.0, 1.0, 2.0
 
 
 def run(
-    solver: Solver,
-    problem: Any,
+    solver: AnySolver,
+    problem: Problem,
     shard: Shard,
     comm: Communicator,
     limits: Limits,
@@ -75,6 +75,7 @@ def run(
     ``watch_model`` and ``watch_state``, equal on all ranks, hand the model so far and what a later run may start from
     to ``watch``, who is asked on rank 0 only; what it answers reaches every rank, so that all stop together.
     """
+    solver.refuse_unless_solved(problem)
     begin, ledger = time.perf_counter(), comm.ledger
     history: list[dict[str, float]] = []
     with ledger.phase("start"):
@@ -85,7 +86,7 @@ def run(
     while True:
         if reason is not None:
             with ledger.phase("certify"):
-                certificate = _confirmed(solver, state, certificate)
+                certificate = solver.confirm(state, certificate)
             if history and history[-1]["sweep"] == sweep:
                 history[-1].update(primal=certificate.primal, dual=certificate.dual)
             if reason != "gap" or certificate.relative <= limits.tol:
@@ -103,15 +104,15 @@ def run(
         seconds = time.perf_counter() - begin
         if latest is not None:
             bounds = {"primal": latest.primal, "dual": latest.dual}
-            more = solver.diagnostics(state) if hasattr(solver, "diagnostics") else {}
+            more = solver.diagnostics(state)
             history.append({"sweep": sweep, "seconds": seconds, **bounds, **more, **ledger.counts()})
             reason = _reached(solver, state, latest, limits)
-        direction = solver.direction(state) if watch_state and certificate is not None else None
+        warm_state = solver.warm_state(state) if watch_state and certificate is not None else None
         model = solver.extract(state) if watch_model and latest is not None else None
         signal = _GO_ON
         if comm.rank == 0:
             if watch is not None:
-                watched = watch(Progress(sweep, certificate, seconds, ledger.counts(), direction, model)) or ""
+                watched = watch(Progress(sweep, certificate, seconds, ledger.counts(), warm_state, model)) or ""
             signal = _BY_WATCH if watched else _BY_TIME if seconds > limits.max_time else _GO_ON
         signal = comm.broadcast(np.array([signal]))[0]
         if reason is None and signal != _GO_ON:
@@ -119,25 +120,18 @@ def run(
         if reason is None and sweep >= limits.max_iter:
             reason = "max_iter"
     with ledger.phase("extract"):
-        smaller = solver.compact(state) if hasattr(solver, "compact") else None
+        smaller = solver.compact(state)
         if smaller is not None:
             certificate, reason = smaller, "max_support" if reason == "gap" else reason
         model = solver.extract(state)
     return _with_traffic_of_all(Result(model, certificate, reason, sweep, history, ledger), comm)
 
 
-def _reached(solver: Solver, state: Any, certificate: Certificate | None, limits: Limits) -> str | None:
+def _reached(solver: AnySolver, state: Any, certificate: Certificate | None, limits: Limits) -> str | None:
     """Whether the problem itself says that this is the end, or the gap does."""
     if certificate is None:
         return None
-    return solver.verdict(state) or ("gap" if certificate.relative <= limits.tol else None)
-
-
-def _confirmed(solver: Solver, state: Any, certificate: Certificate | None) -> Certificate:
-    """The last certificate, checked by the solvers that have to."""
-    certificate = solver.confirm(state) if hasattr(solver, "confirm") else certificate
-    assert certificate is not None
-    return certificate
+    return solver.stop_reason(state) or ("gap" if certificate.relative <= limits.tol else None)
 
 
 def _with_traffic_of_all(result: Result, comm: Communicator) -> Result:

@@ -12,11 +12,11 @@ import numpy as np
 
 from widemargin.comm.solo import Solo
 from widemargin.data.shard import Shard
-from widemargin.engines._select import grower
-from widemargin.estimators._task import Outcome, PartWatch, Rows, Task
+from widemargin.engines.select import grower
 from widemargin.ledger import Ledger
-from widemargin.solvers._run import Progress, Result
 from widemargin.solvers.partition_merge import Branching, Level, Tree, View, leaves, level_of, look, without_other_rows
+from widemargin.solvers.run import Progress, Result
+from widemargin.strategies.task import Outcome, PartWatch, Rows, Task
 
 
 def launch_tree(tree: Tree, rows: Rows, cluster: Any, task: Task, watch: PartWatch) -> Outcome:

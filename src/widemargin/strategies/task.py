@@ -17,17 +17,17 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_consistent_length
 
 from widemargin.checkpoint import FitState
-from widemargin.comm._protocol import Communicator, place_among_ranks
+from widemargin.comm.protocol import Communicator, place_among_ranks
 from widemargin.data.shard import Shard
 from widemargin.kernels.devices import library_of
 from widemargin.kernels.functions import Kernel
 from widemargin.kernels.on_cpu import RowsOnCPU
 from widemargin.kernels.points import Points
 from widemargin.ledger import Ledger
-from widemargin.problems._protocol import Certificate
-from widemargin.solvers._kernel_ranks import KernelModel
-from widemargin.solvers._protocol import Separator, Solver
-from widemargin.solvers._run import Limits, Progress, Result, run
+from widemargin.problems.protocol import Certificate
+from widemargin.solvers.models import KernelModel, Separator
+from widemargin.solvers.protocol import Solver
+from widemargin.solvers.run import Limits, Progress, Result, run
 
 FLOATS = [np.float64, np.float32]
 _NO_STATE, _OUR_STATE, _FOREIGN_STATE = 0.0, 1.0, 2.0
@@ -218,7 +218,7 @@ class Task:
             "certificate": progress.certificate and [float(bound) for bound in progress.certificate],
             "seconds": progress.seconds,
             "counts": progress.counts,
-            "direction": None if progress.direction is None else progress.direction.tolist(),
+            "direction": None if progress.warm_state is None else progress.warm_state.tolist(),
             "state": state,
             "model": None if model is None else encode_model(model),
         }

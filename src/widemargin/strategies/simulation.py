@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from widemargin.comm._protocol import Communicator
 from widemargin.comm.faults import Faults, FaultyWire
+from widemargin.comm.protocol import Communicator
 from widemargin.peers.peer import Peer
-from widemargin.problems._protocol import Certificate
+from widemargin.problems.mean_hinge import MeanHinge
+from widemargin.problems.protocol import Certificate
+from widemargin.solvers.protocol import Solver
 
 
 @dataclass
@@ -27,8 +29,10 @@ class State:
 
 
 @dataclass(frozen=True)
-class Simulation:
+class Simulation(Solver[State, dict[int, Peer]]):
     """A solver whose sweeps are ticks; ``begin(number, life)`` makes a peer."""
+
+    solves: ClassVar = (MeanHinge,)
 
     begin: Callable[[int, int], Peer]
     n_peers: int
@@ -45,7 +49,7 @@ class Simulation:
         if all(peer in faults.crash and peer not in faults.rejoin for peer in range(self.n_peers)):
             raise ValueError("Faults(crash=...) ends every peer, and none of them comes back: there would be no model.")
 
-    def start(self, problem: Any, shard: Any, comm: Communicator, rng: np.random.Generator, warm: Any) -> State:
+    def start(self, problem: Any, shard: Any, comm: Communicator, rng: np.random.Generator, warm: Any = None) -> State:
         """All peers with their rows, knowing nobody; or, as ``warm``, as they were left."""
         peers = warm if warm is not None else {k: self.begin(k, 0) for k in range(self.n_peers)}
         return State(dict(peers), FaultyWire(self.faults, rng.spawn(1)[0]), rng, comm, {})
@@ -92,7 +96,7 @@ class Simulation:
                 return None
         return max((proof.worst for proof in proofs.values()), key=lambda each: each.relative)
 
-    def confirm(self, state: State) -> Certificate:
+    def confirm(self, state: State, latest: Certificate | None = None) -> Certificate:
         """What all have certified; before that, what holds for any data: F(0) = 1 and D(0) = 0."""
         return self.certify(state) or Certificate(1.0, 0.0)
 
@@ -103,10 +107,7 @@ class Simulation:
         apart = np.linalg.norm((models - mean).reshape(len(models), -1), axis=1).max()
         return {"consensus": float(apart) / (float(np.linalg.norm(mean)) or 1.0), "peers": len(models)}
 
-    def verdict(self, state: State) -> str | None:
-        return None
-
-    def direction(self, state: State) -> np.ndarray:
+    def warm_state(self, state: State) -> np.ndarray:
         return state.peers[min(state.peers)].model.ravel()
 
     def extract(self, state: State) -> dict[int, Peer]:

@@ -1,9 +1,9 @@
-"""What a problem owes to those who solve it: a two-sided bound on its optimum."""
+"""What is optimised: a problem gives a two-sided bound on its optimum."""
 
 from __future__ import annotations
 
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 
 class Certificate(NamedTuple):
@@ -42,6 +42,24 @@ class Certificate(NamedTuple):
     def as_text(self, digits: int = 6) -> tuple[str, str]:
         """Lower and upper bound to so many digits, rounded outwards: what is printed is proved, too."""
         return rounded(self.dual, digits, ROUND_FLOOR), rounded(self.primal, digits, ROUND_CEILING)
+
+
+class Problem(Protocol):
+    """What is optimised, as formulas: a frozen dataclass of hyper-parameters, without data or iterates.
+
+    Every problem states its primal and dual in its docstring and evaluates both sides from two numbers, which are sums
+    over rows and so add up over ranks. Any model gives an upper bound of the optimum, any feasible dual variables a
+    lower one.
+    """
+
+    def check(self, total_positive: float, total_negative: float) -> None:
+        """Raise ValueError if the problem has no solution for classes of these total weights."""
+
+    def primal_value(self, loss: float, size: float) -> float:
+        """The upper bound, from the loss of all rows and the size of the model, as the problem defines both."""
+
+    def dual_value(self, gain: float, size: float) -> float:
+        """The lower bound, from the linear term of feasible dual variables and the size of what they combine."""
 
 
 def rounded(value: float, digits: int, direction: str) -> str:

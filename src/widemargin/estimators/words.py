@@ -8,7 +8,7 @@ from html import escape
 from typing import Any
 
 from widemargin.ledger import Ledger
-from widemargin.problems._protocol import Certificate, rounded
+from widemargin.problems.protocol import Certificate, rounded
 
 _ROUNDING = 1e-12  # relative gaps that are none
 _LOOSE = 0.1  # a gap beyond which a percentage of the upper bound would mislead

@@ -1,0 +1,77 @@
+"""What a solver is: nine verbs, four of them required, and one loop (:mod:`widemargin.solvers.run`) that calls them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
+
+import numpy as np
+
+from widemargin.comm.protocol import Communicator
+from widemargin.data.shard import Shard
+from widemargin.problems.protocol import Certificate, Problem
+
+State = TypeVar("State")
+Model = TypeVar("Model")
+
+
+class Solver(ABC, Generic[State, Model]):
+    """How one sweep goes.
+
+    A solver holds step-size rules only; where it stands lives in its state. Every rank calls every verb, and all that
+    decides the control flow is equal on all ranks. A sweep is coarse enough that a Python call per sweep is free, and
+    fine enough that Ctrl-C, a progress line and a time limit act within about a second.
+
+    ``start``, ``sweep``, ``certify`` and ``extract`` are required; the others have defaults.
+    """
+
+    #: The classes of problems that this solver solves; ``run`` refuses others.
+    solves: ClassVar[tuple[type, ...]]
+
+    @abstractmethod
+    def start(
+        self, problem: Any, shard: Shard, comm: Communicator, rng: np.random.Generator, warm: np.ndarray | None = None
+    ) -> State:
+        """The first state; ``warm`` is the warm state of an earlier run. ``rng`` is equal on all ranks."""
+
+    @abstractmethod
+    def sweep(self, state: State) -> State:
+        """One pass over the rows, or one round of communication."""
+
+    @abstractmethod
+    def certify(self, state: State) -> Certificate | None:
+        """The best two-sided bound so far; None while there is none."""
+
+    @abstractmethod
+    def extract(self, state: State) -> Model:
+        """The model of the best state so far."""
+
+    def confirm(self, state: State, latest: Certificate | None) -> Certificate:
+        """The certificate before it is believed; solvers that sweep in lower precision compute it in float64 here."""
+        assert latest is not None
+        return latest
+
+    def stop_reason(self, state: State) -> str | None:
+        """Why to stop although the gap is open, such as ``"overlap"`` or ``"precision"``; None to go on."""
+        return None
+
+    def warm_state(self, state: State) -> np.ndarray | None:
+        """What a later run can start from, equal on all ranks: coefficients or dual variables."""
+        return None
+
+    def compact(self, state: State) -> Certificate | None:
+        """Make the model smaller at the end and return its certificate; None to leave it as it is."""
+        return None
+
+    def diagnostics(self, state: State) -> dict[str, float]:
+        """Further numbers for the history, such as the largest violation of the optimality conditions."""
+        return {}
+
+    def refuse_unless_solved(self, problem: Problem) -> None:
+        """Raise TypeError for a problem that this solver does not solve."""
+        if not isinstance(problem, self.solves):
+            names = " or ".join(kind.__name__ for kind in self.solves)
+            raise TypeError(f"{type(self).__name__} solves {names}, not {type(problem).__name__}.")
+
+
+AnySolver: TypeAlias = Solver[Any, Any]
