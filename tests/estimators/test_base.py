@@ -22,7 +22,8 @@ from tests.problems_at_hand import overlapping, separable
 from widemargin import HardMarginSVC, NuMarginSVC
 from widemargin.data import make_separable
 from widemargin.ledger import Ledger
-from widemargin.strategies import task
+from widemargin.strategies import labels
+from widemargin.strategies.protocol import Rows
 
 BOTH = pytest.mark.parametrize("Estimator", [NuMarginSVC, HardMarginSVC])
 # Every way to solve, as constructor arguments.
@@ -79,7 +80,7 @@ def test_bad_input_is_named_before_any_work(monkeypatch, Estimator, cluster, cha
     def never(*arguments):
         raise AssertionError("the work has begun")
 
-    monkeypatch.setattr("widemargin.strategies.task.run", never)
+    monkeypatch.setattr("widemargin.strategies.ranks.run", never)
     X, y = separable(0)
     before = set(threading.enumerate())
     with pytest.raises(ValueError, match=message):
@@ -679,16 +680,16 @@ def test_labels_of_two_kinds_on_different_ranks_are_refused():
         {"labels": labels, "dtype": dtype, "n_features": 2, "seed": 0}
         for labels, dtype in (([0, 1], "<i8"), ([], "<U1"), (["0", "1"], "<U1"))
     ]
-    merged = task._merge(notes)
+    merged = labels._merge(notes)
     assert merged["kind"] == "ValueError"
     assert "numbers in one part of the rows and text in another" in merged["error"]
-    assert task._merge(notes[:2])["labels"] == [0, 1]
-    assert task._merge(notes[1:])["labels"] == ["0", "1"]
+    assert labels._merge(notes[:2])["labels"] == [0, 1]
+    assert labels._merge(notes[1:])["labels"] == ["0", "1"]
 
 
 def test_rows_of_one_rank_may_have_no_weight_and_those_of_all_may_not():
-    rows = task.Rows(np.ones((3, 2)), np.array([0, 1, 1]), np.zeros(3))
-    assert task.checked(rows).weight.tolist() == [0.0, 0.0, 0.0]
+    rows = Rows(np.ones((3, 2)), np.array([0, 1, 1]), np.zeros(3))
+    assert labels.checked(rows).weight.tolist() == [0.0, 0.0, 0.0]
     with pytest.raises(ValueError, match="at least one non-zero"):
         NuMarginSVC().fit(*rows)
 

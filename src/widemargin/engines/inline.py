@@ -11,25 +11,26 @@ from typing import Any
 from widemargin.comm.solo import Solo
 from widemargin.comm.threads import Meeting, RankAborted, Threads
 from widemargin.engines._plan import split_rows
+from widemargin.engines.protocol import RankProgram
 
 
-def launch(rows: Any, n_ranks: int | None, task: Any, watch: Any) -> Any:
-    """Run ``task`` on ``n_ranks`` ranks, by default one, with equal parts of the rows; the outcome of rank 0.
+def launch(rows: Any, cluster: int | None, program: RankProgram, watch: Any) -> Any:
+    """Run ``program`` on so many ranks, one if None, with equal parts of the rows; the outcome of rank 0.
 
     Rank 0 is the calling thread, so that callbacks, progress and Ctrl-C act where the user is. If a rank raises, all
     stop and that error is raised here.
     """
-    n_ranks = n_ranks or 1
+    n_ranks = cluster or 1
     parts = split_rows(rows, n_ranks)
     if n_ranks == 1:
-        return task.run_on_rank(parts[0], Solo(), watch)
+        return program.run_on_rank(parts[0], Solo(), watch)
     meeting = Meeting(n_ranks)
     outcomes: dict[int, Any] = {}
     errors: dict[int, BaseException] = {}
 
     def rank(number: int) -> None:
         try:
-            outcomes[number] = task.run_on_rank(parts[number], Threads(number, meeting), watch)
+            outcomes[number] = program.run_on_rank(parts[number], Threads(number, meeting), watch)
         except BaseException as error:
             errors[number] = error
             meeting.abort()

@@ -1,55 +1,41 @@
-"""Which engine runs a fit; engines of packages that are not asked for are not imported."""
+"""Which engine runs a fit; an engine's package is imported only when it is asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+from importlib import import_module
 from numbers import Integral
-from typing import Any
+from typing import Any, cast
+
+from widemargin.engines.protocol import Engine
 
 
 def is_dask(value: Any) -> bool:
-    """Whether this is a Dask collection or client, found out without importing dask."""
+    """Whether this is a Dask collection or client; does not import dask."""
     return any(base.__module__.split(".")[0] in ("dask", "distributed") for base in type(value).__mro__)
 
 
 def is_mpi(cluster: Any) -> bool:
-    """Whether this is an mpi4py communicator, found out without importing mpi4py."""
+    """Whether this is an mpi4py communicator; does not import mpi4py."""
     return any(base.__module__.split(".")[0] == "mpi4py" for base in type(cluster).__mro__)
 
 
-def launcher(cluster: Any, X: Any) -> Callable[[Any, Any, Any, Any], Any]:
-    """The function that launches a task on this kind of cluster, for this kind of rows."""
-    if is_dask(X) and not (cluster is None or is_dask(cluster)) and not is_mpi(cluster):
-        raise ValueError(f"X is a Dask collection; cluster={cluster!r} must be a dask.distributed.Client or None.")
-    return _engine(cluster, is_dask(X)).launch
-
-
-def mapper(cluster: Any) -> Callable[[Callable[[Any, Any], Any], Any, list[Any]], list[Any]]:
-    """The function that does independent work side by side: ``(work, shared, items)`` to all ``work(shared, item)``."""
-    return partial(_engine(cluster, False).map_items, cluster)
-
-
-def grower(cluster: Any) -> Callable[..., None]:
-    """The function that grows a tree of work; see :func:`widemargin.engines.inline.grow`."""
-    return partial(_engine(cluster, False).grow, cluster)
-
-
-def _engine(cluster: Any, is_collection: bool) -> Any:
+def engine_for(cluster: Any, X: Any = None) -> Engine:
+    """The engine for this kind of cluster and rows."""
     if is_mpi(cluster):
-        from widemargin.engines import mpi
-
-        return mpi
-    if is_dask(cluster) or is_collection:
+        return _engine("mpi")
+    if is_dask(cluster) or (is_dask(X) and cluster is None):
         try:
-            from widemargin.engines import dask
+            return _engine("dask")
         except ImportError as error:
             raise ImportError(f"Fits on Dask need more packages: pip install 'widemargin[dask]' ({error}).") from error
-        return dask
+    if is_dask(X):
+        raise ValueError(f"X is a Dask collection; cluster={cluster!r} must be a dask.distributed.Client or None.")
     if cluster is None or isinstance(cluster, Integral):
-        from widemargin.engines import inline
-
-        return inline
+        return _engine("inline")
     raise TypeError(
         f"cluster={cluster!r} must be None, a number of ranks, a dask.distributed.Client or an mpi4py communicator."
     )
+
+
+def _engine(name: str) -> Engine:
+    return cast(Engine, import_module(f"widemargin.engines.{name}"))

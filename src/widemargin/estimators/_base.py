@@ -1,4 +1,4 @@
-"""The one way of a fit: validate -> plan -> launch -> unpack -> warn."""
+"""The one way of a fit: validate -> plan -> run a strategy -> unpack -> warn."""
 
 from __future__ import annotations
 
@@ -21,20 +21,21 @@ from sklearn.utils.validation import _check_feature_names, check_is_fitted, vali
 from widemargin import checkpoint
 from widemargin.callbacks import Interruption, display, first_interrupt_kept
 from widemargin.checkpoint import FitState
-from widemargin.engines.select import is_dask, is_mpi, launcher
+from widemargin.engines.select import is_dask, is_mpi
 from widemargin.estimators.words import fit_as_html
 from widemargin.exceptions import InterruptedFitWarning, PrecisionWarning, warn_user
 from widemargin.kernels.functions import Kernel
-from widemargin.problems.protocol import Certificate
+from widemargin.problems.protocol import Certificate, Problem
 from widemargin.solvers.protocol import AnySolver
 from widemargin.solvers.run import Limits, Progress, Result
-from widemargin.strategies.task import FLOATS, Outcome, PartWatch, Rows, Task, checked_labels
+from widemargin.strategies.labels import FLOATS, checked_labels
+from widemargin.strategies.parts import MultiClass, Parts
+from widemargin.strategies.protocol import Outcome, PartProgress, Plan, Rows, Strategy, Watch
+from widemargin.strategies.ranks import Ranks, Resume
 
 FORM: dict[str, Any] = {"accept_sparse": "csr", "dtype": FLOATS, "order": "C", "accept_large_sparse": True}
 _SWEEPS_PER_CHECKPOINT = 5
-# Starts ranks on rows: of the rows, the cluster, the task, and who watches.
-Launch = Callable[[Any, Any, Task, PartWatch], Outcome]
-# The reasons to stop that leave the gap open; the others are proofs.
+# The stop reasons that leave the gap open; the others are proofs.
 _LIMITS = ("max_iter", "max_time")
 
 
@@ -42,7 +43,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def fitting(method: Method) -> Method:
-    """What scikit-learn does around a method that fits; by its own decorators its types would be lost."""
+    """What scikit-learn does around a method that fits; with its own decorators the types would be lost."""
     decorated: Method = with_callbacks(_fit_context(prefer_skip_nested_validation=True)(method))
     return decorated
 
@@ -50,8 +51,8 @@ def fitting(method: Method) -> Method:
 class StateKeeper:
     """Writes the state of a fit into its folder, every few sweeps of each part."""
 
-    def __init__(self, folder: str | os.PathLike[str], resume: FitState | None) -> None:
-        self._folder, self._state = folder, resume
+    def __init__(self, folder: str | os.PathLike[str], resume: Resume | None) -> None:
+        self._folder, self._state = folder, None if resume is None else resume.state
 
     def note(self, part: int, fresh: FitState, progress: Progress) -> None:
         state = self._state or fresh
@@ -63,7 +64,7 @@ class StateKeeper:
 
 
 class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
-    """A maximum-margin classifier, certified; subclasses say which problem, which solver and what a model is."""
+    """A certified maximum-margin classifier; subclasses say which problem, which solver and what a model is."""
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "tol": [Interval(Real, 0, None, closed="left")],
@@ -81,7 +82,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         "verbose": ["verbose"],
     }
 
-    # Of parameters that not every estimator has.
+    # Parameters that not every estimator has.
     max_time: Any = None
     class_weight: Any = None
     warm_start: Any = False
@@ -89,19 +90,25 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     checkpoint: Any = None
 
     _counts_weight: ClassVar[bool] = True  # False: a row counts once, whatever its weight
-    _one_vs_rest: ClassVar[bool] = False  # False: one problem for each pair of classes
+    _multi_class: ClassVar[MultiClass] = "pairs"
+
+    # -- what subclasses define
+
+    @abstractmethod
+    def _problem(self) -> Problem:
+        """What is optimised."""
+
+    @abstractmethod
+    def _solver(self) -> AnySolver:
+        """How; asked for by strategies that run a solver on the rows."""
 
     def _kernel(self) -> Kernel | None:
         """The kernel on the rows; None for linear models."""
         return None
 
-    @abstractmethod
-    def _problem(self) -> Any:
-        """What is optimised."""
-
-    @abstractmethod
-    def _solver(self) -> AnySolver:
-        """How."""
+    def _warm_state(self, rows: Rows) -> np.ndarray | None:
+        """What to start from, for each part, where ``warm_start`` is set and an earlier fit left it."""
+        return None
 
     @abstractmethod
     def _advice(self, result: Result) -> str:
@@ -109,19 +116,17 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
     @abstractmethod
     def _model_attributes(self, classes: np.ndarray, models: list[Any]) -> dict[str, Any]:
-        """Fitted attributes that ``decision_function`` needs, and what the problem reports; of models of all parts."""
+        """Fitted attributes that ``decision_function`` needs, and what the problem reports, from the models."""
 
     @abstractmethod
-    def _silent(self, model: Any) -> Any:
-        """A model like this one that abstains."""
+    def _zero_model(self, model: Any) -> Any:
+        """A model like this one whose scores are 0."""
 
     @abstractmethod
     def _scores(self, X: Any) -> np.ndarray:
         """Scores of validated rows."""
 
-    def _warm_state(self, rows: Rows) -> np.ndarray | None:
-        """What the last fit left to start from, for each part, if that is wanted."""
-        return None
+    # -- the way of a fit
 
     @fitting
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
@@ -141,25 +146,54 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         self : object
             The fitted estimator.
         """
-        launch = launcher(self.cluster, X)
-        is_remote = is_mpi(self.cluster) or is_dask(X)
-        if is_mpi(self.cluster):
-            self._refuse_search()
-        rows = Rows(X, y, sample_weight) if is_remote else self._validate(X, y, sample_weight)
-        task = self._plan(rows, are_rows_checked=not (is_remote or is_dask(self.cluster)))
-        outcome = self._launch(launch, task, rows, X, y, sample_weight)
+        rows = Rows(X, y, sample_weight) if self._are_elsewhere(X) else self._validate(X, y, sample_weight)
+        return self._fit(rows, X, y, sample_weight)
+
+    def _fit(self, rows: Any, X: Any, y: Any, sample_weight: Any = None, strategy: Strategy | None = None) -> Self:
+        """The rest of the way, for rows that are checked or lie elsewhere; callbacks see the data as given."""
+        strategy = self._strategy(rows) if strategy is None else strategy
+        metadata = None if sample_weight is None else {"sample_weight": sample_weight}
+        outcome = self._run(strategy, rows, {"X": X, "y": y, "metadata": metadata})
         self._unpack(outcome, rows)
-        if is_remote:
-            # A Dask dataframe names its columns as the empty frame does that it carries.
-            _check_feature_names(self, getattr(X, "_meta", X), reset=True)
-            self.n_features_in_ = outcome.n_features
         self._warn()
         return self
+
+    def _are_elsewhere(self, X: Any) -> bool:
+        """Whether other processes hold rows, which check their own."""
+        return is_mpi(self.cluster) or is_dask(X)
 
     def _validate(self, X: Any, y: Any, sample_weight: Any) -> Rows:
         """Check everything that can be wrong with the input before any work is done."""
         X, y = validate_data(self, X, y, **FORM)
         return checked_labels(Rows(X, y, sample_weight), X.shape[0])
+
+    def _strategy(self, rows: Any) -> Strategy:
+        """Who works together; ranks, unless an estimator says otherwise."""
+        return self._ranks(rows)
+
+    def _ranks(self, rows: Rows) -> Ranks:
+        if is_mpi(self.cluster):
+            self._refuse_search()
+        return Ranks(
+            self._plan(),
+            self._solver(),
+            kernel=self._kernel(),
+            counts_weight=self._counts_weight,
+            warm=self._warm_state(rows),
+            are_rows_checked=not self._are_elsewhere(rows.X),
+            resume=self._read_checkpoint(),
+        )
+
+    def _plan(self) -> Plan:
+        return Plan(
+            name=type(self).__name__,
+            problem=self._problem(),
+            limits=Limits(self.tol, self.max_iter, np.inf if self.max_time is None else self.max_time),
+            seed=int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max)),
+            multi_class=self._multi_class,
+            class_weight=self.class_weight,
+            watch_model=bool(getattr(self, "_skl_callbacks", [])),
+        )
 
     def _refuse_search(self) -> None:
         """A search compares scores, and under MPI each rank would see only those of its own rows."""
@@ -172,43 +206,26 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
                 )
             context = context.parent
 
-    def _plan(self, rows: Rows, *, are_rows_checked: bool) -> Task:
-        return Task(
-            name=type(self).__name__,
-            problem=self._problem(),
-            solver=self._solver(),
-            limits=Limits(self.tol, self.max_iter, np.inf if self.max_time is None else self.max_time),
-            seed=int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max)),
-            kernel=self._kernel(),
-            one_vs_rest=self._one_vs_rest,
-            class_weight=self.class_weight,
-            counts_weight=self._counts_weight,
-            warm=self._warm_state(rows),
-            watch_model=bool(getattr(self, "_skl_callbacks", [])),
-            are_rows_checked=are_rows_checked,
-            keeps_state=self.checkpoint is not None,
-            **self._read_checkpoint(),
-        )
-
-    def _read_checkpoint(self) -> dict[str, Any]:
-        """The state to go on from, or why it cannot be used; under MPI rank 0 reads for all."""
-        if self.checkpoint is None or (is_mpi(self.cluster) and self.cluster.Get_rank() > 0):
-            return {}
+    def _read_checkpoint(self) -> Resume | None:
+        """The state to resume from, or why it cannot be used; under MPI rank 0 reads for all."""
+        if self.checkpoint is None:
+            return None
+        if is_mpi(self.cluster) and self.cluster.Get_rank() > 0:
+            return Resume(None)
         try:
-            return {"resume": checkpoint.load(self.checkpoint)}
+            return Resume(checkpoint.load(self.checkpoint))
         except ValueError as error:
-            return {"resume_error": str(error)}
+            return Resume(None, str(error))
 
-    def _launch(self, launch: Launch, task: Task, rows: Any, X: Any, y: Any, sample_weight: Any) -> Outcome:
+    def _run(self, strategy: Strategy, rows: Any, data: dict[str, Any]) -> Outcome:
+        """Run a strategy with callbacks, progress and Ctrl-C around it."""
         root = self._init_callback_context(max_subtasks=None)
-        metadata = None if sample_weight is None else {"sample_weight": sample_weight}
-        data = {"X": X, "y": y, "metadata": metadata}
         root.call_on_fit_task_begin(estimator=self, **data)
         # Inside a search or a pipeline Ctrl-C must end the whole, not this fit alone.
         with first_interrupt_kept(not hasattr(self, "_parent_callback_ctx")) as interruption:
             contexts: dict[int, Any] = {}
-            watch = self._watch(root, contexts, interruption, data, task)
-            outcome = launch(rows, self.cluster, task, watch)
+            resume = strategy.resume if isinstance(strategy, Ranks) else None
+            outcome = strategy.run(rows, self.cluster, self._watch(root, contexts, interruption, data, resume))
         for context in contexts.values():
             context.call_on_fit_task_end(estimator=self, **data)
         attributes = self._model_attributes(outcome.classes, [result.model for result in outcome.results])
@@ -216,14 +233,20 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         return outcome
 
     def _watch(
-        self, root: Any, contexts: dict[int, Any], interruption: Interruption, data: dict[str, Any], task: Task
-    ) -> PartWatch:
-        """What happens where the user is after each certified sweep: progress, callbacks, Ctrl-C."""
+        self,
+        root: Any,
+        contexts: dict[int, Any],
+        interruption: Interruption,
+        data: dict[str, Any],
+        resume: Resume | None,
+    ) -> Watch:
+        """What happens in this process after each certified sweep: progress, callbacks, checkpoints, Ctrl-C."""
         line = display(type(self).__name__, self.tol, self.verbose)
         models: dict[int, Any] = {}
-        keeper = None if self.checkpoint is None else StateKeeper(self.checkpoint, task.resume)
+        keeper = None if self.checkpoint is None else StateKeeper(self.checkpoint, resume)
 
-        def watch(part: int, classes: np.ndarray, fresh: FitState | None, progress: Progress) -> str | None:
+        def watch(report: PartProgress) -> str | None:
+            part, classes, fresh, progress = report
             if keeper is not None and fresh is not None and progress.warm_state is not None:
                 keeper.note(part, fresh, progress)
             if line is not None and progress.certificate is not None:
@@ -236,9 +259,8 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
                 sweep = contexts[part].subcontext(task_name="sweep")
                 sweep.call_on_fit_task_begin(estimator=self, **data)
                 models[part] = progress.model
-                # Parts not reached yet abstain.
-                silent = self._silent(progress.model)
-                so_far = [models.get(k, silent) for k in range(len(task.parts_of(len(classes))))]
+                zero = self._zero_model(progress.model)  # for parts that have not begun
+                so_far = [models.get(k, zero) for k in range(len(Parts(len(classes), self._multi_class)))]
                 attributes = self._model_attributes(classes, so_far)
                 if sweep.call_on_fit_task_end(estimator=self, **data, reconstruction_attributes=attributes):
                     return "callback"
@@ -246,7 +268,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
         return watch
 
-    def _unpack(self, outcome: Outcome, rows: Rows) -> None:
+    def _unpack(self, outcome: Outcome, rows: Any) -> None:
         results = outcome.results
         for name in [name for name in vars(self) if name.endswith("_") and not name.startswith("_")]:
             if name not in ("n_features_in_", "feature_names_in_"):
@@ -262,6 +284,10 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             row if len(results) == 1 else {"part": k, **row} for k, part in enumerate(results) for row in part.history
         ]
         self.cost_ = sum((result.ledger for result in results[1:]), start=results[0].ledger)
+        if isinstance(rows, Rows) and self._are_elsewhere(rows.X):
+            # A Dask dataframe names its columns as the empty frame that it carries.
+            _check_feature_names(self, getattr(rows.X, "_meta", rows.X), reset=True)
+            self.n_features_in_ = outcome.n_features
 
     def _remarks(self) -> dict[str, tuple[type[Warning], str]]:
         """Warnings for reasons to stop that are neither a gap nor a limit."""
@@ -326,6 +352,15 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         if is_dask(X):
             return self._lazily("predict", X)
         return self._labels(self.decision_function(X))
+
+    @property
+    def _one_vs_rest(self) -> bool:
+        return self._multi_class == "rest"
+
+    @property
+    def _parts(self) -> Parts:
+        """The two-class problems of this model."""
+        return Parts(len(self.classes_), self._multi_class)
 
     def _labels(self, scores: np.ndarray) -> np.ndarray:
         """The class of each row, by its scores."""

@@ -21,7 +21,10 @@ from widemargin.kernels.functions import NAMES, Kernel
 from widemargin.kernels.on_cpu import RowsOnCPU
 from widemargin.kernels.points import Points
 from widemargin.solvers.models import KernelModel, Separator
-from widemargin.strategies.task import Outcome, Rows, Task, checked_labels
+from widemargin.strategies.labels import checked_labels
+from widemargin.strategies.parts import MultiClass
+from widemargin.strategies.protocol import Outcome, Rows
+from widemargin.strategies.ranks import Ranks
 
 _AUTO = {"auto": "float16"}  # of fits
 
@@ -39,7 +42,7 @@ class KernelClassifier(MarginClassifier):
         "cache_size": [Interval(Real, 0, None, closed="neither")],
         "class_weight": [StrOptions({"balanced"}), dict, None],
     }
-    _one_vs_rest: ClassVar[bool] = True
+    _multi_class: ClassVar[MultiClass] = "rest"
 
     kernel: Any
     gamma: Any
@@ -78,21 +81,21 @@ class KernelClassifier(MarginClassifier):
         vectors = X.data.nbytes + X.indices.nbytes + X.indptr.nbytes if sp.issparse(X) else X.nbytes
         return int(vectors + self.dual_coef_.nbytes + self.intercept_.nbytes)
 
-    def _plan(self, rows: Rows, *, are_rows_checked: bool) -> Task:
+    def _ranks(self, rows: Rows) -> Ranks:
         if is_dask(rows.X) and self.kernel == "precomputed":
             raise ValueError(
                 "kernel='precomputed' needs rows that are numbered as the columns are, and those of a Dask collection "
                 "are not: give X as an array, or the features and a kernel by name."
             )
-        task = super()._plan(rows, are_rows_checked=are_rows_checked)
+        ranks = super()._ranks(rows)
         if self._device() == "cpu":
-            return task
+            return ranks
         if self.cluster is not None or is_dask(rows.X):
             raise ValueError(
                 f"device={self.device!r} computes on one GPU of this machine: cluster must be None, and X no Dask "
                 "collection."
             )
-        return replace(task, device=self._device(), precision=_AUTO.get(self.precision, self.precision))
+        return replace(ranks, device=self._device(), precision=_AUTO.get(self.precision, self.precision))
 
     def _validate(self, X: Any, y: Any, sample_weight: Any) -> Rows:
         """Rows for a device are not read here: whether they are finite is found out there."""
@@ -163,7 +166,7 @@ class KernelClassifier(MarginClassifier):
             self.support_labels_ = np.asarray(rows.y)[self.support_]
             self.support_weight_ = np.asarray(rows.weight)[self.support_]
 
-    def _silent(self, model: Any) -> Any:
+    def _zero_model(self, model: Any) -> Any:
         if isinstance(model, Separator):
             return model._replace(coef=np.zeros_like(model.coef), intercept=0.0)
         none = np.empty(0, dtype=np.intp)
@@ -192,7 +195,7 @@ class KernelClassifier(MarginClassifier):
             rows = RowsOnCPU(self.kernel_, X) if self._device() == "cpu" else self._rows_there(X)
             is_exact = X.dtype == np.float64
             scores = rows.times(self._support_points(), self.dual_coef_.T, exact=is_exact) + self.intercept_
-        return scores[:, 0] if len(self.classes_) == 2 else scores
+        return self._parts.class_scores(scores)
 
     def _support_points(self) -> Points:
         n_support = self.dual_coef_.shape[1]
@@ -230,7 +233,7 @@ class KernelClassifier(MarginClassifier):
         rows = self._rows_there(there)
         coef, intercept = rows.vector(self.dual_coef_.T), rows.vector(self.intercept_)
         scores = rows.times(self._support_points(), coef, exact=there.element_size() == 8) + intercept
-        return like(scores[:, 0] if len(self.classes_) == 2 else scores, X)
+        return like(self._parts.class_scores(scores), X)
 
     def predict(self, X: Any) -> Any:
         """Class labels of rows.

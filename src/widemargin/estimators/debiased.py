@@ -19,7 +19,8 @@ from widemargin.problems.hinge_l1 import HingeL1
 from widemargin.solvers.debiased import DebiasedRounds
 from widemargin.solvers.models import Separator
 from widemargin.solvers.run import Result
-from widemargin.strategies.task import Rows, Task
+from widemargin.strategies.protocol import Plan, Rows
+from widemargin.strategies.ranks import Ranks
 
 _INTERVALS = ("standard_error_", "coef_interval_", "pvalue_", "intercept_standard_error_")
 
@@ -188,10 +189,12 @@ class DebiasedSparseSVC(LinearClassifier):
             max_iter=self.max_iter,
         )
 
-    def _plan(self, rows: Rows, *, are_rows_checked: bool) -> Task:
-        task = super()._plan(rows, are_rows_checked=are_rows_checked)
-        # Sweeps are rounds here.
-        return replace(task, if_lost=self.if_lost, limits=replace(task.limits, max_iter=self.rounds))
+    def _plan(self) -> Plan:
+        plan = super()._plan()
+        return replace(plan, limits=replace(plan.limits, max_iter=self.rounds))  # a sweep is a round
+
+    def _ranks(self, rows: Rows) -> Ranks:
+        return replace(super()._ranks(rows), if_lost=self.if_lost)
 
     def _model_attributes(self, classes: np.ndarray, models: list[Separator]) -> dict[str, Any]:
         plain = [model._replace(report={"alpha": model.report["alpha"]}) for model in models]

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from widemargin.estimators._linear import LinearByPairs
+from widemargin.estimators._linear import HullClassifier
 from widemargin.estimators._types import Folder, RandomState
 from widemargin.problems.polytope import HardMargin
 from widemargin.solvers.active_set import ActiveSet
@@ -18,7 +18,7 @@ from widemargin.solvers.saddle import SaddlePoint
 from widemargin.solvers.switching import Switching
 
 
-class HardMarginSVC(LinearByPairs):
+class HardMarginSVC(HullClassifier):
     """Widest margin between separable classes, certified.
 
     Solves, for each pair of classes,
@@ -104,7 +104,7 @@ class HardMarginSVC(LinearByPairs):
     """
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        **LinearByPairs._parameter_constraints,
+        **HullClassifier._parameter_constraints,
         "solver": [StrOptions({"auto", "active-set", "newton", "saddle"})],
         "block_size": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
     }

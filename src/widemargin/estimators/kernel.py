@@ -26,7 +26,8 @@ from widemargin.solvers.flat_dual import FlatDual
 from widemargin.solvers.multipliers import LinearCSVM
 from widemargin.solvers.protocol import AnySolver
 from widemargin.solvers.run import Result
-from widemargin.strategies.task import FLOATS, Rows
+from widemargin.strategies.labels import FLOATS
+from widemargin.strategies.protocol import Rows
 
 
 def _keeps_support(model: KernelSVC) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from functools import partial
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal
 
@@ -13,7 +12,6 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from widemargin.engines.select import is_dask, is_mpi
-from widemargin.estimators._base import Launch
 from widemargin.estimators._kernel import KernelClassifier
 from widemargin.estimators._types import ClassWeight, Folder, RandomState
 from widemargin.problems.margin_distribution import MarginDistribution
@@ -21,12 +19,12 @@ from widemargin.solvers.margin_auto import MarginAuto
 from widemargin.solvers.margin_descent import MarginDescent
 from widemargin.solvers.margin_newton import MarginNewton
 from widemargin.solvers.margin_primal import MarginPrimal
-from widemargin.solvers.partition_merge import Tree
+from widemargin.solvers.partition_merge import Tree as Division
 from widemargin.solvers.protocol import AnySolver
 from widemargin.solvers.run import Result
 from widemargin.solvers.svrg import SVRG
-from widemargin.strategies.task import Outcome, Rows, Task
-from widemargin.strategies.tree import launch_tree
+from widemargin.strategies.protocol import Outcome, Rows, Strategy
+from widemargin.strategies.tree import Tree, TreeLevels
 
 _OF_THE_TREE = {"n_partitions": "auto", "merge_factor": 2, "n_strata": 32, "partition": "stratified", "stop_level": 0}
 
@@ -284,34 +282,32 @@ class MarginDistributionSVC(KernelClassifier):
         kind = MarginNewton if self.solver == "newton" else MarginAuto
         return kind(cache_bytes=self._cache_bytes(), descent=descent)
 
-    def _plan(self, rows: Rows, *, are_rows_checked: bool) -> Task:
-        if self.solver == "partition-merge":
-            if is_dask(rows.X) or is_mpi(self.cluster):
-                raise ValueError(
-                    "solver='partition-merge' divides the rows itself: give X as an array, and cluster=None, a number "
-                    "of threads or a Dask client. Other solvers take rows where they lie."
-                )
-            if self.checkpoint is not None or self.warm_start:
-                raise ValueError(
-                    "checkpoint and warm_start mean nothing with solver='partition-merge', which begins at its leaves: "
-                    "leave them None and False."
-                )
-        return super()._plan(rows, are_rows_checked=are_rows_checked)
+    def _strategy(self, rows: Rows) -> Strategy:
+        if self.solver != "partition-merge":
+            return super()._strategy(rows)
+        if is_dask(rows.X) or is_mpi(self.cluster):
+            raise ValueError(
+                "solver='partition-merge' divides the rows itself: give X as an array, and cluster=None, a number of "
+                "threads or a Dask client. Other solvers take rows where they lie."
+            )
+        if self.checkpoint is not None or self.warm_start:
+            raise ValueError(
+                "checkpoint and warm_start have no effect with solver='partition-merge', which starts at its leaves: "
+                "leave them None and False."
+            )
+        n_parts = self.n_partitions if self.n_partitions == "auto" else int(self.n_partitions)
+        fan_in = int(self.merge_factor)
+        is_stratified, stop_at = self.partition == "stratified", fan_in ** int(self.stop_level)
+        return Tree(self._ranks(rows), Division(n_parts, fan_in, int(self.n_strata), is_stratified, stop_at))
 
-    def _launch(self, launch: Launch, task: Task, rows: Any, X: Any, y: Any, sample_weight: Any) -> Outcome:
-        if self.solver == "partition-merge":
-            fan_in, is_stratified = int(self.merge_factor), self.partition == "stratified"
-            n_parts = self.n_partitions if self.n_partitions == "auto" else int(self.n_partitions)
-            tree = Tree(n_parts, fan_in, int(self.n_strata), is_stratified, fan_in ** int(self.stop_level))
-            launch = partial(launch_tree, tree)
-        return super()._launch(launch, task, rows, X, y, sample_weight)
+    def _unpack(self, outcome: Outcome, rows: Rows) -> None:
+        super()._unpack(outcome, rows)
+        if isinstance(outcome.extra, TreeLevels):
+            levels = outcome.extra.levels
+            self.levels_ = levels[0] if len(levels) == 1 else levels
 
     def _model_attributes(self, classes: np.ndarray, models: list[Any]) -> dict[str, Any]:
-        levels = [model.report.get("levels") for model in models]
-        attributes = super()._model_attributes(classes, [model._replace(report={}) for model in models])
-        if levels[0] is not None:
-            attributes["levels_"] = levels[0] if len(models) == 1 else levels
-        return attributes
+        return super()._model_attributes(classes, [model._replace(report={}) for model in models])
 
     def _advice(self, result: Result) -> str:
         return f"Raise {result.stop_reason}, or lower C: the gap closes faster."

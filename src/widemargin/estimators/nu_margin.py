@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _check_sample_weight, check_consistent_length, column_or_1d
 
-from widemargin.estimators._linear import LinearByPairs
+from widemargin.estimators._linear import HullClassifier
 from widemargin.estimators._types import ClassWeight, Folder, RandomState
 from widemargin.problems.polytope import NuMargin, largest_nu
 from widemargin.solvers.newton import EntropicNewton
@@ -21,7 +21,7 @@ from widemargin.solvers.saddle import SaddlePoint
 from widemargin.solvers.switching import Switching
 
 
-class NuMarginSVC(LinearByPairs):
+class NuMarginSVC(HullClassifier):
     """Linear nu-SVM, certified: scikit-learn's ``NuSVC(kernel="linear")`` in near-linear time.
 
     Solves, for each pair of classes,
@@ -121,7 +121,7 @@ class NuMarginSVC(LinearByPairs):
     """
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        **LinearByPairs._parameter_constraints,
+        **HullClassifier._parameter_constraints,
         "nu": [Interval(Real, 0, 1, closed="right"), StrOptions({"auto"})],
         "solver": [StrOptions({"auto", "newton", "saddle"})],
         "block_size": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],

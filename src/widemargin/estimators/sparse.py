@@ -15,7 +15,7 @@ from widemargin.solvers.column_generation import ColumnGeneration
 from widemargin.solvers.models import Separator
 from widemargin.solvers.protocol import AnySolver
 from widemargin.solvers.run import Result
-from widemargin.strategies.task import Rows
+from widemargin.strategies.protocol import Rows
 
 
 class SparseSVC(LinearClassifier):

@@ -15,14 +15,16 @@ from sklearn.utils.validation import check_X_y
 
 from widemargin.comm.solo import Solo
 from widemargin.data.shard import Shard
-from widemargin.engines.select import is_dask, is_mpi, mapper
+from widemargin.engines.select import engine_for, is_dask, is_mpi
 from widemargin.estimators._types import ClassWeight
 from widemargin.estimators.sparse import SparseSVC
 from widemargin.problems.hinge_l1 import HingeL1
 from widemargin.problems.protocol import Certificate
 from widemargin.solvers.column_generation import ColumnGeneration, alpha_max
 from widemargin.solvers.run import Limits, run
-from widemargin.strategies.task import FLOATS, Rows, checked_labels, weights_of_classes
+from widemargin.strategies.labels import FLOATS, checked_labels, weights_of_classes
+from widemargin.strategies.parts import Parts
+from widemargin.strategies.protocol import Rows
 
 
 class SparsePath(NamedTuple):
@@ -276,7 +278,8 @@ cost_, n_iter_, parts_, n_features_in_, feature_names_in_
         alphas = self.alphas
         if alphas is None:
             largest = max(
-                _largest_alpha(Shard(X, labels, weight), self.fit_intercept) for labels in _parts(codes, len(classes))
+                _largest_alpha(problem, self.fit_intercept)
+                for problem in Parts(len(classes), "rest").all_labelled(Shard(X, codes, weight))
             )
             alphas = _range_below(largest, self.n_alphas, self.eps) if largest > 0 else [1.0]
         alphas = np.sort(np.asarray(alphas, dtype=np.float64))[::-1]
@@ -292,7 +295,7 @@ cost_, n_iter_, parts_, n_features_in_, feature_names_in_
                 )
         limits = Limits(self.tol, self.max_iter)
         work = partial(_errors_of_fold, alphas=alphas, fit_intercept=bool(self.fit_intercept), limits=limits)
-        outcomes = mapper(self.cluster)(work, (X, codes, weight), folds)
+        outcomes = engine_for(self.cluster).map_items(self.cluster, work, (X, codes, weight), folds)
         errors, selected = (np.array(each).T for each in zip(*outcomes, strict=True))
         return {
             "alphas_": alphas,
@@ -310,11 +313,6 @@ cost_, n_iter_, parts_, n_features_in_, feature_names_in_
         return int(np.argmax(mean <= mean.min() + reach + 1e-12))
 
 
-def _parts(codes: np.ndarray, n_classes: int) -> list[np.ndarray]:
-    """Labels of the problems: one for two classes, else one for each class against the rest."""
-    return [np.where(codes == k, 1.0, -1.0) for k in ([1] if n_classes == 2 else range(n_classes))]
-
-
 def _errors_of_fold(
     rows: tuple[Any, np.ndarray, np.ndarray],
     fold: tuple[np.ndarray, np.ndarray],
@@ -327,8 +325,8 @@ def _errors_of_fold(
     n_classes = int(codes.max()) + 1
     X_train, X_test = X[train], X[test]
     scores, n_selected = [], np.zeros((len(alphas), X.shape[1]), dtype=bool)
-    for labels in _parts(codes, n_classes):
-        path = _path(Shard(X_train, labels[train], weight[train]), alphas, fit_intercept, limits)
+    for problem in Parts(n_classes, "rest").all_labelled(Shard(X_train, codes[train], weight[train])):
+        path = _path(problem, alphas, fit_intercept, limits)
         scores.append(safe_sparse_dot(X_test, path.coefs.T, dense_output=True) + path.intercepts)
         n_selected |= path.coefs != 0
     predicted = scores[0] > 0 if n_classes == 2 else np.argmax(scores, axis=0)

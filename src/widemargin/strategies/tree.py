@@ -1,85 +1,105 @@
-"""The way of a fit by SODM: a tree of tasks, each of them a run, on threads or on the workers of a Dask cluster."""
+"""A fit by SODM: a tree of tasks, each of them a run, on threads or on the workers of a Dask cluster."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from widemargin.comm.solo import Solo
 from widemargin.data.shard import Shard
-from widemargin.engines.select import grower
+from widemargin.engines.select import engine_for
 from widemargin.ledger import Ledger
-from widemargin.solvers.partition_merge import Branching, Level, Tree, View, leaves, level_of, look, without_other_rows
+from widemargin.solvers.partition_merge import Branching, Level, View, leaves, level_of, look, without_other_rows
+from widemargin.solvers.partition_merge import Tree as Division
 from widemargin.solvers.run import Progress, Result
-from widemargin.strategies.task import Outcome, PartWatch, Rows, Task
+from widemargin.strategies.protocol import Outcome, PartProgress, Rows, Watch
+from widemargin.strategies.ranks import Ranks
 
 
-def launch_tree(tree: Tree, rows: Rows, cluster: Any, task: Task, watch: PartWatch) -> Outcome:
-    """What an engine's ``launch`` does, as a tree of tasks."""
-    begin, comm = time.perf_counter(), Solo()
-    shard, classes, parts, _, seed = task.prepare(rows, comm)
-    with comm.ledger.phase("divide"):
-        divided = tree.divide(shard, np.random.default_rng(seed))
-    before = time.perf_counter() - begin
-    results = []
-    for k, part in enumerate(parts):
-        shard.kernel.ledger = comm.ledger if k == 0 else Ledger()
-        watch_part = partial(watch, k, classes, None)
-        results.append(_grow(tree, task.labelled(shard, part), divided, cluster, task, watch_part, before))
-    return Outcome(classes, results, shard.n_features)
+class TreeLevels(NamedTuple):
+    """The levels of the tree of each problem, from the leaves to where it ended."""
+
+    levels: list[list[Level]]
 
 
-def _grow(
-    tree: Tree,
-    shard: Shard,
-    divided: list[np.ndarray],
-    cluster: Any,
-    task: Task,
-    watch: Callable[[Progress], str | None],
-    before: float,
-) -> Result:
-    """The tree of one problem; ``before`` are the seconds that preparations took."""
-    begin, rows = time.perf_counter() - before, shard.kernel
-    until, n_numbers = time.time() + task.limits.max_time - before, rows.n_everywhere or shard.n_rows
-    branching = Branching(
-        task.problem, rows.kernel, task.solver, task.limits, until, shard.n_rows, n_numbers, task.seed
-    )
-    levels: list[Level] = []
-    why: list[str] = []
-    last: list[View] = []
-    ledger = Ledger()
+@dataclass(frozen=True)
+class Tree:
+    """Parts of the rows, solved on their own and merged; ``ranks`` says what one part solves, as on one rank."""
 
-    def is_enough(views: list[View]) -> bool:
-        nonlocal last, ledger
-        last = views
-        ledger = sum((view.result.ledger for view in views), start=ledger)
-        seconds = time.perf_counter() - begin
-        levels.append(level_of(views, branching, rows, seconds))
-        certificate = views[0].result.certificate if len(views) == 1 else None
-        seen = levels[-1].model if task.watch_model else None
-        reason = watch(Progress(len(levels), certificate, seconds, ledger.counts(), None, seen))
-        if reason is None and seconds > task.limits.max_time:
-            reason = "max_time"
-        if reason is None and 1 < len(views) <= tree.stop_at:
-            reason = "stop_level"
-        why.extend([reason] if reason else [])
-        return reason is not None
+    ranks: Ranks
+    division: Division
 
-    def is_over() -> str | None:
-        return watch(Progress(len(levels), None, time.perf_counter() - begin, ledger.counts(), None, None))
+    def run(self, rows: Rows, place: Any, watch: Watch) -> Outcome:
+        """One tree for each problem; all share the division of the rows."""
+        begin, comm = time.perf_counter(), Solo()
+        shard, classes, parts, _, seed = self.ranks.prepare(rows, comm)
+        with comm.ledger.phase("divide"):
+            divided = self.division.divide(shard, np.random.default_rng(seed))
+        before = time.perf_counter() - begin
+        results, levels = [], []
+        for k in range(len(parts)):
+            shard.kernel.ledger = comm.ledger if k == 0 else Ledger()
 
-    grower(cluster)(leaves(shard, divided), branching.solve, look, tree.fan_in, is_enough, is_over)
-    levels = without_other_rows(levels)
-    model = levels[-1].model._replace(report={"levels": levels})
-    if len(last) == 1:
-        root = last[0].result
-        reason = why[0] if why and root.stop_reason != "gap" else root.stop_reason
-        return replace(root, model=model, stop_reason=reason, ledger=ledger + rows.ledger)
-    reason = why[0] if why else is_over() or "interrupted"
-    certificate = branching.certified(shard, model)
-    return Result(model, certificate, reason, len(levels), [], ledger + rows.ledger)
+            def tell(progress: Progress, k: int = k) -> str | None:
+                return watch(PartProgress(k, classes, None, progress))
+
+            result, grown = self._grow(parts.labelled(shard, k), divided, place, tell, before)
+            results.append(result)
+            levels.append(grown)
+        return Outcome(classes, results, shard.n_features, TreeLevels(levels))
+
+    def _grow(
+        self,
+        shard: Shard,
+        divided: list[np.ndarray],
+        place: Any,
+        watch: Callable[[Progress], str | None],
+        before: float,
+    ) -> tuple[Result, list[Level]]:
+        """The tree of one problem; ``before`` are the seconds that preparations took."""
+        plan, rows = self.ranks.plan, shard.kernel
+        begin = time.perf_counter() - before
+        until, n_numbers = time.time() + plan.limits.max_time - before, rows.n_everywhere or shard.n_rows
+        branching = Branching(
+            plan.problem, rows.kernel, self.ranks.solver, plan.limits, until, shard.n_rows, n_numbers, plan.seed
+        )
+        levels: list[Level] = []
+        why: list[str] = []
+        last: list[View] = []
+        ledger = Ledger()
+
+        def is_enough(views: list[View]) -> bool:
+            nonlocal last, ledger
+            last = views
+            ledger = sum((view.result.ledger for view in views), start=ledger)
+            seconds = time.perf_counter() - begin
+            levels.append(level_of(views, branching, rows, seconds))
+            certificate = views[0].result.certificate if len(views) == 1 else None
+            seen = levels[-1].model if plan.watch_model else None
+            reason = watch(Progress(len(levels), certificate, seconds, ledger.counts(), None, seen))
+            if reason is None and seconds > plan.limits.max_time:
+                reason = "max_time"
+            if reason is None and 1 < len(views) <= self.division.stop_at:
+                reason = "stop_level"
+            why.extend([reason] if reason else [])
+            return reason is not None
+
+        def is_over() -> str | None:
+            return watch(Progress(len(levels), None, time.perf_counter() - begin, ledger.counts(), None, None))
+
+        engine_for(place).grow(
+            place, leaves(shard, divided), branching.solve, look, self.division.fan_in, is_enough, is_over
+        )
+        levels = without_other_rows(levels)
+        model = levels[-1].model
+        if len(last) == 1:
+            root = last[0].result
+            reason = why[0] if why and root.stop_reason != "gap" else root.stop_reason
+            return replace(root, model=model, stop_reason=reason, ledger=ledger + rows.ledger), levels
+        reason = why[0] if why else is_over() or "interrupted"
+        certificate = branching.certified(shard, model)
+        return Result(model, certificate, reason, len(levels), [], ledger + rows.ledger), levels

@@ -1,0 +1,88 @@
+"""The two-class problems of a fit: one for each pair of classes, or one for each class against the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+from typing import Literal
+
+import numpy as np
+
+from widemargin.data.shard import Shard
+
+MultiClass = Literal["pairs", "rest"]
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Which class is positive and which is negative in each problem, and how their scores are combined.
+
+    With two classes there is one problem, and a positive score means the second class. Pairs of more classes are in
+    LIBSVM's order, a positive score means the first class of the pair, and the pairs vote.
+    """
+
+    n_classes: int
+    multi_class: MultiClass
+
+    @cached_property
+    def pairs(self) -> list[tuple[int, int | None]]:
+        """The positive and the negative class of each problem; None is all others."""
+        if self.n_classes == 2:
+            return [(1, 0)]
+        if self.multi_class == "rest":
+            return [(positive, None) for positive in range(self.n_classes)]
+        return list(combinations(range(self.n_classes), 2))
+
+    def __len__(self) -> int:
+        return len(self.pairs)
+
+    @property
+    def are_votes(self) -> bool:
+        """Whether the scores of classes are votes of pairs."""
+        return self.n_classes > 2 and self.multi_class == "pairs"
+
+    @property
+    def kind(self) -> str:
+        """What one of several problems is called."""
+        return "pair of classes" if self.multi_class == "pairs" else "class against the rest"
+
+    def names(self, classes: np.ndarray) -> list[str]:
+        """The title of each problem."""
+        if self.n_classes == 2:
+            return [f"{classes[1]} against {classes[0]}"]
+        return [
+            f"{classes[positive]} against {'the rest' if negative is None else classes[negative]}"
+            for positive, negative in self.pairs
+        ]
+
+    def weights(self, totals: np.ndarray) -> list[tuple[float, float]]:
+        """The weight of the positive and of the negative rows of each problem, from the weight of each class."""
+        return [(totals[p], totals.sum() - totals[p] if n is None else totals[n]) for p, n in self.pairs]
+
+    def labelled(self, shard: Shard, part: int) -> Shard:
+        """The rows of one problem, with labels of -1 and +1."""
+        positive, negative = self.pairs[part]
+        return shard.against_rest(positive) if negative is None else shard.between(positive, negative)
+
+    def all_labelled(self, shard: Shard) -> Iterator[Shard]:
+        """The rows of each problem in turn."""
+        return (self.labelled(shard, part) for part in range(len(self)))
+
+    def class_scores(self, scores: np.ndarray) -> np.ndarray:
+        """Scores of shape (n_rows,) for two classes, else (n_rows, n_classes), from those of all problems.
+
+        Pairs give one vote each. The sum of a class's scores, squeezed into (-1/3, 1/3), breaks ties.
+        """
+        if self.n_classes == 2:
+            return scores[:, 0]
+        if not self.are_votes:
+            return scores
+        votes, sums = np.zeros((2, len(scores), self.n_classes))
+        for k, (first, second) in enumerate(combinations(range(self.n_classes), 2)):
+            votes[:, first] += scores[:, k] > 0
+            votes[:, second] += scores[:, k] <= 0
+            sums[:, first] += scores[:, k]
+            sums[:, second] -= scores[:, k]
+        return np.asarray(votes + sums / (3 * (np.abs(sums) + 1)))

@@ -1,0 +1,223 @@
+"""A fit by ranks: every rank runs the same code on its own rows, and serial is distributed with one rank."""
+
+from __future__ import annotations
+
+import traceback
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from widemargin.checkpoint import FitState
+from widemargin.comm.protocol import Communicator, place_among_ranks
+from widemargin.data.shard import Shard
+from widemargin.engines.select import engine_for
+from widemargin.kernels.devices import library_of
+from widemargin.kernels.functions import Kernel
+from widemargin.kernels.on_cpu import RowsOnCPU
+from widemargin.ledger import Ledger
+from widemargin.solvers.protocol import AnySolver
+from widemargin.solvers.run import Progress, run
+from widemargin.strategies.labels import agree, check_classes, checked, weights_of_classes
+from widemargin.strategies.parts import Parts
+from widemargin.strategies.protocol import Outcome, PartProgress, Plan, Rows, Watch
+
+_NO_STATE, _OUR_STATE, _FOREIGN_STATE = 0.0, 1.0, 2.0
+
+
+class Resume(NamedTuple):
+    """What was found where a checkpoint is kept: a state to resume from, nothing, or why it cannot be used."""
+
+    state: FitState | None
+    error: str | None = None
+
+
+class Prepared(NamedTuple):
+    """The rows of one rank, ready for the problems of all parts."""
+
+    shard: Shard  # with the kernel on its rows, if there is one
+    classes: np.ndarray
+    parts: Parts
+    width: int  # of a warm state: one number for each feature, or for each row of all ranks
+    seed: int
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """What all ranks are told alike; plain data, so that it can be sent to other processes."""
+
+    plan: Plan
+    solver: AnySolver
+    kernel: Kernel | None = None
+    device: str = "cpu"  # or a torch device, on which the kernel is computed
+    precision: str = "float16"  # of rows on such a device
+    counts_weight: bool = True  # False: weights matter as present or absent only
+    warm: np.ndarray | None = None  # what to start from, for each part
+    are_rows_checked: bool = True  # False: they come from elsewhere, and each rank checks its own
+    resume: Resume | None = None  # None: no checkpoint is kept
+    if_lost: Literal["recompute", "leave out", "raise"] = "recompute"  # what happens to the rows of a lost machine
+
+    @property
+    def name(self) -> str:
+        """Of the estimator."""
+        return self.plan.name
+
+    def run(self, rows: Rows, place: Any, watch: Watch) -> Outcome:
+        """The outcome of rank 0."""
+        outcome: Outcome = engine_for(place, rows.X).launch(rows, place, self, watch)
+        return outcome
+
+    def run_on_rank(self, rows: Rows, comm: Communicator, watch: Watch | None) -> Outcome:
+        """The whole fit, as one rank sees it."""
+        shard, classes, parts, width, seed = self.prepare(rows, comm)
+        encode = comm.ledger
+        fresh = None if self.resume is None else self._fresh_state(shard, classes, len(parts), width, comm)
+        warm, sweeps = self._start(fresh, (len(parts), width), comm)
+        results = []
+        for k in range(len(parts)):
+            comm.ledger = encode if k == 0 else Ledger()
+            if shard.kernel is not None:
+                shard.kernel.ledger = comm.ledger
+            result = run(
+                self.solver,
+                self.plan.problem,
+                parts.labelled(shard, k),
+                comm,
+                self.plan.limits,
+                np.random.default_rng([seed, k]),
+                warm=None if warm is None or not warm[k].any() else warm[k],
+                sweeps_before=int(sweeps[k]),
+                watch=None if watch is None else partial(_tell, watch, k, classes, fresh),
+                watch_model=self.plan.watch_model,
+                watch_state=fresh is not None,
+            )
+            results.append(result)
+        return Outcome(classes, results, shard.n_features)
+
+    def prepare(self, rows: Rows, comm: Communicator) -> Prepared:
+        """All that comes before the first problem is solved; an infeasible problem is refused here."""
+        with comm.ledger.phase("encode"):
+            shard, multiplicity, numbers, n_rows, classes, totals, seed = self._join(rows, comm)
+        parts = Parts(len(classes), self.plan.multi_class)
+        for weights in parts.weights(totals):
+            self.plan.problem.check(*weights)
+        if self.kernel is None:
+            return Prepared(shard, classes, parts, shard.n_features, seed)
+        shard = self._with_kernel(self.kernel, shard, multiplicity, numbers, n_rows, comm)
+        return Prepared(shard, classes, parts, n_rows, seed)
+
+    def _with_kernel(
+        self,
+        kernel: Kernel,
+        shard: Shard,
+        multiplicity: np.ndarray,
+        numbers: np.ndarray,
+        n_rows: int,
+        comm: Communicator,
+    ) -> Shard:
+        """The shard with the kernel on its rows."""
+        if kernel.name == "precomputed" and shard.n_features != n_rows:
+            raise ValueError(
+                f"kernel='precomputed' needs the kernel values of all pairs of rows: there are {n_rows} rows and "
+                f"{shard.n_features} columns, and X must be square."
+            )
+        if self.device != "cpu":
+            return replace(shard, kernel=self._on_device(kernel, shard, multiplicity, numbers, n_rows, comm))
+        resolved = kernel.resolved(shard, comm.allreduce, multiplicity)
+        return replace(shard, kernel=RowsOnCPU(resolved, shard.X, numbers, comm.ledger, comm.allreduce, n_rows))
+
+    def _on_device(
+        self,
+        kernel: Kernel,
+        shard: Shard,
+        multiplicity: np.ndarray,
+        numbers: np.ndarray,
+        n_rows: int,
+        comm: Communicator,
+    ) -> Any:
+        """The kernel on rows that lie on a torch device."""
+        from widemargin.kernels.on_torch import RowsOnTorch, resolved_there
+
+        is_here = library_of(shard.blocks[0]) == "host"
+        resolve = kernel.resolved if is_here else partial(resolved_there, kernel)
+        resolved = resolve(shard, comm.allreduce, multiplicity)
+        return RowsOnTorch(
+            resolved, shard.X, numbers, comm.ledger, n_rows, device=self.device, precision=self.precision
+        )
+
+    def _fresh_state(self, shard: Shard, classes: np.ndarray, n_parts: int, width: int, comm: Communicator) -> FitState:
+        """The state of a fit before its first sweep, with sums by which the data are recognised."""
+        weights = np.bincount(shard.y.astype(np.intp), shard.weight, len(classes))
+        marks = comm.allreduce(np.concatenate([weights, shard.combine(shard.weight)]))
+        name = f"{self.name} {self.plan.problem!r} {classes.tolist()!r}"
+        name += "" if shard.kernel is None else f" {shard.kernel.kernel}"
+        return FitState(name, marks, np.zeros((n_parts, width)), np.zeros(n_parts, np.int64))
+
+    def _start(
+        self, fresh: FitState | None, shape: tuple[int, int], comm: Communicator
+    ) -> tuple[np.ndarray | None, np.ndarray]:
+        """Warm states, if any, and the sweeps that led to them; only rank 0 has read a checkpoint."""
+        if fresh is not None:
+            found = np.array([_NO_STATE])
+            if comm.rank == 0 and self.resume is not None and self.resume.state is not None:
+                state = self.resume.state
+                is_ours = state.belongs_to(fresh.task, fresh.marks)
+                content = [state.sweeps, state.directions.ravel()] if is_ours else []
+                found = np.concatenate([[_OUR_STATE if is_ours else _FOREIGN_STATE], *content])
+            found = comm.broadcast(found)
+            if found[0] == _FOREIGN_STATE:
+                raise ValueError(
+                    f"The checkpoint belongs to another fit, or to other data, than this one ({fresh.task}). Delete "
+                    "it, or choose another folder."
+                )
+            if found[0] == _OUR_STATE:
+                return found[1 + shape[0] :].reshape(shape), found[1 : 1 + shape[0]].astype(np.int64)
+        none = np.zeros(shape[0], np.int64)
+        return (self.warm, none) if self.warm is not None and self.warm.shape == shape else (None, none)
+
+    def _join(
+        self, rows: Rows, comm: Communicator
+    ) -> tuple[Shard, np.ndarray, np.ndarray, int, np.ndarray, np.ndarray, int]:
+        """Check this rank's rows and agree with the others on classes and their weights; fails on all ranks or none.
+
+        Returns the rows of positive weight, with weights times those of their classes; the weights alone; the numbers
+        of these rows among those of all ranks, and how many there are; the classes, the weight of each, and the seed.
+        """
+        note: dict[str, Any] = {}
+        try:
+            if self.resume is not None and self.resume.error is not None:
+                raise ValueError(self.resume.error)
+            X, y, weight = rows if self.are_rows_checked else checked(rows)
+            shard = Shard(X, y, weight)
+            labels = np.unique(y if weight.all() else y[weight > 0])
+            note = {"labels": labels.tolist(), "dtype": labels.dtype.str, "n_features": shard.n_features}
+        except Exception as error:
+            note = {"error": str(error), "kind": type(error).__name__, "traceback": traceback.format_exc()}
+        # Under MPI each rank drew a seed of its own; what is random must be the same on all.
+        classes, seed = agree({**note, "seed": self.plan.seed}, comm)
+        check_classes(classes, self.name)
+        first = place_among_ranks(comm, shard.n_rows).start
+        n_rows = int(comm.allreduce(np.array([float(shard.n_rows)]))[0])
+        present = np.flatnonzero(weight)
+        if len(present) < shard.n_rows:
+            shard = shard.take(present)
+        codes = np.searchsorted(classes, shard.y)
+        weight = shard.weight if self.counts_weight else np.ones(len(present))
+        multiplicity = weight
+        totals = comm.allreduce(np.bincount(codes, weight, len(classes)))
+        if self.plan.class_weight is not None:
+            factors = weights_of_classes(self.plan.class_weight, classes, totals)
+            weight, totals = weight * factors[codes], totals * factors
+        shard = Shard(shard.X, codes.astype(np.float64), weight)
+        return shard, multiplicity, first + present, n_rows, classes, totals, seed
+
+
+def _tell(watch: Watch, part: int, classes: np.ndarray, fresh: FitState | None, progress: Progress) -> str | None:
+    return watch(PartProgress(part, classes, fresh, progress))
+
+
+def rows_of_parts(parts: list[tuple[Any, Any, Any]]) -> Rows:
+    """Rows that came in several parts, which are not joined."""
+    X, y, weight = zip(*parts, strict=True)
+    return Rows(list(X), list(y), None if weight[0] is None else list(weight))
