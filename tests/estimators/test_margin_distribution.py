@@ -528,7 +528,7 @@ def test_a_fit_goes_on_from_its_checkpoint(name, tmp_path):
 
 @pytest.mark.parametrize("options", [{"warm_start": True}, {"checkpoint": "somewhere"}], ids=str)
 def test_the_tree_begins_at_its_leaves(options):
-    with pytest.raises(ValueError, match="checkpoint and warm_start mean nothing"):
+    with pytest.raises(ValueError, match="checkpoint and warm_start have no effect"):
         MarginDistributionSVC(**TREE, **options).fit(*overlapping(0))
 
 
