@@ -135,7 +135,7 @@ def test_a_paper_runs_its_programs_in_the_checkout(folder, command, monkeypatch)
     assert str(folder / "benchmarks" / "results" / "saddle_paper-quick") in ended.err
     ended = command("reproduce", "gadget")
     assert ended.code == 2
-    assert "benchmarks.gossip ended with the code 3" in ended.err
+    assert "benchmarks.gossip failed with exit code 3" in ended.err
 
 
 def test_elsewhere_it_needs_a_checkout(folder, command, monkeypatch):

@@ -86,7 +86,7 @@ def test_labels_that_the_model_does_not_know(folder, command, model):
         (["--scale", "robust"], "'robust' is not one of"),
         (["--label", "species"], "there is no column 'species' for the labels; it has 'left', 'right', 'noise', "),
         (["--label", "9"], "there is no column 9 for the labels"),
-        (["--cluster", "threads:0"], "must be a whole number over 0"),
+        (["--cluster", "threads:0"], "must be a positive integer"),
         (["--cluster", "spark"], "--cluster spark must be threads:NUMBER, dask:ADDRESS"),
         (["--estimator", "gossip", "--cluster", "threads:2"], "The 'cluster' parameter of GossipSVC must be"),
         (["--output", "no/where.wm"], "There is no folder no to save the model in."),
@@ -161,7 +161,7 @@ def test_a_command_that_is_none(command):
 
 def test_what_should_not_happen_is_a_sentence_too(folder, command, monkeypatch):
     monkeypatch.setattr("widemargin.data.rows.read_rows", lambda *given: {}["gone"])
-    said(command("train", "rows.csv"), "This should not have happened: KeyError: 'gone'")
+    said(command("train", "rows.csv"), "Internal error: KeyError: 'gone'")
 
 
 def run_process(*arguments, **more):
@@ -197,15 +197,15 @@ def test_results_replace_neither_what_is_read_nor_each_other_nor_what_is_no_file
     usual = ["--label", "kind", "--estimator", "sparse"]
     said(
         command("train", "rows.csv", *usual, "--output", "rows.csv"),
-        "rows.csv is read here: the model must have",
+        "rows.csv is an input: choose another file for the model",
     )
     said(
         command("predict", model, "rows.csv", "--output", model),
-        "is read here: the predictions must have",
+        "is an input: choose another file for the predictions",
     )
-    said(command("train", "rows.csv", *usual, "--output", "pipe"), "pipe is not a plain file")
+    said(command("train", "rows.csv", *usual, "--output", "pipe"), "pipe is not a regular file")
     same = ["--output", "same.wm", "--report", "./same.wm"]
-    said(command("train", "rows.csv", *usual, *same), "is to hold the model: the report must have a file of its own.")
+    said(command("train", "rows.csv", *usual, *same), "already holds the model: choose another file for the report.")
     assert ((folder / "rows.csv").read_bytes(), model.read_bytes()) == before
 
 
@@ -214,7 +214,7 @@ def test_a_link_stays_and_what_it_stands_for_is_replaced(folder, command):
     (folder / "link.wm").symlink_to("real.wm")
     ended = command("train", "rows.csv", "--label", "kind", "--estimator", "sparse", "--output", "link.wm")
     assert ended.code == 0, ended
-    assert "link.wm is there, and will be replaced." in ended.err
+    assert "link.wm exists and will be replaced." in ended.err
     assert (folder / "link.wm").is_symlink()
     assert (folder / "real.wm").read_bytes().startswith(b"\x89WIDEMARGIN")
 

@@ -12,7 +12,7 @@ _EXPECTED = (ValueError, OSError, ImportError, MemoryError)
 
 
 def main() -> None:
-    """Run the command. Whatever is wrong is said in a sentence, with the exit code 2."""
+    """Run the command; an error is one line on stderr, and the exit code is 2."""
     try:
         _run()
     except KeyboardInterrupt:
@@ -30,14 +30,14 @@ def _run() -> NoReturn:
     try:
         sys.exit(app(standalone_mode=False) or 0)
     except SystemExit as end:
-        if end.code == _INTERRUPTED:  # which typer does not say
+        if end.code == _INTERRUPTED:  # typer prints nothing then
             _fail("Interrupted.", _INTERRUPTED)
         raise
     except usage_error as error:
         _fail(error.format_message())
     except typer.Abort:
         _fail("Interrupted.", _INTERRUPTED)
-    except BrokenPipeError:  # whoever read the output has gone
+    except BrokenPipeError:  # the reader of the output closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except Exception as error:
@@ -47,7 +47,7 @@ def _run() -> NoReturn:
 
 
 def in_words(error: Exception) -> str:
-    """What is said of an error, on one line."""
+    """The one-line message of an error."""
     text = str(error)
     if isinstance(error, ModuleNotFoundError):
         extra = _EXTRAS.get((error.name or "").split(".")[0])
@@ -55,11 +55,11 @@ def in_words(error: Exception) -> str:
     elif isinstance(error, OSError) and error.filename is not None:
         text = f"{error.filename}: {error.strerror}."
     elif isinstance(error, MemoryError):
-        text = "There is not enough memory for this."
+        text = "Not enough memory."
     elif not isinstance(error, _EXPECTED):
         text = (
-            f"This should not have happened: {type(error).__name__}: {error} (WIDEMARGIN_TRACEBACK=1 shows where; "
-            "please tell us)."
+            f"Internal error: {type(error).__name__}: {error}. Set WIDEMARGIN_TRACEBACK=1 for a traceback, and please "
+            "report it."
         )
     return " ".join(text.split())
 

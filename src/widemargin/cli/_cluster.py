@@ -17,14 +17,14 @@ _CONNECT = "10s"
 
 
 class Place(NamedTuple):
-    """What ``cluster=`` of an estimator is given, and which of several readers this process is."""
+    """The value for ``cluster=``, and which of several MPI processes this is."""
 
     cluster: Any = None
     rank: int = 0
     size: int = 1
 
     def total(self, numbers: Any) -> Any:
-        """An array summed over all processes of an MPI job; as it is elsewhere."""
+        """The sum of an array over all processes of an MPI job."""
         if self.size == 1:
             return numbers
         import numpy as np
@@ -36,13 +36,13 @@ class Place(NamedTuple):
 
 @contextmanager
 def opened(text: str | None) -> Iterator[Place]:
-    """``threads:4``, ``dask:tcp://host:8786`` or ``mpi``; nothing is this process with one rank."""
+    """``threads:4``, ``dask:tcp://host:8786``, ``mpi``, or None for this process alone."""
     kind, _, rest = (text or "").partition(":")
     if text is None:
         yield Place()
     elif kind == "threads":
         if not rest.isdecimal() or int(rest) < 1:
-            raise ValueError(f"--cluster {text}: the number of threads must be a whole number over 0, as in threads:4.")
+            raise ValueError(f"--cluster {text}: the number of threads must be a positive integer, as in threads:4.")
         yield Place(int(rest))
     elif kind == "dask" and rest:
         client = _dask(rest)
@@ -60,7 +60,7 @@ def opened(text: str | None) -> Iterator[Place]:
 
 @contextmanager
 def _all_end_with_one(comm: Any) -> Iterator[None]:
-    """An error on one rank is said and ends the job: the others would wait for that rank for ever."""
+    """An error on one rank ends the job: the other ranks would wait forever."""
     try:
         yield
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Files that commands read and write: rows with labels as people write them, models, and where results go."""
+"""Files that commands read and write: rows with labels, models, results."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ Data = Annotated[
         help="Rows: LIBSVM text, .csv, .parquet or .npz (X and y); text also as .gz, .xz or .bz2.", show_default=False
     ),
 ]
-ModelPath = Annotated[Path, typer.Argument(help="A model that train has saved.", show_default=False)]
+ModelPath = Annotated[Path, typer.Argument(help="A model saved by train.", show_default=False)]
 Label = Annotated[
-    str, typer.Option(help="Column of the labels in a table: its name, or its number; 1 is the first, -1 the last.")
+    str, typer.Option(help="Label column of a table: its name or its number (1 is the first, -1 the last).")
 ]
-ZeroBased = Annotated[bool, typer.Option("--zero-based", help="LIBSVM text that counts features from 0, not from 1.")]
-TEXT_OF_FLOAT32 = 256 << 20  # bytes of a file over which its numbers are held as float32
+ZeroBased = Annotated[bool, typer.Option("--zero-based", help="LIBSVM text numbers features from 0, not from 1.")]
+TEXT_OF_FLOAT32 = 256 << 20  # bytes: numbers of larger files are held as float32
 
 
 def check_outputs(outputs: Mapping[str, Path | None], *inputs: Path) -> None:
-    """Refuse, before any work, places where results cannot be put, or would replace each other or what is read."""
-    taken = {path.resolve(): "is read here" for path in inputs}
+    """Raise ValueError before any work for outputs that cannot be written, or would replace an input or each other."""
+    taken = {path.resolve(): "is an input" for path in inputs}
     for what, path in outputs.items():
         if path is None:
             continue
         _check_can_be_written(path, what)
         if path.resolve() in taken:
-            raise ValueError(f"{path} {taken[path.resolve()]}: {what} must have a file of its own.")
-        taken[path.resolve()] = f"is to hold {what}"
+            raise ValueError(f"{path} {taken[path.resolve()]}: choose another file for {what}.")
+        taken[path.resolve()] = f"already holds {what}"
     for path in filter(None, outputs.values()):
         if path.exists():
-            remark(f"{path} is there, and will be replaced.")
+            remark(f"{path} exists and will be replaced.")
 
 
 def _check_can_be_written(path: Path, what: str) -> None:
@@ -46,20 +46,20 @@ def _check_can_be_written(path: Path, what: str) -> None:
     if not path.parent.is_dir():
         raise ValueError(f"There is no folder {path.parent} to save {what} in.")
     if path.exists() and not path.is_file():
-        raise ValueError(f"{path} is not a plain file: {what} can only replace such a one.")
+        raise ValueError(f"{path} is not a regular file, so {what} cannot replace it.")
     if not os.access(path if path.exists() else path.parent, os.W_OK):
         raise ValueError(f"{path} cannot be written: permission denied.")
 
 
 def precision_for(path: Path, wanted: str) -> str:
-    """``float32`` or ``float64``; left open, it goes by the size of the file."""
+    """``float32`` or ``float64``; ``"auto"`` chooses by the size of the file."""
     if wanted != "auto":
         return wanted
     return "float32" if path.is_file() and path.stat().st_size > TEXT_OF_FLOAT32 else "float64"
 
 
 def plain_labels(y: Any) -> Any:
-    """Labels that are whole numbers as integers, as they stand in the file, in the smallest type that holds them."""
+    """Whole-number labels as integers of the smallest type that holds them; others unchanged."""
     import numpy as np
 
     if y.dtype.kind != "f" or not np.array_equal(y, np.rint(y)) or np.abs(y).max() > 2**53:
@@ -91,7 +91,7 @@ def named(classes: Any, most: int = 8) -> str:
 
 
 def load_model(path: Path) -> Any:
-    """A model from its file, with a sentence where that is none."""
+    """Load a model; ValueError if the path is no file."""
     from widemargin.io.archive import load
 
     if path.is_dir():

@@ -1,4 +1,4 @@
-"""How far a fit is: the gap on its way to tol, as a bar on a terminal, and as a line from time to time elsewhere."""
+"""Progress of a fit: a bar on a terminal, a line every few seconds elsewhere."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SECONDS_PER_LINE = 5.0
 
 
 class GapBar:
-    """A bar that is full when the gap is down at tol; equal factors of the gap are equal parts of the bar."""
+    """A bar that is full when the gap reaches tol, on a logarithmic scale."""
 
     def __init__(self, console: Any, name: str, tol: float) -> None:
         from rich.progress import BarColumn, Progress, TextColumn
@@ -29,7 +29,7 @@ class GapBar:
     def show(self, sweep: int, certificate: Certificate, seconds: float, *, is_last: bool = False) -> None:
         """Show one certified sweep."""
         gap = certificate.relative
-        if sweep <= self._sweep or not math.isfinite(self._first):  # the next pair of classes begins anew
+        if sweep <= self._sweep or not math.isfinite(self._first):  # the next two-class problem
             self._first = max(gap, self._tol)
         self._sweep = sweep
         figures = f"gap {gap:.1e} (tol {self._tol:.0e})  sweep {sweep}  {seconds:.1f} s"
@@ -41,7 +41,7 @@ class GapBar:
             self._console.print(f"{self._name}: {figures}", markup=False, soft_wrap=True)
 
     def share(self, gap: float) -> float:
-        """The part of the way from the first gap to tol that is done, in orders of magnitude."""
+        """The share of the way from the first gap to tol, in orders of magnitude."""
         if gap <= self._tol or self._first <= self._tol:
             return 1.0
         if not math.isfinite(self._first) or not math.isfinite(gap):

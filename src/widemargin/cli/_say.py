@@ -1,4 +1,4 @@
-"""What a person reads in the terminal: tables and sentences, in colour on a terminal and plain elsewhere."""
+"""Tables and messages, in colour on a terminal and plain elsewhere."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def console(*, stderr: bool = False) -> Any:
-    """A console of rich as wide as the terminal; 100 columns where there is none, so that files are alike."""
+    """A rich console as wide as the terminal; 100 columns where there is none, so that output files do not vary."""
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
@@ -18,7 +18,7 @@ def console(*, stderr: bool = False) -> Any:
 
 
 def remark(sentence: str) -> None:
-    """One line on stderr: something to know that is no result."""
+    """Print a one-line note on stderr."""
     sys.stderr.write(one_line(sentence) + "\n")
 
 
@@ -42,7 +42,7 @@ def facts(title: str, pairs: Iterable[tuple[str, str]]) -> Any:
 
 
 def columns(titles: Sequence[str], rows: Iterable[Sequence[str]], *, title: str = "", n_left: int = 1) -> Any:
-    """A table with a line of titles; all columns but the first ``n_left`` are of numbers, to the right."""
+    """A table with a header; all columns but the first ``n_left`` are right-aligned."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text

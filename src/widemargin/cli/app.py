@@ -1,4 +1,4 @@
-"""All commands of ``widemargin``; each lives in a file of its own and imports what it needs when it runs."""
+"""All commands of ``widemargin``; each has its own file and imports what it needs when it runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ def _version(is_wanted: bool) -> None:
 
 @app.callback()
 def _commands(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show it.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
 ) -> None:
     """Support vector machines, each answer with a proof of how good it is.
 

@@ -1,4 +1,4 @@
-"""``widemargin demo``: certified models of small data, beside scikit-learn's, and the picture of their proofs."""
+"""``widemargin demo``: certified models on small data beside scikit-learn's, and a picture of their proofs."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import typer
 
 
 def demo(
-    folder: Annotated[Path, typer.Option(help="Where to draw the picture.")] = Path("demo-output"),
+    folder: Annotated[Path, typer.Option(help="Folder for the picture.")] = Path("demo-output"),
 ) -> None:
-    """Train five models on small data in a few seconds, and print what is proved of each.
+    """Train five models on small data in a few seconds and print what each certificate proves.
 
     [bold]Example[/bold]:
 
       widemargin demo
 
-    The picture shows the two bounds of each optimum as they meet.
+    The picture shows the upper and lower bound of each optimum converge.
     """
     from widemargin.reports.demo import run
 

@@ -1,4 +1,4 @@
-"""``widemargin evaluate``: how right a model is on rows whose labels are known."""
+"""``widemargin evaluate``: how well a model predicts rows whose labels are known."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 
 from widemargin.cli._input import Data, Label, ModelPath, ZeroBased
 
-_MOST_CLASSES = 12  # in a matrix that is printed
+_MOST_CLASSES = 12  # largest confusion matrix that is printed
 
 
 def evaluate(
@@ -18,7 +18,7 @@ def evaluate(
     data: Data,
     label: Label = "-1",
     zero_based: ZeroBased = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Compare a model's predictions with the labels in a file.
 
@@ -56,7 +56,7 @@ def judged(model: Any, data: Path, label: str, zero_based: bool) -> dict[str, An
         guesses.append(np.array(classes))
         scores.append(values[:, 0])
     if not truth:
-        raise ValueError(f"{data} is empty: there is no row in it.")
+        raise ValueError(f"{data} has no rows.")
     y = np.concatenate(truth)
     matrix = confusion_matrix(y, np.concatenate(guesses), labels=known)
     present = matrix.sum(axis=1) > 0
@@ -83,12 +83,14 @@ def _print(model: Path, data: Path, found: dict[str, Any]) -> None:
     ]
     if "AUC" in found:
         auc = found["AUC"]
-        pairs.append(("AUC", "none: all rows are of one class" if auc is None else f"{auc:.6f}"))
+        pairs.append(("AUC", "undefined: all rows are of one class" if auc is None else f"{auc:.6f}"))
     screen = console()
     screen.print(facts(f"{model} on {data}", pairs))
     names = [str(each) for each in found["classes"]]
     if len(names) > _MOST_CLASSES:
-        screen.print(f"The confusion matrix of {len(names)} classes is wide: --json prints it.", markup=False)
+        screen.print(
+            f"The confusion matrix of {len(names)} classes is too wide to print here; use --json.", markup=False
+        )
         return
     rows = [[name, *(f"{n:,}" for n in row)] for name, row in zip(names, found["confusion matrix"], strict=True)]
     screen.print(columns(["is \\ predicted", *names], rows, title="Confusion matrix"))

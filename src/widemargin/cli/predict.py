@@ -19,19 +19,19 @@ from widemargin.cli._input import Data, Label, ModelPath, ZeroBased
 def predict(
     model: ModelPath,
     data: Data,
-    output: Annotated[Path | None, typer.Option(help="Where to write; the terminal if not given.")] = None,
+    output: Annotated[Path | None, typer.Option(help="Output CSV file (default: standard output).")] = None,
     scores: Annotated[bool, typer.Option("--scores", help="Add the scores of each row.")] = False,
     label: Label = "-1",
     zero_based: ZeroBased = False,
 ) -> None:
-    """Predict the class of each row; labels in the file are not looked at, and a table may be without them.
+    """Predict the class of each row; labels in the file are ignored and may be missing.
 
     [bold]Example[/bold]:
 
       widemargin predict model.wm new.csv --output classes.csv --scores
 
-    A row of output for each row of data: the class, and with --scores the score (two classes: positive for the second)
-    or one for each class. The columns of a table with names are found by their names.
+    Prints one line per row: the class and, with --scores, the score (two classes: positive for the second) or one score
+    per class. Columns of a table with a header are matched by name.
     """
     from widemargin.cli._input import check_outputs, load_model
     from widemargin.cli._say import remark
@@ -39,9 +39,9 @@ def predict(
     check_outputs({"the predictions": output}, model, data)
     fitted = load_model(model)
     blocks = predicted(fitted, data, label, zero_based)
-    first = next(blocks, None)  # whatever is wrong with the file shows before a line is written
+    first = next(blocks, None)  # errors in the file show before anything is written
     if first is None:
-        raise ValueError(f"{data} is empty: there is no row in it.")
+        raise ValueError(f"{data} has no rows.")
     n_rows = 0
     with _written(output) as file:
         writer = csv.writer(file, lineterminator="\n")
@@ -71,7 +71,9 @@ def predicted(model: Any, data: Path, label: str, zero_based: bool, *, needs_lab
             continue
         X = block.X.toarray() if is_centred and sp.issparse(block.X) else block.X
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="X does not have valid feature names")  # found by name already
+            warnings.filterwarnings(
+                "ignore", message="X does not have valid feature names"
+            )  # columns were matched by name
             values = model.decision_function(X)
         yield last_step(model)._labels(values).tolist(), values.reshape(len(values), -1), block.y
 
@@ -82,7 +84,7 @@ def _titles(classes: Any) -> list[str]:
 
 @contextmanager
 def _written(path: Path | None) -> Iterator[TextIO]:
-    """The terminal, or a file that is whole or not there."""
+    """Standard output, or a file that is written whole or not at all."""
     if path is None:
         yield sys.stdout
         return

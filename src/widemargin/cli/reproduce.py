@@ -1,4 +1,4 @@
-"""``widemargin reproduce``: redraw a paper's tables and figures, from a checkout."""
+"""``widemargin reproduce``: redraw the tables and figures of a paper, from a checkout."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import typer
 
 
 class Paper(StrEnum):
-    """Papers whose tables and figures are measured again."""
+    """The papers that can be reproduced."""
 
     saddle = "saddle"
     sbp = "sbp"
@@ -22,7 +22,7 @@ class Paper(StrEnum):
     l1svm = "l1svm"
 
 
-# The programs of each in benchmarks/, and the folder of results.
+# For each paper: its programs in benchmarks/ and their folders under results/.
 PROGRAMS = {
     Paper.saddle: (("saddle_paper", "saddle_paper"), ("saddle_communication", "saddle_communication")),
     Paper.sbp: (("kernel_paper", "kernel"),),
@@ -34,9 +34,11 @@ PROGRAMS = {
 
 def reproduce(
     paper: Annotated[Paper, typer.Argument(help="Which paper.", show_default=False)],
-    quick: Annotated[bool, typer.Option("--quick", help="Small data and short limits: a look, not a result.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Small data and short limits: a smoke run, not a result.")
+    ] = False,
 ) -> None:
-    """Measure a paper's tables and figures again, with the programs in benchmarks/ of a checkout.
+    """Measure the tables and figures of a paper again, with the programs in benchmarks/ of a checkout.
 
     [bold]Example[/bold], in the folder of a checkout:
 
@@ -57,17 +59,17 @@ def reproduce(
         remark(f"In {root}: {' '.join(command[1:])}")
         code = subprocess.run(command, cwd=root, env=environment, check=False).returncode
         if code:
-            raise ValueError(f"benchmarks.{program} ended with the code {code}; what it printed says why.")
+            raise ValueError(f"benchmarks.{program} failed with exit code {code}; see its output above.")
         remark(f"Results: {root / 'benchmarks' / 'results' / (f'{folder}-quick' if quick else folder)}")
 
 
 def checkout() -> Path:
-    """The folder of a checkout: this one, one above it, or that of the package itself."""
+    """The checkout that contains the current folder, or else the package itself."""
     here = Path.cwd()
     for folder in (here, *here.parents, *Path(__file__).resolve().parents):
         if (folder / "benchmarks" / "saddle_paper.py").is_file() and (folder / "src" / "widemargin").is_dir():
             return folder
     raise ValueError(
-        "reproduce needs a checkout of widemargin, which holds the programs in benchmarks/; neither this folder nor "
-        "that of the installed package is one."
+        "reproduce runs the programs in benchmarks/ and needs a checkout of widemargin; neither the current folder nor "
+        "the folder of the installed package is one."
     )

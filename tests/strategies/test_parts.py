@@ -1,0 +1,61 @@
+"""The two-class problems of a fit: which classes they tell apart, their names, and the votes of pairs."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from widemargin.data.shard import Shard
+from widemargin.strategies.parts import Parts
+
+
+@pytest.mark.parametrize("multi_class", ["pairs", "rest"])
+def test_two_classes_are_one_problem_whose_positive_class_is_the_second(multi_class):
+    parts = Parts(2, multi_class)
+    assert parts.pairs == [(1, 0)]
+    assert parts.names(np.array(["no", "yes"])) == ["yes against no"]
+    assert not parts.are_votes
+
+
+def test_several_classes_are_all_pairs_or_each_class_against_the_rest():
+    assert Parts(4, "pairs").pairs == list(combinations(range(4), 2))
+    assert Parts(4, "rest").pairs == [(0, None), (1, None), (2, None), (3, None)]
+    assert Parts(3, "pairs").names(np.array(list("abc"))) == ["a against b", "a against c", "b against c"]
+    assert Parts(3, "rest").names(np.array(list("abc"))) == [f"{name} against the rest" for name in "abc"]
+
+
+@pytest.mark.parametrize("multi_class", ["pairs", "rest"])
+@pytest.mark.parametrize("n_classes", [2, 3, 5])
+def test_rows_and_weights_of_each_problem_agree(multi_class, n_classes):
+    rng = np.random.default_rng(n_classes)
+    codes = np.concatenate([np.arange(n_classes), rng.integers(n_classes, size=30)]).astype(float)
+    shard = Shard(rng.normal(size=(len(codes), 2)), codes, rng.uniform(1, 2, len(codes)))
+    parts = Parts(n_classes, multi_class)
+    totals = np.bincount(codes.astype(int), shard.weight)
+    problems = list(parts.all_labelled(shard))
+    assert len(problems) == len(parts) == len(parts.weights(totals))
+    for problem, (positive, negative) in zip(problems, parts.weights(totals), strict=True):
+        assert set(problem.y) == {-1.0, 1.0}
+        assert problem.weight[problem.y > 0].sum() == pytest.approx(positive)
+        assert problem.weight[problem.y < 0].sum() == pytest.approx(negative)
+
+
+def test_pairs_vote_and_sums_of_scores_break_ties_only():
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=(200, 6)) * 10.0 ** rng.integers(-3, 4, size=(200, 1))
+    got = Parts(4, "pairs").class_scores(scores)
+    votes = np.zeros((200, 4))
+    for k, (first, second) in enumerate(combinations(range(4), 2)):
+        votes[np.arange(200), np.where(scores[:, k] > 0, first, second)] += 1
+    assert np.array_equal(np.round(got), votes)
+    assert (np.abs(got - votes) < 1 / 3).all()
+    tie = np.array([[1.0, -2.0, 3.0]])  # a beats b, c beats a, b beats c: one vote each
+    assert Parts(3, "pairs").class_scores(tie).argmax() == 1  # whose sum of scores, -1 + 3, is the largest
+
+
+def test_scores_of_each_class_against_the_rest_stay_as_they_are():
+    scores = np.arange(6.0).reshape(2, 3)
+    assert Parts(3, "rest").class_scores(scores) is scores
+    assert Parts(2, "rest").class_scores(scores[:, :1]).shape == (2,)
