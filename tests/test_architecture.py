@@ -38,10 +38,9 @@ ALLOWED = {
 # Packages that only certain files may import, as a test of the path within the package.
 RESERVED = {
     "sklearn": lambda path: path.parts[0] in {"estimators", "strategies", "data", "reports", "io", "cli"},
-    "dask": lambda path: path.name in {"dask.py", "dask_peers.py"} and path.parts[0] in {"comm", "engines"},
+    "dask": lambda path: path.name.startswith("dask") and path.parts[0] in {"comm", "engines"},
     "distributed": lambda path: (
-        (path.name in {"dask.py", "dask_peers.py"} and path.parts[0] in {"comm", "engines"})
-        or path == Path("cli/_cluster.py")
+        (path.name.startswith("dask") and path.parts[0] in {"comm", "engines"}) or path == Path("cli/_cluster.py")
     ),
     "mpi4py": lambda path: (
         (path.name == "mpi.py" and path.parts[0] in {"comm", "engines"}) or path == Path("cli/_cluster.py")

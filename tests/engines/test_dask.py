@@ -328,15 +328,13 @@ class Report:
 @pytest.mark.parametrize("alive", ["abc", "ac"], ids=["lost but not missed yet", "missed"])
 def test_a_rank_that_ends_because_of_a_loss_is_not_taken_for_the_lost_one(monkeypatch, alive):
     """Rank 1 is lost; rank 0 says so and closes its connections, which rank 2 may report before that is heard."""
-    monkeypatch.setattr(engine, "workers_of", lambda client: list(alive))
+    monkeypatch.setattr("widemargin.engines.dask_job.workers_of", lambda client: list(alive))
     monkeypatch.setattr(engine, "_GRACE", 1.0)
-    job = engine._Job(None, engine.Placement(["a", "b", "c"], [[], [], []]), None, None, "lock")
-    ranks = [Report(PeerLost("rank 1 is lost", "b"), after=2), Report(), Report(PeerLost("rank 0 is lost", "a"))]
-    with pytest.raises(PeerLost, match="rank 1 is lost"):
-        job._raise_cause(ranks)
-    ranks[1] = Report(ArithmeticError("rank 1 failed"), after=2)
-    with pytest.raises(ArithmeticError if "b" in alive else PeerLost):
-        job._raise_cause(ranks)
+    job = engine.Job(None, "rank", ["a", "b", "c"], None)
+    job.futures = [Report(PeerLost("rank 1 is lost", "b"), after=2), Report(), Report(PeerLost("rank 0 is lost", "a"))]
+    assert str(engine._cause(job)) == "rank 1 is lost"
+    job.futures[1] = Report(ArithmeticError("rank 1 failed"), after=2)
+    assert isinstance(engine._cause(job), ArithmeticError if "b" in alive else PeerLost)
 
 
 @pytest.mark.parametrize("kind", ["collection", "array"])
@@ -405,6 +403,21 @@ def test_ctrl_c_on_the_driver_keeps_the_best_model(client, data):
     assert model.stop_reason_ == "interrupted"
     assert model.score(X, y) > 0.5
     assert NuMarginSVC(cluster=client).fit(X, y).stop_reason_ == "gap"
+
+
+def test_a_fit_leaves_nothing_on_the_scheduler(client, data):
+    def left(dask_scheduler):
+        named = {
+            "addresses": dask_scheduler.extensions["variables"].variables,
+            "events": dask_scheduler.extensions["events"]._events,
+            "locks": dask_scheduler.extensions["multi_locks"].requests,
+            "tasks": dask_scheduler.tasks,
+            "reports": dask_scheduler.get_events(),
+        }
+        return {kind: [str(name) for name in names if "widemargin" in str(name)] for kind, names in named.items()}
+
+    NuMarginSVC(cluster=client, **ENDLESS).set_callbacks(StopAfter(2)).fit(*data)
+    assert eventually(lambda: not any(client.run_on_scheduler(left).values())), client.run_on_scheduler(left)
 
 
 def test_tls_clusters_work():

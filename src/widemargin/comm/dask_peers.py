@@ -1,10 +1,7 @@
 """Peers on Dask workers, writing to each other over Dask's own connections, with nobody in between.
 
-The connections follow the cluster's protocol and TLS settings. Each peer listens, leaves its address with the scheduler
-under the name of the job, and connects to those it writes to. What it writes is bytes, which are read as such. Inside a
-cluster Dask's own rules hold: whoever can connect to its workers can run code there, by messages of Dask's own that are
-unpickled; TLS is what keeps strangers out. Sending never waits: letters for a neighbour that is slow or gone are
-dropped, the oldest first. A neighbour whose connection closes is known to be gone at once.
+Messages are bytes. Sending never waits: messages for a neighbour that is slow or gone are dropped, the oldest first. A
+neighbour whose connection closes is known to be gone at once.
 """
 
 from __future__ import annotations
@@ -13,78 +10,57 @@ import asyncio
 import threading
 import time
 from collections import deque
-from contextlib import suppress
-from typing import Any
 
-from distributed import Event, Variable, get_client
-from distributed.comm import connect, listen
-from distributed.comm.core import CommClosedError
-from distributed.worker import Worker
+from distributed.comm.core import Comm
 
-from widemargin.comm.dask import address_name
+from widemargin.comm.dask_connections import Connections
 
-_QUEUE = 16  # letters to one neighbour that wait to be sent
-_INBOX = 100_000  # letters that wait to be read
-_AGAIN = 0.5  # seconds until a connection is tried again
-_TO_CONNECT = 5.0  # seconds
-_TURN = 0.5  # seconds of waiting for a neighbour, between looks at whether it is all over
-
-
-def stop_event(job: str, client: Any) -> Event:
-    """What is set when the peers of a job are to end."""
-    return Event(f"{job}-stop", client=client)
-
-
-def address_event(job: str, number: int, client: Any) -> Event:
-    """What is set when a peer has left its address; to wait for the address itself would fill the scheduler's log."""
-    return Event(f"{address_name(job, number)}-is-there", client=client)
+_OUTBOX_LIMIT = 16  # messages to one neighbour that wait to be sent
+_INBOX_LIMIT = 100_000  # messages that wait to be read
+_CONNECT_TIMEOUT = 5.0  # seconds
+_RECONNECT_WAIT = 0.5  # seconds until a connection is tried again
+_ADDRESS_WAIT = 0.5  # seconds of waiting for a neighbour's address before the next check whether to stop
+_CLOSE_WAIT = 0.3  # seconds in which messages are still sent when a peer ends
 
 
 class DaskPeers:
-    """The transport of one peer; ``neighbours`` are those it may write to."""
+    """The transport of one peer; ``neighbours`` are those it may write to, and have ``patience`` seconds to come up."""
 
-    def __init__(self, worker: Worker, job: str, number: int, neighbours: list[int], patience: float) -> None:
-        self.refused = 0
-        self._worker, self._job, self._number, self._neighbours = worker, job, number, neighbours
-        self._inbox: deque[bytes] = deque(maxlen=_INBOX)
+    def __init__(self, connections: Connections, neighbours: list[int], patience: float) -> None:
+        self._connections, self._neighbours, self._patience = connections, neighbours, patience
+        self._inbox: deque[bytes] = deque(maxlen=_INBOX_LIMIT)
         self._has_mail = threading.Event()
-        self._outbox: dict[int, deque[bytes]] = {}
-        self._is_due: dict[int, asyncio.Event] = {}
-        self._writers: list[asyncio.Task] = []
-        self._readers: set[Any] = set()
+        self._outboxes: dict[int, asyncio.Queue[bytes]] = {}
         self._gone: set[int] = set()
-        self._listener: Any = None
         self._is_closed = False
-        self._patience = patience  # seconds that neighbours have to come up
 
-    # -- what the loop of a peer calls -------------------------------------------------------------------------------
+    # -- called by the loop of a peer ----------------------------------------------------------------------------------
+
+    @property
+    def refused(self) -> int:
+        """Connections that were closed because of what they sent."""
+        return self._connections.refused
 
     def open(self) -> None:
         """Listen, and wait for a while until all neighbours do: a network that begins together wastes no ticks."""
-        contact = self._wait(self._listen())
-        client = get_client()
-        Variable(address_name(self._job, self._number), client=client).set(contact)
-        address_event(self._job, self._number, client).set()
-        until, stop = time.monotonic() + self._patience, stop_event(self._job, client)
+        self._connections.listen(self._serve, _CONNECT_TIMEOUT)
+        board, deadline = self._connections.board, time.monotonic() + self._patience
         addresses: dict[int, str] = {}
         awaited = list(self._neighbours)
-        while awaited and time.monotonic() < until and not stop.is_set():
-            if not address_event(self._job, awaited[0], client).wait(timeout=_TURN):
-                continue
-            with suppress(TimeoutError):
-                addresses[awaited[0]] = Variable(address_name(self._job, awaited[0]), client=client).get(timeout=_TURN)
-                awaited.pop(0)
-        self._gone = set(self._neighbours) - set(addresses)
-        self._wait(self._begin_to_write(addresses))
+        while awaited and time.monotonic() < deadline and not board.is_asked_to_stop():
+            address = board.address_of(awaited[0], _ADDRESS_WAIT)
+            if address is not None:
+                addresses[awaited.pop(0)] = address
+        self._gone = set(awaited)
+        self._connections.run(self._start_writing(addresses))
 
     def send(self, to: int, data: bytes) -> None:
         """Have the worker's event loop write to a peer, if it is there."""
-        if to in self._outbox:
-            self._outbox[to].append(data)
-            self._loop.call_soon_threadsafe(self._is_due[to].set)
+        if to in self._outboxes:
+            self._connections.loop.call_soon_threadsafe(self._put, self._outboxes[to], data)
 
     def receive(self, wait: float) -> list[bytes]:
-        """Letters that have come, after ``wait`` seconds at most."""
+        """Messages that have come, after ``wait`` seconds at most."""
         if not self._inbox:
             self._has_mail.wait(wait)
         self._has_mail.clear()
@@ -102,83 +78,50 @@ class DaskPeers:
         """Send what waits, for a moment, and close everything."""
         if not self._is_closed:
             self._is_closed = True
-            self._wait(self._close())
+            self._connections.run(self._close())
 
-    # -- on the worker's event loop ----------------------------------------------------------------------------------
+    # -- on the worker's event loop ------------------------------------------------------------------------------------
 
-    async def _listen(self) -> str:
-        scheme, _, host = self._worker.address.rpartition("://")
-        host = host.rsplit(":", 1)[0]
-        arguments = self._worker.security.get_listen_args("worker")
-        self._listener = await listen(f"{scheme}://{host}:0", self._welcome, deserialize=False, **arguments)
-        return self._listener.contact_address
-
-    async def _welcome(self, comm: Any) -> None:
+    async def _serve(self, sender: int, comm: Comm) -> None:
         """Read what one neighbour writes, for as long as it does."""
-        self._readers.add(comm)
-        try:
-            greeting = await asyncio.wait_for(comm.read(), _TO_CONNECT)
-            if greeting != {"job": self._job, "to": self._number}:
-                raise TypeError
-            while True:
-                message = await comm.read()
-                if not isinstance(message, dict) or not isinstance(
-                    message.get("letter"), bytes | bytearray | memoryview
-                ):
+        while True:
+            match await comm.read():
+                case {"message": bytes() | bytearray() | memoryview() as data}:
+                    self._inbox.append(bytes(data))
+                    self._has_mail.set()
+                case _:
                     raise TypeError
-                self._inbox.append(bytes(message["letter"]))
-                self._has_mail.set()
-        except (CommClosedError, OSError):
-            pass
-        except (TimeoutError, TypeError):
-            self.refused += 1
-        finally:
-            self._readers.discard(comm)
-            comm.abort()
 
-    async def _begin_to_write(self, addresses: dict[int, str]) -> None:
+    @staticmethod
+    def _put(outbox: asyncio.Queue[bytes], data: bytes) -> None:
+        if outbox.full():
+            outbox.get_nowait()
+        outbox.put_nowait(data)
+
+    async def _start_writing(self, addresses: dict[int, str]) -> None:
         for neighbour, address in addresses.items():
-            self._outbox[neighbour], self._is_due[neighbour] = deque(maxlen=_QUEUE), asyncio.Event()
-            self._writers.append(asyncio.create_task(self._write_to(neighbour, address)))
+            self._outboxes[neighbour] = asyncio.Queue(_OUTBOX_LIMIT)
+            self._connections.start(self._write_to(neighbour, address))
 
     async def _write_to(self, neighbour: int, address: str) -> None:
-        """Carry letters to one neighbour; connect anew when the connection is lost, now and then."""
-        outbox, is_due = self._outbox[neighbour], self._is_due[neighbour]
-        arguments = self._worker.security.get_connection_args("worker")
+        """Send messages to one neighbour; reconnect when the connection is lost."""
         while True:
-            comm: Any = None
+            comm: Comm | None = None
             try:
-                comm = await connect(address, timeout=_TO_CONNECT, deserialize=False, **arguments)
-                await comm.write({"job": self._job, "to": neighbour})
+                comm = await self._connections.connect(neighbour, address, _CONNECT_TIMEOUT)
                 self._gone.discard(neighbour)
                 while True:
-                    await is_due.wait()
-                    is_due.clear()
-                    while outbox:
-                        await comm.write({"letter": outbox.popleft()})
-            except (CommClosedError, OSError):
+                    await comm.write({"message": await self._outboxes[neighbour].get()})
+            except OSError:
                 self._gone.add(neighbour)
-                await asyncio.sleep(_AGAIN)
+                await asyncio.sleep(_RECONNECT_WAIT)
             finally:
                 if comm is not None:
-                    comm.abort()
+                    self._connections.drop(comm)
 
     async def _close(self) -> None:
-        until = time.monotonic() + 0.3
-        while any(box for each, box in self._outbox.items() if each not in self._gone) and time.monotonic() < until:
+        deadline = time.monotonic() + _CLOSE_WAIT
+        waiting = [outbox for each, outbox in self._outboxes.items() if each not in self._gone]
+        while time.monotonic() < deadline and not all(outbox.empty() for outbox in waiting):
             await asyncio.sleep(0.01)
-        for task in self._writers:
-            task.cancel()
-        for comm in list(self._readers):
-            comm.abort()
-        if self._listener is not None:
-            self._listener.stop()
-
-    @property
-    def _loop(self) -> asyncio.AbstractEventLoop:
-        loop: Any = self._worker.loop
-        return loop.asyncio_loop
-
-    def _wait(self, coroutine: Any) -> Any:
-        """Run a coroutine on the worker's event loop from this thread."""
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+        await self._connections.close()

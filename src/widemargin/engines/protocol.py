@@ -7,6 +7,17 @@ from typing import Any, Literal, Protocol
 
 from widemargin.comm.protocol import Communicator
 
+# Called with a report that has a ``part``; returns a reason to stop that part, or None to go on.
+Watch = Callable[[Any], str | None]
+
+
+class RankOutcome(Protocol):
+    """What a rank returns."""
+
+    @property
+    def results(self) -> list[Any]:
+        """One for each part: dataclasses with a ``stop_reason`` and a ``ledger``."""
+
 
 class RankProgram(Protocol):
     """What every rank of a fit runs; plain data, so that it can be sent to other processes."""
@@ -19,14 +30,14 @@ class RankProgram(Protocol):
     def if_lost(self) -> Literal["recompute", "leave out", "raise"]:
         """What happens to the rows of a lost machine."""
 
-    def run_on_rank(self, rows: Any, comm: Communicator, watch: Any) -> Any:
+    def run_on_rank(self, rows: Any, comm: Communicator, watch: Watch | None) -> RankOutcome:
         """The whole fit, as one rank sees it; ``watch`` is called with a report after every sweep of rank 0."""
 
 
 class Engine(Protocol):
     """Starts ranks, or independent work, on one kind of cluster; a module of this folder is one."""
 
-    def launch(self, rows: Any, cluster: Any, program: RankProgram, watch: Any) -> Any:
+    def launch(self, rows: Any, cluster: Any, program: RankProgram, watch: Watch) -> Any:
         """Run the program on the ranks that hold the rows; the outcome of rank 0."""
 
     def map_items(self, cluster: Any, work: Callable[[Any, Any], Any], shared: Any, items: list[Any]) -> list[Any]:

@@ -41,7 +41,9 @@ _HISTORY_ROWS = 4096  # beyond which every other one is dropped
 class Transport(Protocol):
     """How bytes get to other peers and back."""
 
-    refused: int  # connections and messages that were turned away before anyone saw them
+    @property
+    def refused(self) -> int:
+        """Connections and messages that were turned away before anyone saw them."""
 
     def open(self) -> None:
         """Tell others that one is there; the loop calls this once, when it is ready."""
