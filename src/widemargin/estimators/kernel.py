@@ -69,11 +69,11 @@ class KernelSVC(KernelClassifier):
         Coefficient of rbf, poly, sigmoid and laplacian; ``"scale"`` is 1 / (n_features * X.var()), ``"auto"`` is
         1 / n_features.
     degree : int, default=3
-        Of the poly kernel.
+        Degree of the poly kernel.
     coef0 : float, default=0.0
         Constant of the poly and sigmoid kernels.
     fit_intercept : bool, default=True
-        Whether there is an intercept.
+        Whether to fit an intercept.
     solver : {"auto", "exact", "batch-perceptron"}, default="auto"
         ``"exact"`` descends on blocks of the dual until the gap is closed. ``"batch-perceptron"`` is the paper's: few
         kernel evaluations, good early, ends when the error on rows held out stops falling. ``"auto"`` is the first
@@ -100,25 +100,25 @@ class KernelSVC(KernelClassifier):
         ``"auto"`` is the first for fits and the second for scores of rows in float32; rows in float64 are given scores
         in float64. Means nothing on the CPU.
     tol : float, default=1e-3
-        Stop when the relative gap is at most this.
+        Stop when the relative gap is at most ``tol``.
     max_iter : int, default=10000
-        Largest number of sweeps for each class.
+        Maximum number of sweeps per class.
     max_time : float, default=None
-        Largest number of seconds for each class.
+        Maximum time in seconds per class; None is no limit.
     class_weight : dict, "balanced" or None, default=None
-        Multiplies the weight of the rows of each class.
+        Multiplies the sample weights of each class; ``"balanced"`` gives all classes the same total weight.
     warm_start : bool, default=False
-        Begin at the solution of the last fit, if it was on the same rows.
+        Start from the solution of the previous ``fit``, if it used the same rows.
     random_state : int, RandomState instance or None, default=None
         Seed of the rows that are drawn.
     cluster : int, dask.distributed.Client, mpi4py communicator or None, default=None
-        Where it runs: None is this process, an integer that many ranks on threads of it, a client the workers of a Dask
-        cluster; with a communicator every MPI rank calls ``fit`` with its own rows. ``X`` and ``y`` may be Dask
-        collections. Equal seed and ranks give equal bits.
+        Where the fit runs: in this process (None), on that many ranks, one thread each (int), on the workers of a Dask
+        cluster (client), or on MPI ranks that each call ``fit`` with their own rows (communicator). ``X`` and ``y`` may
+        be Dask collections. The same seed and number of ranks give bit-identical results.
     checkpoint : str, path or None, default=None
-        Folder in which the state is kept every few sweeps. ``fit`` with the same folder and data goes on from there.
+        Folder where ``fit`` saves its state every few sweeps. ``fit`` with the same folder and data resumes from it.
     verbose : int, default=0
-        1 shows a line with the gap against ``tol``.
+        1 shows a progress line with the gap and ``tol``.
 
     Attributes
     ----------
@@ -134,7 +134,7 @@ class KernelSVC(KernelClassifier):
     n_support_ : ndarray of shape (1 or n_classes,)
         Support vectors of each problem.
     coef_ : ndarray of shape (1 or n_classes, n_features)
-        With the linear kernel only.
+        Linear kernel only.
     intercept_ : ndarray of shape (1 or n_classes,)
     C_, slack_ : float or ndarray of shape (n_classes,)
         Either as given, the other as implied; not with the linear kernel.

@@ -65,11 +65,11 @@ class MarginDistributionSVC(KernelClassifier):
     gamma : {"scale", "auto"} or float, default="scale"
         Coefficient of rbf, poly and laplacian; ``"scale"`` is 1 / (n_features * X.var()), ``"auto"`` is 1 / n_features.
     degree : int, default=3
-        Of the poly kernel.
+        Degree of the poly kernel.
     coef0 : float, default=0.0
         Constant of the poly kernel.
     fit_intercept : bool, default=True
-        Whether there is an intercept.
+        Whether to fit an intercept.
     solver : {"auto", "dual-descent", "newton", "partition-merge", "svrg"}, default="auto"
         ``"dual-descent"`` takes blocks of coordinate steps on the dual; ``"newton"`` follows a few of them by Newton
         steps, for kernels on the dual's active set, for the linear one on the primal; ``"auto"`` changes from the first
@@ -88,25 +88,25 @@ class MarginDistributionSVC(KernelClassifier):
     cache_size : float, default=2048
         MiB of kernel values that may be held. Beyond it they are computed when needed.
     tol : float, default=1e-3
-        Stop when the relative gap is at most this.
+        Stop when the relative gap is at most ``tol``.
     max_iter : int, default=100000
         Largest number of sweeps for each class; of a block or a Newton step each.
     max_time : float, default=None
-        Largest number of seconds for each class.
+        Maximum time in seconds per class; None is no limit.
     class_weight : dict, "balanced" or None, default=None
-        Multiplies the weight of the rows of each class.
+        Multiplies the sample weights of each class; ``"balanced"`` gives all classes the same total weight.
     warm_start : bool, default=False
-        Begin at the solution of the last fit, if it was on the same rows.
+        Start from the solution of the previous ``fit``, if it used the same rows.
     random_state : int, RandomState instance or None, default=None
         Seed of the order of rows, and of the parts.
     cluster : int, dask.distributed.Client, mpi4py communicator or None, default=None
-        Where it runs: None is this process, an integer that many ranks on threads of it, a client the workers of a Dask
-        cluster; with a communicator every MPI rank calls ``fit`` with its own rows. ``X`` and ``y`` may be Dask
-        collections. The tree runs its parts side by side on threads or workers; it takes arrays.
+        Where the fit runs: in this process (None), on that many ranks, one thread each (int), on the workers of a Dask
+        cluster (client), or on MPI ranks that each call ``fit`` with their own rows (communicator). ``X`` and ``y`` may
+        be Dask collections. ``solver="partition-merge"`` runs on threads or Dask workers and takes arrays only.
     checkpoint : str, path or None, default=None
-        Folder in which the state is kept every few sweeps. ``fit`` with the same folder and data goes on from there.
+        Folder where ``fit`` saves its state every few sweeps. ``fit`` with the same folder and data resumes from it.
     verbose : int, default=0
-        1 shows a line with the gap against ``tol``.
+        1 shows a progress line with the gap and ``tol``.
 
     Attributes
     ----------
@@ -114,7 +114,7 @@ class MarginDistributionSVC(KernelClassifier):
     support_, support_vectors_, dual_coef_, n_support_, kernel_
         As of :class:`KernelSVC`; most rows have a coefficient here.
     coef_ : ndarray of shape (1 or n_classes, n_features)
-        With the linear kernel only.
+        Linear kernel only.
     intercept_ : ndarray of shape (1 or n_classes,)
     levels_ : list of Level, or a list of them for each class
         Of the tree: parts, seconds, seconds of each part's task, the largest gap, and the model; see :meth:`at_level`.

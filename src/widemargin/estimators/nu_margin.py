@@ -43,34 +43,34 @@ class NuMarginSVC(HullClassifier):
         ``"newton"`` is Newton's method on the entropic saddle point; ``"saddle"`` is Saddle-SVC of the paper;
         ``"auto"`` begins with the first and goes on with the second where the first stalls.
     block_size : int or "auto", default="auto"
-        Coordinates per step of ``solver="saddle"``, and sent per round on ranks; 1 is the paper's method.
+        Coordinates updated per step of ``solver="saddle"``, and sent per round between ranks; 1 is the paper's method.
     tol : float, default=1e-3
-        Stop when the relative gap, 1 - margin / distance, is at most this.
+        Stop when the relative gap, 1 - margin / distance, is at most ``tol``.
     max_iter : int, default=1000
-        Largest number of sweeps for each pair of classes.
+        Maximum number of sweeps per pair of classes.
     max_time : float, default=None
-        Largest number of seconds for each pair of classes.
+        Maximum time in seconds per pair of classes; None is no limit.
     class_weight : dict, "balanced" or None, default=None
-        Multiplies the weight of the rows of each class.
+        Multiplies the sample weights of each class; ``"balanced"`` gives all classes the same total weight.
     warm_start : bool, default=False
-        Begin at the solution of the last fit.
+        Start from the solution of the previous ``fit``.
     random_state : int, RandomState instance or None, default=None
-        Seed of the random rotation and blocks of ``solver="saddle"``.
+        Seed for the random rotation and blocks of ``solver="saddle"``.
     cluster : int, dask.distributed.Client, mpi4py communicator or None, default=None
-        Where it runs: None is this process, an integer that many ranks on threads of it, a client the workers of a Dask
-        cluster; with a communicator every MPI rank calls ``fit`` with its own rows. ``X`` and ``y`` may be Dask
-        collections. Equal seed and ranks give equal bits.
+        Where the fit runs: in this process (None), on that many ranks, one thread each (int), on the workers of a Dask
+        cluster (client), or on MPI ranks that each call ``fit`` with their own rows (communicator). ``X`` and ``y`` may
+        be Dask collections. The same seed and number of ranks give bit-identical results.
     checkpoint : str, path or None, default=None
-        Folder in which the state is kept every few sweeps. ``fit`` with the same folder and data goes on from there.
+        Folder where ``fit`` saves its state every few sweeps. ``fit`` with the same folder and data resumes from it.
     verbose : int, default=0
-        1 shows a line with the gap against ``tol``.
+        1 shows a progress line with the gap and ``tol``.
 
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
     coef_ : ndarray of shape (n_pairs, n_features)
-        In LIBSVM's scale: rows on the margin score +1 and -1. Two classes make one pair; more make one for each two,
-        in the order of LIBSVM.
+        In LIBSVM's scale: rows on the margin score +1 and -1. Two classes form one pair; more classes form one pair
+        for every two, in LIBSVM's order.
     intercept_ : ndarray of shape (n_pairs,)
         Equal to LIBSVM's.
     nu_ : float or ndarray of shape (n_pairs,)
@@ -83,9 +83,9 @@ class NuMarginSVC(HullClassifier):
         ``"gap"``, ``"max_iter"``, ``"max_time"``, ``"callback"``, ``"interrupted"``, or ``"overlap"``: the reduced
         hulls meet, the margin is zero, and the model is the separator of the best margin found.
     history_ : list of dict
-        Per certified sweep: seconds, primal, dual and the counts of the ledger; ``pandas.DataFrame(history_)``.
+        One entry per certified sweep: seconds, primal, dual and cost counters; for ``pandas.DataFrame(history_)``.
     cost_ : Ledger
-        Rounds, messages, scalars, bytes and seconds per phase, of all pairs and ranks.
+        Rounds, messages, scalars, bytes and seconds per phase, summed over pairs and ranks.
     n_iter_ : int
         Sweeps of the worst pair.
     parts_ : list of Result

@@ -34,25 +34,25 @@ class SparseSVC(LinearClassifier):
         Multiplies the penalty; larger is sparser. ``"auto"`` is ``0.7 sqrt(log(n_features) / n)`` times the typical
         scale of the features, about what cross-validation chooses; :class:`SparseSVCCV` does choose.
     fit_intercept : bool, default=True
-        Whether there is an intercept.
+        Whether to fit an intercept.
     tol : float, default=1e-6
-        Stop when the relative gap between the objective and its lower bound is at most this.
+        Stop when the relative gap between the objective and its lower bound is at most ``tol``.
     max_iter : int, default=1000
         Largest number of sweeps: each solves a linear program and looks for columns that it lacks.
     max_time : float, default=None
         Largest number of seconds for each class; ``alpha_max_`` is found first, and counts.
     class_weight : dict, "balanced" or None, default=None
-        Multiplies the weight of the rows of each class.
+        Multiplies the sample weights of each class; ``"balanced"`` gives all classes the same total weight.
     warm_start : bool, default=False
-        Begin with the columns of the last fit.
+        Start from the columns of the previous ``fit``.
     cluster : int, dask.distributed.Client, mpi4py communicator or None, default=None
-        Where it runs: None is this process, an integer that many ranks on threads of it, a client the workers of a Dask
-        cluster; with a communicator every MPI rank calls ``fit`` with its own rows. ``X`` and ``y`` may be Dask
-        collections. Rows stay where they are; the columns at work travel.
+        Where the fit runs: in this process (None), on that many ranks, one thread each (int), on the workers of a Dask
+        cluster (client), or on MPI ranks that each call ``fit`` with their own rows (communicator). ``X`` and ``y`` may
+        be Dask collections. Rows stay on their ranks; columns of the working set are sent.
     checkpoint : str, path or None, default=None
-        Folder in which the state is kept every few sweeps. ``fit`` with the same folder and data goes on from there.
+        Folder where ``fit`` saves its state every few sweeps. ``fit`` with the same folder and data resumes from it.
     verbose : int, default=0
-        1 shows a line with the gap against ``tol``.
+        1 shows a progress line with the gap and ``tol``.
 
     Attributes
     ----------
@@ -75,9 +75,9 @@ class SparseSVC(LinearClassifier):
         ``"gap"``, ``"max_iter"``, ``"max_time"``, ``"callback"``, ``"interrupted"``, or ``"precision"``: rounding
         leaves no more of the gap to close.
     history_ : list of dict
-        Per sweep: seconds, primal, dual and the counts of the ledger; ``pandas.DataFrame(history_)``.
+        One entry per sweep: seconds, primal, dual and cost counters; for ``pandas.DataFrame(history_)``.
     cost_ : Ledger
-        Rounds, messages, scalars, bytes and seconds per phase, of all classes and ranks.
+        Rounds, messages, scalars, bytes and seconds per phase, summed over classes and ranks.
     n_iter_ : int
         Sweeps of the worst class.
     parts_ : list of Result

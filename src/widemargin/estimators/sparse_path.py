@@ -147,7 +147,7 @@ class SparseSVCCV(SparseSVC):
         ``"best"`` has the least mean error, the sparsest of equals; ``"one-standard-error"`` the largest penalty whose
         mean error is within one standard error of it: sparser, and hardly worse.
     fit_intercept : bool, default=True
-        Whether there is an intercept.
+        Whether to fit an intercept.
     tol : float, default=1e-6
         Relative gap of the final model, and of each model on the way.
     max_iter : int, default=1000
@@ -155,7 +155,7 @@ class SparseSVCCV(SparseSVC):
     max_time : float, default=None
         Largest number of seconds for each class of the final model.
     class_weight : dict, "balanced" or None, default=None
-        Multiplies the weight of the rows of each class.
+        Multiplies the sample weights of each class; ``"balanced"`` gives all classes the same total weight.
     cluster : int, dask.distributed.Client or None, default=None
         Where folds run side by side: that many threads of this process, or the workers of a Dask cluster.
     verbose : int, default=0
