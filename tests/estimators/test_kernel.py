@@ -288,7 +288,7 @@ def test_a_weight_is_a_number_of_copies_at_a_tight_tolerance(seed):
 
 def test_limits_warn_with_the_numbers_and_what_to_change():
     X, y = overlapping(0)
-    with pytest.warns(ConvergenceWarning, match=r"gap is .* tol=1e-12 .* max_iter=1 .*Raise max_iter") as caught:
+    with pytest.warns(ConvergenceWarning, match=r"gap is .* tol=1e-12, .* max_iter=1 .*Raise max_iter") as caught:
         model = KernelSVC(tol=1e-12, max_iter=1).fit(X, y)
     assert caught[0].filename == __file__
     assert model.stop_reason_ == "max_iter"
