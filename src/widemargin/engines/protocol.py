@@ -1,4 +1,4 @@
-"""What engines run, and what they offer: neither knows the other's insides."""
+"""Protocols of the engines and of the programs that they run."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from widemargin.comm.protocol import Communicator
 
 
 class RankProgram(Protocol):
-    """What every rank of a fit runs; plain data, so that it can be sent to other processes."""
+    """The program that every rank of a fit runs; plain data, so that it can be sent to other processes."""
 
     @property
     def name(self) -> str:
-        """Of the estimator, for messages."""
+        """Name of the estimator, for messages."""
 
     @property
     def if_lost(self) -> Literal["recompute", "leave out", "raise"]:
-        """What happens to the rows of a lost machine."""
+        """What to do with the rows of a lost machine."""
 
     def run_on_rank(self, rows: Any, comm: Communicator, watch: Any) -> Any:
-        """The whole fit, as one rank sees it; ``watch`` is called with a report after every sweep of rank 0."""
+        """Run the whole fit on one rank; rank 0 calls ``watch`` with a report after every sweep."""
 
 
 class Engine(Protocol):
-    """Starts ranks, or independent work, on one kind of cluster; a module of this folder is one."""
+    """Starts ranks, or independent tasks, on one kind of cluster; implemented by modules of this folder."""
 
     def launch(self, rows: Any, cluster: Any, program: RankProgram, watch: Any) -> Any:
-        """Run the program on the ranks that hold the rows; the outcome of rank 0."""
+        """Run the program on the ranks that hold the rows; returns the outcome of rank 0."""
 
     def map_items(self, cluster: Any, work: Callable[[Any, Any], Any], shared: Any, items: list[Any]) -> list[Any]:
-        """``work(shared, item)`` for all items, side by side."""
+        """``work(shared, item)`` for all items, in parallel."""
 
     def grow(
         self,
@@ -42,4 +42,4 @@ class Engine(Protocol):
         is_enough: Callable[[list[Any]], bool],
         is_over: Callable[[], Any],
     ) -> None:
-        """Solve a tree of work from its leaves to its root; see :func:`widemargin.engines.inline.grow`."""
+        """Solve a tree from its leaves to its root; see :func:`widemargin.engines.inline.grow`."""

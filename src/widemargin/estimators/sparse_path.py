@@ -111,7 +111,7 @@ def _largest_alpha(shard: Shard, fit_intercept: bool) -> float:
 
 def _alphas_below(largest: float, n_alphas: int, eps: float) -> np.ndarray:
     if not largest > 0:
-        raise ValueError("No feature separates the classes: all penalties give zero coefficients, and there is no path.")
+        raise ValueError("No feature separates the classes: every penalty gives zero coefficients: there is no path.")
     return largest * (1 + 1e-9) * np.geomspace(1.0, eps, n_alphas)  # at the largest itself zero is not the only optimum
 
 
