@@ -1,4 +1,4 @@
-"""Arrows between folders: `estimators -> engines, solvers, peers -> problems, comm -> compiled, data`, none back."""
+"""Imports between folders: the arrows of ARCHITECTURE.md, none back, and no private module from another folder."""
 
 from __future__ import annotations
 
@@ -91,6 +91,19 @@ def wrong_arrows(path: Path, source: str) -> list[str]:
     return wrong
 
 
+def foreign_private_modules(path: Path, source: str) -> list[str]:
+    """Modules with a leading underscore that a file at ``path`` within the package imports from another folder."""
+    wrong = []
+    for name in imported(source, ".".join(["widemargin", *path.parts[:-1]])):
+        top, *rest = name.split(".")
+        private = [k for k, part in enumerate(rest) if part.startswith("_") and not part.startswith("__")]
+        if top == "widemargin" and private:
+            folder = Path(*rest[: private[0]])
+            if (ROOT / folder).is_dir() and folder != path.parent:  # else it is a name within a module
+                wrong.append(f"{path} imports {name}")
+    return wrong
+
+
 FILES = sorted(path.relative_to(ROOT) for path in ROOT.rglob("*.py"))
 
 
@@ -160,6 +173,31 @@ def test_the_walker_finds_a_wrong_arrow(path, source):
 )
 def test_the_walker_lets_a_right_arrow_pass(path, source):
     assert wrong_arrows(Path(path), source) == []
+
+
+@pytest.mark.parametrize("path", FILES, ids=str)
+def test_private_modules_are_imported_within_their_folder_only(path):
+    assert foreign_private_modules(path, (ROOT / path).read_text(encoding="utf8")) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "source", "is_wrong"),
+    [
+        ("cli/new.py", "from widemargin.estimators._base import MarginClassifier", True),
+        ("cli/new.py", "from widemargin.estimators import _base", True),
+        ("cli/new.py", "import widemargin.estimators._base as base", True),
+        ("cli/new.py", "def late():\n    from ..estimators._base import MarginClassifier", True),
+        ("engines/new.py", "import importlib\nimportlib.import_module('widemargin.solvers._hulls')", True),
+        ("__init__.py", "from widemargin.estimators._base import MarginClassifier", True),
+        ("estimators/new.py", "from widemargin.estimators._base import MarginClassifier", False),
+        ("estimators/new.py", "from . import _base\nfrom ._linear import LinearClassifier", False),
+        ("solvers/new.py", "from widemargin.kernels.on_cpu import _Prepared", False),
+        ("reports/new.py", "from sklearn.utils._param_validation import Interval", False),
+        ("cli/new.py", "from widemargin import __version__", False),
+    ],
+)
+def test_a_private_module_of_another_folder_is_found(path, source, is_wrong):
+    assert bool(foreign_private_modules(Path(path), source)) == is_wrong
 
 
 def test_no_rank_takes_its_randomness_from_a_global_seed():

@@ -110,7 +110,7 @@ def test_a_damaged_archive_with_the_right_checksum_is_refused(tmp_path, kind):
         payload = bytearray(packed.getvalue())
         payload[at : at + 300] = bytes(300)
         file.write_bytes(whole[:head] + hashlib.sha256(payload).digest() + payload)
-        with pytest.raises(ValueError, match="has no state of a fit in it"):
+        with pytest.raises(ValueError, match="does not contain the state of a fit"):
             checkpoint.load(tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""What happens around a fit while it runs: progress, scikit-learn's callbacks, Ctrl-C."""
+"""Progress and Ctrl-C handling while a fit runs."""
 
 from __future__ import annotations
 
@@ -37,25 +37,25 @@ class Interruption:
         return self._is_requested
 
     def request(self) -> None:
-        """Note that it was pressed."""
+        """Record that Ctrl-C was pressed."""
         self._is_requested = True
 
 
 @contextmanager
 def first_interrupt_kept(is_wanted: bool) -> Iterator[Interruption]:
-    """Turn the first Ctrl-C inside into a flag; a second one raises ``KeyboardInterrupt`` as usual.
+    """Turn the first Ctrl-C inside the block into a flag; a second one raises ``KeyboardInterrupt`` as usual.
 
-    Signals reach the main thread only, so elsewhere, or where it is not wanted, nothing changes.
+    Does nothing outside the main thread, which alone receives signals, or if Ctrl-C already has another handler.
 
     Parameters
     ----------
     is_wanted : bool
-        Whether to do so at all; a fit inside a search leaves Ctrl-C to the search.
+        False does nothing: a fit inside a search leaves Ctrl-C to the search.
 
     Yields
     ------
     interruption : Interruption
-        True once Ctrl-C was pressed.
+        True once Ctrl-C has been pressed.
 
     Examples
     --------
@@ -73,7 +73,6 @@ def first_interrupt_kept(is_wanted: bool) -> Iterator[Interruption]:
         return
     before = signal.getsignal(signal.SIGINT)
     if before is not signal.default_int_handler:
-        # Somebody else handles Ctrl-C, or it is ignored: theirs to decide.
         yield interruption
         return
 
@@ -89,7 +88,7 @@ def first_interrupt_kept(is_wanted: bool) -> Iterator[Interruption]:
 
 
 class Display(Protocol):
-    """Whatever shows how far a fit is."""
+    """Shows the progress of a fit."""
 
     def show(self, sweep: int, certificate: Certificate, seconds: float, *, is_last: bool = False) -> None: ...
 
@@ -99,7 +98,7 @@ _display: ContextVar[Callable[[str, float], Display] | None] = ContextVar("displ
 
 @contextmanager
 def shown_by(make: Callable[[str, float], Display]) -> Iterator[None]:
-    """Fits inside show their progress on ``make(name, tol)``, whatever their ``verbose`` is."""
+    """Fits inside the block show their progress on ``make(name, tol)``, whatever their ``verbose``."""
     token = _display.set(make)
     try:
         yield
@@ -108,20 +107,20 @@ def shown_by(make: Callable[[str, float], Display]) -> Iterator[None]:
 
 
 def display(name: str, tol: float, verbose: int) -> Display | None:
-    """Where a fit shows its progress: the display that was asked for, a line of text, or nowhere."""
+    """The display for a fit: that of :func:`shown_by`, a progress line if ``verbose``, or None."""
     make = _display.get()
     return make(name, tol) if make is not None else ProgressLine(name, tol) if verbose else None
 
 
 class ProgressLine:
-    """One line on a terminal that shows how far the gap has closed; elsewhere a new line about once a second.
+    """A progress line with the gap, updated in place on a terminal; elsewhere about one new line per second.
 
     Parameters
     ----------
     name : str
-        What the line begins with: the estimator.
+        Name of the estimator, at the start of the line.
     tol : float
-        The relative gap that is asked for.
+        Relative gap at which the fit stops.
     stream : file or None, default=None
         Where to write; None is standard error.
 
@@ -143,7 +142,7 @@ class ProgressLine:
         self._width = 0
 
     def show(self, sweep: int, certificate: Certificate, seconds: float, *, is_last: bool = False) -> None:
-        """Show one certified sweep; not every one is worth a line."""
+        """Show one certified sweep, unless another was shown a moment ago."""
         now = time.monotonic()
         if not is_last and now - self._shown_at < (0.1 if self._is_terminal else 1.0):
             return

@@ -1,8 +1,8 @@
-"""The state of a long fit on disk, so that it can go on after a crash.
+"""Checkpoints: the state of a long fit on disk, to resume from after a crash.
 
-A state is small whatever the size of the data: for each pair of classes the best direction so far and how many sweeps
-it took; and marks of the data it belongs to. It is written to a new file that then takes the place of the old one, so a
-crash at any moment leaves the last good state. A file that is damaged, or of other data or parameters, is refused.
+A state is small whatever the size of the data: the warm state and the number of sweeps of each part, and sums by which
+the data are recognised. It is written to a new file that then replaces the old one, so a crash at any time leaves the
+last good state. ``load`` refuses a damaged file; a fit refuses the state of other data or parameters.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ _DIGEST = hashlib.sha256().digest_size
 
 
 class FitState(NamedTuple):
-    """Where a fit stands."""
+    """The state of a fit."""
 
     task: str  # estimator, problem and classes
-    marks: np.ndarray  # sums over the data, by which it is known again
-    directions: np.ndarray  # (n_parts, n_features); zeros for a part not begun
+    marks: np.ndarray  # sums over the data, by which they are recognised
+    directions: np.ndarray  # warm states, (n_parts, width); zeros for a part that has not started
     sweeps: np.ndarray  # (n_parts,)
 
     def belongs_to(self, task: str, marks: np.ndarray) -> bool:
-        """Whether this is the state of that task on that data; sums may differ by the order of additions."""
+        """Whether this is a state of that task on those data, up to the rounding of sums."""
         return self.task == task and self.marks.shape == marks.shape and np.allclose(self.marks, marks, rtol=1e-8)
 
 
 def load(folder: str | os.PathLike[str]) -> FitState | None:
-    """The last good state in a folder; None if there is none."""
+    """The last state saved in a folder, or None; raises ValueError for a damaged file."""
     path = Path(folder) / _FILE
     try:
         raw = path.read_bytes()
@@ -49,26 +49,26 @@ def load(folder: str | os.PathLike[str]) -> FitState | None:
             f"{path} is not a checkpoint of this version of widemargin. Delete it, or choose another folder."
         )
     if head[len(_MAGIC) :] != hashlib.sha256(payload).digest():
-        raise ValueError(f"{path} is damaged: its checksum does not match. Delete it to begin anew.")
+        raise ValueError(f"{path} is damaged: its checksum does not match. Delete it to start over.")
     try:
         return _state(payload)
     except (ValueError, KeyError, OSError, *BROKEN) as error:
-        raise ValueError(f"{path} has no state of a fit in it: {error} Delete it to begin anew.") from error
+        raise ValueError(f"{path} does not contain the state of a fit: {error} Delete it to start over.") from error
 
 
 def _state(payload: bytes) -> FitState:
-    """The state in these bytes, whose checksum is right, which anyone can do."""
+    """Parse bytes whose checksum is right; anyone can compute a checksum, so everything else is checked here."""
     refuse_false_sizes(io.BytesIO(payload), len(payload))
     with np.load(io.BytesIO(payload), allow_pickle=False) as arrays:
         state = FitState(str(arrays["task"]), arrays["marks"], arrays["directions"], arrays["sweeps"])
     numbers = [values.dtype.kind == kind for values, kind in zip(state[1:], "ffi", strict=True)]
     if not all(numbers) or state.directions.ndim != 2 or state.sweeps.shape != state.directions.shape[:1]:
-        raise ValueError("its arrays are not those of a fit.")
+        raise ValueError("its arrays have the wrong types or shapes.")
     return state
 
 
 def save(folder: str | os.PathLike[str], state: FitState) -> None:
-    """Put a state in the place of the last one, whole or not at all."""
+    """Replace the saved state, atomically."""
     buffer = io.BytesIO()
     np.savez(buffer, task=np.array(state.task), **{name: getattr(state, name) for name in state._fields[1:]})
     payload = buffer.getvalue()

@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 import warnings
 
-_NOT_OF_THE_USER = {"widemargin", "sklearn", "joblib"}  # packages between a user's line and what is said of it
+_INTERNAL_PACKAGES = {"widemargin", "sklearn", "joblib"}  # skipped when a warning is attributed to a line
 
 
 class OverlapWarning(UserWarning):
-    """The (reduced) convex hulls of two classes meet, so no separating margin exists.
+    """The (reduced) convex hulls of two classes intersect, so there is no separating margin.
 
     Examples
     --------
@@ -24,11 +24,11 @@ class OverlapWarning(UserWarning):
 
 
 class InterruptedFitWarning(UserWarning):
-    """Ctrl-C ended a fit early; the model is the best one found until then.
+    """Ctrl-C ended a fit early; the model is the best one found so far.
 
     Examples
     --------
-    A program in which Ctrl-C is to end everything makes it an error:
+    Turn it into an error, so that Ctrl-C ends the program:
 
     >>> import warnings
     >>> from widemargin import InterruptedFitWarning
@@ -42,11 +42,11 @@ class InterruptedFitWarning(UserWarning):
 
 
 class PrecisionWarning(UserWarning):
-    """Rounding keeps a gap open that was to be closed; the certificate is true, and wider than asked for.
+    """Rounding keeps the gap above ``tol``; the certificate is valid but wider than requested.
 
     Examples
     --------
-    Where the gap that was reached is good enough, silence:
+    Ignore it if the gap that was reached is good enough:
 
     >>> import warnings
     >>> from widemargin import PrecisionWarning
@@ -59,11 +59,11 @@ class PrecisionWarning(UserWarning):
 
 
 class PeerLostWarning(UserWarning):
-    """A rank was lost during a fit; the others took over its rows, or the fit went on without them."""
+    """A rank was lost during a fit; others took over its rows, or the fit continued without them."""
 
 
 class ModelFileError(ValueError):
-    """A model cannot be kept in a file, or a file holds no model that can be trusted; nothing of it was run.
+    """A model cannot be saved, or a file does not contain a valid model; no code from the file was run.
 
     Examples
     --------
@@ -82,14 +82,14 @@ class ModelFileError(ValueError):
 
 
 class PeerLost(RuntimeError):
-    """A rank went silent or died, and the fit cannot go on without it; ``address`` says where it ran.
+    """A rank stopped responding or died, and the fit cannot continue; ``address`` says where it ran.
 
     Parameters
     ----------
     message : str
         What happened, and what to do.
     address : str, default=""
-        Where the rank ran, if that is known.
+        Where the rank ran, if known.
 
     Examples
     --------
@@ -110,8 +110,8 @@ class PeerLost(RuntimeError):
 
 
 def warn_user(text: str, kind: type[Warning]) -> None:
-    """Warn at the line of the user that led here, however many of our own and of scikit-learn's are in between."""
+    """Warn, and attribute the warning to the user's line that called the library."""
     level, frame = 2, sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] in _NOT_OF_THE_USER:
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] in _INTERNAL_PACKAGES:
         level, frame = level + 1, frame.f_back
     warnings.warn(text, kind, stacklevel=level)

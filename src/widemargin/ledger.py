@@ -1,4 +1,4 @@
-"""What a fit costs, counted where it is spent."""
+"""The cost of a fit: traffic, kernel evaluations and time, counted where they occur."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 
 
 class Ranked(Protocol):
-    """Anything that knows its place among ranks."""
+    """Anything with a rank and a number of ranks."""
 
     rank: int
     size: int
@@ -20,27 +20,22 @@ class Ranked(Protocol):
 
 @dataclass
 class Ledger:
-    """Counts of everything a fit pays for, of one rank or, summed, of all.
-
-    ``rounds`` are collective exchanges, the same on every rank; ``messages``, ``scalars`` and ``bytes`` are what ranks
-    put on the wire; ``cache_hits`` and ``cache_misses`` are kernel rows found and not found among those that are kept;
-    ``lost_peers`` counts ranks that were lost during the fit; ``seconds`` is wall-clock time per phase, as rank 0 saw
-    it.
+    """Cost counters of a fit, for one rank or summed over all.
 
     Parameters
     ----------
     rounds : int, default=0
-        Collective exchanges.
+        Collective exchanges, the same number on every rank.
     messages, scalars, bytes : int, default=0
-        What was put on the wire.
+        Messages sent between ranks, and their size.
     kernel_evaluations : int, default=0
         Kernel values that were computed.
     cache_hits, cache_misses : int, default=0
-        Kernel rows found, and not found, among those that are kept.
+        Kernel rows found, and not found, in the cache.
     lost_peers : int, default=0
-        Ranks that were lost.
+        Ranks that were lost during the fit.
     seconds : dict of str to float
-        Time per phase.
+        Wall-clock time per phase, measured on rank 0.
 
     Examples
     --------
@@ -72,13 +67,13 @@ class Ledger:
     seconds: dict[str, float] = field(default_factory=dict)
 
     def sent(self, values: np.ndarray, copies: int = 1) -> None:
-        """Count an array that this rank put on the wire, as often as it did."""
+        """Count an array that this rank sent, ``copies`` times."""
         self.messages += copies
-        self.scalars += copies * -(-values.nbytes // 8)  # text counts by the numbers that would fill its place
+        self.scalars += copies * -(-values.nbytes // 8)  # a scalar is 8 bytes, of any dtype
         self.bytes += copies * values.nbytes
 
     def exchanged(self, comm: Ranked, up: np.ndarray | None, down: np.ndarray | None, centre: int = 0) -> None:
-        """Count this rank's share of a round: every rank sends ``up`` to the centre, which sends ``down`` to each."""
+        """Count what this rank sends in a round: every rank sends ``up`` to the centre, which sends ``down`` to all."""
         self.rounds += 1
         if comm.rank != centre and up is not None:
             self.sent(up)
@@ -87,7 +82,7 @@ class Ledger:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Add the time spent inside to the phase of that name."""
+        """Add the time spent inside the block to the named phase."""
         begin = time.perf_counter()
         try:
             yield
@@ -95,15 +90,15 @@ class Ledger:
             self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - begin
 
     def counts(self) -> dict[str, int]:
-        """The counters alone, as they go into a history."""
+        """The counters, as entries of a history."""
         return {name: getattr(self, name) for name in ("rounds", *self.TRAFFIC)}
 
     def in_units(self, n_ranks: int, n_features: int) -> float:
-        """Scalars sent in the unit of the distributed SVM literature: every rank sends one row, ``k * d``."""
+        """Scalars sent, in the unit of the distributed SVM literature: one row per rank, ``k * d``."""
         return self.scalars / (n_ranks * n_features)
 
     def __add__(self, other: Ledger) -> Ledger:
-        """The cost of one job after another."""
+        """The total cost of two jobs."""
         phases = [*self.seconds, *(name for name in other.seconds if name not in self.seconds)]
         return Ledger(
             **{name: count + other.counts()[name] for name, count in self.counts().items()},

@@ -133,7 +133,7 @@ def test_the_tree_on_workers_is_that_of_threads(client):
 
     with pytest.raises(ArithmeticError, match="elsewhere"):
         MarginDistributionSVC(cluster=client, **{**TREE, "kernel": fails_elsewhere}).fit(X, y)
-    with pytest.raises(ValueError, match="give X as an array"):
+    with pytest.raises(ValueError, match="pass X as an array"):
         MarginDistributionSVC(cluster=client, **TREE).fit(da.from_array(X), da.from_array(y))
 
 

@@ -288,7 +288,7 @@ def test_a_weight_is_a_number_of_copies_at_a_tight_tolerance(seed):
 
 def test_limits_warn_with_the_numbers_and_what_to_change():
     X, y = overlapping(0)
-    with pytest.warns(ConvergenceWarning, match=r"gap is .* tol=1e-12 .* max_iter=1 .*Raise max_iter") as caught:
+    with pytest.warns(ConvergenceWarning, match=r"gap is .* tol=1e-12, .* max_iter=1 .*Raise max_iter") as caught:
         model = KernelSVC(tol=1e-12, max_iter=1).fit(X, y)
     assert caught[0].filename == __file__
     assert model.stop_reason_ == "max_iter"
@@ -663,11 +663,11 @@ def test_C_and_the_slack_that_it_implies_are_one_problem(fit_intercept):
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"solver": "exact", "validation_fraction": 0.1}, "validation_fraction=0.1 belongs to the batch perceptron"),
-        ({"solver": "exact", "validation_fraction": 0}, "validation_fraction=0 belongs to the batch perceptron"),
-        ({"solver": "exact", "slack": 0.1}, "slack=0.1 belongs to the batch perceptron"),
-        ({"solver": "exact", "batch_size": 16}, "batch_size=16 belongs to"),
-        ({"kernel": "linear", "max_support": 10}, "max_support=10 means nothing for kernel='linear'"),
+        ({"solver": "exact", "validation_fraction": 0.1}, "validation_fraction=0.1 has no effect with solver='exact'"),
+        ({"solver": "exact", "validation_fraction": 0}, "validation_fraction=0 has no effect with solver='exact'"),
+        ({"solver": "exact", "slack": 0.1}, "slack=0.1 has no effect with solver='exact'"),
+        ({"solver": "exact", "batch_size": 16}, "batch_size=16 has no effect with solver='exact'"),
+        ({"kernel": "linear", "max_support": 10}, "max_support=10 has no effect with kernel='linear'"),
         ({"validation_fraction": 1.0}, "validation_fraction"),
         ({"slack": -0.1}, "slack"),
         ({"batch_size": 0}, "batch_size"),
@@ -879,7 +879,7 @@ def test_partial_fit_keeps_the_names_of_features():
 
 def test_partial_fit_says_what_it_cannot_do():
     X, y = overlapping(0)
-    with pytest.raises(ValueError, match=r"first rows must be of all classes; there is none of \[2\]"):
+    with pytest.raises(ValueError, match=r"needs rows of every class; there are none of \[2\]"):
         KernelSVC().partial_fit(X, y, classes=[-1, 1, 2])
     with pytest.raises(ValueError, match="3 features"):
         KernelSVC().partial_fit(X, y).partial_fit(X[:, :3], y)

@@ -250,7 +250,7 @@ def test_what_has_no_meaning_there_is_refused():
     X, y = overlapping(0)
     with pytest.raises(ValueError, match="cluster must be None"):
         KernelSVC(device="cuda", cluster=2).fit(X, y)
-    with pytest.raises(ValueError, match="means nothing on the CPU"):
+    with pytest.raises(ValueError, match="has no effect on the CPU"):
         KernelSVC(precision="float16").fit(X, y)
     with pytest.raises(ValueError, match="kernel='precomputed' is not among those that run on a GPU"):
         KernelSVC(device="cuda", kernel="precomputed").fit(X @ X.T, y)

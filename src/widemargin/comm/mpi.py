@@ -1,7 +1,7 @@
 """Ranks as MPI processes, through an mpi4py communicator.
 
-Sums are not left to ``MPI_Allreduce``, whose order of addition is its own: rank 0 gathers, adds in the order of ranks
-and broadcasts, so that every transport gives the same bits.
+``MPI_Allreduce`` adds in an order of its own. Here rank 0 gathers, adds in rank order and broadcasts, so that every
+transport gives the same bits.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Mpi:
         return np.split(joined, np.cumsum(sizes)[:-1])
 
     def broadcast(self, values: np.ndarray | None, root: int = 0) -> np.ndarray:
-        header = np.zeros(3, np.int64)  # size and type travel first; nothing is pickled
+        header = np.zeros(3, np.int64)  # size and dtype are sent first; nothing is pickled
         is_root = self.rank == root
         if is_root:
             assert values is not None

@@ -1,4 +1,4 @@
-"""What a rank can say to the others; it knows nothing of SVMs."""
+"""The communicator protocol: how ranks exchange arrays."""
 
 from __future__ import annotations
 
@@ -9,23 +9,22 @@ import numpy as np
 
 from widemargin.ledger import Ledger
 
-HIGHEST_NUMBER = 1 << 40  # of a peer, and beyond
+HIGHEST_NUMBER = 1 << 40  # peer numbers are below this
 Reduction = Literal["sum", "min", "max"]
 
 _OPERATIONS = {"sum": np.add, "min": np.minimum, "max": np.maximum}
 
 
 def reduce_in_order(everyone: list[np.ndarray], op: Reduction) -> np.ndarray:
-    """Combine the arrays of all ranks one after the other, which fixes the bits of a sum."""
+    """Combine the arrays of all ranks in rank order, so that sums are bit-identical everywhere."""
     return reduce(_OPERATIONS[op], everyone)
 
 
 class Communicator(Protocol):
     """One rank's view of all ranks.
 
-    Collectives are called by every rank in the same order. Sums are taken in the order of ranks, so that every rank
-    holds the same bits and so does every run. Arrays are numeric and of one dimension; what comes back may be shared
-    with other ranks and is not to be written to.
+    All ranks call the collectives in the same order. Sums are taken in rank order, so all ranks and all runs get the
+    same bits. Arrays are numeric and one-dimensional. Do not write to returned arrays: other ranks may share them.
     """
 
     rank: int
@@ -36,14 +35,14 @@ class Communicator(Protocol):
         """Elementwise sum, minimum or maximum over ranks; every rank gets the result."""
 
     def gather(self, values: np.ndarray, root: int = 0) -> list[np.ndarray] | None:
-        """The arrays of all ranks, which may differ in length, at ``root``; None elsewhere."""
+        """The arrays of all ranks, of any lengths, at ``root``; None on other ranks."""
 
     def broadcast(self, values: np.ndarray | None, root: int = 0) -> np.ndarray:
-        """The array of ``root``, on every rank; what others pass is not looked at."""
+        """The array of ``root``, on every rank; the argument of other ranks is ignored."""
 
 
 def place_among_ranks(comm: Communicator, n: int) -> slice:
-    """Where this rank's ``n`` things stand when those of all ranks are put one after the other."""
+    """The slice of this rank's ``n`` items in the concatenation of the items of all ranks."""
     counts = np.zeros(comm.size)
     counts[comm.rank] = n
     ends = np.cumsum(comm.allreduce(counts)).astype(np.intp)

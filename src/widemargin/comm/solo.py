@@ -1,4 +1,4 @@
-"""One rank: every collective is the identity and costs nothing."""
+"""A single rank: every collective is the identity and costs nothing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from widemargin.ledger import Ledger
 
 
 class Solo:
-    """The communicator of a fit that runs in one place."""
+    """The communicator of a fit with one rank."""
 
     rank = 0
     size = 1

@@ -1,8 +1,7 @@
-"""Ranks as threads of this process, meeting in shared memory.
+"""Ranks as threads of this process that exchange arrays in shared memory.
 
-Compiled loops release the interpreter lock, so ranks really run side by side. The ledger counts what the same exchange
-would put on the wire between machines: a star with rank 0 at its centre, who receives one message from each other
-rank and answers each.
+Compiled loops release the GIL, so ranks run in parallel. The ledger counts what the same exchange would send between
+machines in a star: rank 0 receives one message from each other rank and answers each.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from widemargin.ledger import Ledger
 
 
 class RankAborted(RuntimeError):
-    """Another rank failed; this one only stops with it."""
+    """Another rank failed, so this one stops too."""
 
 
 class Meeting:
-    """Where the ranks of one job hand in their arrays; the last to arrive lets all go on."""
+    """A barrier where the ranks of one job exchange arrays."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -34,11 +33,11 @@ class Meeting:
         self._is_aborted = False
 
     def exchange(self, rank: int, values: np.ndarray | None, combine: Callable[[list[Any]], Any]) -> Any:
-        """Hand in ``values``; the last rank to arrive combines what all brought, and every rank gets the outcome."""
+        """Contribute ``values``; the last rank to arrive combines all contributions, and every rank gets the result."""
         with self._condition:
             if self._is_aborted:
                 raise RankAborted("another rank failed")
-            self._arrived[rank] = None if values is None else values.copy()  # the caller may write to its own at once
+            self._arrived[rank] = None if values is None else values.copy()  # the caller may overwrite its array
             self._n_arrived += 1
             this_round = self._round
             if self._n_arrived == self.size:
@@ -52,11 +51,11 @@ class Meeting:
                     self._condition.wait()
                 if self._round == this_round:
                     raise RankAborted("another rank failed")
-            # The next round is complete only when this rank has come to it, so `_outcome` is still this round's.
+            # The next round cannot complete before this rank joins it, so `_outcome` is still this round's.
             return self._outcome
 
     def abort(self) -> None:
-        """Wake every rank that waits, and refuse all that come later."""
+        """Raise RankAborted in every rank that waits or arrives later."""
         with self._condition:
             self._is_aborted = True
             self._condition.notify_all()

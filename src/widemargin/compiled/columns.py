@@ -1,4 +1,4 @@
-"""Sums over the rows of each column, one pass over memory; the twin takes compressed sparse rows."""
+"""Column sums in one pass over memory, for dense and for compressed sparse rows."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from widemargin.compiled.jit import compiled
 
 @compiled(fastmath=FAST)
 def add_squares_dense(X, weight, out):
-    """``out_j += sum_i weight_i x_ij^2``; rows of no weight are not read."""
+    """``out_j += sum_i weight_i x_ij^2``; rows with zero weight are not read."""
     n, d = X.shape
     for i in range(n):
         w = weight[i]
         if w != 0.0:
             for j in range(d):
-                value = np.float64(X[i, j])  # squares of float32 lose digits and overflow
+                value = np.float64(X[i, j])  # float32 squares lose digits and overflow
                 out[j] += w * value * value
 
 
 @compiled()
 def add_squares_csr(data, indices, indptr, weight, out):
-    """The twin of :func:`add_squares_dense`."""
+    """:func:`add_squares_dense` for CSR rows."""
     for i in range(weight.shape[0]):
         w = weight[i]
         if w != 0.0:

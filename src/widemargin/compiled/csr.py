@@ -1,8 +1,7 @@
-"""Passes over compressed sparse rows; the twins of :mod:`widemargin.compiled.dense`.
+"""Passes over compressed sparse rows, the counterparts of :mod:`widemargin.compiled.dense`.
 
-Indices may be of 32 or 64 bits. They are read as unsigned, since Numba would otherwise test each for counting from the
-end. Sums keep their order: where they may be reordered the compiler gathers values into vector registers, which is
-slower than reading them one by one.
+Indices have 32 or 64 bits. They are cast to unsigned, which spares Numba's check for negative indices. Sums are not
+reordered: the compiler would gather values into vector registers, which is slower than reading them one by one.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ def scores_csr(data, indices, indptr, w, out):
 
 @compiled()
 def combine_csr(data, indices, indptr, mass, out):
-    """``out = X' mass``; rows of no mass are not read."""
+    """``out = X' mass``; rows with zero mass are not read."""
     out[:] = 0.0
     for i in range(mass.shape[0]):
         m = mass[i]

@@ -1,7 +1,7 @@
-"""Passes over dense rows: float32 or float64 in, float64 out, one pass over memory each.
+"""Passes over dense rows: float32 or float64 in, float64 out, each one pass over memory.
 
-Every function has a twin of the same name and arguments in :mod:`widemargin.compiled.csr`, where the single argument
-``X`` becomes ``data, indices, indptr``.
+Every function has a counterpart in :mod:`widemargin.compiled.csr` that takes ``data, indices, indptr`` in place of
+``X``.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import numpy as np
 
 from widemargin.compiled.jit import compiled
 
-# Sums may be reordered, which is what lets them run in vector registers; NaN and infinity keep their meaning.
+# Lets the compiler reorder sums, and so vectorise them; NaN and infinity keep their meaning.
 FAST = {"reassoc", "contract", "nsz", "arcp"}
 
 
@@ -27,7 +27,7 @@ def scores_dense(X, w, out):
 
 @compiled(fastmath=FAST)
 def combine_dense(X, mass, out):
-    """``out = X' mass``; rows of no mass are not read."""
+    """``out = X' mass``; rows with zero mass are not read."""
     n, d = X.shape
     out[:] = 0.0
     for i in range(n):
@@ -71,6 +71,6 @@ def squared_norms_dense(X, out):
     for i in range(n):
         total = 0.0
         for j in range(d):
-            value = np.float64(X[i, j])  # squares of float32 lose digits and overflow
+            value = np.float64(X[i, j])  # float32 squares lose digits and overflow
             total += value * value
         out[i] = total

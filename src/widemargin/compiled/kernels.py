@@ -1,7 +1,7 @@
-"""Kernel values from inner products, row by row: the hot loops of every kernel method on a CPU.
+"""Kernel values from inner products, row by row: the hot loops of all kernel methods on a CPU.
 
-A block of points stands as columns, ``ZT`` of shape (d, m); a row of the data makes one row of ``m`` products with
-them, which is turned into kernel values where it lies. Sparse rows read only the lines of ``ZT`` that they need.
+A block of points is stored as the columns of ``ZT``, of shape (d, m). The ``m`` products of one row with these points
+are turned into kernel values in place. A sparse row reads only the lines of ``ZT`` at its nonzero features.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ def _exp2(row):
 
 @overload(_exp2, jit_options={"fastmath": FAST})
 def _exp2_of_dtype(row):
-    """Round to a power of two and a rest in [-1/2, 1/2]; a Taylor polynomial of the rest, exact to rounding."""
+    """Split t into an integer and a remainder in [-1/2, 1/2], whose Taylor polynomial is exact up to rounding."""
     if row.dtype == types.float32:
 
         def exp2_float32(row):
-            bits = row.view(np.int32)  # seen here, so that the compiler knows it for the same memory
+            bits = row.view(np.int32)  # a view made here, so that the compiler knows that it aliases `row`
             for k in range(row.shape[0]):
                 t = min(max(row[k], np.float32(-126.0)), np.float32(126.0))
                 whole = np.floor(t + np.float32(0.5))
@@ -71,7 +71,7 @@ def _exp2_of_dtype(row):
 def finish(kind, row, norm, point_norms, scale, shift, degree):
     """Turn the products of one row with points (1-norm distances, for the Laplacian kernel) into kernel values.
 
-    ``norm`` and ``point_norms`` are squared norms; ``scale`` and ``shift`` come in the units of :func:`_exp2`.
+    ``norm`` and ``point_norms`` are squared norms; ``scale`` and ``shift`` are in the units of :func:`_exp2`.
     """
     if kind == RBF:
         for k in range(row.shape[0]):
@@ -98,9 +98,9 @@ def finish(kind, row, norm, point_norms, scale, shift, degree):
 
 @compiled(fastmath=FAST)
 def _products(data, indices, begin, end, ZT, row):
-    """Inner products of a sparse row with all points; many entries at a time, to read and write the row less often.
+    """Inner products of a sparse row with all points, several entries at a time, to access ``row`` less often.
 
-    ``ZT`` is indexed by two numbers: a view of one of its lines would cost more than the line.
+    ``ZT`` is indexed directly: taking a view of one of its lines would cost more than reading it.
     """
     m, at, end = row.shape[0], np.intp(begin), np.intp(end)
     row[:] = 0
@@ -129,7 +129,7 @@ def _products(data, indices, begin, end, ZT, row):
 
 @compiled(fastmath=FAST)
 def _distances(data, indices, begin, end, ZT, point_norms, row):
-    """1-norm distances of a sparse row to all points, whose own 1-norms are ``point_norms``."""
+    """1-norm distances of a sparse row to all points, whose 1-norms are ``point_norms``."""
     row[:] = point_norms
     for at in range(np.intp(begin), np.intp(end)):
         x, i = data[at], indices[at]
@@ -138,8 +138,8 @@ def _distances(data, indices, begin, end, ZT, point_norms, row):
 
 
 @compiled(fastmath=FAST)
-def _meet(kind, data, indices, begin, end, ZT, point_norms, row):
-    """What the kernel is a function of, for a sparse row and all points."""
+def _products_or_distances(kind, data, indices, begin, end, ZT, point_norms, row):
+    """Products (distances, for the Laplacian kernel) of a sparse row with all points."""
     if kind == LAPLACIAN:
         _distances(data, indices, begin, end, ZT, point_norms, row)
     else:
@@ -150,19 +150,19 @@ def _meet(kind, data, indices, begin, end, ZT, point_norms, row):
 def values_csr(kind, data, indices, indptr, norms, ZT, point_norms, scale, shift, degree, out):
     """Kernel values of sparse rows with points, into ``out`` of shape (n, m)."""
     for i in range(out.shape[0]):
-        _meet(kind, data, indices, indptr[i], indptr[i + 1], ZT, point_norms, out[i])
+        _products_or_distances(kind, data, indices, indptr[i], indptr[i + 1], ZT, point_norms, out[i])
         finish(kind, out[i], norms[i], point_norms, scale, shift, degree)
 
 
 @compiled(fastmath=FAST)
 def times_csr(kind, data, indices, indptr, norms, ZT, point_norms, scale, shift, degree, coef, row, fine, out):
-    """Add kernel values times coefficients to ``out``, in float64; no value is stored but in one row.
+    """Add kernel values times coefficients to ``out`` in float64, storing one row of values at a time.
 
-    The products of ``row`` may be in float32 where they are exact in it, and ``fine`` in float64; else both are one.
+    ``row`` may be float32, if it holds the products exactly, and ``fine`` float64; otherwise they are the same array.
     """
     is_finer = fine.itemsize > row.itemsize
     for i in range(out.shape[0]):
-        _meet(kind, data, indices, indptr[i], indptr[i + 1], ZT, point_norms, row)
+        _products_or_distances(kind, data, indices, indptr[i], indptr[i + 1], ZT, point_norms, row)
         if is_finer:
             fine[:] = row
         finish(kind, fine, norms[i], point_norms, scale, shift, degree)
@@ -186,7 +186,7 @@ def distances_dense(X, ZT, out):
 
 @compiled(fastmath=FAST)
 def squared_distances_dense(X, ZT, out):
-    """Squared distances of dense rows to points, from differences: slower than products, and exact far away."""
+    """Squared distances of dense rows to points, from differences: slower than from products, without cancellation."""
     for i in range(X.shape[0]):
         row = out[i]
         row[:] = 0
@@ -205,7 +205,7 @@ def finish_tile(kind, tile, norms, point_norms, scale, shift, degree):
 
 @compiled(fastmath=FAST)
 def finish_tile_times(kind, tile, norms, point_norms, scale, shift, degree, coef, out):
-    """The same, and add the values times coefficients to ``out``, in float64."""
+    """:func:`finish_tile`, which also adds the values times coefficients to ``out`` in float64."""
     for i in range(tile.shape[0]):
         row = tile[i]
         finish(kind, row, norms[i], point_norms, scale, shift, degree)

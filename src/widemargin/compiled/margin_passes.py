@@ -1,6 +1,7 @@
-"""Passes for the optimal margin distribution machine: sums over rows, coordinate steps, kernel values times numbers.
+"""Passes for the optimal margin distribution machine: sums over rows, coordinate steps, combinations of kernel rows.
 
-Margins F cost ``steep / 2 * ((low - F)+^2 + v (F - high)+^2)`` a row (:mod:`widemargin.problems.margin_distribution`).
+The loss of a row with margin F is ``steep / 2 * ((low - F)+^2 + v (F - high)+^2)``
+(:mod:`widemargin.problems.margin_distribution`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from widemargin.compiled.jit import compiled
 
 @compiled(fastmath=FAST)
 def loss_sum(margin, steep, low, high, v):
-    """The sum of all losses."""
+    """The sum of the losses of all rows."""
     total = 0.0
     for i in range(margin.shape[0]):
         short, over = max(low - margin[i], 0.0), max(margin[i] - high, 0.0)
@@ -23,7 +24,7 @@ def loss_sum(margin, steep, low, high, v):
 
 @compiled(fastmath=FAST)
 def pulls(margin, steep, low, high, v, out):
-    """Minus the derivative of every loss, which is a g; also the sum of all losses."""
+    """Minus the derivative of each row's loss, which is a dual variable g; returns the sum of the losses."""
     total = 0.0
     for i in range(margin.shape[0]):
         short, over = max(low - margin[i], 0.0), max(margin[i] - high, 0.0)
@@ -34,7 +35,7 @@ def pulls(margin, steep, low, high, v, out):
 
 @compiled(fastmath=FAST)
 def line_sums(margin, tilt, steep, low, high, v, length):
-    """Derivatives, first and second, by the length, of the losses at ``margin + length tilt``."""
+    """First and second derivative, with respect to ``length``, of the losses at ``margin + length tilt``."""
     slope = bend = 0.0
     for i in range(margin.shape[0]):
         at = margin[i] + length * tilt[i]
@@ -47,10 +48,7 @@ def line_sums(margin, tilt, steep, low, high, v, length):
 
 @compiled()
 def best_coordinate(rest, curvature, steep, low, high, v):
-    """The g of a row that is best while all others stay, where ``rest`` is the margin that they give it.
-
-    ``curvature`` is ``||phi_i||^2``.
-    """
+    """The best g of a row with all others fixed; ``rest`` is its margin from the others, ``curvature`` ||phi_i||^2."""
     if rest < low:
         return steep * (low - rest) / (1.0 + steep * curvature)
     if rest > high:
@@ -60,7 +58,7 @@ def best_coordinate(rest, curvature, steep, low, high, v):
 
 @compiled(fastmath=FAST)
 def coordinate_gains(margin, g, curvature, steep, low, high, v, out):
-    """What the best step of every single row would add to the dual objective; short of that, at least half of it."""
+    """The dual gain of the best step of each row, or an estimate of at least half of it."""
     for i in range(margin.shape[0]):
         out[i] = 0.0
         if steep[i] > 0.0:
@@ -70,10 +68,10 @@ def coordinate_gains(margin, g, curvature, steep, low, high, v, out):
 
 @compiled(fastmath=FAST)
 def descend_block(K, constant, y, steep, low, high, v, g, response, order, most, closer):
-    """Coordinate steps on the rows of a block with kernel values ``K + constant``, until a pass gains little.
+    """Coordinate descent on a block of rows with kernel values ``K + constant``, until a pass gains little.
 
-    ``g`` and ``response`` are brought up to date. Passes go forth and back through ``order`` and end when one gains
-    less than ``closer`` of the first, or after ``most`` of them. Returns the number of passes.
+    Updates ``g`` and ``response``. Passes go alternately forward and backward through ``order``, and end when the gain
+    of one is at most ``closer`` times that of the first, or after ``most`` passes. Returns the number of passes.
     """
     n = g.shape[0]
     first = offset = 0.0
@@ -121,11 +119,11 @@ def add_rows(values, rows, coef, out):
 
 @compiled()
 def variance_reduced_csr(data, indices, indptr, order, y, steep, low, high, v, old, step, u, q, scales):
-    """Steps ``w -= step (w - w_old + (pull_old - pull) y x + h)`` over rows in ``order``, without touching all of w.
+    """Steps ``w -= step (w - w_old + (pull_old - pull) y x + h)`` over rows in ``order``, at the cost of sparse rows.
 
-    With ``q = w_old - h`` a step is ``w = (1 - step) w + step q`` and a multiple of one row: ``w = a u + c q``, where
-    ``scales`` is (a, c). ``old`` are the pulls at w_old; ``steep`` makes one row stand for all. The last entries of u
-    and q belong to the constant feature, ``scales[2]`` of it in every row.
+    With ``q = w_old - h`` a step is ``w = (1 - step) w + step q`` plus a multiple of one row, so w is kept as
+    ``a u + c q``; ``scales`` is (a, c, constant). ``old`` holds the pulls at w_old; ``steep`` is scaled so that one row
+    stands for all. The last entries of u and q belong to the constant feature, whose value is ``constant``.
     """
     a, c, constant = scales[0], scales[1], scales[2]
     last = u.shape[0] - 1
@@ -155,7 +153,7 @@ def variance_reduced_csr(data, indices, indptr, order, y, steep, low, high, v, o
 
 @compiled(fastmath=FAST)
 def variance_reduced_dense(X, order, y, steep, low, high, v, old, step, u, q, scales):
-    """The twin of :func:`variance_reduced_csr`."""
+    """:func:`variance_reduced_csr` for dense rows."""
     a, c, constant = scales[0], scales[1], scales[2]
     last = u.shape[0] - 1
     for k in range(order.shape[0]):

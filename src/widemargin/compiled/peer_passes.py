@@ -1,8 +1,8 @@
-"""Inner loops of one peer: coordinate passes over its rows in a metric, and the subgradient of a few of them.
+"""Inner loops of one peer: dual coordinate passes over its rows in a metric, and subgradients of a few rows.
 
     maximise over a in [0, m]   sum(a) - 1/2 ||v||^2 in the metric C,     v = z + sum_i a_i y_i x_i,     w = C v
 
-``w`` follows the dual variables: a step of one moves it along ``C x_i``, and ``x_i . C x_i`` is its curvature.
+A step of one dual variable moves ``w`` along ``C x_i``; its curvature is ``x_i . C x_i``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from widemargin.compiled.jit import compiled
 
 @compiled()
 def _best(dual, limit, slack, curvature):
-    """The best value of one dual variable."""
+    """The optimal value of one dual variable."""
     if curvature <= 0.0:  # a row of zeros
         return limit if slack > 0.0 else 0.0
     return min(max(dual + slack / curvature, 0.0), limit)
@@ -23,7 +23,7 @@ def _best(dual, limit, slack, curvature):
 
 @compiled()
 def pass_diagonal_csr(data, indices, indptr, order, y, limit, diagonal, curvature, dual, w):
-    """Sparse rows, and a diagonal metric."""
+    """One pass over sparse rows, with a diagonal metric."""
     for k in range(order.shape[0]):
         i = order[k]
         begin, end = np.uint64(indptr[i]), np.uint64(indptr[i + 1])
@@ -41,7 +41,7 @@ def pass_diagonal_csr(data, indices, indptr, order, y, limit, diagonal, curvatur
 
 @compiled(fastmath=FAST)
 def pass_metric_csr(data, indices, indptr, order, y, limit, rows_in_metric, curvature, dual, w):
-    """Sparse rows, and their images ``C x_i``, which are dense."""
+    """One pass over sparse rows, with their images ``C x_i``, which are dense."""
     d = w.shape[0]
     for k in range(order.shape[0]):
         i = order[k]
@@ -58,7 +58,7 @@ def pass_metric_csr(data, indices, indptr, order, y, limit, rows_in_metric, curv
 
 @compiled(fastmath=FAST)
 def pass_metric_dense(X, order, y, limit, rows_in_metric, curvature, dual, w):
-    """Dense rows and their images."""
+    """One pass over dense rows, with their images ``C x_i``."""
     d = w.shape[0]
     for k in range(order.shape[0]):
         i = order[k]
@@ -84,7 +84,7 @@ def pull_csr(data, indices, indptr, coefficients, total):
 
 @compiled()
 def violations_csr(data, indices, indptr, picked, y, weight, w, is_violated, total):
-    """Which of the picked rows have ``y w.x < 1``; the sum of their ``m y x`` is added to ``total``."""
+    """Mark the picked rows with ``y w.x < 1``, and add the sum of their ``m y x`` to ``total``."""
     for k in range(picked.shape[0]):
         i = picked[k]
         begin, end = np.uint64(indptr[i]), np.uint64(indptr[i + 1])
@@ -100,7 +100,7 @@ def violations_csr(data, indices, indptr, picked, y, weight, w, is_violated, tot
 
 @compiled(fastmath=FAST)
 def violations_dense(X, picked, y, weight, w, is_violated, total):
-    """The same for dense rows."""
+    """:func:`violations_csr` for dense rows."""
     d = w.shape[0]
     for k in range(picked.shape[0]):
         i = picked[k]

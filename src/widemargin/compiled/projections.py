@@ -1,4 +1,4 @@
-"""Sums over rows that put weights onto a capped simplex, for both classes in one pass."""
+"""Sums over rows for projections onto capped simplices, for both classes in one pass."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from widemargin.compiled.jit import compiled
 
 @compiled(fastmath=FAST)
 def capped_sums(weights, upper, y, scale_positive, scale_negative):
-    """Per class: the sum of all weights, of those under their bound once scaled, and of the bounds of the others.
+    """Per class: the sum of all weights, of those below their bound after scaling, and of the bounds of the others.
 
-    ``y`` holds -1.0 and +1.0. Returns ``[all+, free+, capped+, all-, free-, capped-]``. Selections instead of branches,
-    since labels come in any order and a branch on them would be mispredicted half of the time.
+    ``y`` holds -1.0 and +1.0. Returns ``[all+, free+, capped+, all-, free-, capped-]``. Uses selections, since a branch
+    on labels in random order would be mispredicted half of the time.
     """
     all_positive = free_positive = capped_positive = 0.0
     all_negative = free_negative = capped_negative = 0.0
@@ -35,7 +35,7 @@ def capped_sums(weights, upper, y, scale_positive, scale_negative):
 
 @compiled()
 def class_extremes(values, side):
-    """Smallest value of class 0 and 1, then their largest with the sign turned; infinite for a class of no rows."""
+    """Smallest values of classes 0 and 1, then their largest values, negated; infinite for a class without rows."""
     out = np.full(4, np.inf)
     for i in range(values.shape[0]):
         c = side[i]
@@ -46,7 +46,7 @@ def class_extremes(values, side):
 
 @compiled()
 def class_histogram(values, amounts, side, low, width, n_bins):
-    """Amounts summed over equal bins of each class, from ``low[c]`` on; also the bin of each value."""
+    """Sums of ``amounts`` in equal bins of each class, which start at ``low[c]``; also the bin of each value."""
     out = np.zeros((2, n_bins))
     bins = np.empty(values.shape[0], dtype=np.int64)
     for i in range(values.shape[0]):

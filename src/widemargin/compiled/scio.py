@@ -1,4 +1,4 @@
-"""Coordinate descent for rows of a sparse approximate inverse, one row after the other."""
+"""Coordinate descent for the rows of a sparse approximate inverse (SCIO)."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from widemargin.compiled.jit import compiled
 
 @compiled(fastmath=FAST)
 def descend_row(gram, c, tolerance, max_passes, t, gradient):
-    """Minimise ``t'Gt/2 - l't + c ||t||_1`` by coordinates, in place, with ``gradient = G t - l`` kept beside.
+    """Minimise ``t'Gt/2 - l't + c ||t||_1`` by coordinate descent, updating ``t`` and ``gradient = G t - l`` in place.
 
-    Returns the number of passes and the largest violation of the last one. Passes over entries that are not zero take
-    turns with passes over all: the former until they rest, one of the latter to see whether all do.
+    Passes over the nonzero entries run until they converge; a pass over all entries then checks for convergence.
+    Returns the number of passes and the largest violation of the last one.
     """
     k = t.shape[0]
     violation, is_full = 0.0, True
@@ -45,9 +45,10 @@ def descend_row(gram, c, tolerance, max_passes, t, gradient):
 
 @compiled(fastmath=FAST)
 def with_violators(gradient, limit, working, size):
-    """Entries whose gradient is beyond ``limit`` join the first ``size`` of ``working``; the new size and their number.
+    """Add the worst violators of ``|gradient| <= limit`` to the first ``size`` entries of ``working``.
 
-    Ten join at least, and not more than double the set: far from the end most of them would soon be zero again.
+    Adds at most ``max(10, size)``, ties aside: far from convergence most would soon be zero again. Returns the new size
+    and the number of violators.
     """
     p = gradient.shape[0]
     beyond, n_beyond = np.empty(p, dtype=np.int64), 0
@@ -73,10 +74,10 @@ def with_violators(gradient, limit, working, size):
 
 @compiled(fastmath=FAST)
 def scio_row(H, j, c, tolerance, max_passes, t):
-    """Minimise ``t'Ht/2 - t_j + c ||t||_1`` from ``t = 0``, in place; the gradient ``H t - e_j`` at the end.
+    """Minimise ``t'Ht/2 - t_j + c ||t||_1`` from ``t = 0``, in place; returns the final gradient ``H t - e_j``.
 
-    The gradient over all p entries is brought up to date once per round, which reads one row of H for each entry that
-    changed; between rounds the descent sees nothing but the entries that were not zero or violated the conditions.
+    A round descends on a working set: the nonzero entries and those that violate the optimality conditions. It then
+    updates the gradient of all p entries, which reads one row of H for each entry that changed.
     """
     p = H.shape[0]
     t[j] = (1.0 - c) / H[j, j]
@@ -118,10 +119,9 @@ def scio_row(H, j, c, tolerance, max_passes, t):
 
 @compiled(fastmath=FAST)
 def scio_block(H, rows, c, tolerance, max_passes, T, diagonal, violation):
-    """Row r of ``T``, of zeros before, receives the t of :func:`scio_row` for j = ``rows[r]``.
+    """Row r of ``T``, initially zero, receives the t of :func:`scio_row` for j = ``rows[r]``; it stays 0 if H_jj <= 0.
 
-    ``diagonal`` receives ``(H t)_j`` and ``violation`` the largest entry of ``|H t - e_j|``; without an H_jj there is
-    no such t.
+    ``diagonal`` receives ``(H t)_j``, and ``violation`` the largest entry of ``|H t - e_j|``.
     """
     for r in range(rows.shape[0]):
         j = rows[r]

@@ -10,9 +10,9 @@ from widemargin.compiled.jit import compiled
 
 @compiled(fastmath=FAST)
 def walsh_hadamard(block):
-    """Rotate every row of ``block`` in place by the orthonormal Walsh-Hadamard matrix; the length is a power of two.
+    """Multiply every row of ``block`` in place by the orthonormal Walsh-Hadamard matrix; its length is a power of two.
 
-    The butterflies of one row run in cache, so a block costs one pass over memory and ``d log2 d`` additions a row.
+    The butterflies of one row run in cache: a block costs one pass over memory and ``d log2 d`` additions per row.
     """
     n, d = block.shape
     scale = 1.0 / np.sqrt(d)

@@ -1,10 +1,10 @@
-"""The dual of a kernel SVM on a working set whose kernel values are at hand.
+"""The dual of a kernel SVM on a working set whose kernel values are given.
 
-minimise 1/2 beta' K beta - pull' beta over low <= beta <= high, where ``pull`` is minus the gradient at the start and
-is kept true; with the sum of ``beta`` kept (:func:`pairs`) or free (:func:`singles`). Vectors are changed in place.
+Minimises 1/2 beta' K beta - pull' beta over low <= beta <= high, with the sum of ``beta`` fixed (:func:`pairs`) or free
+(:func:`singles`). ``pull`` is minus the gradient. ``beta`` and ``pull`` are updated in place.
 
-The best row is searched in ``LANES`` lanes at once, each with its own champion, since compilers turn that into vector
-instructions and not a search for one maximum. Vectors are therefore padded to full lanes with rows that cannot move.
+The search for the best row keeps one maximum in each of ``LANES`` lanes, which compilers turn into vector instructions.
+The length of all vectors must therefore be a multiple of ``LANES``; callers pad them with rows that cannot move.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from widemargin.compiled.dense import FAST
 from widemargin.compiled.jit import compiled
 
 LANES = 64
-_FINITE = FAST | {"nnan", "ninf"}  # no number here is infinite
-_FAR = np.float32(1e15)  # beyond any pull, and its square is finite
-_FLAT = np.float32(1e-12)  # least curvature, where two rows are the same point
+_FINITE = FAST | {"nnan", "ninf"}  # all numbers here are finite
+_BLOCKED = np.float32(1e15)  # larger than any pull, with a finite square
+_MIN_CURVATURE = np.float32(1e-12)  # for pairs of identical rows
 
 
 @compiled(fastmath=_FINITE)
 def _mark(t, beta, low, high, up, down):
-    """Note whether a row may rise, and fall: 0 where it may, else far off."""
-    up[t] = np.float32(0.0) if beta[t] < high[t] else -_FAR
-    down[t] = np.float32(0.0) if beta[t] > low[t] else _FAR
+    """Set ``up[t]`` and ``down[t]``: 0 if ``beta[t]`` can rise or fall, else minus or plus ``_BLOCKED``."""
+    up[t] = np.float32(0.0) if beta[t] < high[t] else -_BLOCKED
+    down[t] = np.float32(0.0) if beta[t] > low[t] else _BLOCKED
 
 
 @compiled(fastmath=_FINITE)
 def pairs(K, diagonal, pull, beta, low, high, tol, max_steps):
-    """Sequential minimal optimisation with second-order choice of the second row (Fan, Chen, Lin 2005).
+    """Sequential minimal optimisation with second-order selection of the second row (Fan, Chen, Lin 2005).
 
-    Stops when the largest pull of a row that may rise exceeds the smallest of one that may fall by at most ``tol``.
+    Stops when the largest pull of a row that can rise exceeds the smallest of one that can fall by at most ``tol``.
     """
     n = pull.shape[0]
     up, down = np.empty(n, np.float32), np.empty(n, np.float32)
@@ -41,7 +41,7 @@ def pairs(K, diagonal, pull, beta, low, high, tol, max_steps):
     gains, partner = np.empty(LANES, np.float32), np.empty(LANES, np.int32)
     i, j, step = 0, 0, 0.0
     for count in range(max_steps + 1):
-        # One pass brings the pull up to date with the last step and finds the row that would rise most.
+        # One pass applies the last step to the pull and finds the first row, with the largest pull upwards.
         Ki, Kj = K[i], K[j]
         tops[:], bottoms[:], where[:] = -1e300, 1e300, 0
         for begin in range(0, n, LANES):
@@ -62,7 +62,7 @@ def pairs(K, diagonal, pull, beta, low, high, tol, max_steps):
             lowest = min(lowest, bottoms[t])
         if highest - lowest <= tol or count == max_steps:
             return count
-        # Another finds the row to fall with it, for the largest gain.
+        # A second pass finds the partner with the largest gain.
         Ki, Kii = K[i], diagonal[i]
         gains[:], partner[:] = 0, -1
         for begin in range(0, n, LANES):
@@ -72,7 +72,7 @@ def pairs(K, diagonal, pull, beta, low, high, tol, max_steps):
                 difference = np.float32(highest - p[t] - d[t])
                 difference = difference if difference > np.float32(0.0) else np.float32(0.0)
                 curvature = Kii + kk[t] - (ki[t] + ki[t])
-                curvature = curvature if curvature > _FLAT else _FLAT
+                curvature = curvature if curvature > _MIN_CURVATURE else _MIN_CURVATURE
                 gain = difference * difference / curvature
                 most, at = gains[t], partner[t]
                 gains[t] = gain if gain > most else most
@@ -83,10 +83,10 @@ def pairs(K, diagonal, pull, beta, low, high, tol, max_steps):
                 most, j = gains[t], partner[t] + t
         if j < 0:
             return count
-        curvature = max(np.float64(Kii) + diagonal[j] - 2.0 * np.float64(Ki[j]), np.float64(_FLAT))
+        curvature = max(np.float64(Kii) + diagonal[j] - 2.0 * np.float64(Ki[j]), np.float64(_MIN_CURVATURE))
         rise, fall = high[i] - beta[i], beta[j] - low[j]
         step = min((highest - pull[j]) / curvature, min(rise, fall))
-        # Bounds are met exactly, not up to rounding.
+        # Set bounds exactly, without rounding.
         beta[i] = high[i] if step == rise else beta[i] + step
         beta[j] = low[j] if step == fall else beta[j] - step
         _mark(i, beta, low, high, up, down)
@@ -96,9 +96,9 @@ def pairs(K, diagonal, pull, beta, low, high, tol, max_steps):
 
 @compiled(fastmath=_FINITE)
 def singles(K, diagonal, pull, beta, low, high, tol, max_steps):
-    """Greedy coordinate descent: each step moves the row with which the objective falls most, as far as it goes.
+    """Greedy coordinate descent: each step minimises over the row with the largest gain.
 
-    Stops when no row that may move pulls by more than ``tol / 2`` either way, the twin of the rule of pairs.
+    Stops when no row that can move has a pull of more than ``tol / 2``, which corresponds to the rule of :func:`pairs`.
     """
     n = pull.shape[0]
     up, down = np.empty(n, np.float32), np.empty(n, np.float32)
@@ -118,7 +118,7 @@ def singles(K, diagonal, pull, beta, low, high, tol, max_steps):
                 rising, falling = np.float32(value) + u[t], -np.float32(value) - d[t]
                 force = rising if rising > falling else falling
                 force = force if force > np.float32(0.0) else np.float32(0.0)
-                curvature = kk[t] if kk[t] > _FLAT else _FLAT
+                curvature = kk[t] if kk[t] > _MIN_CURVATURE else _MIN_CURVATURE
                 gain = force * force / curvature
                 most, at, worst = gains[t], where[t], forces[t]
                 gains[t] = gain if gain > most else most
@@ -131,7 +131,7 @@ def singles(K, diagonal, pull, beta, low, high, tol, max_steps):
                 most, i = gains[t], where[t] + t
         if 2.0 * worst <= tol or i < 0 or count == max_steps:
             return count
-        target = min(max(beta[i] + pull[i] / max(np.float64(diagonal[i]), np.float64(_FLAT)), low[i]), high[i])
+        target = min(max(beta[i] + pull[i] / max(np.float64(diagonal[i]), np.float64(_MIN_CURVATURE)), low[i]), high[i])
         step = target - beta[i]
         beta[i] = target
         _mark(i, beta, low, high, up, down)

@@ -1,4 +1,4 @@
-"""The rows that one rank holds, and the linear passes over them."""
+"""The rows of one rank, and linear passes over them."""
 
 from __future__ import annotations
 
@@ -13,18 +13,17 @@ from scipy.linalg.blas import dsyrk
 
 from widemargin.compiled import csr, dense
 
-# Rows turned into float64 at a time where BLAS needs a block: small enough to stay in the second-level cache.
-_BLOCK_BYTES = 1 << 19
-_LEAST_ROWS = 512  # in a block of a second moment, which is read and written once for each
+_BLOCK_BYTES = 1 << 19  # of float64 rows passed to BLAS at a time, so that they stay in the L2 cache
+_MIN_BLOCK_ROWS = 512  # since the second moment is read and written once per block
 
 
 @dataclass(frozen=True)
 class Shard:
     """Rows with their labels and weights.
 
-    ``X`` is a C-ordered dense array or a CSR matrix, of float32 or float64, or a list of such for rows that came in
-    pieces; it is never copied or joined here. ``y`` holds -1.0 and +1.0 for a problem of two classes, or class numbers
-    before such a problem is picked out. ``weight`` is the multiplicity of each row.
+    ``X`` is a C-ordered dense array or a CSR matrix in float32 or float64, or a list of them for rows that came in
+    blocks; it is never copied or joined. ``y`` holds -1.0 and +1.0 in a two-class problem, and class numbers before.
+    ``weight`` is the multiplicity of each row.
     """
 
     X: Any
@@ -34,12 +33,12 @@ class Shard:
 
     @cached_property
     def blocks(self) -> list[Any]:
-        """The pieces that the rows came in."""
+        """The blocks of ``X``."""
         return self.X if isinstance(self.X, list) else [self.X]
 
     @cached_property
     def _edges(self) -> np.ndarray:
-        """Where each block begins, and where the last one ends."""
+        """The first row of each block, and the number of rows."""
         return np.concatenate([[0], np.cumsum([block.shape[0] for block in self.blocks])]).astype(np.intp)
 
     @property
@@ -59,7 +58,7 @@ class Shard:
         return np.result_type(*(block.dtype for block in self.blocks))
 
     def by_block(self, rows: np.ndarray) -> Iterator[tuple[Any, np.ndarray, slice]]:
-        """Blocks that hold some of the ascending ``rows``: their numbers there, and where they stand among ``rows``."""
+        """For each block with some of the ascending ``rows``: block, rows inside it, and their slice of ``rows``."""
         cuts = np.searchsorted(rows, self._edges)
         for k, block in enumerate(self.blocks):
             if cuts[k] < cuts[k + 1]:
@@ -82,7 +81,7 @@ class Shard:
         return total
 
     def combine_rows(self, rows: np.ndarray, mass: np.ndarray) -> np.ndarray:
-        """``sum_i mass_i x_i`` over ascending ``rows``; reads no others."""
+        """``sum_i mass_i x_i`` over ascending ``rows``, which alone are read."""
         total, part = np.zeros((2, self.n_features))
         for block, inside, where in self.by_block(rows):
             _pass("combine_rows", block, inside, mass[where], part)
@@ -98,7 +97,7 @@ class Shard:
         return total
 
     def second_moment(self, rows: np.ndarray, mass: np.ndarray) -> np.ndarray:
-        """``sum_i mass_i x_i x_i'`` over ascending ``rows``; no second copy of the rows is ever held."""
+        """``sum_i mass_i x_i x_i'`` over ascending ``rows``, copying one block at a time."""
         d = self.n_features
         total = np.zeros((d, d), order="C" if self.is_sparse else "F")
         for block, inside, where in self.by_block(rows):
@@ -107,7 +106,7 @@ class Shard:
                 _pass("second_moment", block, inside, mass[where], part)
                 total += part
                 continue
-            step = max(_LEAST_ROWS, _BLOCK_BYTES // (8 * max(d, 1)))
+            step = max(_MIN_BLOCK_ROWS, _BLOCK_BYTES // (8 * max(d, 1)))
             for sign in (1.0, -1.0):
                 some = np.flatnonzero(sign * mass[where] > 0)
                 for begin in range(0, len(some), step):
@@ -117,7 +116,7 @@ class Shard:
         if self.is_sparse:
             return total
         diagonal = np.diag(total).copy()
-        total += total.T  # the other triangle is empty
+        total += total.T  # dsyrk fills one triangle
         np.fill_diagonal(total, diagonal)
         return total
 
@@ -145,7 +144,7 @@ class Shard:
         return out
 
     def pieces(self) -> Iterator[tuple[Any, slice]]:
-        """The blocks, and where the rows of each stand among all."""
+        """The blocks, and the slice of all rows that each holds."""
         for k, block in enumerate(self.blocks):
             yield block, slice(int(self._edges[k]), int(self._edges[k + 1]))
 
@@ -156,11 +155,11 @@ class Shard:
         return Shard(X, self.y[rows], self.weight[rows])
 
     def against_rest(self, positive: int) -> Shard:
-        """The same rows, those of one class labelled +1 and all others -1."""
+        """The same rows with the labels +1 for one class and -1 for all others."""
         return replace(self, y=np.where(self.y == positive, 1.0, -1.0))
 
     def between(self, positive: int, negative: int) -> Shard:
-        """The rows of two classes, labelled +1 and -1; the same rows, uncopied, when there are no others."""
+        """The rows of two classes with the labels +1 and -1; copied only if there are other classes."""
         inside = (self.y == positive) | (self.y == negative)
         y = np.where(self.y == positive, 1.0, -1.0)
         if inside.all():
@@ -171,7 +170,7 @@ class Shard:
 def _pass(name: str, block: Any, *arguments: np.ndarray) -> None:
     """One compiled pass over a block; the last argument receives the result.
 
-    Numba takes plain arrays only, so files mapped into memory are seen as such.
+    ``np.asarray`` turns memory-mapped arrays, which Numba does not take, into plain ones.
     """
     if sp.issparse(block):
         parts = (np.asarray(block.data), np.asarray(block.indices), np.asarray(block.indptr))
@@ -181,12 +180,12 @@ def _pass(name: str, block: Any, *arguments: np.ndarray) -> None:
 
 
 def view_rows(block: Any, begin: int, end: int) -> Any:
-    """Rows ``begin`` to ``end`` without copying them; slicing a CSR matrix would."""
+    """Rows ``begin`` to ``end`` as a view, also of a CSR matrix, whose slices are copies."""
     if not sp.issparse(block):
         return block[begin:end]
     inside = slice(block.indptr[begin], block.indptr[end])
     view = sp.csr_matrix((end - begin, block.shape[1]), dtype=block.dtype)
-    # Set one by one: the constructor copies arrays that are small parts of others.
+    # Set as attributes: the constructor copies arrays that are small parts of others.
     view.data, view.indices = block.data[inside], block.indices[inside]
     starts = block.indptr[begin : end + 1]
     view.indptr = starts - starts[0] if starts[0] else starts

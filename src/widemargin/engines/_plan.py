@@ -1,4 +1,4 @@
-"""Who gets which rows."""
+"""Division of rows among ranks."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from widemargin.data.shard import view_rows
 
 
 def split_rows(rows: Any, n_ranks: int) -> list[Any]:
-    """Equal parts of consecutive rows, as views: nothing is copied.
+    """Equal parts of consecutive rows, as views.
 
-    ``rows`` is a named tuple of an array or CSR matrix and of sequences as long, or None.
+    ``rows`` is a named tuple of an array or CSR matrix and arrays of the same length, or None.
     """
     n_rows = rows[0].shape[0]
     if n_ranks > n_rows:
         raise ValueError(
-            f"cluster={n_ranks} asks for more ranks than there are rows: with n_samples={n_rows} it must lie in "
-            f"[1, {n_rows}]."
+            f"cluster={n_ranks} is more ranks than rows: with n_samples={n_rows} it must lie in [1, {n_rows}]."
         )
     edges = [n_rows * rank // n_ranks for rank in range(n_ranks + 1)]
     return [

@@ -1,4 +1,4 @@
-"""Ranks in this process: one in the calling thread, or several threads that meet in shared memory."""
+"""Ranks in this process: one in the calling thread, or several threads that share memory."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from widemargin.engines.protocol import RankProgram
 
 
 def launch(rows: Any, cluster: int | None, program: RankProgram, watch: Any) -> Any:
-    """Run ``program`` on so many ranks, one if None, with equal parts of the rows; the outcome of rank 0.
+    """Run ``program`` on ``cluster`` ranks (None: one) with equal parts of the rows; returns the outcome of rank 0.
 
-    Rank 0 is the calling thread, so that callbacks, progress and Ctrl-C act where the user is. If a rank raises, all
-    stop and that error is raised here.
+    Rank 0 is the calling thread, so that callbacks, progress and Ctrl-C run in the user's thread. If a rank raises, all
+    ranks stop and the error is raised here.
     """
     n_ranks = cluster or 1
     parts = split_rows(rows, n_ranks)
@@ -42,7 +42,7 @@ def launch(rows: Any, cluster: int | None, program: RankProgram, watch: Any) -> 
     for thread in others:
         thread.join()
     if errors:
-        # A rank that was only told to stop says nothing of the cause.
+        # RankAborted is only the consequence of another rank's error.
         cause = [error for _, error in sorted(errors.items()) if not isinstance(error, RankAborted)]
         raise cause[0] if cause else errors[min(errors)]
     return outcomes[0]
@@ -57,10 +57,10 @@ def grow(
     is_enough: Callable[[list[Any]], bool],
     is_over: Callable[[], Any],
 ) -> None:
-    """A tree of work from its leaves to its root: ``solve`` each leaf, then every ``fan_in`` neighbours together.
+    """Solve a tree from its leaves to its root: each leaf, then every ``fan_in`` neighbours together.
 
-    After each level ``is_enough`` sees what ``look`` sees in every branch, and may end it. ``solve`` gets ``is_over``
-    too: once that is true, it comes to an end soon.
+    After each level ``is_enough`` is called with the ``look`` of every branch, and ends the tree if it returns True.
+    ``solve`` also gets ``is_over``, and returns soon once that is true.
     """
     branches = map_items(n_ranks, lambda _, leaf: solve([leaf], is_over), None, leaves)
     while not is_enough([look(branch) for branch in branches]) and len(branches) > 1:
@@ -69,7 +69,7 @@ def grow(
 
 
 def map_items(n_ranks: int | None, work: Callable[[Any, Any], Any], shared: Any, items: list[Any]) -> list[Any]:
-    """``work(shared, item)`` for all items, on so many threads; in the calling thread if it is one."""
+    """``work(shared, item)`` for all items, on ``n_ranks`` threads; in the calling thread if None or 1."""
     if not n_ranks or n_ranks == 1:
         return [work(shared, item) for item in items]
     with ThreadPoolExecutor(n_ranks, thread_name_prefix="widemargin") as pool:

@@ -1,4 +1,4 @@
-"""Which engine runs a fit; an engine's package is imported only when it is asked for."""
+"""Selection of the engine for a fit; an engine's package is imported only when it is used."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from widemargin.engines.protocol import Engine
 
 
 def is_dask(value: Any) -> bool:
-    """Whether this is a Dask collection or client; does not import dask."""
+    """Whether ``value`` is a Dask collection or client; does not import dask."""
     return any(base.__module__.split(".")[0] in ("dask", "distributed") for base in type(value).__mro__)
 
 
 def is_mpi(cluster: Any) -> bool:
-    """Whether this is an mpi4py communicator; does not import mpi4py."""
+    """Whether ``cluster`` is an mpi4py communicator; does not import mpi4py."""
     return any(base.__module__.split(".")[0] == "mpi4py" for base in type(cluster).__mro__)
 
 
@@ -27,7 +27,7 @@ def engine_for(cluster: Any, X: Any = None) -> Engine:
         try:
             return _engine("dask")
         except ImportError as error:
-            raise ImportError(f"Fits on Dask need more packages: pip install 'widemargin[dask]' ({error}).") from error
+            raise ImportError(f"Fits on Dask need extra packages: pip install 'widemargin[dask]' ({error}).") from error
     if is_dask(X):
         raise ValueError(f"X is a Dask collection; cluster={cluster!r} must be a dask.distributed.Client or None.")
     if cluster is None or isinstance(cluster, Integral):

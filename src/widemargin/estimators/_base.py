@@ -1,4 +1,4 @@
-"""The one way of a fit: validate -> plan -> run a strategy -> unpack -> warn."""
+"""The base of all estimators; a fit is: validate -> plan -> run a strategy -> unpack -> warn."""
 
 from __future__ import annotations
 
@@ -35,21 +35,20 @@ from widemargin.strategies.ranks import Ranks, Resume
 
 FORM: dict[str, Any] = {"accept_sparse": "csr", "dtype": FLOATS, "order": "C", "accept_large_sparse": True}
 _SWEEPS_PER_CHECKPOINT = 5
-# The stop reasons that leave the gap open; the others are proofs.
-_LIMITS = ("max_iter", "max_time")
+_LIMITS = ("max_iter", "max_time")  # stop reasons that are also parameters
 
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def fitting(method: Method) -> Method:
-    """What scikit-learn does around a method that fits; with its own decorators the types would be lost."""
+    """scikit-learn's decorators of ``fit``, which would lose the types of the method."""
     decorated: Method = with_callbacks(_fit_context(prefer_skip_nested_validation=True)(method))
     return decorated
 
 
 class StateKeeper:
-    """Writes the state of a fit into its folder, every few sweeps of each part."""
+    """Saves the state of a fit to the checkpoint folder, every few sweeps of each part."""
 
     def __init__(self, folder: str | os.PathLike[str], resume: Resume | None) -> None:
         self._folder, self._state = folder, None if resume is None else resume.state
@@ -64,7 +63,7 @@ class StateKeeper:
 
 
 class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
-    """A certified maximum-margin classifier; subclasses say which problem, which solver and what a model is."""
+    """A certified maximum-margin classifier; subclasses define the problem, the solver and the fitted attributes."""
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "tol": [Interval(Real, 0, None, closed="left")],
@@ -89,44 +88,44 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     random_state: Any = 0
     checkpoint: Any = None
 
-    _counts_weight: ClassVar[bool] = True  # False: a row counts once, whatever its weight
+    _counts_weight: ClassVar[bool] = True  # False: a row of positive weight counts once
     _multi_class: ClassVar[MultiClass] = "pairs"
 
     # -- what subclasses define
 
     @abstractmethod
     def _problem(self) -> Problem:
-        """What is optimised."""
+        """The problem to solve."""
 
     @abstractmethod
     def _solver(self) -> AnySolver:
-        """How; asked for by strategies that run a solver on the rows."""
+        """The solver, for strategies that run one on the rows."""
 
     def _kernel(self) -> Kernel | None:
         """The kernel on the rows; None for linear models."""
         return None
 
     def _warm_state(self, rows: Rows) -> np.ndarray | None:
-        """What to start from, for each part, where ``warm_start`` is set and an earlier fit left it."""
+        """The warm state of each part, if ``warm_start`` is set and a previous fit left one."""
         return None
 
     @abstractmethod
     def _advice(self, result: Result) -> str:
-        """The change most likely to close the gap of this result."""
+        """The change most likely to close the gap of this result, for a warning."""
 
     @abstractmethod
     def _model_attributes(self, classes: np.ndarray, models: list[Any]) -> dict[str, Any]:
-        """Fitted attributes that ``decision_function`` needs, and what the problem reports, from the models."""
+        """Fitted attributes from the models: what ``decision_function`` needs, and what the problem reports."""
 
     @abstractmethod
     def _zero_model(self, model: Any) -> Any:
-        """A model like this one whose scores are 0."""
+        """A copy of this model whose scores are 0."""
 
     @abstractmethod
     def _scores(self, X: Any) -> np.ndarray:
         """Scores of validated rows."""
 
-    # -- the way of a fit
+    # -- fit
 
     @fitting
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
@@ -135,11 +134,11 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Training rows, of float32 or float64; sparse rows in CSR form are used as they are.
+            Training rows, in float32 or float64. CSR matrices are used without conversion.
         y : array-like of shape (n_samples,)
             Labels of two or more classes.
         sample_weight : array-like of shape (n_samples,), default=None
-            How often each row counts: 2 is the row twice, 0 is the row absent.
+            Multiplicity of each row: 2 counts the row twice, 0 leaves it out.
 
         Returns
         -------
@@ -150,7 +149,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         return self._fit(rows, X, y, sample_weight)
 
     def _fit(self, rows: Any, X: Any, y: Any, sample_weight: Any = None, strategy: Strategy | None = None) -> Self:
-        """The rest of the way, for rows that are checked or lie elsewhere; callbacks see the data as given."""
+        """``fit`` after validation; callbacks get ``X``, ``y`` and ``sample_weight`` as the caller passed them."""
         strategy = self._strategy(rows) if strategy is None else strategy
         metadata = None if sample_weight is None else {"sample_weight": sample_weight}
         outcome = self._run(strategy, rows, {"X": X, "y": y, "metadata": metadata})
@@ -159,16 +158,16 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         return self
 
     def _are_elsewhere(self, X: Any) -> bool:
-        """Whether other processes hold rows, which check their own."""
+        """Whether other processes hold the rows, and check them."""
         return is_mpi(self.cluster) or is_dask(X)
 
     def _validate(self, X: Any, y: Any, sample_weight: Any) -> Rows:
-        """Check everything that can be wrong with the input before any work is done."""
+        """Check the input before any work is done."""
         X, y = validate_data(self, X, y, **FORM)
         return checked_labels(Rows(X, y, sample_weight), X.shape[0])
 
     def _strategy(self, rows: Any) -> Strategy:
-        """Who works together; ranks, unless an estimator says otherwise."""
+        """How the fit is distributed; over ranks unless a subclass overrides it."""
         return self._ranks(rows)
 
     def _ranks(self, rows: Rows) -> Ranks:
@@ -196,7 +195,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         )
 
     def _refuse_search(self) -> None:
-        """A search compares scores, and under MPI each rank would see only those of its own rows."""
+        """Raise ValueError inside a search: under MPI each rank would compare the scores of its own rows only."""
         context = getattr(self, "_parent_callback_ctx", None)
         while context is not None:
             if context.estimator_name.endswith("SearchCV"):
@@ -207,7 +206,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             context = context.parent
 
     def _read_checkpoint(self) -> Resume | None:
-        """The state to resume from, or why it cannot be used; under MPI rank 0 reads for all."""
+        """The checkpoint, or the error that makes it unusable; under MPI rank 0 reads for all ranks."""
         if self.checkpoint is None:
             return None
         if is_mpi(self.cluster) and self.cluster.Get_rank() > 0:
@@ -218,10 +217,10 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             return Resume(None, str(error))
 
     def _run(self, strategy: Strategy, rows: Any, data: dict[str, Any]) -> Outcome:
-        """Run a strategy with callbacks, progress and Ctrl-C around it."""
+        """Run a strategy with callbacks, progress and Ctrl-C handling."""
         root = self._init_callback_context(max_subtasks=None)
         root.call_on_fit_task_begin(estimator=self, **data)
-        # Inside a search or a pipeline Ctrl-C must end the whole, not this fit alone.
+        # Inside a search or a pipeline Ctrl-C must end the search, not this fit alone.
         with first_interrupt_kept(not hasattr(self, "_parent_callback_ctx")) as interruption:
             contexts: dict[int, Any] = {}
             resume = strategy.resume if isinstance(strategy, Ranks) else None
@@ -259,7 +258,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
                 sweep = contexts[part].subcontext(task_name="sweep")
                 sweep.call_on_fit_task_begin(estimator=self, **data)
                 models[part] = progress.model
-                zero = self._zero_model(progress.model)  # for parts that have not begun
+                zero = self._zero_model(progress.model)  # for parts that have not started
                 so_far = [models.get(k, zero) for k in range(len(Parts(len(classes), self._multi_class)))]
                 attributes = self._model_attributes(classes, so_far)
                 if sweep.call_on_fit_task_end(estimator=self, **data, reconstruction_attributes=attributes):
@@ -272,7 +271,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         results = outcome.results
         for name in [name for name in vars(self) if name.endswith("_") and not name.startswith("_")]:
             if name not in ("n_features_in_", "feature_names_in_"):
-                delattr(self, name)  # nothing of an earlier fit is left
+                delattr(self, name)  # left by an earlier fit
         for name, value in self._model_attributes(outcome.classes, [result.model for result in results]).items():
             setattr(self, name, value)
         worst = max(results, key=lambda result: (result.stop_reason != "gap", result.certificate.relative))
@@ -285,20 +284,20 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         ]
         self.cost_ = sum((result.ledger for result in results[1:]), start=results[0].ledger)
         if isinstance(rows, Rows) and self._are_elsewhere(rows.X):
-            # A Dask dataframe names its columns as the empty frame that it carries.
+            # The column names of a Dask dataframe are those of its empty `_meta` frame.
             _check_feature_names(self, getattr(rows.X, "_meta", rows.X), reset=True)
             self.n_features_in_ = outcome.n_features
 
     def _remarks(self) -> dict[str, tuple[type[Warning], str]]:
-        """Warnings for reasons to stop that are neither a gap nor a limit."""
+        """Category and text of the warning for each stop reason that is neither the gap nor a limit."""
         text = (
-            f"Rounding keeps the relative gap of {type(self).__name__} at {self.certificate_.relative:.1e}, over "
-            f"tol={self.tol:g}. Scale the features (StandardScaler), or allow a larger tol."
+            f"Rounding keeps the relative gap of {type(self).__name__} at {self.certificate_.relative:.1e}, above "
+            f"tol={self.tol:g}. Scale the features (StandardScaler), or use a larger tol."
         )
         return {"precision": (PrecisionWarning, text)} if self.certificate_.relative > self.tol else {}
 
     def _warn(self) -> None:
-        """Say what was not reached, and what to change."""
+        """Warn about what was not reached, and say what to change."""
         name, gap = type(self).__name__, self.certificate_.relative
         kind: type[Warning]
         if self.stop_reason_ in _LIMITS:
@@ -306,13 +305,13 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             limit = f"{self.stop_reason_}={getattr(self, self.stop_reason_):g}"
             kind = ConvergenceWarning
             text = (
-                f"{name} did not converge: the relative gap is {gap:.2e} and tol={self.tol:g} was asked for when "
-                f"{limit} was reached. {self._advice(worst)}"
+                f"{name} did not converge: the relative gap is {gap:.2e}, above tol={self.tol:g}, and {limit} was "
+                f"reached. {self._advice(worst)}"
             )
         elif self.stop_reason_ == "interrupted":
             kind = InterruptedFitWarning
             text = (
-                f"{name} was interrupted at a relative gap of {gap:.2e} (tol={self.tol:g}); the model is the best yet."
+                f"{name} was interrupted at a relative gap of {gap:.2e}, tol={self.tol:g}; the model is the best found."
             )
         elif self.stop_reason_ in self._remarks():
             kind, text = self._remarks()[self.stop_reason_]
@@ -321,7 +320,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         warn_user(text, kind)
 
     def decision_function(self, X: Any) -> Any:
-        """Signed scores of rows.
+        """Compute the decision scores of rows.
 
         Parameters
         ----------
@@ -330,16 +329,16 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         Returns
         -------
         scores : ndarray of shape (n_samples,) or (n_samples, n_classes)
-            With two classes, positive for the second. With more, one column for each class, the highest being the
-            class that :meth:`predict` gives.
+            With two classes, positive for the second class. With more, one column per class; :meth:`predict` returns
+            the class with the highest score.
         """
         check_is_fitted(self)
         if is_dask(X):
-            return self._lazily("decision_function", X)
+            return self._map_lazily("decision_function", X)
         return self._scores(validate_data(self, X, accept_sparse="csr", dtype=FLOATS, reset=False))
 
     def predict(self, X: Any) -> Any:
-        """Class labels of rows.
+        """Predict the class labels of rows.
 
         Parameters
         ----------
@@ -350,7 +349,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         labels : ndarray of shape (n_samples,)
         """
         if is_dask(X):
-            return self._lazily("predict", X)
+            return self._map_lazily("predict", X)
         return self._labels(self.decision_function(X))
 
     @property
@@ -363,16 +362,16 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         return Parts(len(self.classes_), self._multi_class)
 
     def _labels(self, scores: np.ndarray) -> np.ndarray:
-        """The class of each row, by its scores."""
+        """The class of each row, from its scores."""
         best: np.ndarray = (scores > 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)
         return np.take(self.classes_, best)
 
-    def _lazily(self, method: str, X: Any) -> Any:
-        """The same method on every part of a Dask collection, when its result is asked for."""
+    def _map_lazily(self, method: str, X: Any) -> Any:
+        """Apply a method to every part of a Dask collection, lazily."""
         from widemargin.engines.dask import map_rows
 
         model = copy.copy(self)
-        model.cluster = None  # a client cannot travel to its own workers
+        model.cluster = None  # a client cannot be sent to its own workers
         if hasattr(model, "feature_names_in_") and hasattr(X, "columns"):
             X = X[list(model.feature_names_in_)]
             del model.feature_names_in_  # its parts are plain arrays
@@ -380,11 +379,11 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         return map_rows(getattr(model, method), X, few.shape[1] if few.ndim == 2 else None, few.dtype)
 
     def _html_repr(self) -> str:
-        """What notebooks show: scikit-learn's diagram, and below it the certificate and the cost of a fitted model."""
+        """The display in notebooks: scikit-learn's diagram, then the certificate and cost of a fitted model."""
         return str(estimator_html_repr(self)) + fit_as_html(self)
 
     def __sklearn_clone__(self) -> Self:
-        """As any estimator, but the cluster is shared: a client or a communicator cannot be copied."""
+        """Clone as usual, but share the cluster: a client or a communicator cannot be copied."""
         twin = copy.copy(self)
         twin.cluster = None
         twin = _clone_parametrized(twin)
@@ -393,7 +392,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()
-        # The pickle of a model is for use elsewhere; the cluster it was trained on does not go with it.
+        # Clients and communicators cannot be pickled; the model is used elsewhere.
         return {**state, "cluster": self.cluster if isinstance(self.cluster, Integral) else None}
 
     def __sklearn_tags__(self) -> Tags:
@@ -403,7 +402,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
 
 def common_attributes(classes: np.ndarray, models: list[Any]) -> dict[str, Any]:
-    """Classes, intercepts, and what the problem reports: a value for one problem, an array for several."""
+    """Classes, intercepts and the problem's report: a value for one part, an array for several."""
     reports = {f"{name}_": [model.report[name] for model in models] for name in models[0].report}
     return {
         "classes_": classes,
@@ -413,7 +412,7 @@ def common_attributes(classes: np.ndarray, models: list[Any]) -> dict[str, Any]:
 
 
 def linear_scores(X: Any, coef: np.ndarray, intercept: np.ndarray) -> np.ndarray:
-    """One column for each separator, in the type of the rows."""
+    """Scores of shape (n_rows, n_separators), in the dtype of the rows."""
     coef, intercept = coef.astype(X.dtype, copy=False), intercept.astype(X.dtype, copy=False)
     scores: np.ndarray = safe_sparse_dot(X, coef.T, dense_output=True) + intercept
     return scores

@@ -1,4 +1,4 @@
-"""Linear classifiers: one separator for each two-class problem."""
+"""Linear classifiers: one separator per two-class problem."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from widemargin.strategies.protocol import Rows
 
 
 class LinearClassifier(MarginClassifier):
-    """One separator for each class against the rest; the highest score wins."""
+    """One separator per class, against the rest; the highest score wins."""
 
     _multi_class: ClassVar[MultiClass] = "rest"
 
@@ -30,19 +30,19 @@ class LinearClassifier(MarginClassifier):
 
 
 class HullClassifier(LinearClassifier):
-    """One separator for each pair of classes, which vote; the hulls of a pair may overlap."""
+    """One separator per pair of classes, combined by votes; the hulls of a pair may overlap."""
 
     _multi_class: ClassVar[MultiClass] = "pairs"
 
     @abstractmethod
-    def _about_overlap(self) -> str:
-        """What overlapping hulls mean, and what to do."""
+    def _overlap_text(self) -> str:
+        """The warning for overlapping hulls: what it means and what to do."""
 
     def _remarks(self) -> dict[str, tuple[type[Warning], str]]:
-        return {**super()._remarks(), "overlap": (OverlapWarning, self._about_overlap())}
+        return {**super()._remarks(), "overlap": (OverlapWarning, self._overlap_text())}
 
     def _warm_state(self, rows: Rows) -> np.ndarray | None:
-        """Directions of the last fit, as long as the distance between the hulls."""
+        """Directions of the previous fit, scaled to the distance between the hulls."""
         coef = getattr(self, "coef_", None)
         if not self.warm_start or coef is None or not coef.any(axis=1).all():
             return None

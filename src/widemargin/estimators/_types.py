@@ -1,4 +1,4 @@
-"""Types that the constructors of several estimators share."""
+"""Types of constructor parameters that several estimators share."""
 
 from __future__ import annotations
 

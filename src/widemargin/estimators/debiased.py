@@ -1,4 +1,4 @@
-"""DebiasedSparseSVC: which features matter, and how surely."""
+"""DebiasedSparseSVC: linear SVM coefficients with standard errors and confidence intervals."""
 
 from __future__ import annotations
 
@@ -26,55 +26,55 @@ _INTERVALS = ("standard_error_", "coef_interval_", "pvalue_", "intercept_standar
 
 
 class DebiasedSparseSVC(LinearClassifier):
-    """Coefficients of a linear SVM with confidence intervals, from data on one machine or on many.
+    """Linear SVM coefficients with confidence intervals, from data on one machine or on many.
 
     Estimates the minimiser of the expected hinge loss,
 
     .. math:: \\beta, b = \\arg\\min E \\max(0, 1 - y (x \\cdot \\beta + b)),
 
-    of which few coefficients are not zero: every machine solves a 1-norm SVM of its own rows (:class:`SparseSVC`),
-    takes the bias of the penalty back by a Newton step, and the results are averaged and thresholded. A second round
-    begins there with the score of all rows; what it gives does not depend on how the rows are divided. Machines are the
-    ranks of ``cluster``; vectors of the number of features travel between them, and, for s features that were kept,
-    matrices of s x s.
+    under the assumption that few coefficients are nonzero. Every machine solves a 1-norm SVM on its own rows
+    (:class:`SparseSVC`) and removes the bias of the penalty by a Newton step; the results are averaged and thresholded.
+    A second round starts there, with the score of all rows; its result does not depend on how the rows are divided.
+    Machines are the ranks of ``cluster``. They exchange vectors of length ``n_features`` and, for s selected features,
+    s x s matrices.
 
     Parameters
     ----------
-    alpha : float over 0 or "auto", default="auto"
+    alpha : float > 0 or "auto", default="auto"
         Penalty of the 1-norm SVM of each machine. ``"auto"`` is ``0.7 sqrt(log(n_features) / n)`` times the typical
         scale of the features, with n the rows of that machine.
     rounds : int, default=2
-        1 is the method of the paper. On several machines it leaves a bias that no interval covers, and there are none.
+        1 is the paper's method. On several machines it leaves a bias that intervals do not cover, so it gives none.
     threshold : {"z", "paper"} or None, default="z"
-        Which debiased coefficients are kept: ``"z"`` those over ``sqrt(2 log(n_features))`` standard errors,
-        ``"paper"`` as many as the largest 1-norm SVM of a machine has, None all.
+        Which debiased coefficients are kept: ``"z"`` those above ``sqrt(2 log(n_features))`` standard errors,
+        ``"paper"`` as many as the largest 1-norm SVM of any machine has, None all.
     confidence : float in (0, 1), default=0.95
-        Probability with which each interval holds its coefficient.
+        Confidence level of the intervals.
     inverse : {"scio", "clime"}, default="scio"
-        How rows of the inverse Hessian are found: by coordinate descent, or by the linear programs of the paper, which
-        are for a few hundred features at most.
-    constraint : float over 0, default=0.8
-        How far an approximate inverse may be from one, in units of the error of the Hessian, ``sqrt(log(p) / n)`` for
-        the n rows near the margin. Less is slower, and less biased.
+        How rows of the inverse Hessian are computed: by coordinate descent, or by the paper's linear programs, which
+        suit a few hundred features at most.
+    constraint : float > 0, default=0.8
+        Allowed error of the approximate inverse, in units of the error of the Hessian, ``sqrt(log(p) / n)`` for the n
+        rows near the margin. Smaller values are slower and less biased.
     share_inverse : bool, default=False
-        Whether each machine makes a part of the rows of the inverse, for all machines. Faster by the number of
-        machines, and less sure, as each row is then known from one machine alone.
+        Whether each machine computes only some rows of the inverse, for all machines. Faster by the number of machines
+        but less accurate, as each row is estimated from one machine's data alone.
     fit_intercept : bool, default=True
-        Whether there is an intercept, which is not penalised.
+        Whether to fit an intercept, which is not penalised.
     if_lost : {"leave out", "raise"}, default="leave out"
-        What happens when a machine of a Dask cluster is lost: the others go on without its rows, with a warning that
-        says what is left; or an error.
+        What to do when a machine of a Dask cluster is lost: continue without its rows and warn, or raise an error.
     tol : float, default=1e-6
-        Relative gap to which each 1-norm SVM is solved.
+        Stop a 1-norm SVM when its relative gap is at most ``tol``.
     max_iter : int, default=1000
-        Largest number of sweeps of each.
+        Maximum number of sweeps per 1-norm SVM.
     class_weight : dict, "balanced" or None, default=None
-        Multiplies the weight of the rows of each class. Weights count as rows in N.
+        Multiplies the sample weights of each class; ``"balanced"`` gives all classes the same total weight. N is the
+        sum of weights.
     cluster : int, dask.distributed.Client, mpi4py communicator or None, default=None
-        The machines: None is one, an integer that many in this process, a client the workers of a Dask cluster; with a
-        communicator every MPI rank calls ``fit`` with its own rows. ``X`` and ``y`` may be Dask collections.
+        The machines: one (None), that many in this process (int), the workers of a Dask cluster (client), or MPI ranks
+        that each call ``fit`` with their own rows (communicator). ``X`` and ``y`` may be Dask collections.
     verbose : int, default=0
-        1 shows a line at the end.
+        1 shows one line at the end.
 
     Attributes
     ----------
@@ -82,35 +82,35 @@ class DebiasedSparseSVC(LinearClassifier):
     coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
         Debiased and thresholded. One row for two classes; with more, one for each class against the rest.
     intercept_ : ndarray of shape (1,) or (n_classes,)
-        The one that belongs to ``coef_``.
+        Intercept for ``coef_``.
     coef_debiased_, coef_naive_ : ndarray of the shape of ``coef_``
-        Before thresholding; and the average of the 1-norm SVMs of all machines.
+        Coefficients before thresholding, and the average of the machines' 1-norm SVMs.
     standard_error_, pvalue_ : ndarray of the shape of ``coef_``
-        Of the debiased coefficients; the p-value is two-sided, of a coefficient that is zero.
+        Standard errors of the debiased coefficients, and two-sided p-values of the hypothesis that they are zero.
     coef_interval_ : ndarray of shape (n_rows_of_coef, n_features, 2)
-        Lower and upper ends. None of these three exists after one round on several machines.
+        Lower and upper bounds. These three attributes do not exist after one round on several machines.
     intercept_standard_error_ : ndarray of shape (1,) or (n_classes,)
-        Where there is an intercept, and the inverse is not shared out.
+        Only with an intercept and ``share_inverse=False``.
     selected_ : ndarray of bool, of the shape of ``coef_``
         Which coefficients are kept.
     alpha_ : float or ndarray of shape (n_classes,)
         The penalty, averaged over machines.
     n_machines_, n_rows_ : int, float
-        How many took part, and the weight of their rows: the N of the standard errors.
+        Number of machines that took part, and the total weight of their rows: the N of the standard errors.
     certificate_ : Certificate
-        Of the 1-norm SVM with the largest gap.
+        Certificate of the 1-norm SVM with the largest gap.
     stop_reason_, history_, cost_, n_iter_, parts_, n_features_in_, feature_names_in_
-        As of :class:`SparseSVC`; ``n_iter_`` counts rounds.
+        As in :class:`SparseSVC`; ``n_iter_`` counts rounds.
 
     See Also
     --------
-    SparseSVC : The 1-norm SVM itself; on one machine it takes all rows in about a second.
+    SparseSVC : The 1-norm SVM itself; on one machine it solves all rows in about a second.
 
     Notes
     -----
-    Dividing is for data that cannot be put together, not for speed. Intervals are for coefficients of the expected
-    hinge loss as such, not for those of a true model of the labels. They hold for many rows: of fewer rows near the
-    margin than features with an effect they know too little. Not for features that are nearly copies of each other.
+    Divide rows among machines if they cannot be brought together, not for speed. Intervals are for the minimiser of the
+    expected hinge loss, not for the coefficients of a true model of the labels. They are asymptotic, and not reliable
+    with fewer rows near the margin than features with an effect. Do not use it with nearly identical features.
 
     References
     ----------
@@ -126,7 +126,7 @@ class DebiasedSparseSVC(LinearClassifier):
     ([0, 1, 2, 3, 4], [0, 1, 2, 3, 4])
     """
 
-    penalty: ClassVar[str] = "l1"  # for SelectFromModel, which then keeps coefficients over 1e-5
+    penalty: ClassVar[str] = "l1"  # SelectFromModel then keeps coefficients above 1e-5
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **{name: LinearClassifier._parameter_constraints[name] for name in ("tol", "max_iter", "cluster", "verbose")},
@@ -223,42 +223,42 @@ class DebiasedSparseSVC(LinearClassifier):
     def __getattr__(self, name: str) -> Any:
         if name in _INTERVALS and "coef_" in vars(self) and "standard_error_" not in vars(self):
             raise AttributeError(
-                f"There is no {name} after rounds=1 on {self.n_machines_} machines: the bias that each machine's own "
-                "estimate leaves does not average out, and intervals would not cover. Use rounds=2."
+                f"There is no {name} after rounds=1 on {self.n_machines_} machines: the bias of each machine's own "
+                "estimate does not average out, so intervals would not cover. Use rounds=2."
             )
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def _advice(self, result: Result) -> str:
-        return f"Raise {result.stop_reason}, or alpha."
+        return f"Raise {result.stop_reason} or alpha."
 
     def _remarks(self) -> dict[str, tuple[type[Warning], str]]:
         blind = (
-            "Nothing could be debiased in the last round: no feature was kept before it, or a machine has too few rows "
-            "near the margin. Coefficients are those from before that round, and standard errors infinite. Use a "
-            "smaller alpha, or more rows on each machine."
+            "Nothing could be debiased in the last round: no feature was selected before it, or a machine has too few "
+            "rows near the margin. The coefficients are those of the previous round, and standard errors are infinite. "
+            "Use a smaller alpha, or more rows on each machine."
         )
         return {**super()._remarks(), "blind": (UserWarning, blind)}
 
     def _warn(self) -> None:
-        """Say also when no error could be estimated: nothing is selected then, however well the classes part."""
+        """Warn also if no standard error could be estimated: nothing is selected then, even of separable classes."""
         super()._warn()
         errors = vars(self).get("standard_error_")
         if self.stop_reason_ == "blind" or errors is None or np.isfinite(errors).any(axis=1).all():
             return
         warn_user(
-            "No standard error could be estimated, so that all of them are infinite and no feature is selected "
-            "(coef_ is 0): the classes can be separated, or too few rows lie near the margin. Take HardMarginSVC or "
-            "SparseSVC where the classes are separable, or more rows.",
+            "No standard error could be estimated, so all of them are infinite and no feature is selected (coef_ is "
+            "0): the classes are separable, or too few rows lie near the margin. Use HardMarginSVC or SparseSVC if the "
+            "classes are separable, or more rows.",
             UserWarning,
         )
 
     def summary(self) -> CoefficientTable | list[CoefficientTable]:
-        """The table of coefficients: debiased estimate, standard error, z, p-value, interval, and what is kept.
+        """Return the table of coefficients: debiased estimate, standard error, z, p-value, interval, selection.
 
         Returns
         -------
         table : CoefficientTable, or a list of them for more than two classes
-            ``print(table)`` is text, ``table.frame()`` a pandas DataFrame; Jupyter shows it as HTML.
+            ``print(table)`` shows text, ``table.frame()`` returns a pandas DataFrame, Jupyter shows HTML.
         """
         check_is_fitted(self)
         tables = [self._table(k) for k in range(len(self.coef_))]
@@ -283,8 +283,8 @@ class DebiasedSparseSVC(LinearClassifier):
         notes = [
             f"N = {self.n_rows_:g} on {self.n_machines_} machine(s), {self.n_features_in_} features, "
             f"{int(self.selected_[k].sum())} selected, intercept {self.intercept_[k]:.4f}",
-            "Debiased coefficients of the expected hinge loss; standard errors are of the sandwich form.",
+            "Debiased coefficients of the expected hinge loss; sandwich standard errors.",
         ]
         if not hasattr(self, "standard_error_"):
-            notes.append("No intervals: one round on several machines leaves a bias that they would not cover.")
+            notes.append("No intervals: one round on several machines leaves a bias that they do not cover.")
         return CoefficientTable(f"DebiasedSparseSVC, {versus}", names, columns, notes)

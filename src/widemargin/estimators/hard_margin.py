@@ -1,4 +1,4 @@
-"""HardMarginSVC: the widest margin between classes that a hyperplane separates."""
+"""HardMarginSVC: the hard-margin linear SVM."""
 
 from __future__ import annotations
 
@@ -19,59 +19,59 @@ from widemargin.solvers.switching import Switching
 
 
 class HardMarginSVC(HullClassifier):
-    """Widest margin between separable classes, certified.
+    """Certified hard-margin linear SVM for separable classes.
 
     Solves, for each pair of classes,
 
     .. math:: \\min_{w,b} \\tfrac12 \\|w\\|^2 \\quad\\text{subject to}\\quad y_i (w \\cdot x_i + b) \\ge 1
        \\text{ for all } i,
 
-    as its dual, the distance between the convex hulls of the two classes. The certificate brackets that distance:
-    ``certificate_.primal`` is the distance of two points of the hulls, ``certificate_.dual`` the margin of the model.
+    through its dual: the distance between the convex hulls of the two classes. The certificate brackets this distance:
+    ``certificate_.primal`` is the distance between two points of the hulls, ``certificate_.dual`` the model's margin.
 
     Parameters
     ----------
     solver : {"auto", "active-set", "newton", "saddle"}, default="auto"
         ``"active-set"`` grows a working set of rows and solves it exactly; ``"newton"`` is Newton's method on the
-        entropic saddle point; ``"saddle"`` is Saddle-SVC of the paper. ``"auto"`` begins with the first and goes on
-        with the second where the first stalls.
+        entropic saddle point; ``"saddle"`` is the paper's Saddle-SVC. ``"auto"`` starts with the active set and
+        switches to Newton if it stalls.
     block_size : int or "auto", default="auto"
-        Coordinates per step of ``solver="saddle"``, and sent per round on ranks; 1 is the paper's method.
+        Coordinates updated per step of ``solver="saddle"``, and sent per round between ranks; 1 is the paper's method.
     tol : float, default=1e-3
-        Stop when the relative gap, 1 - margin / distance, is at most this.
+        Stop when the relative gap, 1 - margin / distance, is at most ``tol``.
     max_iter : int, default=1000
-        Largest number of sweeps for each pair of classes.
+        Maximum number of sweeps per pair of classes.
     max_time : float, default=None
-        Largest number of seconds for each pair of classes.
+        Maximum time in seconds per pair of classes; None is no limit.
     warm_start : bool, default=False
-        Begin at the solution of the last fit.
+        Start from the solution of the previous ``fit``.
     random_state : int, RandomState instance or None, default=None
-        Seed of the random rotation and blocks of ``solver="saddle"``.
+        Seed for the random rotation and blocks of ``solver="saddle"``.
     cluster : int, dask.distributed.Client, mpi4py communicator or None, default=None
-        Where it runs: None is this process, an integer that many ranks on threads of it, a client the workers of a Dask
-        cluster; with a communicator every MPI rank calls ``fit`` with its own rows. ``X`` and ``y`` may be Dask
-        collections. Equal seed and ranks give equal bits.
+        Where the fit runs: in this process (None), on that many ranks, one thread each (int), on the workers of a Dask
+        cluster (client), or on MPI ranks that each call ``fit`` with their own rows (communicator). ``X`` and ``y`` may
+        be Dask collections. The same seed and number of ranks give bit-identical results.
     checkpoint : str, path or None, default=None
-        Folder in which the state is kept every few sweeps. ``fit`` with the same folder and data goes on from there.
+        Folder where ``fit`` saves its state every few sweeps. ``fit`` with the same folder and data resumes from it.
     verbose : int, default=0
-        1 shows a line with the gap against ``tol``.
+        1 shows a progress line with the gap and ``tol``.
 
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
     coef_ : ndarray of shape (n_pairs, n_features)
-        In LIBSVM's scale: rows on the margin score +1 and -1. Two classes make one pair; more make one for each two,
-        in the order of LIBSVM.
+        In LIBSVM's scale: rows on the margin score +1 and -1. Two classes form one pair; more classes form one pair
+        for every two, in LIBSVM's order.
     intercept_ : ndarray of shape (n_pairs,)
     certificate_ : Certificate
         ``primal``, ``dual``, ``gap``, ``relative`` of the worst pair.
     stop_reason_ : str
-        ``"gap"``, ``"max_iter"``, ``"max_time"``, ``"callback"``, ``"interrupted"``, or ``"overlap"``: the hulls meet
-        and the model is the separator of the best margin found.
+        ``"gap"``, ``"max_iter"``, ``"max_time"``, ``"callback"``, ``"interrupted"``, or ``"overlap"``: the hulls
+        intersect, and the model is the separator with the best margin found.
     history_ : list of dict
-        Per certified sweep: seconds, primal, dual and the counts of the ledger; ``pandas.DataFrame(history_)``.
+        One entry per certified sweep: seconds, primal, dual and cost counters; for ``pandas.DataFrame(history_)``.
     cost_ : Ledger
-        Rounds, messages, scalars, bytes and seconds per phase, of all pairs and ranks.
+        Rounds, messages, scalars, bytes and seconds per phase, summed over pairs and ranks.
     n_iter_ : int
         Sweeps of the worst pair.
     parts_ : list of Result
@@ -81,13 +81,13 @@ class HardMarginSVC(HullClassifier):
 
     See Also
     --------
-    NuMarginSVC : For classes that overlap.
+    NuMarginSVC : For overlapping classes.
 
     Notes
     -----
-    Use it where the classes are separable and this is the point; one mislabelled row can overturn the model. Weights
-    matter only as present or absent, since a hull does not change when a vertex is repeated; for the same reason there
-    is no ``class_weight``.
+    Use it only for data known to be separable: a single mislabelled row can change the model completely. A row with
+    positive weight counts as present, whatever the weight, since repeating a vertex does not change a hull. There is no
+    ``class_weight`` for the same reason.
 
     References
     ----------
@@ -149,13 +149,13 @@ class HardMarginSVC(HullClassifier):
 
     def _advice(self, result: Result) -> str:
         if result.certificate.dual <= 0:
-            return "No separating hyperplane was found yet: the classes may overlap, which NuMarginSVC can handle."
+            return "No separating hyperplane was found yet: the classes may overlap. If so, use NuMarginSVC."
         if self.solver == "saddle":
             return "solver='auto' closes the gap in fewer sweeps."
         return f"Raise {result.stop_reason}, or scale the features (StandardScaler) if their units differ much."
 
-    def _about_overlap(self) -> str:
+    def _overlap_text(self) -> str:
         return (
-            "The classes are not linearly separable: their convex hulls meet, so no hard margin exists. The model is "
-            "the best separator found. Use NuMarginSVC, which allows for rows on the wrong side."
+            "The classes are not linearly separable: their convex hulls intersect, so no hard margin exists. The model "
+            "is the best separator found. Use NuMarginSVC, which allows margin errors."
         )

@@ -1,4 +1,4 @@
-"""KernelSVC: the kernel C-SVM, exact with a certified gap, or compact and early by the stochastic batch perceptron."""
+"""KernelSVC: the kernel C-SVM, solved to a certified gap or approximated by the stochastic batch perceptron."""
 
 from __future__ import annotations
 
@@ -30,133 +30,133 @@ from widemargin.strategies.labels import FLOATS
 from widemargin.strategies.protocol import Rows
 
 
-def _keeps_support(model: KernelSVC) -> bool:
-    """Whether there will be support vectors to go on from."""
+def _supports_partial_fit(model: KernelSVC) -> bool:
+    """True if the model keeps support vectors; raises AttributeError otherwise, as ``available_if`` expects."""
     if model._is_linear() or (model.kernel == "precomputed"):
-        raise AttributeError(f"partial_fit goes on from support vectors, which kernel={model.kernel!r} does not keep.")
+        raise AttributeError(f"partial_fit needs support vectors, and kernel={model.kernel!r} does not keep them.")
     return True
 
 
-def _where_support_is_kept(method: Method) -> Method:
-    """The method, where there will be support vectors; by scikit-learn's own decorator its types would be lost."""
-    decorated: Method = available_if(_keeps_support)(method)
+def _available_with_support_vectors(method: Method) -> Method:
+    """scikit-learn's ``available_if``, which would lose the types of the method."""
+    decorated: Method = available_if(_supports_partial_fit)(method)
     return decorated
 
 
 class KernelSVC(KernelClassifier):
-    """Kernel C-SVM, certified: scikit-learn's ``SVC`` where it never finishes.
+    """Certified kernel C-SVM, for data on which scikit-learn's ``SVC`` does not finish.
 
     Solves, for each class against the rest (once for two classes), with :math:`\\phi` the feature map of the kernel,
 
     .. math:: \\min_{w,b} \\tfrac12 \\|w\\|^2 + C \\sum_i \\max(0, 1 - y_i (w \\cdot \\phi(x_i) + b))
 
-    The intercept is not penalised. The certificate brackets the optimum by both objectives, computed in float64. With
-    ``slack`` it is the same problem in the form of the stochastic batch perceptron, the largest level that a unit
-    vector reaches over all rows when ``slack`` per row may be added; the certificate brackets that level.
+    The intercept is not penalised. The certificate brackets the optimum by the primal and the dual objective, computed
+    in float64. With ``slack`` it solves the equivalent problem of the stochastic batch perceptron: the largest margin
+    of a unit vector when a slack of ``slack`` per row may be shared among the rows. The certificate brackets it.
 
     Parameters
     ----------
     C : float, default=1.0
-        Weight of the loss. ``slack_`` reports the slack that it implies.
+        Weight of the loss. ``slack_`` reports the equivalent slack.
     slack : float or None, default=None
-        Total slack per row, the paper's nu, in the place of ``C``; solved by the batch perceptron. ``C_`` reports the
-        C that it implies.
+        Total slack per row, the paper's nu; replaces ``C`` and selects the batch perceptron. ``C_`` reports the
+        equivalent C.
     kernel : {"rbf", "linear", "poly", "sigmoid", "laplacian", "cosine", "precomputed"} or callable, default="rbf"
-        ``"linear"`` takes a road of its own, in linear time, and gives ``coef_``. A callable is given two blocks of
-        rows and returns their kernel values; it and a precomputed kernel are taken to be positive semidefinite.
-        ``"sigmoid"`` is not, so that nothing bounds its optimum from below: ``certificate_.dual`` is then -inf.
+        ``"linear"`` uses a dedicated linear-time solver and sets ``coef_``. A callable takes two blocks of rows and
+        returns their kernel values. Callables and precomputed kernels are assumed to be positive semidefinite.
+        ``"sigmoid"`` is not, so there is no lower bound on its optimum: ``certificate_.dual`` is -inf.
     gamma : {"scale", "auto"} or float, default="scale"
         Coefficient of rbf, poly, sigmoid and laplacian; ``"scale"`` is 1 / (n_features * X.var()), ``"auto"`` is
         1 / n_features.
     degree : int, default=3
-        Of the poly kernel.
+        Degree of the poly kernel.
     coef0 : float, default=0.0
         Constant of the poly and sigmoid kernels.
     fit_intercept : bool, default=True
-        Whether there is an intercept.
+        Whether to fit an intercept.
     solver : {"auto", "exact", "batch-perceptron"}, default="auto"
-        ``"exact"`` descends on blocks of the dual until the gap is closed. ``"batch-perceptron"`` is the paper's: few
-        kernel evaluations, good early, ends when the error on rows held out stops falling. ``"auto"`` is the first
-        up to 200,000 rows, and for any number on a GPU, the second beyond, or where only it knows a parameter that was
-        given.
+        ``"exact"`` is block coordinate descent on the dual until the gap is closed. ``"batch-perceptron"`` is the
+        paper's method: it needs few kernel evaluations, is good early, and stops when the error on held-out rows no
+        longer falls. ``"auto"`` is exact up to 200,000 rows, and for any number on a GPU; it is the batch perceptron
+        beyond, or if a parameter is set that only the batch perceptron has.
     batch_size : int or "auto", default="auto"
         Rows drawn per step of the batch perceptron.
     max_support : int or None, default=None
-        Largest number of support vectors of each problem. A larger solution is replaced by the nearest one in the span
-        of those that stay, and the certificate is that of the smaller model.
+        Maximum number of support vectors per class. A larger solution is projected onto the span of those that are
+        kept, and the certificate is that of the smaller model.
     validation_fraction : float or None, default=None
-        Share of the rows that the batch perceptron holds out to tell when to stop; None is 0.1 but at most 10,000
-        rows, 0 is none. They count in the certificate. An error with another solver.
+        Share of the rows that the batch perceptron holds out for early stopping. None holds out 0.1, at most 10,000
+        rows; 0 holds out none. The certificate covers these rows too. ``solver="exact"`` refuses it.
     cache_size : float, default=200
-        MiB of kernel values that may be held; of no account on a GPU, where none are.
+        Size of the kernel cache in MiB; ignored on a GPU, which has no cache.
     device : {"cpu", "cuda", "auto"}, default="cpu"
-        Where kernels are computed. ``"cuda"`` is a GPU, by torch and Triton (``pip install 'widemargin[gpu]'``), or an
-        error that says what is missing; ``"auto"`` is a GPU if there is one with these packages. Arrays of torch and
-        CuPy given to ``fit`` stay there, and scores come back in the same library. Not with ``cluster``.
+        Where kernels are computed. ``"cuda"`` is a GPU, through torch and Triton (``pip install 'widemargin[gpu]'``);
+        an error says what is missing. ``"auto"`` uses a GPU if there is one with these packages. Torch and CuPy arrays
+        stay on their device, and scores are returned in the same library. Cannot be combined with ``cluster``.
     precision : {"auto", "float16", "float32"}, default="auto"
-        Of the rows that kernels are computed from on a GPU. ``"float16"`` rounds them, but gives the features that lose
-        most a second number where there is room for it; ``"float32"`` gives it to all, for up to thrice the work. The
-        certificate is computed from the rows as given either way, and the descent goes on until it holds for these.
-        ``"auto"`` is the first for fits and the second for scores of rows in float32; rows in float64 are given scores
-        in float64. Means nothing on the CPU.
+        Precision of the rows from which a GPU computes kernels. ``"float16"`` rounds them, but stores the remainder of
+        the features that lose most, as far as there is room; ``"float32"`` stores it for all features, at up to three
+        times the work. Either way the certificate is computed from the rows as given, and the solver runs until it
+        holds for these. ``"auto"`` is float16 for fits and float32 for scores of float32 rows; float64 rows get scores
+        in float64. Must be ``"auto"`` on the CPU.
     tol : float, default=1e-3
-        Stop when the relative gap is at most this.
+        Stop when the relative gap is at most ``tol``.
     max_iter : int, default=10000
-        Largest number of sweeps for each class.
+        Maximum number of sweeps per class.
     max_time : float, default=None
-        Largest number of seconds for each class.
+        Maximum time in seconds per class; None is no limit.
     class_weight : dict, "balanced" or None, default=None
-        Multiplies the weight of the rows of each class.
+        Multiplies the sample weights of each class; ``"balanced"`` gives all classes the same total weight.
     warm_start : bool, default=False
-        Begin at the solution of the last fit, if it was on the same rows.
+        Start from the solution of the previous ``fit``, if it used the same rows.
     random_state : int, RandomState instance or None, default=None
-        Seed of the rows that are drawn.
+        Seed for the rows that the batch perceptron draws.
     cluster : int, dask.distributed.Client, mpi4py communicator or None, default=None
-        Where it runs: None is this process, an integer that many ranks on threads of it, a client the workers of a Dask
-        cluster; with a communicator every MPI rank calls ``fit`` with its own rows. ``X`` and ``y`` may be Dask
-        collections. Equal seed and ranks give equal bits.
+        Where the fit runs: in this process (None), on that many ranks, one thread each (int), on the workers of a Dask
+        cluster (client), or on MPI ranks that each call ``fit`` with their own rows (communicator). ``X`` and ``y`` may
+        be Dask collections. The same seed and number of ranks give bit-identical results.
     checkpoint : str, path or None, default=None
-        Folder in which the state is kept every few sweeps. ``fit`` with the same folder and data goes on from there.
+        Folder where ``fit`` saves its state every few sweeps. ``fit`` with the same folder and data resumes from it.
     verbose : int, default=0
-        1 shows a line with the gap against ``tol``.
+        1 shows a progress line with the gap and ``tol``.
 
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
     support_ : ndarray of shape (n_SV,)
-        Numbers of the support vectors of all classes; absent for Dask collections, whose rows have no numbers.
+        Row indices of the support vectors of all classes; absent for Dask collections, whose rows have no index.
     support_vectors_ : {ndarray, sparse matrix} of shape (n_SV, n_features)
         Empty with a precomputed kernel.
     dual_coef_ : ndarray of shape (1 or n_classes, n_SV)
-        Coefficients of the support vectors, with the sign of their labels.
+        Dual coefficients of the support vectors, times their labels.
     support_labels_, support_weight_ : ndarray of shape (n_SV,)
-        Labels and weights of the support vectors, from which :meth:`partial_fit` goes on.
+        Labels and weights of the support vectors, for :meth:`partial_fit`.
     n_support_ : ndarray of shape (1 or n_classes,)
-        Support vectors of each problem.
+        Number of support vectors of each class.
     coef_ : ndarray of shape (1 or n_classes, n_features)
-        With the linear kernel only.
+        Linear kernel only.
     intercept_ : ndarray of shape (1 or n_classes,)
     C_, slack_ : float or ndarray of shape (n_classes,)
-        Either as given, the other as implied; not with the linear kernel.
+        The one that was given, and the equivalent value of the other; not with the linear kernel.
     violation_ : float or ndarray of shape (n_classes,)
-        Largest violation of the optimality conditions, which is what LIBSVM's ``tol`` bounds; of ``solver="exact"``.
+        Largest violation of the optimality conditions, which LIBSVM's ``tol`` bounds; ``solver="exact"`` only.
     kernel_ : Kernel
-        The kernel with a number for gamma.
+        The kernel, with the numerical value of gamma.
     device_ : str
         Where the kernel was computed, ``"cpu"`` or ``"cuda"``.
     kernel_error_ : float or ndarray of shape (n_classes,)
-        Largest error of a kernel value that the exact solver worked with, among pairs of some rows; on a GPU only.
+        Largest error of the kernel values that the exact solver used, over pairs of a sample of rows; GPU only.
     certificate_ : Certificate
-        ``primal``, ``dual``, ``gap``, ``relative`` of the worst problem.
+        ``primal``, ``dual``, ``gap``, ``relative`` of the worst class.
     stop_reason_ : str
-        ``"gap"``, ``"plateau"``, ``"max_support"`` (the gap was closed, and then the model made smaller),
-        ``"stationary"`` (sigmoid), ``"precision"`` (rounding keeps the gap open: the features are too large),
-        ``"max_iter"``, ``"max_time"``, ``"callback"`` or ``"interrupted"``.
+        ``"gap"``, ``"plateau"`` (the held-out error no longer falls), ``"max_support"`` (the gap was closed, then the
+        model was reduced), ``"stationary"`` (sigmoid), ``"precision"`` (rounding keeps the gap open: the features are
+        too large), ``"max_iter"``, ``"max_time"``, ``"callback"`` or ``"interrupted"``.
     history_ : list of dict
-        Per certified sweep: seconds, bounds as the solver sees them (the last as confirmed in float64), and the counts
-        of the ledger; with ``violation`` or ``validation_error``.
+        One entry per certified sweep: seconds, the solver's bounds (the last one confirmed in float64), cost counters,
+        and ``violation`` or ``validation_error``.
     cost_ : Ledger
-        Kernel evaluations, rows found in the cache, rounds, bytes and seconds per phase, of all problems and ranks.
+        Kernel evaluations, cache hits, rounds, bytes and seconds per phase, summed over classes and ranks.
     n_iter_ : int
     parts_ : list of Result
     n_features_in_ : int
@@ -168,12 +168,12 @@ class KernelSVC(KernelClassifier):
 
     Notes
     -----
-    Not for millions of rows with a narrow kernel: the model then has as many support vectors as there are rows in
-    doubt, and any kernel method pays for each pair. At large C a violation of 1e-3, which other libraries stop at, can
-    leave a gap of several percent at the same test error; here the gap is what ``tol`` means.
+    Do not use it for millions of rows with a narrow kernel: every row near the boundary becomes a support vector, and
+    the cost of any kernel method grows with the number of pairs. Other libraries stop at a violation of 1e-3, which at
+    large C can leave a gap of several percent at the same test error; here ``tol`` bounds the gap.
 
-    The batch perceptron is no way to a small gap: its bounds are true and far apart. Choose it for a compact model, or
-    a good one early.
+    Do not use the batch perceptron to reach a small gap: its bounds are valid but far apart. Choose it for a compact
+    model, or for a good model early.
 
     Probabilities: ``CalibratedClassifierCV(KernelSVC(), ensemble=False)``.
 
@@ -257,18 +257,18 @@ class KernelSVC(KernelClassifier):
         self.checkpoint = checkpoint
         self.verbose = verbose
 
-    @_where_support_is_kept
+    @_available_with_support_vectors
     def partial_fit(self, X: Any, y: Any, classes: ArrayLike | None = None, sample_weight: Any = None) -> Self:
-        """Go on with new rows, from the model as it is.
+        """Update the model with new rows.
 
-        The support vectors stay as rows of their classes; all other rows of earlier calls are forgotten.
+        The support vectors are kept as training rows; all other rows of earlier calls are forgotten.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
         y : array-like of shape (n_samples,)
         classes : array-like of shape (n_classes,), default=None
-            All labels that will ever come, for the first call; rows of all of them must be there.
+            All classes, for the first call, which must have rows of every one of them.
         sample_weight : array-like of shape (n_samples,), default=None
 
         Returns
@@ -277,14 +277,14 @@ class KernelSVC(KernelClassifier):
         """
         if classes is not None and len(np.setdiff1d(classes, y)) and not hasattr(self, "classes_"):
             missing = np.setdiff1d(classes, y).tolist()
-            raise ValueError(f"The first rows must be of all classes; there is none of {missing}.")
+            raise ValueError(f"The first call of partial_fit needs rows of every class; there are none of {missing}.")
         if not hasattr(self, "classes_"):
             return self.fit(X, y, sample_weight)
         X = validate_data(self, X, accept_sparse="csr", dtype=FLOATS, reset=False)
         if not hasattr(self, "support_labels_"):
             raise ValueError(
-                "partial_fit goes on from support vectors with their labels, which a fit on rows that lie elsewhere "
-                "does not bring here; use fit."
+                "partial_fit needs the labels of the support vectors, and a fit on Dask collections or MPI ranks does "
+                "not keep them; use fit."
             )
         sample_weight = _check_sample_weight(sample_weight, X, dtype=np.float64)
         old = self.support_vectors_
@@ -294,13 +294,13 @@ class KernelSVC(KernelClassifier):
         warm = np.zeros((len(self.dual_coef_), len(y)))
         warm[:, : old.shape[0]] = self.dual_coef_
         names = getattr(self, "feature_names_in_", None)
-        self._going_on = warm
+        self._partial_fit_state = warm
         try:
             self.fit(X, y, np.concatenate([self.support_weight_, sample_weight]))
         finally:
-            del self._going_on
+            del self._partial_fit_state
         if names is not None:
-            self.feature_names_in_ = names  # the rows put together are plain arrays
+            self.feature_names_in_ = names  # fit saw an array without names
         return self
 
     def _problem(self) -> HingeL2 | SlackConstrained:
@@ -309,38 +309,37 @@ class KernelSVC(KernelClassifier):
         return HingeL2(float(self.C), self.fit_intercept)
 
     def _is_linear(self) -> bool:
-        return self.kernel == "linear" and not self._asks_for_perceptron() and self._device() == "cpu"
+        return self.kernel == "linear" and not self._uses_perceptron() and self._device() == "cpu"
 
-    def _asks_for_perceptron(self) -> bool:
-        """Whether the parameters leave no choice of a solver."""
+    def _uses_perceptron(self) -> bool:
+        """Whether the parameters allow only the batch perceptron."""
         given = self.slack, self.validation_fraction
         is_given = any(value is not None for value in given) or self.batch_size != "auto"
         return self.solver == "batch-perceptron" or (is_given and self.solver != "exact")
 
-    def _refuse_what_has_no_meaning(self) -> None:
-        """Parameters that belong to another solver than the one asked for."""
+    def _refuse_unused_parameters(self) -> None:
+        """Raise ValueError for parameters that the chosen solver or device does not use."""
         unused = {"slack": None, "validation_fraction": None, "batch_size": "auto"}
         for name, absent in unused.items():
             if getattr(self, name) != absent and self.solver == "exact":
                 raise ValueError(
-                    f"{name}={getattr(self, name)!r} belongs to the batch perceptron and means nothing with "
-                    f"solver='exact': leave it {absent!r}, or use solver='batch-perceptron'."
+                    f"{name}={getattr(self, name)!r} has no effect with solver='exact': leave it {absent!r}, or use "
+                    "solver='batch-perceptron'."
                 )
         if self.precision != "auto" and self._device() == "cpu":
             raise ValueError(
-                f"precision={self.precision!r} is that of rows on a GPU and means nothing on the CPU: leave it 'auto', "
-                "or use device='cuda'."
+                f"precision={self.precision!r} has no effect on the CPU: leave it 'auto', or use device='cuda'."
             )
         if self.max_support is not None and self._is_linear():
-            raise ValueError(f"max_support={self.max_support} means nothing for kernel='linear': leave it None.")
+            raise ValueError(f"max_support={self.max_support} has no effect with kernel='linear': leave it None.")
 
     def _solver(self) -> AnySolver:
-        self._refuse_what_has_no_meaning()
+        self._refuse_unused_parameters()
         if self._is_linear():
             return LinearCSVM()
         most = None if self.max_support is None else int(self.max_support)
         perceptron = BatchPerceptron(self.batch_size, most, self.validation_fraction, self._cache_bytes())
-        if self._asks_for_perceptron():
+        if self._uses_perceptron():
             return perceptron
         if self._device() != "cpu":
             return FlatDual(stationary=self.tol, max_support=most)
@@ -351,8 +350,8 @@ class KernelSVC(KernelClassifier):
 
     def _advice(self, result: Result) -> str:
         if "validation_error" in (result.history[-1] if result.history else {}):
-            return "The batch perceptron is no way to a small gap: solver='exact' is."
+            return "The batch perceptron does not reach small gaps: use solver='exact'."
         return f"Raise {result.stop_reason}, or scale the features (StandardScaler) if their units differ much."
 
     def _warm_state(self, rows: Rows) -> np.ndarray | None:
-        return self._going_on if hasattr(self, "_going_on") else super()._warm_state(rows)
+        return self._partial_fit_state if hasattr(self, "_partial_fit_state") else super()._warm_state(rows)

@@ -1,4 +1,4 @@
-"""MarginDistributionSVC: all margins near 1, not only the smallest ones large."""
+"""MarginDistributionSVC: the optimal margin distribution machine."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from widemargin.solvers.svrg import SVRG
 from widemargin.strategies.protocol import Outcome, Rows, Strategy
 from widemargin.strategies.tree import Tree, TreeLevels
 
-_OF_THE_TREE = {"n_partitions": "auto", "merge_factor": 2, "n_strata": 32, "partition": "stratified", "stop_level": 0}
+_TREE_DEFAULTS = {"n_partitions": "auto", "merge_factor": 2, "n_strata": 32, "partition": "stratified", "stop_level": 0}
 
 
 class MarginDistributionSVC(KernelClassifier):
-    """Optimal margin distribution machine (ODM), certified; SODM over parts of the rows, threads and Dask.
+    """Certified optimal margin distribution machine (ODM), and SODM, its divide-and-conquer variant.
 
     Solves, for each class against the rest (once for two classes), with the margins
     :math:`F_i = y_i (w \\cdot \\phi(x_i) + b)`,
@@ -38,8 +38,8 @@ class MarginDistributionSVC(KernelClassifier):
     .. math:: \\min_{w,b} \\tfrac12 (\\|w\\|^2 + b^2) + \\frac{C}{2 n (1-\\theta)^2}
        \\sum_i \\left[ (1 - \\theta - F_i)_+^2 + v (F_i - 1 - \\theta)_+^2 \\right]
 
-    Margins that are short cost, and so do those that are long: their distribution is narrow around 1. The paper's
-    names:
+    The loss penalises margins that are too short and margins that are too long, so that they concentrate around 1.
+    Names in the paper:
 
     ================== ============================
     here               paper
@@ -50,97 +50,97 @@ class MarginDistributionSVC(KernelClassifier):
     intercept          a constant feature, penalised
     ================== ============================
 
-    The certificate brackets the optimum by both objectives, computed in float64.
+    The certificate brackets the optimum by the primal and the dual objective, computed in float64.
 
     Parameters
     ----------
     C : float, default=10000.0
-        Weight of the mean loss: it need not grow with the number of rows.
+        Weight of the mean loss; it need not grow with the number of rows.
     deadband : float in [0, 1), default=0.2
         Margins from ``1 - deadband`` to ``1 + deadband`` cost nothing.
     overshoot_weight : float, default=0.5
-        Price of margins that are too long, by that of those that are too short; 0 is the squared hinge.
+        Weight of the loss of long margins relative to that of short ones; 0 gives a squared hinge loss.
     kernel : {"rbf", "linear", "poly", "laplacian", "cosine", "precomputed"} or callable, default="rbf"
-        ``"linear"`` takes a road of its own, in linear time, and gives ``coef_``.
+        ``"linear"`` uses a dedicated linear-time solver and sets ``coef_``.
     gamma : {"scale", "auto"} or float, default="scale"
         Coefficient of rbf, poly and laplacian; ``"scale"`` is 1 / (n_features * X.var()), ``"auto"`` is 1 / n_features.
     degree : int, default=3
-        Of the poly kernel.
+        Degree of the poly kernel.
     coef0 : float, default=0.0
         Constant of the poly kernel.
     fit_intercept : bool, default=True
-        Whether there is an intercept.
+        Whether to fit an intercept.
     solver : {"auto", "dual-descent", "newton", "partition-merge", "svrg"}, default="auto"
-        ``"dual-descent"`` takes blocks of coordinate steps on the dual; ``"newton"`` follows a few of them by Newton
-        steps, for kernels on the dual's active set, for the linear one on the primal; ``"auto"`` changes from the first
-        to the second where that pays, and is the second for the linear kernel. ``"partition-merge"`` is the paper's
-        tree for kernels, ``"svrg"`` its variance-reduced gradients for the linear one.
+        ``"dual-descent"`` is block coordinate descent on the dual. ``"newton"`` adds Newton steps after a few blocks:
+        on the dual's active set for kernels, on the primal for the linear kernel. ``"auto"`` switches from descent to
+        Newton when that pays, and is Newton for the linear kernel. ``"partition-merge"`` is the paper's tree (SODM)
+        for kernels, ``"svrg"`` its variance-reduced gradient method for the linear kernel.
     n_partitions : int or "auto", default="auto"
-        Leaves of the tree; ``"auto"`` makes them of 2000 rows or more.
+        Number of leaves of the tree; ``"auto"`` gives each leaf at least 2000 rows.
     merge_factor : int, default=2
-        How many parts are merged into one.
+        Number of parts that are merged into one.
     n_strata : int, default=32
-        Landmarks around which rows are stratified.
+        Number of landmarks around which rows are stratified.
     partition : {"stratified", "random"}, default="stratified"
-        How rows are divided.
+        How rows are divided among the leaves.
     stop_level : int, default=0
-        Merges to leave out: 0 solves the problem of all rows; the levels before it are cheaper, and nearly as good.
+        Number of merges to skip. 0 solves the problem on all rows; stopping earlier is cheaper and nearly as good.
     cache_size : float, default=2048
-        MiB of kernel values that may be held. Beyond it they are computed when needed.
+        Size of the kernel cache in MiB. Kernel values that do not fit are recomputed when needed.
     tol : float, default=1e-3
-        Stop when the relative gap is at most this.
+        Stop when the relative gap is at most ``tol``.
     max_iter : int, default=100000
-        Largest number of sweeps for each class; of a block or a Newton step each.
+        Maximum number of sweeps per class; a sweep is one block or one Newton step.
     max_time : float, default=None
-        Largest number of seconds for each class.
+        Maximum time in seconds per class; None is no limit.
     class_weight : dict, "balanced" or None, default=None
-        Multiplies the weight of the rows of each class.
+        Multiplies the sample weights of each class; ``"balanced"`` gives all classes the same total weight.
     warm_start : bool, default=False
-        Begin at the solution of the last fit, if it was on the same rows.
+        Start from the solution of the previous ``fit``, if it used the same rows.
     random_state : int, RandomState instance or None, default=None
-        Seed of the order of rows, and of the parts.
+        Seed for the order of rows and their division into parts.
     cluster : int, dask.distributed.Client, mpi4py communicator or None, default=None
-        Where it runs: None is this process, an integer that many ranks on threads of it, a client the workers of a Dask
-        cluster; with a communicator every MPI rank calls ``fit`` with its own rows. ``X`` and ``y`` may be Dask
-        collections. The tree runs its parts side by side on threads or workers; it takes arrays.
+        Where the fit runs: in this process (None), on that many ranks, one thread each (int), on the workers of a Dask
+        cluster (client), or on MPI ranks that each call ``fit`` with their own rows (communicator). ``X`` and ``y`` may
+        be Dask collections. ``solver="partition-merge"`` runs on threads or Dask workers and takes arrays only.
     checkpoint : str, path or None, default=None
-        Folder in which the state is kept every few sweeps. ``fit`` with the same folder and data goes on from there.
+        Folder where ``fit`` saves its state every few sweeps. ``fit`` with the same folder and data resumes from it.
     verbose : int, default=0
-        1 shows a line with the gap against ``tol``.
+        1 shows a progress line with the gap and ``tol``.
 
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
     support_, support_vectors_, dual_coef_, n_support_, kernel_
-        As of :class:`KernelSVC`; most rows have a coefficient here.
+        As in :class:`KernelSVC`; here most rows have a nonzero coefficient.
     coef_ : ndarray of shape (1 or n_classes, n_features)
-        With the linear kernel only.
+        Linear kernel only.
     intercept_ : ndarray of shape (1 or n_classes,)
     levels_ : list of Level, or a list of them for each class
-        Of the tree: parts, seconds, seconds of each part's task, the largest gap, and the model; see :meth:`at_level`.
+        Levels of the tree: number of parts, seconds, seconds of each task, largest gap and model; see :meth:`at_level`.
     certificate_ : Certificate
         ``primal``, ``dual``, ``gap``, ``relative`` of the worst class.
     stop_reason_ : str
-        ``"gap"``, ``"stop_level"``, ``"precision"`` (linear: rounding leaves no more to close), ``"max_iter"``,
+        ``"gap"``, ``"stop_level"``, ``"precision"`` (linear: rounding keeps the gap open), ``"max_iter"``,
         ``"max_time"``, ``"callback"`` or ``"interrupted"``.
     history_, cost_, n_iter_, parts_, n_features_in_, feature_names_in_
-        As of :class:`KernelSVC`.
+        As in :class:`KernelSVC`.
 
     See Also
     --------
-    KernelSVC : The widest margin; sparser in its support vectors.
+    KernelSVC : The C-SVM, which has fewer support vectors.
 
     Notes
     -----
-    Not for accuracy alone: tuned alike, it and ``KernelSVC`` were equal to within the noise of five splits on each of
-    four sets, and its fits took 1.6 to 30 times as long. Not without tuning ``C`` and ``gamma``: the defaults had .935
-    on ijcnn1, tuned .991. Not for compact models: rows with long margins have coefficients too.
+    Do not use it for accuracy alone: with the same tuning its accuracy and that of ``KernelSVC`` agreed to within the
+    noise of five splits on each of four sets, and its fits took 1.6 to 30 times as long. Tune ``C`` and ``gamma``: on
+    ijcnn1 the defaults reached .935, tuned values .991. Models are not compact: rows with long margins have
+    coefficients too.
 
-    In one process the tree took 2 to 3 times as long as ``solver="auto"`` to the problem of all rows, and that problem
-    is one task, so that 32 workers are projected to be 1.5 times faster than one at best. It is for a model early: with
-    ``stop_level=1`` accuracies were within .0015. For the linear kernel the default is hundreds of times faster.
-
-    60,000 rows with the RBF kernel took .4 GiB of memory in all, the tree 1.2 GiB. docs/papers/sodm.md has the tables.
+    In one process the tree took 2 to 3 times as long as ``solver="auto"`` to solve the problem on all rows. That
+    problem is one task, so 32 workers are projected to be at most 1.5 times faster than one. Use the tree to get a
+    model early: with ``stop_level=1`` accuracies were within .0015. For the linear kernel the default is hundreds of
+    times faster. On 60,000 rows, RBF, a fit took .4 GiB of memory, the tree 1.2 GiB; docs/papers/sodm.md has tables.
 
     References
     ----------
@@ -226,30 +226,30 @@ class MarginDistributionSVC(KernelClassifier):
         self.verbose = verbose
 
     def at_level(self, level: int) -> MarginDistributionSVC:
-        """The model as it was after a level of the tree: 0 are the leaves, -1 is the last.
+        """Return the model of one level of the tree: 0 for the leaves, -1 for the last level.
 
         Parameters
         ----------
         level : int
-            Number of the level, counted from the leaves; from the last one if it is negative.
+            Index of the level, counted from the leaves, or from the last level if negative.
 
         Returns
         -------
         model : MarginDistributionSVC
-            A fitted copy; its certificate, and what else is not of the model, is that of the last level.
+            A fitted copy. Attributes that are not part of the model, such as the certificate, are of the last level.
         """
         check_is_fitted(self)
         if not hasattr(self, "levels_"):
-            raise ValueError(f"solver={self.solver!r} has no levels: they are those of solver='partition-merge'.")
+            raise ValueError(f"solver={self.solver!r} has no levels: only solver='partition-merge' builds a tree.")
         every = [self.levels_] if len(self.classes_) == 2 else self.levels_
         n_levels = min(len(levels) for levels in every)
         if not -n_levels <= level < n_levels:
             raise ValueError(
-                f"level={level} is not there: the tree has {n_levels} levels, and it must lie in "
+                f"level={level} is out of range: the tree has {n_levels} levels, so it must lie in "
                 f"[{-n_levels}, {n_levels - 1}]."
             )
         twin = copy.copy(self)
-        for name in ("support_labels_", "support_weight_"):  # of other rows
+        for name in ("support_labels_", "support_weight_"):  # of the last level
             if hasattr(twin, name):
                 delattr(twin, name)
         for name, value in self._model_attributes(self.classes_, [levels[level].model for levels in every]).items():
@@ -266,13 +266,13 @@ class MarginDistributionSVC(KernelClassifier):
 
     def _solver(self) -> AnySolver:
         if self.solver == "svrg" and self.kernel != "linear":
-            raise ValueError(f"solver='svrg' is for kernel='linear', and kernel={self.kernel!r}: use 'auto'.")
+            raise ValueError(f"solver='svrg' needs kernel='linear', got kernel={self.kernel!r}: use solver='auto'.")
         if self.solver != "partition-merge":
-            for name, absent in _OF_THE_TREE.items():
+            for name, absent in _TREE_DEFAULTS.items():
                 if getattr(self, name) != absent:
                     raise ValueError(
-                        f"{name}={getattr(self, name)!r} belongs to solver='partition-merge' and means nothing with "
-                        f"solver={self.solver!r}: leave it {absent!r}."
+                        f"{name}={getattr(self, name)!r} has no effect with solver={self.solver!r}: leave it "
+                        f"{absent!r}, or use solver='partition-merge'."
                     )
         if self._is_linear():
             return SVRG() if self.solver == "svrg" else MarginPrimal()
@@ -287,8 +287,8 @@ class MarginDistributionSVC(KernelClassifier):
             return super()._strategy(rows)
         if is_dask(rows.X) or is_mpi(self.cluster):
             raise ValueError(
-                "solver='partition-merge' divides the rows itself: give X as an array, and cluster=None, a number of "
-                "threads or a Dask client. Other solvers take rows where they lie."
+                "solver='partition-merge' divides the rows itself: pass X as an array, and cluster=None, a number of "
+                "threads or a Dask client. Other solvers accept distributed rows."
             )
         if self.checkpoint is not None or self.warm_start:
             raise ValueError(
@@ -310,4 +310,4 @@ class MarginDistributionSVC(KernelClassifier):
         return super()._model_attributes(classes, [model._replace(report={}) for model in models])
 
     def _advice(self, result: Result) -> str:
-        return f"Raise {result.stop_reason}, or lower C: the gap closes faster."
+        return f"Raise {result.stop_reason}, or lower C, which makes the gap close faster."

@@ -1,4 +1,4 @@
-"""NuMarginSVC: the widest margin that leaves a share of the rows on its wrong side."""
+"""NuMarginSVC: the linear nu-SVM."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from widemargin.solvers.switching import Switching
 
 
 class NuMarginSVC(HullClassifier):
-    """Linear nu-SVM, certified: scikit-learn's ``NuSVC(kernel="linear")`` in near-linear time.
+    """Certified linear nu-SVM: solves scikit-learn's ``NuSVC(kernel="linear")`` in near-linear time.
 
     Solves, for each pair of classes,
 
@@ -30,62 +30,62 @@ class NuMarginSVC(HullClassifier):
        \\quad\\text{subject to}\\quad y_i (w \\cdot x_i + b) \\ge \\rho - \\delta_i,\\;
        \\delta_i \\ge 0,\\; \\rho \\ge 0
 
-    as its dual, the distance between the two reduced convex hulls, in which no row has more mass than
-    ``cap_ = 2 / (nu * n)``. The certificate brackets that distance: ``certificate_.primal`` is the distance of two
-    points of the hulls, ``certificate_.dual`` the margin of the model.
+    through its dual: the distance between the two reduced convex hulls, where the mass of each row is at most
+    ``cap_ = 2 / (nu * n)``. The certificate brackets this distance: ``certificate_.primal`` is the distance between
+    two points of the hulls, ``certificate_.dual`` the margin of the model.
 
     Parameters
     ----------
     nu : float in (0, 1] or "auto", default="auto"
-        Upper bound on the share of rows on the wrong side of the margin, lower bound on that of support vectors; at
-        most :func:`max_nu`. ``"auto"`` is 0.85 of the largest feasible value, for each pair of classes.
+        Upper bound on the share of margin errors and lower bound on the share of support vectors; at most
+        :func:`max_nu`. ``"auto"`` uses 0.85 times the largest feasible value of each pair of classes.
     solver : {"auto", "newton", "saddle"}, default="auto"
-        ``"newton"`` is Newton's method on the entropic saddle point; ``"saddle"`` is Saddle-SVC of the paper;
-        ``"auto"`` begins with the first and goes on with the second where the first stalls.
+        ``"newton"`` is Newton's method on the entropic saddle point; ``"saddle"`` is the paper's Saddle-SVC;
+        ``"auto"`` starts with Newton and switches to Saddle-SVC if it stalls.
     block_size : int or "auto", default="auto"
-        Coordinates per step of ``solver="saddle"``, and sent per round on ranks; 1 is the paper's method.
+        Coordinates updated per step of ``solver="saddle"``, and sent per round between ranks; 1 is the paper's method.
     tol : float, default=1e-3
-        Stop when the relative gap, 1 - margin / distance, is at most this.
+        Stop when the relative gap, 1 - margin / distance, is at most ``tol``.
     max_iter : int, default=1000
-        Largest number of sweeps for each pair of classes.
+        Maximum number of sweeps per pair of classes.
     max_time : float, default=None
-        Largest number of seconds for each pair of classes.
+        Maximum time in seconds per pair of classes; None is no limit.
     class_weight : dict, "balanced" or None, default=None
-        Multiplies the weight of the rows of each class.
+        Multiplies the sample weights of each class; ``"balanced"`` gives all classes the same total weight.
     warm_start : bool, default=False
-        Begin at the solution of the last fit.
+        Start from the solution of the previous ``fit``.
     random_state : int, RandomState instance or None, default=None
-        Seed of the random rotation and blocks of ``solver="saddle"``.
+        Seed for the random rotation and blocks of ``solver="saddle"``.
     cluster : int, dask.distributed.Client, mpi4py communicator or None, default=None
-        Where it runs: None is this process, an integer that many ranks on threads of it, a client the workers of a Dask
-        cluster; with a communicator every MPI rank calls ``fit`` with its own rows. ``X`` and ``y`` may be Dask
-        collections. Equal seed and ranks give equal bits.
+        Where the fit runs: in this process (None), on that many ranks, one thread each (int), on the workers of a Dask
+        cluster (client), or on MPI ranks that each call ``fit`` with their own rows (communicator). ``X`` and ``y`` may
+        be Dask collections. The same seed and number of ranks give bit-identical results.
     checkpoint : str, path or None, default=None
-        Folder in which the state is kept every few sweeps. ``fit`` with the same folder and data goes on from there.
+        Folder where ``fit`` saves its state every few sweeps. ``fit`` with the same folder and data resumes from it.
     verbose : int, default=0
-        1 shows a line with the gap against ``tol``.
+        1 shows a progress line with the gap and ``tol``.
 
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
     coef_ : ndarray of shape (n_pairs, n_features)
-        In LIBSVM's scale: rows on the margin score +1 and -1. Two classes make one pair; more make one for each two,
-        in the order of LIBSVM.
+        In LIBSVM's scale: rows on the margin score +1 and -1. Two classes form one pair; more classes form one pair
+        for every two, in LIBSVM's order.
     intercept_ : ndarray of shape (n_pairs,)
         Equal to LIBSVM's.
     nu_ : float or ndarray of shape (n_pairs,)
         The nu that was used.
     cap_ : float or ndarray of shape (n_pairs,)
-        The largest mass of a row of weight 1, which the paper calls nu.
+        Largest mass of a row of weight 1; the paper calls it nu.
     certificate_ : Certificate
         ``primal``, ``dual``, ``gap``, ``relative`` of the worst pair.
     stop_reason_ : str
         ``"gap"``, ``"max_iter"``, ``"max_time"``, ``"callback"``, ``"interrupted"``, or ``"overlap"``: the reduced
-        hulls meet, the margin is zero, and the model is the separator of the best margin found.
+        hulls intersect, the margin is zero, and the model is the separator with the best margin found.
     history_ : list of dict
-        Per certified sweep: seconds, primal, dual and the counts of the ledger; ``pandas.DataFrame(history_)``.
+        One entry per certified sweep: seconds, primal, dual and cost counters; for ``pandas.DataFrame(history_)``.
     cost_ : Ledger
-        Rounds, messages, scalars, bytes and seconds per phase, of all pairs and ranks.
+        Rounds, messages, scalars, bytes and seconds per phase, summed over pairs and ranks.
     n_iter_ : int
         Sweeps of the worst pair.
     parts_ : list of Result
@@ -95,13 +95,13 @@ class NuMarginSVC(HullClassifier):
 
     See Also
     --------
-    max_nu : The largest feasible nu of some labels.
-    HardMarginSVC : For classes that a hyperplane separates.
+    max_nu : The largest feasible nu for given labels.
+    HardMarginSVC : For linearly separable classes.
 
     Notes
     -----
-    Not for kernels, and not for a nu so small that the reduced hulls overlap: then the margin is zero and the direction
-    not unique, in every library. A warning says so; raise nu.
+    Do not use it for nonlinear boundaries (see :class:`KernelSVC`), or with a nu so small that the reduced hulls
+    overlap: the margin is then zero and the direction is not unique, in any library. ``fit`` warns; raise nu.
 
     References
     ----------
@@ -167,12 +167,12 @@ class NuMarginSVC(HullClassifier):
 
     def _advice(self, result: Result) -> str:
         if result.certificate.dual <= 0:
-            return "No margin was found yet: the reduced hulls may overlap, which a larger nu mends."
+            return "No positive margin was found yet: the reduced hulls may overlap. If so, raise nu."
         if self.solver == "saddle":
             return "solver='auto' closes the gap in fewer sweeps."
         return f"Raise {result.stop_reason}, or scale the features (StandardScaler) if their units differ much."
 
-    def _about_overlap(self) -> str:
+    def _overlap_text(self) -> str:
         return (
             f"The reduced convex hulls of the classes overlap at nu={np.min(self.nu_):.4g}: the margin is zero and the "
             "direction of the hyperplane is not unique. The model is the best separator found. Raise nu (at most "
@@ -181,7 +181,7 @@ class NuMarginSVC(HullClassifier):
 
 
 def max_nu(y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
-    """Return the largest nu that is feasible for these labels, and for each pair of classes among them.
+    """Return the largest nu that is feasible for every pair of classes in ``y``.
 
     Parameters
     ----------
@@ -206,6 +206,6 @@ def max_nu(y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
     weight = _check_sample_weight(sample_weight, labels[:, None], dtype=np.float64, ensure_non_negative=True)
     classes, codes = np.unique(labels[weight > 0], return_inverse=True)
     if len(classes) < 2:
-        raise ValueError(f"max_nu needs at least 2 classes with positive weight, and got {classes.tolist()}.")
+        raise ValueError(f"max_nu needs at least 2 classes with positive weight, got {classes.tolist()}.")
     totals = np.bincount(codes, weight[weight > 0])
     return float(min(largest_nu(first, second) for first, second in combinations(totals, 2)))

@@ -1,4 +1,4 @@
-"""SparseSVC: a linear SVM of few features, exact."""
+"""SparseSVC: the 1-norm linear SVM, solved to a certified gap."""
 
 from __future__ import annotations
 
@@ -19,40 +19,40 @@ from widemargin.strategies.protocol import Rows
 
 
 class SparseSVC(LinearClassifier):
-    """Linear SVM with a 1-norm penalty, certified: few coefficients are not zero, and the rest are zero exactly.
+    """Certified linear SVM with a 1-norm penalty: few coefficients are nonzero, all others are exactly zero.
 
     Solves, with the hinge loss averaged over rows and an intercept that is not penalised,
 
     .. math:: \\min_{\\beta,b} \\tfrac1n \\sum_i \\max(0, 1 - y_i (x_i \\cdot \\beta + b)) + \\alpha \\|\\beta\\|_1
 
-    to a proven gap, by linear programs on few columns. scikit-learn's ``LinearSVC(penalty="l1")`` solves another
-    problem: the squared hinge loss, with the intercept penalised.
+    to a proven gap, by column generation. scikit-learn's ``LinearSVC(penalty="l1")`` solves another problem: the
+    squared hinge loss, with the intercept penalised.
 
     Parameters
     ----------
-    alpha : float over 0 or "auto", default="auto"
-        Multiplies the penalty; larger is sparser. ``"auto"`` is ``0.7 sqrt(log(n_features) / n)`` times the typical
-        scale of the features, about what cross-validation chooses; :class:`SparseSVCCV` does choose.
+    alpha : float > 0 or "auto", default="auto"
+        Weight of the penalty; larger values give sparser models. ``"auto"`` is ``0.7 sqrt(log(n_features) / n)`` times
+        the typical scale of the features, close to what cross-validation (:class:`SparseSVCCV`) selects.
     fit_intercept : bool, default=True
-        Whether there is an intercept.
+        Whether to fit an intercept.
     tol : float, default=1e-6
-        Stop when the relative gap between the objective and its lower bound is at most this.
+        Stop when the relative gap between the objective and its lower bound is at most ``tol``.
     max_iter : int, default=1000
-        Largest number of sweeps: each solves a linear program and looks for columns that it lacks.
+        Maximum number of sweeps per class; each solves a linear program and searches for columns to add.
     max_time : float, default=None
-        Largest number of seconds for each class; ``alpha_max_`` is found first, and counts.
+        Maximum time in seconds per class, including the time to compute ``alpha_max_``; None is no limit.
     class_weight : dict, "balanced" or None, default=None
-        Multiplies the weight of the rows of each class.
+        Multiplies the sample weights of each class; ``"balanced"`` gives all classes the same total weight.
     warm_start : bool, default=False
-        Begin with the columns of the last fit.
+        Start from the columns of the previous ``fit``.
     cluster : int, dask.distributed.Client, mpi4py communicator or None, default=None
-        Where it runs: None is this process, an integer that many ranks on threads of it, a client the workers of a Dask
-        cluster; with a communicator every MPI rank calls ``fit`` with its own rows. ``X`` and ``y`` may be Dask
-        collections. Rows stay where they are; the columns at work travel.
+        Where the fit runs: in this process (None), on that many ranks, one thread each (int), on the workers of a Dask
+        cluster (client), or on MPI ranks that each call ``fit`` with their own rows (communicator). ``X`` and ``y`` may
+        be Dask collections. Rows stay on their ranks; columns of the working set are sent.
     checkpoint : str, path or None, default=None
-        Folder in which the state is kept every few sweeps. ``fit`` with the same folder and data goes on from there.
+        Folder where ``fit`` saves its state every few sweeps. ``fit`` with the same folder and data resumes from it.
     verbose : int, default=0
-        1 shows a line with the gap against ``tol``.
+        1 shows a progress line with the gap and ``tol``.
 
     Attributes
     ----------
@@ -63,21 +63,21 @@ class SparseSVC(LinearClassifier):
     alpha_ : float or ndarray of shape (n_classes,)
         The penalty that was used.
     alpha_max_ : float or ndarray of shape (n_classes,)
-        The least penalty at which all coefficients are zero.
+        Smallest penalty at which all coefficients are zero.
     support_ : ndarray of int
-        The features with a coefficient, of any class.
+        Indices of the features with a nonzero coefficient for any class.
     n_features_selected_ : int
     n_working_ : int or ndarray of shape (n_classes,)
-        Columns of the last linear program.
+        Number of columns of the last linear program.
     certificate_ : Certificate
-        ``primal``, ``dual``, ``gap``, ``relative``: the objective and its lower bound, of the worst class.
+        ``primal``, ``dual``, ``gap``, ``relative`` of the worst class: the objective and its lower bound.
     stop_reason_ : str
-        ``"gap"``, ``"max_iter"``, ``"max_time"``, ``"callback"``, ``"interrupted"``, or ``"precision"``: rounding
-        leaves no more of the gap to close.
+        ``"gap"``, ``"max_iter"``, ``"max_time"``, ``"callback"``, ``"interrupted"``, or ``"precision"``: rounding keeps
+        the gap open.
     history_ : list of dict
-        Per sweep: seconds, primal, dual and the counts of the ledger; ``pandas.DataFrame(history_)``.
+        One entry per sweep: seconds, primal, dual and cost counters; for ``pandas.DataFrame(history_)``.
     cost_ : Ledger
-        Rounds, messages, scalars, bytes and seconds per phase, of all classes and ranks.
+        Rounds, messages, scalars, bytes and seconds per phase, summed over classes and ranks.
     n_iter_ : int
         Sweeps of the worst class.
     parts_ : list of Result
@@ -88,15 +88,15 @@ class SparseSVC(LinearClassifier):
     See Also
     --------
     SparseSVCCV : Chooses alpha by cross-validation.
-    sparse_svc_path : All models of a range of alpha.
-    DebiasedSparseSVC : Coefficients with intervals.
+    sparse_svc_path : Models for a range of alpha.
+    DebiasedSparseSVC : Coefficients with confidence intervals.
 
     Notes
     -----
-    One alpha serves all features: scale them (StandardScaler, or MaxAbsScaler for sparse ones) if their units differ.
-    Not for groups of features that say the same, of which it keeps any one; and where all features matter, an l2
-    penalty (``KernelSVC(kernel="linear")``) predicts better. In ``SelectFromModel`` features of coefficients under 1e-5
-    are dropped unless ``threshold`` says otherwise.
+    All features share one alpha: scale them (StandardScaler, or MaxAbsScaler for sparse rows) if their units differ.
+    Do not use it to select among strongly correlated features, of which it keeps an arbitrary one. If all features
+    matter, an l2 penalty (``KernelSVC(kernel="linear")``) predicts better. ``SelectFromModel`` drops features with
+    coefficients below 1e-5 unless ``threshold`` is set.
 
     References
     ----------
@@ -113,7 +113,7 @@ class SparseSVC(LinearClassifier):
     (9, True)
     """
 
-    penalty: ClassVar[str] = "l1"  # for SelectFromModel, which then keeps coefficients over 1e-5
+    penalty: ClassVar[str] = "l1"  # SelectFromModel then keeps coefficients above 1e-5
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **LinearClassifier._parameter_constraints,
@@ -163,4 +163,4 @@ class SparseSVC(LinearClassifier):
         return {**attributes, "support_": support, "n_features_selected_": len(support)}
 
     def _advice(self, result: Result) -> str:
-        return f"Raise {result.stop_reason}, or alpha: the sparser a model, the sooner it is found."
+        return f"Raise {result.stop_reason}, or raise alpha: sparser models are found sooner."

@@ -1,4 +1,4 @@
-"""sparse_svc_path and SparseSVCCV: all models of a range of penalties, and the choice among them."""
+"""sparse_svc_path and SparseSVCCV: 1-norm SVMs for a range of penalties, and model selection by cross-validation."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from widemargin.strategies.protocol import Rows
 
 
 class SparsePath(NamedTuple):
-    """Models of a range of penalties, the largest first."""
+    """Models for a range of penalties, in descending order."""
 
     alphas: np.ndarray  # (n_alphas,)
     coefs: np.ndarray  # (n_alphas, n_features)
     intercepts: np.ndarray  # (n_alphas,)
-    certificates: list[Certificate]  # the proof of each
+    certificates: list[Certificate]  # one per model
 
     @property
     def n_selected(self) -> np.ndarray:
-        """How many features each model has."""
+        """Number of features with a nonzero coefficient in each model."""
         return np.asarray(np.count_nonzero(self.coefs, axis=1))
 
 
@@ -53,7 +53,7 @@ def sparse_svc_path(
     tol: float = 1e-6,
     max_iter: int = 1000,
 ) -> SparsePath:
-    """Solve the 1-norm SVM for a range of penalties, each from the one before.
+    """Solve the 1-norm SVM for a range of penalties, each with a warm start from the one before.
 
     Parameters
     ----------
@@ -61,27 +61,27 @@ def sparse_svc_path(
     y : array-like of shape (n_samples,)
         Labels of two classes.
     alphas : array-like, default=None
-        The penalties; None takes ``n_alphas`` of them, evenly on a logarithmic scale from the least one at which all
-        coefficients are zero down to ``eps`` of it.
+        Penalties. None uses ``n_alphas`` values, evenly spaced on a logarithmic scale, from the smallest penalty at
+        which all coefficients are zero down to ``eps`` times it.
     n_alphas : int, default=50
     eps : float, default=0.01
     fit_intercept : bool, default=True
     sample_weight : array-like of shape (n_samples,), default=None
-        How often each row counts.
+        Multiplicity of each row.
     tol : float, default=1e-6
-        Relative gap to which each model is solved.
+        Stop when the relative gap of a model is at most ``tol``.
     max_iter : int, default=1000
-        Largest number of sweeps for each.
+        Maximum number of sweeps per model.
 
     Returns
     -------
     path : SparsePath
-        ``alphas`` from large to small, ``coefs``, ``intercepts``, ``certificates`` and ``n_selected``.
+        ``alphas`` in descending order, ``coefs``, ``intercepts``, ``certificates`` and ``n_selected``.
 
     See Also
     --------
-    SparseSVCCV : Chooses among them.
-    widemargin.reports.plot_sparse_path : Draws them.
+    SparseSVCCV : Chooses the penalty by cross-validation.
+    widemargin.reports.plot_sparse_path : Plots the path.
 
     Examples
     --------
@@ -97,10 +97,10 @@ def sparse_svc_path(
     rows = checked_labels(Rows(X, y, sample_weight), X.shape[0])
     classes = np.unique(rows.y[rows.weight > 0])
     if len(classes) != 2:
-        raise ValueError(f"A path is that of 2 classes, and there are {len(classes)}: {classes.tolist()}.")
+        raise ValueError(f"sparse_svc_path needs 2 classes, and y has {len(classes)}: {classes.tolist()}.")
     shard = Shard(rows.X, np.where(rows.y == classes[1], 1.0, -1.0), rows.weight)
     if alphas is None:
-        alphas = _range_below(_largest_alpha(shard, fit_intercept), n_alphas, eps)
+        alphas = _alphas_below(_largest_alpha(shard, fit_intercept), n_alphas, eps)
     alphas = np.sort(np.asarray(alphas, dtype=np.float64))[::-1]
     return _path(shard, alphas, fit_intercept, Limits(tol, max_iter))
 
@@ -109,10 +109,10 @@ def _largest_alpha(shard: Shard, fit_intercept: bool) -> float:
     return alpha_max(HingeL1(1.0, fit_intercept), shard, Solo(), np.random.default_rng(0))
 
 
-def _range_below(largest: float, n_alphas: int, eps: float) -> np.ndarray:
+def _alphas_below(largest: float, n_alphas: int, eps: float) -> np.ndarray:
     if not largest > 0:
-        raise ValueError("No feature tells the classes apart at all: every penalty gives zeros, and there is no path.")
-    return largest * (1 + 1e-9) * np.geomspace(1.0, eps, n_alphas)  # at the largest itself zero is not the only answer
+        raise ValueError("No feature separates the classes: every penalty gives zero coefficients: there is no path.")
+    return largest * (1 + 1e-9) * np.geomspace(1.0, eps, n_alphas)  # at the largest itself zero is not the only optimum
 
 
 def _path(shard: Shard, alphas: np.ndarray, fit_intercept: bool, limits: Limits) -> SparsePath:
@@ -129,56 +129,56 @@ def _path(shard: Shard, alphas: np.ndarray, fit_intercept: bool, limits: Limits)
 
 
 class SparseSVCCV(SparseSVC):
-    """1-norm SVM whose penalty is chosen by cross-validation: features selected, and no parameter to set.
+    """1-norm SVM whose penalty is chosen by cross-validation: feature selection without a parameter to set.
 
-    Solves :class:`SparseSVC` on the training part of every fold for a range of penalties, each model from the one
-    before, takes the penalty of least mean error on the parts left out, and solves it on all rows.
+    Solves :class:`SparseSVC` on the training rows of every fold for a range of penalties, chooses the penalty with the
+    smallest mean error on the held-out rows, and solves it on all rows.
 
     Parameters
     ----------
     alphas : array-like, default=None
-        The penalties to choose from; None takes ``n_alphas``, evenly on a logarithmic scale from the least one at which
-        all coefficients are zero down to ``eps`` of it.
+        Penalties to choose from. None uses ``n_alphas`` values, evenly spaced on a logarithmic scale, from the smallest
+        penalty at which all coefficients are zero down to ``eps`` times it.
     n_alphas : int, default=50
     eps : float, default=0.01
     cv : int, cross-validation generator or iterable, default=5
-        How rows are divided; an integer is a number of stratified folds.
+        How to split the rows; an integer is the number of stratified folds.
     rule : {"best", "one-standard-error"}, default="best"
-        ``"best"`` has the least mean error, the sparsest of equals; ``"one-standard-error"`` the largest penalty whose
-        mean error is within one standard error of it: sparser, and hardly worse.
+        ``"best"`` takes the smallest mean error, and the sparsest model among ties; ``"one-standard-error"`` takes the
+        largest penalty whose mean error is within one standard error of the best: sparser and hardly worse.
     fit_intercept : bool, default=True
-        Whether there is an intercept.
+        Whether to fit an intercept.
     tol : float, default=1e-6
-        Relative gap of the final model, and of each model on the way.
+        Stop when the relative gap of a model is at most ``tol``.
     max_iter : int, default=1000
-        Largest number of sweeps of each model.
+        Maximum number of sweeps per model.
     max_time : float, default=None
-        Largest number of seconds for each class of the final model.
+        Maximum time in seconds per class of the final model; None is no limit.
     class_weight : dict, "balanced" or None, default=None
-        Multiplies the weight of the rows of each class.
+        Multiplies the sample weights of each class; ``"balanced"`` gives all classes the same total weight.
     cluster : int, dask.distributed.Client or None, default=None
-        Where folds run side by side: that many threads of this process, or the workers of a Dask cluster.
+        Where folds run in parallel: on that many threads of this process, or on the workers of a Dask cluster.
     verbose : int, default=0
-        1 shows a line with the gap of the final model.
+        1 shows a progress line with the gap of the final model and ``tol``.
 
     Attributes
     ----------
     alpha_ : float or ndarray of shape (n_classes,)
-        The penalty that was chosen.
+        The chosen penalty.
     alphas_ : ndarray of shape (n_alphas,)
-        The penalties that were tried, the largest first.
+        The penalties that were tried, in descending order.
     error_path_ : ndarray of shape (n_alphas, n_folds)
-        The share of rows left out that were classified wrongly, by weight.
+        Weighted share of held-out rows that are misclassified.
     n_selected_path_ : ndarray of shape (n_alphas, n_folds)
-        The number of features of each model.
+        Number of features of each model.
     classes_, coef_, intercept_, alpha_max_, support_, n_features_selected_, certificate_, stop_reason_, history_, \
 cost_, n_iter_, parts_, n_features_in_, feature_names_in_
-        As of :class:`SparseSVC`, of the final model.
+        As in :class:`SparseSVC`, for the final model.
 
     See Also
     --------
-    SparseSVC : One penalty, given or by a rule.
-    sparse_svc_path : All models, without a choice.
+    SparseSVC : One penalty, given or set by a rule.
+    sparse_svc_path : The models of all penalties.
 
     Examples
     --------
@@ -241,7 +241,7 @@ cost_, n_iter_, parts_, n_features_in_, feature_names_in_
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
         y : array-like of shape (n_samples,)
         sample_weight : array-like of shape (n_samples,), default=None
-            How often each row counts.
+            Multiplicity of each row.
 
         Returns
         -------
@@ -251,8 +251,8 @@ cost_, n_iter_, parts_, n_features_in_, feature_names_in_
         self._validate_params()
         if is_dask(X) or is_mpi(self.cluster):
             raise ValueError(
-                "SparseSVCCV needs all rows in one place to divide them into folds: pass arrays, and cluster=None, a "
-                "number of threads or a Dask client; or use SparseSVC(alpha=...) on rows that stay where they are."
+                "SparseSVCCV needs all rows in one process to divide them into folds: pass arrays, and cluster=None, a "
+                "number of threads or a Dask client; or use SparseSVC(alpha=...), which accepts distributed rows."
             )
         rows = self._validate(X, y, sample_weight)
         choice = self._choose(rows)
@@ -266,12 +266,12 @@ cost_, n_iter_, parts_, n_features_in_, feature_names_in_
         return HingeL1(self._chosen, bool(self.fit_intercept))
 
     def _choose(self, rows: Rows) -> dict[str, Any]:
-        """Errors of all penalties on all folds, and the number of the best."""
+        """Errors of all penalties on all folds, and the index of the best penalty."""
         X, y, weight = rows
         classes = np.unique(y[weight > 0])
         if len(classes) < 2:
             raise ValueError(f"SparseSVCCV needs at least 2 classes, and got {len(classes)} class(es).")
-        codes = np.minimum(np.searchsorted(classes, y), len(classes) - 1)  # rows of no weight may be of no class
+        codes = np.minimum(np.searchsorted(classes, y), len(classes) - 1)  # rows of weight 0 may have other labels
         if self.class_weight is not None:
             totals = np.bincount(codes, weight)
             weight = weight * weights_of_classes(self.class_weight, classes, totals)[codes]
@@ -281,20 +281,20 @@ cost_, n_iter_, parts_, n_features_in_, feature_names_in_
                 _largest_alpha(problem, self.fit_intercept)
                 for problem in Parts(len(classes), "rest").all_labelled(Shard(X, codes, weight))
             )
-            alphas = _range_below(largest, self.n_alphas, self.eps) if largest > 0 else [1.0]
+            alphas = _alphas_below(largest, self.n_alphas, self.eps) if largest > 0 else [1.0]
         alphas = np.sort(np.asarray(alphas, dtype=np.float64))[::-1]
         if not len(alphas) or not (alphas > 0).all() or not np.isfinite(alphas).all():
-            raise ValueError(f"alphas={self.alphas!r} must be numbers over 0, and finite.")
+            raise ValueError(f"alphas={self.alphas!r} must be positive, finite numbers.")
         folds = list(check_cv(self.cv, codes, classifier=True).split(X, codes))
         for train, _ in folds:
             there = np.bincount(codes[train], weight[train], len(classes))
             if not (there > 0).all():
                 lacking = classes[there == 0].tolist()
                 raise ValueError(
-                    f"A training part of cv={self.cv!r} has no rows of {lacking}: use fewer folds, or more rows."
+                    f"A training fold of cv={self.cv!r} has no rows of {lacking}: use fewer folds, or more rows."
                 )
         limits = Limits(self.tol, self.max_iter)
-        work = partial(_errors_of_fold, alphas=alphas, fit_intercept=bool(self.fit_intercept), limits=limits)
+        work = partial(_fold_errors, alphas=alphas, fit_intercept=bool(self.fit_intercept), limits=limits)
         outcomes = engine_for(self.cluster).map_items(self.cluster, work, (X, codes, weight), folds)
         errors, selected = (np.array(each).T for each in zip(*outcomes, strict=True))
         return {
@@ -305,22 +305,22 @@ cost_, n_iter_, parts_, n_features_in_, feature_names_in_
         }
 
     def _best(self, errors: np.ndarray) -> int:
-        """The first, and with it the sparsest, within the reach of the rule."""
+        """The index of the first, and so the sparsest, penalty that the rule accepts."""
         mean = errors.mean(axis=1)
-        reach = 0.0
+        allowance = 0.0
         if self.rule == "one-standard-error" and errors.shape[1] > 1:
-            reach = float(errors[np.argmin(mean)].std(ddof=1)) / np.sqrt(errors.shape[1])
-        return int(np.argmax(mean <= mean.min() + reach + 1e-12))
+            allowance = float(errors[np.argmin(mean)].std(ddof=1)) / np.sqrt(errors.shape[1])
+        return int(np.argmax(mean <= mean.min() + allowance + 1e-12))
 
 
-def _errors_of_fold(
+def _fold_errors(
     rows: tuple[Any, np.ndarray, np.ndarray],
     fold: tuple[np.ndarray, np.ndarray],
     alphas: np.ndarray,
     fit_intercept: bool,
     limits: Limits,
 ) -> tuple[list[float], list[int]]:
-    """Of every penalty: the error on the rows left out, and the number of features."""
+    """For each penalty: the error on the held-out rows, and the number of features."""
     (X, codes, weight), (train, test) = rows, fold
     n_classes = int(codes.max()) + 1
     X_train, X_test = X[train], X[test]

@@ -1,4 +1,4 @@
-"""Labels and weights: checks of one rank's rows, and the classes that all ranks agree on."""
+"""Labels and weights: checks of one rank's rows, and agreement of all ranks on the classes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ERRORS = {"ValueError": ValueError, "TypeError": TypeError}
 
 
 def classes_of(labels: Sequence[np.ndarray]) -> np.ndarray:
-    """The sorted classes of several parts of the rows; ValueError if some labels are numbers and others are text."""
+    """The sorted classes of several label arrays; raises ValueError if some hold numbers and others text."""
     some = [each for each in labels if len(each)]
     if len({each.dtype.kind in "OUS" for each in some}) > 1:
         raise ValueError("Labels are numbers in one part of the rows and text in another: use one kind for all rows.")
@@ -28,7 +28,7 @@ def classes_of(labels: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def check_classes(classes: np.ndarray, name: str) -> None:
-    """Raise ValueError, which names the estimator, unless there are two classes or more."""
+    """Raise ValueError if there are fewer than two classes; ``name`` is the estimator."""
     if len(classes) < 2:
         raise ValueError(
             f"{name} needs at least 2 classes with rows of positive weight, and got {len(classes)} class(es): "
@@ -37,7 +37,7 @@ def check_classes(classes: np.ndarray, name: str) -> None:
 
 
 def weights_of_classes(class_weight: Any, classes: np.ndarray, totals: np.ndarray) -> np.ndarray:
-    """The factor of each class: given by label, or ``"balanced"``, which gives all classes the same total."""
+    """The factor of each class: from a dict, or ``"balanced"`` for the same total weight of all classes."""
     if isinstance(class_weight, str):
         return np.asarray(totals.sum() / (len(classes) * totals))
     known = classes.tolist()
@@ -51,7 +51,7 @@ def weights_of_classes(class_weight: Any, classes: np.ndarray, totals: np.ndarra
 
 
 def checked(rows: Rows) -> Rows:
-    """The rows of one rank, checked: pieces that compiled loops can read, labels, and a weight for each row."""
+    """Check the rows of one rank: blocks that compiled loops can read, labels, and a weight for each row."""
     pieces = rows.X if isinstance(rows.X, list) else [rows.X]
     X = [
         _canonical(check_array(piece, accept_sparse="csr", dtype=FLOATS, order="C", ensure_min_samples=0))
@@ -65,7 +65,7 @@ def checked(rows: Rows) -> Rows:
 
 
 def checked_labels(rows: Rows, n_rows: int, *, are_all: bool = True) -> Rows:
-    """The same rows with class labels and a weight each, none negative; ``are_all``: at least one is positive."""
+    """Check labels and weights, which must not be negative; with ``are_all`` at least one must be positive."""
     check_classification_targets(rows.y)
     weight = _check_sample_weight(
         rows.weight,
@@ -78,7 +78,7 @@ def checked_labels(rows: Rows, n_rows: int, *, are_all: bool = True) -> Rows:
 
 
 def _canonical(X: Any) -> Any:
-    """Sparse rows without duplicate entries; others as they are."""
+    """Sparse rows without duplicate entries; dense rows unchanged."""
     if not sp.issparse(X) or X.has_canonical_format:
         return X
     X = X.copy()
@@ -87,7 +87,7 @@ def _canonical(X: Any) -> Any:
 
 
 def agree(note: dict[str, Any], comm: Communicator) -> tuple[np.ndarray, int]:
-    """Merge the notes of all ranks at rank 0: all classes and one seed, or an error that is raised on every rank.
+    """The classes and the seed that all ranks use; an error of any rank is raised on every rank.
 
     A note has ``labels``, ``dtype``, ``n_features`` and ``seed``, or ``error``, ``kind`` and ``traceback``.
     """
@@ -100,7 +100,7 @@ def agree(note: dict[str, Any], comm: Communicator) -> tuple[np.ndarray, int]:
 
 
 def _merge(notes: list[dict[str, Any]]) -> dict[str, Any]:
-    """All labels in order, in the type that the ranks have them in; or the first error."""
+    """The sorted labels of all notes, with their dtype; or the first error."""
     for rank, note in enumerate(notes):
         if "error" in note and len(notes) > 1:
             return {"error": f"On rank {rank}: {note['error']}\n\n{note['traceback']}", "kind": note["kind"]}

@@ -1,4 +1,4 @@
-"""The two-class problems of a fit: one for each pair of classes, or one for each class against the rest."""
+"""The two-class problems of a fit: one per pair of classes, or one per class against the rest."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ MultiClass = Literal["pairs", "rest"]
 
 @dataclass(frozen=True)
 class Parts:
-    """Which class is positive and which is negative in each problem, and how their scores are combined.
+    """The positive and the negative class of each problem, and how their scores are combined.
 
-    With two classes there is one problem, and a positive score means the second class. Pairs of more classes are in
+    With two classes there is one problem, and a positive score means the second class. With more classes, pairs are in
     LIBSVM's order, a positive score means the first class of the pair, and the pairs vote.
     """
 
@@ -28,7 +28,7 @@ class Parts:
 
     @cached_property
     def pairs(self) -> list[tuple[int, int | None]]:
-        """The positive and the negative class of each problem; None is all others."""
+        """The positive and the negative class of each problem; None stands for all others."""
         if self.n_classes == 2:
             return [(1, 0)]
         if self.multi_class == "rest":
@@ -40,12 +40,12 @@ class Parts:
 
     @property
     def are_votes(self) -> bool:
-        """Whether the scores of classes are votes of pairs."""
+        """Whether class scores are votes of pairs."""
         return self.n_classes > 2 and self.multi_class == "pairs"
 
     @property
     def kind(self) -> str:
-        """What one of several problems is called."""
+        """The term for one problem, for messages."""
         return "pair of classes" if self.multi_class == "pairs" else "class against the rest"
 
     def names(self, classes: np.ndarray) -> list[str]:
@@ -58,11 +58,11 @@ class Parts:
         ]
 
     def weights(self, totals: np.ndarray) -> list[tuple[float, float]]:
-        """The weight of the positive and of the negative rows of each problem, from the weight of each class."""
+        """The weights of the positive and negative rows of each problem, from the weight of each class."""
         return [(totals[p], totals.sum() - totals[p] if n is None else totals[n]) for p, n in self.pairs]
 
     def labelled(self, shard: Shard, part: int) -> Shard:
-        """The rows of one problem, with labels of -1 and +1."""
+        """The rows of one problem, with labels -1 and +1."""
         positive, negative = self.pairs[part]
         return shard.against_rest(positive) if negative is None else shard.between(positive, negative)
 
@@ -71,9 +71,9 @@ class Parts:
         return (self.labelled(shard, part) for part in range(len(self)))
 
     def class_scores(self, scores: np.ndarray) -> np.ndarray:
-        """Scores of shape (n_rows,) for two classes, else (n_rows, n_classes), from those of all problems.
+        """Combine the scores of all problems: of shape (n_rows,) for two classes, else (n_rows, n_classes).
 
-        Pairs give one vote each. The sum of a class's scores, squeezed into (-1/3, 1/3), breaks ties.
+        Each pair has one vote. The sum of a class's scores, mapped into (-1/3, 1/3), breaks ties.
         """
         if self.n_classes == 2:
             return scores[:, 0]

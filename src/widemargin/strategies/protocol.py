@@ -1,4 +1,4 @@
-"""Who works together in a fit: every strategy turns rows into an outcome, where it was told to run."""
+"""The strategy protocol: a strategy decides how the work of a fit is shared, and turns rows into an outcome."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from widemargin.solvers.run import Limits, Progress, Result
 
 
 class Rows(NamedTuple):
-    """Rows as they came: ``X`` may be a list of pieces; labels of any kind; ``weight`` may be None."""
+    """Rows as given: ``X`` may be a list of blocks, ``y`` holds labels of any kind, ``weight`` may be None."""
 
     X: Any
     y: Any
@@ -23,7 +23,7 @@ class Rows(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """What every strategy has to know of a fit; plain data, so that it can be sent to other processes."""
+    """What every strategy needs to know about a fit; plain data, so that it can be sent to other processes."""
 
     name: str  # of the estimator
     problem: Problem
@@ -31,15 +31,15 @@ class Plan:
     seed: int
     multi_class: Literal["pairs", "rest"] = "pairs"
     class_weight: Any = None
-    watch_model: bool = False  # whether callbacks want the model after every sweep
+    watch_model: bool = False  # whether callbacks need the model after every sweep
 
 
 class PartProgress(NamedTuple):
-    """What those who watch a fit are told after a sweep of one of its parts."""
+    """Report to callbacks after a sweep of one part."""
 
     part: int
     classes: np.ndarray
-    fresh: FitState | None  # the state of this fit before its first sweep, where a checkpoint is kept
+    fresh: FitState | None  # the state before the first sweep, if the fit is checkpointed
     progress: Progress
 
 
@@ -48,7 +48,7 @@ Watch = Callable[[PartProgress], str | None]
 
 
 class Outcome(NamedTuple):
-    """What came out of a fit: one result for each part, and what only this strategy has."""
+    """The outcome of a fit: one result per part, and ``extra`` for what only one strategy provides."""
 
     classes: np.ndarray
     results: list[Result]
@@ -57,7 +57,7 @@ class Outcome(NamedTuple):
 
 
 class Strategy(Protocol):
-    """How the rows of a fit are worked on together: by ranks, by a tree of parts that are merged, or by peers."""
+    """How a fit is distributed: over ranks, over a tree of parts that are merged, or over peers."""
 
     def run(self, rows: Any, place: Any, watch: Watch) -> Outcome:
-        """Solve the problem of every part on ``place``: None, a number of ranks, a client or a communicator."""
+        """Solve the problems of all parts on ``place``: None, a number of ranks, a client or a communicator."""

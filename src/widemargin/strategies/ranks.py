@@ -1,4 +1,4 @@
-"""A fit by ranks: every rank runs the same code on its own rows, and serial is distributed with one rank."""
+"""Fits on ranks: every rank runs the same code on its own rows; a serial fit has one rank."""
 
 from __future__ import annotations
 
@@ -27,56 +27,56 @@ _NO_STATE, _OUR_STATE, _FOREIGN_STATE = 0.0, 1.0, 2.0
 
 
 class Resume(NamedTuple):
-    """What was found where a checkpoint is kept: a state to resume from, nothing, or why it cannot be used."""
+    """The content of the checkpoint folder: a state to resume from, nothing, or the error that makes it unusable."""
 
     state: FitState | None
     error: str | None = None
 
 
 class Prepared(NamedTuple):
-    """The rows of one rank, ready for the problems of all parts."""
+    """The rows of one rank, ready for the solver."""
 
     shard: Shard  # with the kernel on its rows, if there is one
     classes: np.ndarray
     parts: Parts
-    width: int  # of a warm state: one number for each feature, or for each row of all ranks
+    width: int  # length of a warm state: the number of features, or of rows on all ranks
     seed: int
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """What all ranks are told alike; plain data, so that it can be sent to other processes."""
+    """A fit on ranks; plain data, the same on all ranks, so that it can be sent to other processes."""
 
     plan: Plan
     solver: AnySolver
     kernel: Kernel | None = None
-    device: str = "cpu"  # or a torch device, on which the kernel is computed
-    precision: str = "float16"  # of rows on such a device
-    counts_weight: bool = True  # False: weights matter as present or absent only
-    warm: np.ndarray | None = None  # what to start from, for each part
-    are_rows_checked: bool = True  # False: they come from elsewhere, and each rank checks its own
-    resume: Resume | None = None  # None: no checkpoint is kept
-    if_lost: Literal["recompute", "leave out", "raise"] = "recompute"  # what happens to the rows of a lost machine
+    device: str = "cpu"  # or the torch device that computes the kernel
+    precision: str = "float16"  # of rows on a torch device
+    counts_weight: bool = True  # False: a row of positive weight counts once
+    warm: np.ndarray | None = None  # warm state of each part
+    are_rows_checked: bool = True  # False: each rank checks its own rows
+    resume: Resume | None = None  # None: no checkpoints
+    if_lost: Literal["recompute", "leave out", "raise"] = "recompute"  # what to do with the rows of a lost machine
 
     @property
     def name(self) -> str:
-        """Of the estimator."""
+        """Name of the estimator."""
         return self.plan.name
 
     def run(self, rows: Rows, place: Any, watch: Watch) -> Outcome:
-        """The outcome of rank 0."""
+        """Run the fit on ``place``; returns the outcome of rank 0."""
         outcome: Outcome = engine_for(place, rows.X).launch(rows, place, self, watch)
         return outcome
 
     def run_on_rank(self, rows: Rows, comm: Communicator, watch: Watch | None) -> Outcome:
-        """The whole fit, as one rank sees it."""
+        """Run the whole fit on one rank."""
         shard, classes, parts, width, seed = self.prepare(rows, comm)
-        encode = comm.ledger
+        first = comm.ledger  # has the cost of `prepare`
         fresh = None if self.resume is None else self._fresh_state(shard, classes, len(parts), width, comm)
         warm, sweeps = self._start(fresh, (len(parts), width), comm)
         results = []
         for k in range(len(parts)):
-            comm.ledger = encode if k == 0 else Ledger()
+            comm.ledger = first if k == 0 else Ledger()
             if shard.kernel is not None:
                 shard.kernel.ledger = comm.ledger
             result = run(
@@ -96,7 +96,7 @@ class Ranks:
         return Outcome(classes, results, shard.n_features)
 
     def prepare(self, rows: Rows, comm: Communicator) -> Prepared:
-        """All that comes before the first problem is solved; an infeasible problem is refused here."""
+        """Check and prepare the rows of this rank; raises ValueError if a problem is infeasible."""
         with comm.ledger.phase("encode"):
             shard, multiplicity, numbers, n_rows, classes, totals, seed = self._join(rows, comm)
         parts = Parts(len(classes), self.plan.multi_class)
@@ -116,11 +116,11 @@ class Ranks:
         n_rows: int,
         comm: Communicator,
     ) -> Shard:
-        """The shard with the kernel on its rows."""
+        """The shard with the kernel attached."""
         if kernel.name == "precomputed" and shard.n_features != n_rows:
             raise ValueError(
-                f"kernel='precomputed' needs the kernel values of all pairs of rows: there are {n_rows} rows and "
-                f"{shard.n_features} columns, and X must be square."
+                f"kernel='precomputed' needs the kernel values of all pairs of rows: X must be square, and it has "
+                f"{n_rows} rows and {shard.n_features} columns."
             )
         if self.device != "cpu":
             return replace(shard, kernel=self._on_device(kernel, shard, multiplicity, numbers, n_rows, comm))
@@ -136,7 +136,7 @@ class Ranks:
         n_rows: int,
         comm: Communicator,
     ) -> Any:
-        """The kernel on rows that lie on a torch device."""
+        """The kernel on a torch device."""
         from widemargin.kernels.on_torch import RowsOnTorch, resolved_there
 
         is_here = library_of(shard.blocks[0]) == "host"
@@ -147,7 +147,7 @@ class Ranks:
         )
 
     def _fresh_state(self, shard: Shard, classes: np.ndarray, n_parts: int, width: int, comm: Communicator) -> FitState:
-        """The state of a fit before its first sweep, with sums by which the data are recognised."""
+        """The state before the first sweep, with sums by which the data are recognised."""
         weights = np.bincount(shard.y.astype(np.intp), shard.weight, len(classes))
         marks = comm.allreduce(np.concatenate([weights, shard.combine(shard.weight)]))
         name = f"{self.name} {self.plan.problem!r} {classes.tolist()!r}"
@@ -157,7 +157,7 @@ class Ranks:
     def _start(
         self, fresh: FitState | None, shape: tuple[int, int], comm: Communicator
     ) -> tuple[np.ndarray | None, np.ndarray]:
-        """Warm states, if any, and the sweeps that led to them; only rank 0 has read a checkpoint."""
+        """Warm states, if any, and the number of sweeps behind them; only rank 0 has the checkpoint."""
         if fresh is not None:
             found = np.array([_NO_STATE])
             if comm.rank == 0 and self.resume is not None and self.resume.state is not None:
@@ -168,7 +168,7 @@ class Ranks:
             found = comm.broadcast(found)
             if found[0] == _FOREIGN_STATE:
                 raise ValueError(
-                    f"The checkpoint belongs to another fit, or to other data, than this one ({fresh.task}). Delete "
+                    f"The checkpoint belongs to another fit or to other data, not to this fit ({fresh.task}). Delete "
                     "it, or choose another folder."
                 )
             if found[0] == _OUR_STATE:
@@ -179,10 +179,10 @@ class Ranks:
     def _join(
         self, rows: Rows, comm: Communicator
     ) -> tuple[Shard, np.ndarray, np.ndarray, int, np.ndarray, np.ndarray, int]:
-        """Check this rank's rows and agree with the others on classes and their weights; fails on all ranks or none.
+        """Check this rank's rows, and agree with the others on classes and their weights; fails on all ranks or none.
 
-        Returns the rows of positive weight, with weights times those of their classes; the weights alone; the numbers
-        of these rows among those of all ranks, and how many there are; the classes, the weight of each, and the seed.
+        Returns the rows of positive weight, with class weights applied; their sample weights; their row numbers over
+        all ranks, and the number of rows there; the classes, the weight of each class, and the seed.
         """
         note: dict[str, Any] = {}
         try:
@@ -194,7 +194,7 @@ class Ranks:
             note = {"labels": labels.tolist(), "dtype": labels.dtype.str, "n_features": shard.n_features}
         except Exception as error:
             note = {"error": str(error), "kind": type(error).__name__, "traceback": traceback.format_exc()}
-        # Under MPI each rank drew a seed of its own; what is random must be the same on all.
+        # Under MPI each rank drew its own seed; all must use the same.
         classes, seed = agree({**note, "seed": self.plan.seed}, comm)
         check_classes(classes, self.name)
         first = place_among_ranks(comm, shard.n_rows).start
@@ -218,6 +218,6 @@ def _tell(watch: Watch, part: int, classes: np.ndarray, fresh: FitState | None, 
 
 
 def rows_of_parts(parts: list[tuple[Any, Any, Any]]) -> Rows:
-    """Rows that came in several parts, which are not joined."""
+    """Rows of several parts as lists of blocks, which are not joined."""
     X, y, weight = zip(*parts, strict=True)
     return Rows(list(X), list(y), None if weight[0] is None else list(weight))

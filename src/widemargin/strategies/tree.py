@@ -1,4 +1,4 @@
-"""A fit by SODM: a tree of tasks, each of them a run, on threads or on the workers of a Dask cluster."""
+"""Fits by SODM: a tree of tasks, each one a solver run, on threads or on the workers of a Dask cluster."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from widemargin.strategies.ranks import Ranks
 
 
 class TreeLevels(NamedTuple):
-    """The levels of the tree of each problem, from the leaves to where it ended."""
+    """The levels of each problem's tree, from the leaves to the last one solved."""
 
     levels: list[list[Level]]
 
 
 @dataclass(frozen=True)
 class Tree:
-    """Parts of the rows, solved on their own and merged; ``ranks`` says what one part solves, as on one rank."""
+    """Parts of the rows are solved separately and merged; ``ranks`` defines the problem and the solver of a part."""
 
     ranks: Ranks
     division: Division
 
     def run(self, rows: Rows, place: Any, watch: Watch) -> Outcome:
-        """One tree for each problem; all share the division of the rows."""
+        """Solve one tree per problem; all trees share the division of the rows."""
         begin, comm = time.perf_counter(), Solo()
         shard, classes, parts, _, seed = self.ranks.prepare(rows, comm)
         with comm.ledger.phase("divide"):
@@ -60,7 +60,7 @@ class Tree:
         watch: Callable[[Progress], str | None],
         before: float,
     ) -> tuple[Result, list[Level]]:
-        """The tree of one problem; ``before`` are the seconds that preparations took."""
+        """Solve the tree of one problem; ``before`` is the time of the preparations, in seconds."""
         plan, rows = self.ranks.plan, shard.kernel
         begin = time.perf_counter() - before
         until, n_numbers = time.time() + plan.limits.max_time - before, rows.n_everywhere or shard.n_rows
