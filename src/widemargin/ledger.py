@@ -10,6 +10,8 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
+from widemargin.codec import record
+
 
 class Ranked(Protocol):
     """Anything that knows its place among ranks."""
@@ -18,6 +20,7 @@ class Ranked(Protocol):
     size: int
 
 
+@record()
 @dataclass
 class Ledger:
     """Counts of everything a fit pays for, of one rank or, summed, of all.

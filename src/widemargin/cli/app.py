@@ -20,7 +20,9 @@ def _version(is_wanted: bool) -> None:
 
 @app.callback()
 def _commands(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show it.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
 ) -> None:
     """Support vector machines, each answer with a proof of how good it is.
 

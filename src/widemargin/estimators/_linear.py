@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from widemargin.estimators._base import MarginClassifier, common_attributes, linear_scores
+from widemargin.estimators.registry import Array
 from widemargin.exceptions import OverlapWarning
 from widemargin.solvers.models import Separator
 from widemargin.strategies.task import Rows
@@ -18,6 +19,7 @@ class LinearClassifier(MarginClassifier):
     """One separator for each class against the rest; the highest score wins."""
 
     _one_vs_rest: ClassVar[bool] = True
+    _fitted_attributes: ClassVar[dict[str, Any]] = {"coef_": Array("f", "PD", is_finite=True)}
 
     def _silent(self, model: Separator) -> Separator:
         return model._replace(coef=np.zeros_like(model.coef), intercept=0.0)

@@ -60,7 +60,7 @@ def to_onnx(model: Any, *, precision: Literal["float32", "float64"] = "float32")
         check_is_fitted(model)
         check_steps(model.steps)
     else:
-        check_single(type(model).__name__)
+        check_single(model)
         check_is_fitted(model)
     steps = [step for _, step in model.steps] if isinstance(model, Pipeline) else [model]
     *scalers, final = steps

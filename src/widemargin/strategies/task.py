@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils import check_array, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, check_consistent_length
+from sklearn.utils.validation import check_consistent_length
 
 from widemargin.checkpoint import FitState
 from widemargin.comm.protocol import Communicator, place_among_ranks
@@ -25,6 +25,7 @@ from widemargin.kernels.on_cpu import RowsOnCPU
 from widemargin.kernels.points import Points
 from widemargin.ledger import Ledger
 from widemargin.problems.protocol import Certificate
+from widemargin.sklearn_private import check_sample_weight
 from widemargin.solvers.models import KernelModel, Separator
 from widemargin.solvers.protocol import Solver
 from widemargin.solvers.run import Limits, Progress, Result, run
@@ -349,7 +350,7 @@ def checked_labels(rows: Rows, n_rows: int, *, are_all: bool = True) -> Rows:
     fit, some positive.
     """
     check_classification_targets(rows.y)
-    weight = _check_sample_weight(
+    weight = check_sample_weight(
         rows.weight,
         np.empty((n_rows, 1)),
         dtype=np.float64,
