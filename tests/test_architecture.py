@@ -13,10 +13,12 @@ import widemargin
 ROOT = Path(widemargin.__file__).parent
 
 # Who may import whom within the package; a part may always import itself.
-FOUNDATION = {"compiled", "data", "ledger", "exceptions"}
+FOUNDATION = {"codec", "compiled", "data", "ledger", "exceptions"}
 ALLOWED = {
     "exceptions": set(),
-    "ledger": set(),
+    "sklearn_private": set(),
+    "codec": {"exceptions"},
+    "ledger": {"codec"},
     "compiled": set(),
     "data": {"compiled", "exceptions"},
     "problems": FOUNDATION,
@@ -27,17 +29,22 @@ ALLOWED = {
     "engines": FOUNDATION | {"problems", "comm", "peers"},
     "callbacks": {"problems"},  # shows a certificate
     "checkpoint": FOUNDATION | {"problems"},
-    "strategies": FOUNDATION | {"problems", "comm", "kernels", "solvers", "peers", "engines", "checkpoint"},
+    "strategies": FOUNDATION
+    | {"problems", "comm", "kernels", "solvers", "peers", "engines", "checkpoint", "sklearn_private"},
     "estimators": FOUNDATION
-    | {"problems", "comm", "kernels", "solvers", "peers", "engines", "strategies", "callbacks", "checkpoint"},
-    "reports": FOUNDATION | {"problems", "estimators", "__version__"},
-    "io": FOUNDATION | {"problems", "comm", "kernels", "solvers", "strategies", "estimators", "__version__"},
+    | {"problems", "comm", "kernels", "solvers", "peers", "engines", "strategies", "callbacks", "checkpoint"}
+    | {"sklearn_private"},
+    "reports": FOUNDATION | {"problems", "estimators", "strategies", "__version__"},
+    "io": FOUNDATION | {"kernels", "estimators", "strategies", "sklearn_private", "__version__"},
     "cli": FOUNDATION
-    | {"problems", "comm", "peers", "engines", "callbacks", "estimators", "reports", "io", "__version__"},
+    | {"problems", "comm", "peers", "engines", "callbacks", "estimators", "reports", "io", "sklearn_private"}
+    | {"__version__"},
 }
 # Packages that only certain files may import, as a test of the path within the package.
 RESERVED = {
-    "sklearn": lambda path: path.parts[0] in {"estimators", "strategies", "data", "reports", "io", "cli"},
+    "sklearn": lambda path: (
+        path.parts[0] in {"estimators", "strategies", "data", "reports", "io", "cli", "sklearn_private.py"}
+    ),
     "dask": lambda path: path.name.startswith("dask") and path.parts[0] in {"comm", "engines"},
     "distributed": lambda path: (
         (path.name.startswith("dask") and path.parts[0] in {"comm", "engines"}) or path == Path("cli/_cluster.py")
@@ -135,6 +142,8 @@ def test_no_arrow_points_back(path):
         ("compiled/new.py", "from widemargin.data.shard import Shard"),
         ("data/new.py", "from widemargin.comm.solo import Solo"),
         ("ledger.py", "import widemargin.data"),
+        ("codec.py", "from widemargin.kernels.points import Points"),
+        ("solvers/new.py", "from widemargin.sklearn_private import Interval"),
         ("exceptions.py", "from widemargin.ledger import Ledger"),
         ("callbacks.py", "from widemargin.estimators import nu_margin"),
         ("estimators/new.py", "import dask.array"),

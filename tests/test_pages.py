@@ -42,7 +42,7 @@ def test_the_reference_lists_every_public_name(tools):
     for module in (widemargin, widemargin.data, widemargin.reports):
         assert set(module.__all__) - modules <= listed
     assert {"ProgressLine", "first_interrupt_kept"} <= listed
-    assert "_HOMES" not in listed
+    assert "_MODULES" not in listed
 
 
 def test_tables_say_what_benchmarks_wrote(tools):

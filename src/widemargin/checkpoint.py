@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from widemargin.codec import record
 from widemargin.data.arrays import BROKEN, refuse_false_sizes
 from widemargin.data.files import write_whole
 
@@ -23,6 +24,7 @@ _FILE = "fit.checkpoint"
 _DIGEST = hashlib.sha256().digest_size
 
 
+@record()
 class FitState(NamedTuple):
     """The state of a fit."""
 

@@ -10,6 +10,8 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
+from widemargin.codec import record
+
 
 class Ranked(Protocol):
     """Anything with a rank and a number of ranks."""
@@ -18,6 +20,7 @@ class Ranked(Protocol):
     size: int
 
 
+@record()
 @dataclass
 class Ledger:
     """Cost counters of a fit, for one rank or summed over all.

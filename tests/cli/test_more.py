@@ -14,7 +14,7 @@ pytest.importorskip("typer", reason="needs the cli extra")
 pytest.importorskip("rich", reason="needs the cli extra")
 
 from widemargin.cli import _one_fit, compare, reproduce
-from widemargin.cli._one_fit import OURS, THEIRS, few_rows, make, opened, set_nu, stored, title
+from widemargin.cli._one_fit import THEIRS, few_rows, make, opened, ours, set_nu, stored, title
 from widemargin.data import make_nonseparable
 
 
@@ -40,7 +40,7 @@ def test_the_table_says_what_became_of_each(folder, command, monkeypatch):
     answers = {"kernel": good, "SVC": {"timeout": 60.0}, "NuSVC": {"failed": "nu is infeasible"}}
     monkeypatch.setattr(compare, "measured", lambda folder, name, seed, limit: answers[name])
     shown = command("compare", "rows.csv", "--only", "kernel,SVC,NuSVC").out
-    assert "60 rows to train on, 20 held out, 3 features" in shown
+    assert "60 training rows, 20 held out, 3 features" in shown
     kernel, svc, nu = (next(line for line in shown.splitlines() if line.split()[:1] == [name]) for name in (
         "KernelSVC", "SVC", "NuSVC",
     ))  # fmt: skip
@@ -52,16 +52,16 @@ def test_the_table_says_what_became_of_each(folder, command, monkeypatch):
 
 def test_a_process_that_dies_is_said(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    assert "ended with the code" in compare.measured(tmp_path, "SVC", 0, 5.0)["failed"]
+    assert "exited with code" in compare.measured(tmp_path, "SVC", 0, 5.0)["failed"]
 
 
 def test_a_process_that_does_not_begin_is_said(tmp_path, monkeypatch):
     (tmp_path / "sleeps").write_text("#!/bin/sh\nexec sleep 60\n")
     (tmp_path / "sleeps").chmod(0o700)
     monkeypatch.setattr(sys, "executable", str(tmp_path / "sleeps"))
-    monkeypatch.setattr(compare, "_STARTUP", 0.2)
+    monkeypatch.setattr(compare, "_MAX_STARTUP", 0.2)
     found = compare.measured(tmp_path, "SVC", 0, 5.0)
-    assert found == {"failed": "its process was not ready to begin after 0.2 s"}
+    assert found == {"failed": "its process did not start within 0.2 s"}
 
 
 def test_errors_of_all_kinds_are_said(tmp_path, monkeypatch, capsys):
@@ -96,7 +96,7 @@ def test_rows_are_handed_over_whole(tmp_path, is_sparse):
 def test_all_models_can_be_made():
     y = np.repeat([0, 1, 2], [10, 300, 5])
     assert few_rows(y).tolist() == [*range(110), *range(310, 315)]
-    for name in (*OURS, *THEIRS):
+    for name in (*ours(), *THEIRS):
         model = set_nu(make(name, 3), y)
         assert type(model).__name__ == title(name).split("(")[0].split()[0]
         assert model.get_params().get("random_state", 3) in (3, None)

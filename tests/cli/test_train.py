@@ -12,12 +12,15 @@ pytest.importorskip("typer", reason="needs the cli extra")
 pytest.importorskip("rich", reason="needs the cli extra")
 
 from widemargin import load
-from widemargin.cli import _progress
-from widemargin.cli._estimators import ESTIMATORS, full_name, parsed, usual
+from widemargin.cli import _estimators, _progress
+from widemargin.cli._estimators import find, kernel_for, parsed
+from widemargin.estimators.registry import descriptors
 from widemargin.problems.protocol import Certificate
 
+COMMANDS = [each.command for each in descriptors().values() if each.command is not None]
 
-@pytest.mark.parametrize("name", ESTIMATORS)
+
+@pytest.mark.parametrize("name", COMMANDS)
 def test_every_estimator_trains_and_is_kept(folder, command, name):
     extra = ["--param", "n_peers=3", "--param", "max_iter=100"] if name == "gossip" else []
     ended = command("train", "rows.csv", "--estimator", name, "--output", "kept.wm", *extra)
@@ -25,7 +28,7 @@ def test_every_estimator_trains_and_is_kept(folder, command, name):
     for words in ("primal", "dual", "relative gap", "stopped", "seconds", "cost", "training accuracy", "size"):
         assert words in ended.out
     kept = load("kept.wm")
-    assert type(kept).__name__ == ESTIMATORS[name]
+    assert type(kept).__name__ == find(name).name
     assert kept.classes_.tolist() == ["cat", "dog"]
     assert kept.feature_names_in_.tolist() == ["left", "right", "noise"]
     assert f"{kept.certificate_.relative:.2e}" in ended.out
@@ -90,9 +93,18 @@ def test_a_page_and_an_onnx_model(folder, command):
 def test_without_an_estimator_it_takes_one_and_says_so(folder, command):
     ended = command("train", "rows.csv")
     assert ended.code == 0, ended.err
-    assert "No --estimator was given: taking kernel, as 80 rows of 3 features are few enough" in ended.err
-    assert usual(10**6, 3, {})[:2] == ("kernel", {"kernel": "linear"})
-    assert usual(10**6, 3, {"kernel": "rbf"})[:2] == ("kernel", {"kernel": "rbf"})
+    assert "No --estimator was given: using kernel, as 80 rows of 3 features are few enough" in ended.err
+    assert load("model.wm").kernel == "rbf"
+    assert kernel_for(10**6, 3)[0] == kernel_for(100, 10**4)[0] == "linear"
+    ended = command("train", "rows.csv", "--param", "kernel=poly")
+    assert "using kernel, the estimator with kernels of all kinds" in ended.err
+    assert load("model.wm").kernel == "poly"
+
+
+def test_many_rows_get_a_linear_kernel(folder, command, monkeypatch):
+    monkeypatch.setattr(_estimators, "MAX_KERNEL_ROWS", 79)
+    assert "with kernel=linear, as 80 rows" in command("train", "rows.csv").err
+    assert load("model.wm").kernel == "linear"
 
 
 @pytest.mark.parametrize("held", ["float32", "float64"])
@@ -154,4 +166,5 @@ def test_values_of_parameters():
 
 
 def test_names_of_estimators():
-    assert full_name("NuMarginSVC") == full_name("nu_margin") == "nu-margin"
+    assert find("NuMarginSVC") is find("nu_margin") is find("nu-margin")
+    assert find("nu-margin").name == "NuMarginSVC"

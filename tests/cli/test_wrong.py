@@ -72,12 +72,12 @@ def test_labels_that_the_model_does_not_know(folder, command, model):
         (["--estimator", "kernal"], "did you mean 'kernel'?"),
         (["--estimator", "kernel", "--param", "C=-1"], "The 'C' parameter of KernelSVC must be a float in the range"),
         (["--estimator", "kernel", "--param", "kernel=cubic"], "The 'kernel' parameter of KernelSVC must be"),
-        (["--estimator", "kernel", "--param", "gama=1"], "KernelSVC has no parameter 'gama': did you mean 'gamma'?"),
+        (["--estimator", "kernel", "--param", "gama=1"], "KernelSVC has no parameter 'gama'; did you mean 'gamma'?"),
         (["--estimator", "kernel", "--param", "C"], "--param 'C' must be NAME=VALUE"),
         (["--estimator", "kernel", "--param", "C=1", "--param", "C=2"], "--param C is given twice."),
-        (["--estimator", "kernel", "--param", "tol=1", "--tol", "1"], "--tol and --param tol say the same thing"),
+        (["--estimator", "kernel", "--param", "tol=1", "--tol", "1"], "--tol and --param tol set the same parameter"),
         (["--estimator", "nu-margin", "--param", "nu=0.99"], "nu=0.99"),
-        (["--estimator", "gossip", "--param", "faults={'lost': 1}"], "--param faults is not understood"),
+        (["--estimator", "gossip", "--param", "faults={'lost': 1}"], "--param faults is invalid"),
         (["--tol", "-1"], "The 'tol' parameter of KernelSVC must be a float in the range [0"),
         (["--tol", "small"], "--tol"),
         (["--max-time", "0"], "The 'max_time' parameter of KernelSVC must be a float in the range (0"),
@@ -116,8 +116,8 @@ def test_options_that_do_not_apply_to_the_file(folder, command, verb):
 
 def test_one_class_is_not_enough(folder, command):
     (folder / "cats.csv").write_text("1,2,cat\n3,4,cat\n")
-    said(command("train", "cats.csv"), "cats.csv has one class only, cat: training needs rows of two or more.")
-    said(command("compare", "cats.csv"), "cats.csv has one class only, cat")
+    said(command("train", "cats.csv"), "cats.csv has only one class, cat: training needs two or more.")
+    said(command("compare", "cats.csv"), "cats.csv has only one class, cat")
 
 
 @pytest.mark.parametrize("verb", ["predict", "evaluate", "inspect"])
@@ -221,7 +221,9 @@ def test_a_link_stays_and_what_it_stands_for_is_replaced(folder, command):
 
 def test_labels_that_are_not_whole_numbers(folder, command):
     (folder / "float.csv").write_text("a,b\n1,0.5\n2,1.5\n")
-    said(command("train", "float.csv", "--estimator", "sparse"), "float.csv has the label 0.5, and classes are whole")
+    said(
+        command("train", "float.csv", "--estimator", "sparse"), "float.csv has the label 0.5, and classes are integers"
+    )
 
 
 @pytest.mark.parametrize("verb", ["train", "compare"])

@@ -18,7 +18,7 @@ import scipy.sparse as sp
 from sklearn.base import clone
 
 from widemargin import ModelFileError, load
-from widemargin.io.archive import _MARK, _PRELUDE, to_bytes
+from widemargin.io.archive import _PRELUDE, _SIGNATURE, to_bytes
 
 _DEEP: Any = 1
 for _ in range(200):
@@ -97,7 +97,7 @@ def unpacked(content: bytes) -> tuple[dict[str, Any], list[bytes]]:
 def packed(header: Any, arrays: list[bytes], version: int = 1) -> bytes:
     """A file with a checksum that is right, whatever else is in it."""
     text = json.dumps(header, separators=(",", ":")).encode("ascii")
-    content = _PRELUDE.pack(_MARK, version, len(text)) + text
+    content = _PRELUDE.pack(_SIGNATURE, version, len(text)) + text
     for each in arrays:
         content += bytes(-len(content) % 64) + each
     return signed(content)
@@ -133,7 +133,7 @@ def sealed_damage(rng: np.random.Generator, content: bytes, other: bytes) -> byt
     body = damaged(rng, content[:-32], other[:-32])
     if rng.random() < 0.3 and len(body) > _PRELUDE.size:
         length = int(rng.choice([0, 1, len(body), 2**31, 2**62, int(rng.integers(1, len(body)))]))
-        body = struct.pack("<15sIQ", _MARK, int(rng.integers(0, 3)), length) + body[_PRELUDE.size :]
+        body = struct.pack("<15sIQ", _SIGNATURE, int(rng.integers(0, 3)), length) + body[_PRELUDE.size :]
     return signed(body)
 
 

@@ -34,8 +34,8 @@ from widemargin import (
     load,
     save,
 )
-from widemargin.io.archive import _MARK, FORMAT, to_bytes
-from widemargin.io.codec import MOST_USES
+from widemargin.codec import MAX_ARRAY_USES
+from widemargin.io.archive import _SIGNATURE, FORMAT, to_bytes
 
 GOLDEN = Path(__file__).parent / "golden" / "format-1.wm"
 EVERY = pytest.mark.parametrize("name", MODELS)
@@ -206,7 +206,7 @@ def test_arrays_are_apart(name, tmp_path):
 def test_equal_arrays_of_many_nodes_are_stored_a_few_times(tmp_path):
     model = copy.copy(fitted("gossip, rbf"))
     node = next(iter(model.nodes_.values()))
-    model.nodes_ = dict.fromkeys(range(5 * MOST_USES), node)
+    model.nodes_ = dict.fromkeys(range(5 * MAX_ARRAY_USES), node)
     model.graph_ = {k: [] for k in model.nodes_}
     save(model, tmp_path / "model.wm")
     header, _ = unpacked((tmp_path / "model.wm").read_bytes())
@@ -221,7 +221,7 @@ def test_a_small_file_makes_no_large_model(tmp_path):
     header, arrays = unpacked(to_bytes(fitted("gossip, rbf")))
     nodes = header["model"]["attributes"]["nodes_"]["dict"]
     nodes[:] = [[k, nodes[0][1]] for k in range(10_000)]
-    refused(packed(header, arrays), tmp_path / "model.wm", "over 16 times their place in the file")
+    refused(packed(header, arrays), tmp_path / "model.wm", "over 16 times their size in the file")
 
 
 def test_a_graph_of_names_comes_back_as_numbers(tmp_path):
@@ -266,7 +266,7 @@ def test_classes_of_ones_own_and_attributes_of_ones_own_are_refused(tmp_path):
         save(HardMarginSVC().fit(X, TWO), tmp_path / "model.wm")
     model = widemargin.HardMarginSVC().fit(X, TWO)
     model.remark_ = "good"
-    with pytest.raises(ModelFileError, match=r"HardMarginSVC\.remark_ is not known"):
+    with pytest.raises(ModelFileError, match=r"HardMarginSVC\.remark_ is not among"):
         save(model, tmp_path / "model.wm")
 
 
@@ -309,9 +309,9 @@ def refused(content, path, match):
 
 def test_files_of_other_kinds(tmp_path):
     path = tmp_path / "model.wm"
-    for content in (b"", b"\x80\x04]", pickle.dumps(fitted("nu, three")), b"PK\x03\x04", _MARK[:-1]):
+    for content in (b"", b"\x80\x04]", pickle.dumps(fitted("nu, three")), b"PK\x03\x04", _SIGNATURE[:-1]):
         refused(content, path, "is not a model file of widemargin")
-    refused(_MARK, path, "it is cut off")
+    refused(_SIGNATURE, path, "it is truncated")
     refused(to_bytes(fitted("nu, three")).replace(b"\r\n", b"\n", 1), path, "is not a model file")
     with pytest.raises(ModelFileError, match="is not a file"):
         load(tmp_path)
@@ -326,7 +326,7 @@ def test_damage_is_called_so(tmp_path):
         flipped[at] ^= 1
         refused(bytes(flipped), tmp_path / "model.wm", "damaged")
     for length in (20, 100, len(content) // 2, len(content) - 1):
-        refused(content[:length], tmp_path / "model.wm", "cut off")
+        refused(content[:length], tmp_path / "model.wm", "truncated")
     refused(content + b"\0", tmp_path / "model.wm", "damaged")
 
 
@@ -362,7 +362,7 @@ def test_the_first_format_stays_readable():
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, "NaN", '{"widemargin": 1e999}', "\x80", "1" * 5000])
 def test_headers_that_are_none(text, tmp_path):
     content = text.encode("latin1")
-    content = _MARK + (FORMAT).to_bytes(4, "little") + len(content).to_bytes(8, "little") + content
+    content = _SIGNATURE + (FORMAT).to_bytes(4, "little") + len(content).to_bytes(8, "little") + content
     refused(signed(content), tmp_path / "model.wm", "cannot be loaded")
 
 
@@ -379,12 +379,12 @@ def edited(name, *keys, value):
 @pytest.mark.parametrize(
     ("name", "keys", "value", "match"),
     [
-        ("nu, three", ("arrays", 0, 1), [2**40, 2**40, 2**40], "bytes, and"),
-        ("nu, three", ("arrays", 0, 1), [-1], "no proper shape"),
-        ("nu, three", ("arrays", 0, 1), [1] * 9, "no proper shape"),
+        ("nu, three", ("arrays", 0, 1), [2**40, 2**40, 2**40], "bytes, and the file has"),
+        ("nu, three", ("arrays", 0, 1), [-1], "invalid shape"),
+        ("nu, three", ("arrays", 0, 1), [1] * 9, "invalid shape"),
         ("nu, three", ("arrays", 0, 0), "|O", "unknown type"),
         ("nu, three", ("arrays", 0, 0), "<U99999", "unknown type"),
-        ("nu, three", ("model", "kind"), "Popen", "'Popen' is no estimator"),
+        ("nu, three", ("model", "kind"), "Popen", "'Popen' is not an estimator"),
         ("nu, three", ("model", "kind"), "StandardScaler", "StandardScaler has no 'block_size'"),
         ("nu, three", ("model", "parameters", "tol"), {"float": "nan"}, "'tol' parameter of NuMarginSVC must be"),
         ("nu, three", ("model", "parameters", "tol"), "1", "'tol' parameter"),
@@ -452,8 +452,8 @@ def not_finite(values):
         ("nu, three", "coef_", not_finite, "not finite"),
         ("nu, three", "coef_", lambda values: values[:, :2], "wrong type or shape"),
         ("nu, three", "intercept_", lambda values: values[:1], "wrong type or shape"),
-        ("hard, bool", "classes_", lambda values: values.view(np.uint8) * 7, "truth value"),
-        ("kernel, laplacian", "classes_", no_letters, "letters that do not exist"),
+        ("hard, bool", "classes_", lambda values: values.view(np.uint8) * 7, "boolean"),
+        ("kernel, laplacian", "classes_", no_letters, "characters that do not exist"),
     ],
 )  # fmt: skip
 def test_arrays_that_mean_harm(name, attribute, change, match, tmp_path):

@@ -1,60 +1,60 @@
-"""Estimators by the names that the command line has for them, and their parameters from text."""
+"""Estimators by their names on the command line, with parameters from text."""
 
 from __future__ import annotations
 
 import ast
 import difflib
 from collections.abc import Iterable
-from importlib import import_module
 from typing import Any
 
-ESTIMATORS = {
-    "hard-margin": "HardMarginSVC",
-    "nu-margin": "NuMarginSVC",
-    "kernel": "KernelSVC",
-    "margin-distribution": "MarginDistributionSVC",
-    "sparse": "SparseSVC",
-    "debiased": "DebiasedSparseSVC",
-    "gossip": "GossipSVC",
-}
-# Up to here a kernel machine is a matter of seconds, and not all of a wide table is support vectors.
-KERNEL_ROWS, KERNEL_FEATURES = 20_000, 2_000
+from widemargin.estimators import BUILT_IN
+from widemargin.estimators.registry import Descriptor, descriptor_named, descriptors
+from widemargin.sklearn_private import parameter_names, validate_parameters
+
+DEFAULT = "kernel"
+# Up to here a kernel machine takes seconds.
+MAX_KERNEL_ROWS, MAX_KERNEL_FEATURES = 20_000, 2_000
 _WORDS = {"none": None, "true": True, "false": False}
 
 
-def full_name(name: str) -> str:
-    """The name of an estimator on the command line, from that or from the name of its class."""
-    known = {**{each: each for each in ESTIMATORS}, **{kind.lower(): each for each, kind in ESTIMATORS.items()}}
+def find(name: str) -> Descriptor:
+    """The estimator with this name on the command line, or of the class of this name."""
     plain = name.lower().replace("_", "-")
+    for kind, module in BUILT_IN.items():  # most names are those of modules, and only one is imported then
+        found = descriptor_named(kind) if plain == module.replace("_", "-") else None
+        if found is not None and found.command == plain:
+            return found
+    commands = {each.command: each for each in descriptors().values() if each.command is not None}
+    known = commands | {each.name.lower(): each for each in commands.values()}
     if plain not in known:
-        near = difflib.get_close_matches(plain, known, n=1, cutoff=0.5)
-        hint = f"; did you mean {known[near[0]]!r}?" if near else "."
-        raise ValueError(f"There is no estimator {name!r}: it must be one of {', '.join(ESTIMATORS)}{hint}")
+        similar = hint(plain, [*commands, *(each.name for each in commands.values())])
+        raise ValueError(f"There is no estimator {name!r}: it must be one of {', '.join(commands)}{similar}")
     return known[plain]
 
 
-def usual(n_rows: int, n_features: int, parameters: dict[str, Any]) -> tuple[str, dict[str, Any], str]:
-    """The estimator for rows of which no more is known, its parameters, and why."""
+def hint(name: str, known: Iterable[str]) -> str:
+    """The end of a sentence that refuses a name: a question after the most similar one, or a full stop."""
+    by_lower = {each.lower(): each for each in known}
+    similar = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.4)
+    return f"; did you mean {by_lower[similar[0]]!r}?" if similar else "."
+
+
+def kernel_for(n_rows: int, n_features: int) -> tuple[str, str]:
+    """The kernel for so many rows if none is given, and why."""
     size = f"{n_rows:,} rows of {n_features:,} features"
-    if "kernel" in parameters:
-        return "kernel", parameters, "as it is the one with kernels of all kinds"
-    if n_rows <= KERNEL_ROWS and n_features <= KERNEL_FEATURES:
-        return "kernel", parameters, f"as {size} are few enough for a kernel that is not linear"
-    return "kernel", {**parameters, "kernel": "linear"}, f"with kernel=linear, as {size} are many"
-
-
-def estimator_class(name: str) -> Any:
-    return getattr(import_module(f"widemargin.estimators.{name.replace('-', '_')}"), ESTIMATORS[name])
+    if n_rows <= MAX_KERNEL_ROWS and n_features <= MAX_KERNEL_FEATURES:
+        return "rbf", f"as {size} are few enough for a nonlinear kernel"
+    return "linear", f"with kernel=linear, as {size} are too many for a nonlinear kernel"
 
 
 def parsed(settings: Iterable[str]) -> dict[str, Any]:
-    """Parameters from ``NAME=VALUE``: numbers, true, false, none, lists and dicts as in Python; else text."""
+    """Parameters from ``NAME=VALUE``: Python numbers, lists and dicts, true, false, none; anything else is text."""
     found: dict[str, Any] = {}
     for setting in settings:
         name, equals, text = setting.partition("=")
         name, text = name.strip(), text.strip()
         if not equals or not name:
-            raise ValueError(f"--param {setting!r} must be NAME=VALUE, as C=10.")
+            raise ValueError(f"--param {setting!r} must be NAME=VALUE, such as C=10.")
         if name in found:
             raise ValueError(f"--param {name} is given twice.")
         found[name] = _value(text)
@@ -70,36 +70,42 @@ def _value(text: str) -> Any:
         return text
 
 
-def make(name: str, parameters: dict[str, Any], options: dict[str, Any]) -> Any:
-    """An estimator with these parameters, checked against its own constraints.
+def make(kind: type[Any], parameters: dict[str, Any], options: dict[str, tuple[str, Any]]) -> Any:
+    """An estimator with these parameters, validated.
 
-    ``options`` are parameters that have an option of their own, under its name, as ``{"--tol": ("tol", 1e-3)}``; None
-    is one that was not given.
+    ``options`` are command-line options that set a parameter, such as ``{"--tol": ("tol", 1e-3)}``; None means that
+    the option was not given.
     """
-    kind = estimator_class(name)
-    known = sorted(kind._get_param_names())
+    known = parameter_names(kind)
     for each in parameters:
         if each not in known:
-            alike = [name for name in known if name.lower() == each.lower()]
-            near = alike or difflib.get_close_matches(each, known, n=1, cutoff=0.4)
-            hint = f": did you mean {near[0]!r}?" if near else "."
-            raise ValueError(f"{kind.__name__} has no parameter {each!r}{hint} It has {', '.join(known)}.")
+            raise ValueError(f"{kind.__name__} has no parameter {each!r}{hint(each, known)} It has {', '.join(known)}.")
     chosen = dict(parameters)
     for option, (each, value) in options.items():
-        if value is None:
-            continue
-        if each not in known:
-            raise ValueError(f"{option} does not apply: {kind.__name__} has no {each}.")
-        if each in chosen:
-            raise ValueError(f"{option} and --param {each} say the same thing: leave one of them out.")
-        chosen[each] = value
+        if value is not None:
+            _check_option(option, each, kind.__name__, known, chosen)
+            chosen[each] = value
     if isinstance(chosen.get("faults"), dict):
         from widemargin.comm.faults import Faults
 
         try:
             chosen["faults"] = Faults(**chosen["faults"])
         except TypeError as error:
-            raise ValueError(f"--param faults is not understood: {error}.") from None
+            raise ValueError(f"--param faults is invalid: {error}.") from None
     model = kind(**chosen)
-    model._validate_params()
+    validate_parameters(model)
     return model
+
+
+def set_cluster(model: Any, cluster: Any, parameters: dict[str, Any]) -> None:
+    """Let the fit run where ``--cluster`` says."""
+    if cluster is not None:
+        _check_option("--cluster", "cluster", type(model).__name__, parameter_names(type(model)), parameters)
+        validate_parameters(model.set_params(cluster=cluster))
+
+
+def _check_option(option: str, name: str, kind: str, known: list[str], given: dict[str, Any]) -> None:
+    if name not in known:
+        raise ValueError(f"{option} does not apply: {kind} has no {name}.")
+    if name in given:
+        raise ValueError(f"{option} and --param {name} set the same parameter: omit one of them.")

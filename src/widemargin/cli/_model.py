@@ -1,4 +1,4 @@
-"""A fitted model as the command line speaks of it: its estimator, its size, its certificate."""
+"""What commands show of a fitted model: its estimator, size and certificate."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 
 def last_step(model: Any) -> Any:
-    """The estimator itself, also of a pipeline."""
+    """The estimator itself, or the last step of a pipeline."""
     return model[-1] if hasattr(model, "steps") else model
 
 
 def scaler_of(model: Any) -> Any:
-    """What scales the features before the estimator sees them, or None."""
+    """The scaler in front of the estimator, or None."""
     return model[0] if hasattr(model, "steps") and len(model) > 1 else None
 
 
@@ -22,12 +22,12 @@ def feature_names(model: Any) -> list[str] | None:
 
 
 def size_bytes(estimator: Any) -> int:
-    """Bytes of the arrays that a prediction needs, of ours and of scikit-learn's alike."""
+    """Bytes of the arrays that a prediction needs, for estimators of scikit-learn, too."""
     names = ("coef_", "intercept_") if hasattr(estimator, "coef_") else (
         "support_vectors_", "dual_coef_", "intercept_", "random_weights_", "random_offset_",
     )  # fmt: skip
     arrays = [getattr(estimator, name, None) for name in names]
-    features = getattr(estimator, "_map", None)  # random ones of GossipSVC
+    features = getattr(estimator, "_map", None)  # random features of GossipSVC
     arrays += [getattr(features, name, None) for name in ("random_weights_", "random_offset_")]
     return sum(_bytes(array) for array in arrays if array is not None)
 
@@ -38,7 +38,7 @@ def _bytes(array: Any) -> int:
 
 
 def proof(model: Any, seconds: float | None = None) -> list[tuple[str, str]]:
-    """Names and values of the certificate of a fit, why it ended and what it cost."""
+    """Certificate, stop reason and cost of a fit, as names and values."""
     from widemargin.estimators.words import certificate_in_words, cost_in_words, duration, stop_in_words
 
     estimator = last_step(model)

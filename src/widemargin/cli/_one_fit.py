@@ -1,7 +1,7 @@
-"""One model of a comparison, in a process of its own: ``python -m widemargin.cli._one_fit FOLDER NAME``.
+"""One model of a comparison in a process of its own: ``python -m widemargin.cli._one_fit FOLDER NAME SEED MODULE``.
 
-Rows lie in the folder as plain arrays. A line ``ready`` says that everything is imported and compiled, from where the
-time of the fit counts; the line after it is what was found, as JSON.
+The folder holds the rows as plain arrays; the module defines the estimator. The process prints ``ready`` when
+everything is imported and compiled, then the results of the timed fit as one line of JSON.
 """
 
 from __future__ import annotations
@@ -11,34 +11,41 @@ import sys
 import time
 import warnings
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from widemargin.cli._estimators import ESTIMATORS, estimator_class
 from widemargin.cli._model import size_bytes
+from widemargin.estimators.registry import Descriptor, descriptors
 
-_FEW = 100  # rows of each class for the first fit, which compiles
+_WARM_UP_ROWS = 100  # of each class, for the first fit, which compiles
+THEIRS = ("LinearSVC(hinge)", "SVC", "NuSVC", "SGDClassifier")  # of scikit-learn
 
-# Names in a comparison: of ours those of the command line, the linear kernel apart; then scikit-learn's.
-OURS = {
-    "hard-margin": {}, "nu-margin": {}, "kernel": {}, "kernel (linear)": {"kernel": "linear"},
-    "margin-distribution": {}, "sparse": {}, "debiased": {}, "gossip": {},
-}  # fmt: skip
-THEIRS = ("LinearSVC(hinge)", "SVC", "NuSVC", "SGDClassifier")
+
+def ours() -> dict[str, tuple[Descriptor, dict[str, Any]]]:
+    """Estimators and parameters by their names in a comparison: those of the command line, and variants in brackets."""
+    return {
+        f"{each.command} ({variant})" if variant else each.command: (each, parameters)
+        for each in descriptors().values()
+        if each.command is not None
+        for variant, parameters in each.variants.items()
+    }
 
 
 def title(name: str) -> str:
     """A model's name in the table."""
     first, _, rest = name.partition(" ")
-    return f"{ESTIMATORS[first]} {rest}".rstrip() if first in ESTIMATORS else name
+    found = ours().get(first)
+    return name if found is None else f"{found[0].name} {rest}".rstrip()
 
 
 def make(name: str, seed: int) -> Any:
-    if name in OURS:
-        model = estimator_class(name.partition(" ")[0])(**OURS[name])
+    if name in ours():
+        descriptor, parameters = ours()[name]
+        model = descriptor.estimator(**parameters)
         return model.set_params(random_state=seed) if "random_state" in model.get_params() else model
     from sklearn.linear_model import SGDClassifier
     from sklearn.svm import SVC, LinearSVC, NuSVC
@@ -52,21 +59,21 @@ def make(name: str, seed: int) -> Any:
 
 
 def set_nu(model: Any, y: np.ndarray) -> Any:
-    """NuSVC with the nu that NuMarginSVC takes by itself, as its own default is often infeasible."""
+    """NuSVC with the default nu of NuMarginSVC, as its own is often infeasible."""
     from widemargin.estimators.nu_margin import max_nu
 
     return model.set_params(nu=0.85 * max_nu(y)) if type(model).__name__ == "NuSVC" else model
 
 
 def stored(folder: Path, part: str, X: Any, y: np.ndarray) -> None:
-    """Put rows into the folder."""
+    """Write rows into the folder."""
     arrays = {"data": X.data, "indices": X.indices, "indptr": X.indptr} if sp.issparse(X) else {"X": X}
     for name, array in {**arrays, "y": y, "shape": np.array(X.shape)}.items():
         np.save(folder / f"{part}-{name}.npy", array, allow_pickle=False)
 
 
 def opened(folder: Path, part: str) -> tuple[Any, np.ndarray]:
-    """Rows from the folder."""
+    """Read rows from the folder."""
 
     def array(name: str) -> np.ndarray:
         found: np.ndarray = np.load(folder / f"{part}-{name}.npy", allow_pickle=False)
@@ -80,11 +87,11 @@ def opened(folder: Path, part: str) -> tuple[Any, np.ndarray]:
 
 def few_rows(y: np.ndarray) -> np.ndarray:
     """Numbers of some rows of each class, ascending."""
-    return np.sort(np.concatenate([np.flatnonzero(y == each)[:_FEW] for each in np.unique(y)]))
+    return np.sort(np.concatenate([np.flatnonzero(y == each)[:_WARM_UP_ROWS] for each in np.unique(y)]))
 
 
 def main(folder: Path, name: str, seed: int) -> None:
-    """Whatever goes wrong is said, as nobody reads what the process writes elsewhere."""
+    """Print the results, or the error: nobody reads the stderr of this process."""
     try:
         found = measured(folder, name, seed)
     except ValueError as error:
@@ -102,7 +109,7 @@ def measured(folder: Path, name: str, seed: int) -> dict[str, Any]:
     few = few_rows(y)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        with suppress(Exception):  # what is wrong shows in the fit that counts
+        with suppress(Exception):  # the timed fit raises the same
             set_nu(make(name, seed), y[few]).fit(X[few], y[few])
         print("ready", flush=True)
         begin = time.perf_counter()
@@ -116,4 +123,5 @@ def measured(folder: Path, name: str, seed: int) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
+    import_module(sys.argv[4])  # registers an estimator that is not built in
     main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))

@@ -1,4 +1,4 @@
-"""``widemargin compare``: all suitable estimators, and scikit-learn's, side by side on one file of rows."""
+"""``widemargin compare``: all estimators, and those of scikit-learn, side by side on one file of rows."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ import typer
 from widemargin.cli._input import Data, Label, ZeroBased
 from widemargin.cli.train import Scale
 
-_STARTUP = 300.0  # seconds for a process to import and compile
+_MAX_STARTUP = 300.0  # seconds for a process to import and compile
 
 
 def compare(
     data: Data,
-    limit: Annotated[float, typer.Option(min=0.1, help="Seconds that each model may take.")] = 60.0,
-    test_share: Annotated[float, typer.Option(min=0.01, max=0.9, help="Part of the rows held out.")] = 0.25,
-    only: Annotated[str | None, typer.Option(help="Models, with commas between them; all if not given.")] = None,
-    scale: Annotated[Scale, typer.Option(help="Scale the features, by the rows that are not held out.")] = Scale.none,
+    limit: Annotated[float, typer.Option(min=0.1, help="Seconds that each fit may take.")] = 60.0,
+    test_share: Annotated[float, typer.Option(min=0.01, max=0.9, help="Share of the rows to hold out.")] = 0.25,
+    only: Annotated[str | None, typer.Option(help="Models to compare, separated by commas; default: all.")] = None,
+    scale: Annotated[Scale, typer.Option(help="Scale the features, fitted to the training rows.")] = Scale.none,
     label: Label = "-1",
     zero_based: ZeroBased = False,
-    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Of the rows held out, and of models.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Random seed.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Fit all suitable models to the same rows, each with its defaults, and show what each takes and gives.
+    """Fit all models to the same rows, each with its defaults, and compare time, test error and certified gap.
 
     [bold]Example[/bold]:
 
@@ -39,8 +39,8 @@ def compare(
 
       widemargin compare rows.svm --only nu-margin,kernel,SVC
 
-    Every model runs in a process of its own that is ended at the limit. Seconds are those of the fit alone, with
-    everything compiled; the error is on rows held out; the gap is certified, where there is a certificate.
+    Every model runs in a process of its own, which is stopped at the limit. The time is that of the fit alone, with
+    everything compiled; the error is that on held-out rows; the gap is certified, if there is a certificate.
     """
     from widemargin.cli._one_fit import stored, title
     from widemargin.cli._say import console
@@ -62,31 +62,29 @@ def compare(
 
 
 def _chosen(only: str | None) -> list[str]:
-    import difflib
+    from widemargin.cli._estimators import hint
+    from widemargin.cli._one_fit import THEIRS, ours
 
-    from widemargin.cli._one_fit import OURS, THEIRS
-
-    known = {name.lower(): name for name in (*OURS, *THEIRS)}
+    known = {name.lower(): name for name in (*ours(), *THEIRS)}
     if only is None:
         return list(known.values())
     names = [each.strip() for each in only.split(",") if each.strip()]
     for name in names:
         if name.lower() not in known:
-            near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.4)
-            hint = f"; did you mean {known[near[0]]!r}?" if near else "."
-            raise ValueError(f"There is no model {name!r}: it must be one of {', '.join(known.values())}{hint}")
+            near = hint(name, known.values())
+            raise ValueError(f"There is no model {name!r}: it must be one of {', '.join(known.values())}{near}")
     if not names:
         raise ValueError(f"--only {only!r} names no model.")
     return [known[name.lower()] for name in names]
 
 
 def _divided(data: Path, label: str, zero_based: bool, scale: Scale, share: float, seed: int) -> dict[str, Any]:
-    """Rows to train on and rows held out, both with all classes."""
+    """Training rows and held-out rows, both with all classes."""
     import numpy as np
     from sklearn.model_selection import train_test_split
 
     from widemargin.cli._input import plain_labels
-    from widemargin.cli.train import _scaler, scaled
+    from widemargin.cli.train import scaled, scaler_for
     from widemargin.data.layout import Layout
     from widemargin.data.rows import read_rows
 
@@ -94,34 +92,36 @@ def _divided(data: Path, label: str, zero_based: bool, scale: Scale, share: floa
     y = plain_labels(rows.y)
     classes, counts = np.unique(y, return_counts=True)
     if len(classes) < 2:
-        raise ValueError(f"{data} has one class only, {classes[0]}: a comparison needs rows of two or more.")
+        raise ValueError(f"{data} has only one class, {classes[0]}: a comparison needs two or more.")
     if counts.min() < 2 or len(y) * min(share, 1 - share) < len(classes):
         raise ValueError(
             f"{data} has too few rows to hold some out: {len(y)} in all and {counts.min()} of class "
             f"{classes[counts.argmin()]}, and each part needs one of every class."
         )
     X, X_test, y, y_test = train_test_split(rows.X, y, test_size=share, random_state=seed, stratify=y)
-    scaler = _scaler(scale, X)
+    scaler = scaler_for(scale, X)
     if scaler is not None:
         X, X_test = scaled(scaler, X), scaler.transform(X_test)
     return {"train": (X, y), "test": (X_test, y_test)}
 
 
 def measured(folder: Path, name: str, seed: int, limit: float) -> dict[str, Any]:
-    """What one model takes and gives; ``{"timeout": limit}`` for one that was ended."""
-    command = [sys.executable, "-m", "widemargin.cli._one_fit", str(folder), name, str(seed)]
-    # The package may not be installed: the child finds it where this process has.
-    own = str(Path(__file__).resolve().parents[2])
-    path = os.pathsep.join([own, *filter(None, [os.environ.get("PYTHONPATH")])])
+    """Time, test error, gap and size of one model; ``{"timeout": limit}`` if it was stopped."""
+    from widemargin.cli._one_fit import ours
+
+    module = ours()[name][0].estimator.__module__ if name in ours() else "sklearn"
+    command = [sys.executable, "-m", "widemargin.cli._one_fit", str(folder), name, str(seed), module]
+    # The child finds the package, and estimators of the user's own, where this process does.
+    path = os.pathsep.join([str(Path(__file__).resolve().parents[2]), *filter(None, sys.path)])
     child = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": path}
     )
     try:
-        started = _line(child, _STARTUP)
+        started = _line(child, _MAX_STARTUP)
         if started is None:
-            return {"failed": f"its process was not ready to begin after {_STARTUP:g} s"}
+            return {"failed": f"its process did not start within {_MAX_STARTUP:g} s"}
         if not started:
-            return {"failed": f"its process ended with the code {child.wait()} before it began"}
+            return {"failed": f"its process exited with code {child.wait()} before it started"}
         if started != b"ready":
             return {"failed": json.loads(started)["error"]}
         begin = time.monotonic()
@@ -129,7 +129,7 @@ def measured(folder: Path, name: str, seed: int, limit: float) -> dict[str, Any]
         if answer is None:
             return {"timeout": limit}
         if not answer:
-            return {"failed": f"its process ended with the code {child.wait()} after {time.monotonic() - begin:.1f} s"}
+            return {"failed": f"its process exited with code {child.wait()} after {time.monotonic() - begin:.1f} s"}
         found = json.loads(answer)
         return {"failed": found["error"]} if found["error"] else found
     finally:
@@ -140,14 +140,14 @@ def measured(folder: Path, name: str, seed: int, limit: float) -> dict[str, Any]
 
 
 def _line(child: subprocess.Popen[bytes], seconds: float) -> bytes | None:
-    """The next line of a process, empty at its end; None when it does not come in time."""
+    """The next line of a process, empty at its end; None if it takes too long."""
     assert child.stdout is not None
     text, until = b"", time.monotonic() + seconds
     while not text.endswith(b"\n"):
         ready, _, _ = select.select([child.stdout], [], [], max(0.0, until - time.monotonic()))
         if not ready:
             return None
-        piece = os.read(child.stdout.fileno(), 1)  # the next line is not ours to take yet
+        piece = os.read(child.stdout.fileno(), 1)  # not beyond this line
         if not piece:
             break
         text += piece
@@ -173,7 +173,7 @@ def _print(data: Path, parts: dict[str, Any], found: dict[str, dict[str, Any]]) 
             rows.append([title(name), "-", "-", "-", "failed", "-"])
             remarks.append(f"{title(name)}: {each['failed']}")
     (X, _), (X_test, _) = parts["train"], parts["test"]
-    heading = f"{data}: {X.shape[0]:,} rows to train on, {X_test.shape[0]:,} held out, {X.shape[1]:,} features"
+    heading = f"{data}: {X.shape[0]:,} training rows, {X_test.shape[0]:,} held out, {X.shape[1]:,} features"
     titles = ["model", "fit s", "test error", "certified", "stopped by", "size"]
     screen = console()
     screen.print(columns(titles, rows, title=heading))

@@ -1,4 +1,4 @@
-"""``widemargin inspect``: what a model file holds."""
+"""``widemargin inspect``: the contents of a model file."""
 
 from __future__ import annotations
 
@@ -11,13 +11,11 @@ import typer
 
 from widemargin.cli._input import ModelPath
 
-_MOST_FEATURES = 20  # that are printed
+_MAX_FEATURES = 20  # that are printed
 
 
-def inspect(
-    model: ModelPath, as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False
-) -> None:
-    """Show a model: its problem in words, parameters, certificate, cost, and what it decides by.
+def inspect(model: ModelPath, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+    """Show a model: its problem, parameters, certificate, cost, and coefficients or support vectors.
 
     [bold]Example[/bold]:
 
@@ -35,9 +33,9 @@ def inspect(
 
 
 def described(model: Any) -> dict[str, Any]:
-    """All that is known of a model, as plain values."""
+    """A model as plain values."""
     from widemargin.cli._model import last_step, proof, scaler_of, size_bytes
-    from widemargin.reports._problem import problem_as_text
+    from widemargin.reports.problem import problem_as_text
 
     estimator, scaler = last_step(model), scaler_of(model)
     words, formula = problem_as_text(estimator)
@@ -70,7 +68,7 @@ def _plain(value: Any) -> Any:
 
 
 def _decides_by(model: Any, estimator: Any) -> dict[str, Any]:
-    """Support vectors, or the features with the largest coefficients, with their intervals where there are any."""
+    """The number of support vectors, or the largest coefficients, with their intervals if there are any."""
     import numpy as np
 
     from widemargin.cli._model import feature_names
@@ -79,14 +77,14 @@ def _decides_by(model: Any, estimator: Any) -> dict[str, Any]:
         vectors = getattr(estimator, "support_vectors_", None)
         return {"n_support_vectors": None if vectors is None else int(vectors.shape[0])}
     coef = np.atleast_2d(estimator.coef_)
-    if coef.shape[1] != model.n_features_in_:  # of features that a kernel made
+    if coef.shape[1] != model.n_features_in_:  # of random features
         return {"n_coefficients": int(coef.size)}
     names = feature_names(model) or [f"x{j + 1}" for j in range(coef.shape[1])]
     weight = np.abs(coef).max(axis=0)
     n_used = int((weight > 0).sum())
-    order = np.argsort(-weight, kind="stable")[: min(n_used, _MOST_FEATURES)]
-    if hasattr(estimator, "coef_interval_"):  # those that were not kept have intervals, too
-        order = np.lexsort((-weight, estimator.pvalue_.min(axis=0)))[:_MOST_FEATURES]
+    order = np.argsort(-weight, kind="stable")[: min(n_used, _MAX_FEATURES)]
+    if hasattr(estimator, "coef_interval_"):  # by p-value: features that were not selected have intervals, too
+        order = np.lexsort((-weight, estimator.pvalue_.min(axis=0)))[:_MAX_FEATURES]
     features = []
     for j in order.tolist():
         row: dict[str, Any] = {"feature": names[j], "coefficients": coef[:, j].tolist()}
@@ -97,7 +95,7 @@ def _decides_by(model: Any, estimator: Any) -> dict[str, Any]:
 
 
 def _finite(value: Any) -> Any:
-    """The same with None for numbers that JSON does not have."""
+    """The same with None for numbers that are not finite, which JSON lacks."""
     if isinstance(value, dict):
         return {str(key): _finite(each) for key, each in value.items() if key != "proof"}
     if isinstance(value, (list, tuple)):
@@ -119,7 +117,7 @@ def _print(path: Path, found: dict[str, Any]) -> None:
         ("classes", ", ".join(classes[:12]) + (f" and {len(classes) - 12} more" if len(classes) > 12 else "")),
         ("features", f"{found['n_features']:,}"),
         ("parameters", ", ".join(f"{name}={value!r}" for name, value in found["parameters"].items())),
-        ("size", f"{amount(found['size_bytes'])} of numbers that prediction needs"),
+        ("size", f"{amount(found['size_bytes'])} of arrays for prediction"),
     ]
     if found.get("n_support_vectors") is not None:
         pairs.append(("support vectors", f"{found['n_support_vectors']:,}"))
@@ -133,7 +131,7 @@ def _print(path: Path, found: dict[str, Any]) -> None:
 
 
 def _coefficients(found: dict[str, Any]) -> Any:
-    """The largest coefficients; of one separator with intervals, of several side by side."""
+    """A table of the largest coefficients."""
     from widemargin.cli._say import columns
 
     features = found["features"]
@@ -154,7 +152,7 @@ def _coefficients(found: dict[str, Any]) -> Any:
         titles.append("largest coefficient")
         rows = [[each["feature"], f"{max(each['coefficients'], key=abs):.5g}"] for each in features]
     n = found["n_features_used"]
-    shown = f"the {len(features)} largest of {n:,}" if n > len(features) else "all that are not zero"
+    shown = f"the {len(features)} largest of {n:,}" if n > len(features) else "all nonzero ones"
     if "intervals" in features[0]:
-        shown = f"the {len(features)} surest of {found['n_features']:,}; 0 where the evidence is too weak"
+        shown = f"the {len(features)} with the smallest p-values of {found['n_features']:,}; 0 if not selected"
     return columns(titles, rows, title=f"Coefficients, {shown}")

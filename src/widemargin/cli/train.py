@@ -1,4 +1,4 @@
-"""``widemargin train``: from a file of rows to a model with its certificate."""
+"""``widemargin train``: a model with its certificate from a file of rows."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 from widemargin.cli._input import Data, Label, ZeroBased
+from widemargin.estimators import BUILT_IN
+
+_COMMANDS = [module.replace("_", "-") for name, module in BUILT_IN.items() if not name.endswith("CV")]
 
 
 class Scale(StrEnum):
-    """How features are scaled before the estimator sees them."""
+    """How features are scaled before the fit."""
 
     none = "none"
     standard = "standard"
@@ -23,7 +26,7 @@ class Scale(StrEnum):
 
 
 class Precision(StrEnum):
-    """How numbers are held."""
+    """The type of the features."""
 
     auto = "auto"
     float32 = "float32"
@@ -31,7 +34,7 @@ class Precision(StrEnum):
 
 
 class Fit(NamedTuple):
-    """What came out: the whole model, the rows as its last step saw them, and the time."""
+    """The fitted model, the rows as its last step saw them, and the time of the fit."""
 
     model: Any
     X: Any
@@ -44,35 +47,35 @@ def train(
     estimator: Annotated[
         str | None,
         typer.Option(
-            help="hard-margin, nu-margin, kernel, margin-distribution, sparse, debiased or gossip. If not given: "
-            "kernel, with kernel=linear for over 20,000 rows or 2,000 features."
+            help=f"One of {', '.join(_COMMANDS)}. Default: kernel, with kernel=linear for over 20,000 rows or 2,000 "
+            "features."
         ),
     ] = None,
     param: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="A parameter of the estimator; again for more.")
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="A parameter of the estimator; may be repeated.")
     ] = None,
-    output: Annotated[Path, typer.Option(help="Where to keep the model.")] = Path("model.wm"),
+    output: Annotated[Path, typer.Option(help="File of the model.")] = Path("model.wm"),
     label: Label = "-1",
     zero_based: ZeroBased = False,
-    scale: Annotated[Scale, typer.Option(help="Scale the features; what scales them is kept with the model.")] = (
+    scale: Annotated[Scale, typer.Option(help="Scale the features; the scaler is saved with the model.")] = (
         Scale.none
     ),
     precision: Annotated[
-        Precision, typer.Option(help="How numbers are held; auto is float32 for files over 256 MiB.")
+        Precision, typer.Option(help="Type of the features; auto is float32 for files over 256 MiB, else float64.")
     ] = Precision.auto,
-    tol: Annotated[float | None, typer.Option(help="Relative gap at which to stop.")] = None,
+    tol: Annotated[float | None, typer.Option(help="Relative gap at which the fit stops.")] = None,
     max_time: Annotated[
         float | None,
-        typer.Option(help="Seconds after which to stop with what there is; of each class, where there are several."),
+        typer.Option(help="Seconds after which the fit stops; per problem if there are several classes."),
     ] = None,
     cluster: Annotated[
         str | None, typer.Option(help="Where to run: threads:4, dask:tcp://host:8786, or mpi under mpirun.")
     ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, max=2**32 - 1, help="Of everything random.")] = None,
-    report: Annotated[Path | None, typer.Option(help="Write a page about the fit, as HTML.")] = None,
-    onnx: Annotated[Path | None, typer.Option(help="Write the model for ONNX runtimes, too.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, max=2**32 - 1, help="Random seed.")] = None,
+    report: Annotated[Path | None, typer.Option(help="Write an HTML report of the fit to this file.")] = None,
+    onnx: Annotated[Path | None, typer.Option(help="Also export the model to this ONNX file.")] = None,
 ) -> None:
-    """Train a model, print what is proved of it, and keep it.
+    """Train a model, print its certificate, and save it.
 
     [bold]Example[/bold]:
 
@@ -82,25 +85,24 @@ def train(
 
       widemargin train large.svm --estimator nu-margin --cluster threads:4 --max-time 600
 
-    A bar shows the gap on its way to tol. Ctrl-C keeps the best model so far.
+    A bar shows how far the gap is from tol. Ctrl-C keeps the best model so far.
     """
     from widemargin.cli._cluster import opened
-    from widemargin.cli._estimators import full_name, make, parsed
+    from widemargin.cli._estimators import DEFAULT, find, make, parsed, set_cluster
 
     parameters = parsed(param or [])
-    wanted = None if estimator is None else full_name(estimator)
     options = {"--tol": ("tol", tol), "--max-time": ("max_time", max_time), "--seed": ("random_state", seed)}
-    if wanted is not None:
-        make(wanted, parameters, options)  # what is wrong with it is said before the file is read
+    model = make(find(estimator or DEFAULT).estimator, parameters, options)
     _check_outputs(data, output, report, onnx)
     with opened(cluster) as place:
         if place.size > 1 and (scale != Scale.none or report is not None):
             raise ValueError("--scale and --report need all rows in one process, and --cluster mpi divides them.")
+        set_cluster(model, place.cluster, parameters)
         rows = _read(data, label, zero_based, precision, place)
-        name, parameters = (wanted, parameters) if wanted is not None else _chosen(rows, parameters, place)
-        model = make(name, parameters, {**options, "--cluster": ("cluster", place.cluster)})
+        if estimator is None:
+            _choose_kernel(model, rows, place, is_given="kernel" in parameters)
         if place.rank == 0:
-            _announce(data, rows, name, place)
+            _announce(data, rows, model, place)
         fit = _fit(model, rows, scale, is_first=place.rank == 0)
         right = place.total(_right_and_all(fit))
     if place.rank == 0:
@@ -136,40 +138,42 @@ def _read(data: Path, label: str, zero_based: bool, precision: Precision, place:
     if y.dtype.kind == "f":
         odd = y[(y != np.rint(y)).argmax()]
         raise ValueError(
-            f"{data} has the label {odd:g}, and classes are whole numbers or text: is --label {label} the right column?"
+            f"{data} has the label {odd:g}, and classes are integers or text: is --label {label} the right column?"
         )
     if place.size == 1 and (y == y[0]).all():
-        raise ValueError(f"{data} has one class only, {y[0]}: training needs rows of two or more.")
-    return rows._replace(y=y)
+        raise ValueError(f"{data} has only one class, {y[0]}: training needs two or more.")
+    return rows._replace(y=y.astype(int) if y.dtype.kind == "i" else y)
 
 
-def _chosen(rows: Any, parameters: dict[str, Any], place: Any) -> tuple[str, dict[str, Any]]:
-    """The usual estimator for the rows of all ranks, so that all choose the same."""
+def _choose_kernel(model: Any, rows: Any, place: Any, *, is_given: bool) -> None:
+    """Set the kernel by the number of rows of all ranks, unless it is given."""
     import numpy as np
 
-    from widemargin.cli._estimators import usual
+    from widemargin.cli._estimators import DEFAULT, kernel_for
     from widemargin.cli._say import remark
 
     n_rows = int(place.total(np.array([rows.X.shape[0]]))[0])
-    name, parameters, reason = usual(n_rows, rows.X.shape[1], parameters)
+    kernel, reason = kernel_for(n_rows, rows.X.shape[1])
+    if is_given:
+        reason = "the estimator with kernels of all kinds"
+    else:
+        model.set_params(kernel=kernel)
     if place.rank == 0:
-        remark(f"No --estimator was given: taking {name}, {reason}.")
-    return name, parameters
+        remark(f"No --estimator was given: using {DEFAULT}, {reason}.")
 
 
-def _announce(data: Path, rows: Any, name: str, place: Any) -> None:
+def _announce(data: Path, rows: Any, model: Any, place: Any) -> None:
     import numpy as np
 
-    from widemargin.cli._estimators import ESTIMATORS
     from widemargin.cli._input import named
     from widemargin.cli._say import console
 
     n, d = rows.X.shape
-    storage = "dense" if isinstance(rows.X, np.ndarray) else f"{rows.X.nnz / max(1, n * d):.2%} not zero"
+    storage = "dense" if isinstance(rows.X, np.ndarray) else f"{rows.X.nnz / max(1, n * d):.2%} nonzero"
     share = f" on this rank, of {place.size}" if place.size > 1 else ""
     console().print(
         f"{data}: {n:,} rows{share}, {d:,} features, {rows.X.dtype}, {storage}; classes {named(np.unique(rows.y))}. "
-        f"Training {ESTIMATORS[name]}.",
+        f"Training {type(model).__name__}.",
         markup=False,
         soft_wrap=True,
     )
@@ -179,20 +183,20 @@ def _announce(data: Path, rows: Any, name: str, place: Any) -> None:
 
 
 def _fit(estimator: Any, rows: Any, scale: Scale, *, is_first: bool) -> Fit:
-    """Fit the steps one by one: inside a pipeline Ctrl-C would end the whole, and keep nothing."""
+    """Fit the steps one by one: inside a pipeline Ctrl-C would end everything and keep no model."""
     from widemargin.callbacks import shown_by
     from widemargin.cli._progress import GapBar
     from widemargin.cli._say import console, remark
 
     begin, stream = time.perf_counter(), console(stderr=True)
-    stream.quiet = not is_first  # of the ranks of an MPI job one speaks for all
+    stream.quiet = not is_first  # one rank of an MPI job prints for all
     bars: list[GapBar] = []
 
     def bar_of(name: str, tol: float) -> GapBar:
         bars.append(GapBar(stream, name, tol))
         return bars[-1]
 
-    scaler = _scaler(scale, rows.X)
+    scaler = scaler_for(scale, rows.X)
     X = rows.X if scaler is None else scaled(scaler, rows.X)
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
@@ -205,21 +209,21 @@ def _fit(estimator: Any, rows: Any, scale: Scale, *, is_first: bool) -> Fit:
     for text in dict.fromkeys(str(each.message) for each in told if not issubclass(each.category, DeprecationWarning)):
         if is_first:
             remark(text)
-    if estimator.classes_.dtype.kind == "i":  # many labels are held small; the few classes are ordinary integers
-        estimator.classes_ = estimator.classes_.astype(int)
     model = estimator
     if scaler is not None:
         from sklearn.pipeline import make_pipeline
 
         model = make_pipeline(scaler, estimator)
-    if rows.names is not None:  # the first step is the one that meets the columns of a table
+    if rows.names is not None:
         import numpy as np
 
+        # fit takes names from data frames only, and rows are read without one.
         (estimator if scaler is None else scaler).feature_names_in_ = np.array(rows.names, dtype=object)
     return Fit(model, X, rows.y, time.perf_counter() - begin)
 
 
-def _scaler(scale: Scale, X: Any) -> Any:
+def scaler_for(scale: Scale, X: Any) -> Any:
+    """A scaler that can scale these rows, or None."""
     if scale == Scale.none:
         return None
     from scipy.sparse import issparse
@@ -236,7 +240,7 @@ def _scaler(scale: Scale, X: Any) -> Any:
 
 
 def scaled(scaler: Any, X: Any) -> Any:
-    """Rows as a scaler that is fitted to them makes them; those that it cannot hold are refused in words."""
+    """Rows scaled by a scaler that is fitted to them; values that overflow are an error."""
     import numpy as np
     from scipy.sparse import issparse
 
@@ -244,12 +248,12 @@ def scaled(scaler: Any, X: Any) -> Any:
         out = scaler.fit_transform(X)
     if not np.isfinite(out.data if issparse(out) else out).all():
         largest = float(abs(X).max())
-        raise ValueError(f"Values of up to {largest:.0e} are too large to be scaled: bring them to other units first.")
+        raise ValueError(f"Values of up to {largest:.0e} are too large to be scaled: change their units first.")
     return out
 
 
 def _right_and_all(fit: Fit) -> Any:
-    """How many rows the model has right, and how many there are; in blocks, as scores of all would be large."""
+    """The number of rows classified correctly and of all rows; in blocks, to bound the memory of scores."""
     import numpy as np
 
     from widemargin.cli._model import last_step
@@ -257,7 +261,7 @@ def _right_and_all(fit: Fit) -> Any:
 
     estimator, right, step, n = last_step(fit.model), 0, 10_000, fit.X.shape[0]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the columns of these rows have no names, and need none
+        warnings.simplefilter("ignore")  # these rows have no column names
         for begin in range(0, n, step):
             end = min(n, begin + step)
             right += int((estimator.predict(view_rows(fit.X, begin, end)) == fit.y[begin:end]).sum())
@@ -293,6 +297,6 @@ def _print_proof(fit: Fit, right: Any, output: Path) -> None:
     pairs = [
         *proof(fit.model, fit.seconds),
         ("training accuracy", f"{right[0] / right[1]:.2%}  ({right[1] - right[0]:,} of {right[1]:,} rows wrong)"),
-        ("size", f"{amount(size_bytes(estimator))} of numbers; {output} has {amount(file_size(output))}"),
+        ("size", f"{amount(size_bytes(estimator))} of arrays; {output} has {amount(file_size(output))}"),
     ]
     console().print(facts(f"{type(estimator).__name__}: certificate", pairs))

@@ -12,7 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from widemargin.codec import record
 
+
+@record()
 @dataclass(frozen=True)
 class Faults:
     """What goes wrong in a simulated network.

@@ -19,6 +19,7 @@ import numpy as np
 from dask import delayed, is_dask_collection
 from distributed import Client, Future, default_client
 
+from widemargin.codec import pack, unpack
 from widemargin.comm.dask import DaskRanks
 from widemargin.comm.dask_private import remove_worker
 from widemargin.engines._plan import split_rows
@@ -42,16 +43,7 @@ class Placement(NamedTuple):
         return Placement([self.addresses[k] for k in kept], [self.parts[k] for k in kept], self.are_whole)
 
 
-class _Report(NamedTuple):
-    """What rank 0 tells those who watch the fit, after a sweep."""
-
-    part: int
-    classes: Any
-    fresh: Any
-    progress: Any
-
-
-def launch(rows: Any, cluster: Client | None, program: RankProgram, watch: Any) -> Any:
+def launch(rows: Any, cluster: Client | None, program: RankProgram, watch: Watch) -> Any:
     """Run ``program`` on the workers that hold ``rows``; the outcome of rank 0."""
     client = _client(cluster)
     futures = _persist(rows, client) if is_dask_collection(rows.X) else None
@@ -59,7 +51,7 @@ def launch(rows: Any, cluster: Client | None, program: RankProgram, watch: Any) 
     placement = _place(rows, client, futures, lost)
     while True:
         try:
-            outcome = _attempt(client, placement, type(rows), program, lambda report: watch(*report))
+            outcome = _attempt(client, placement, type(rows), program, watch)
             break
         except PeerLost as error:
             lost.append(error.address)
@@ -201,8 +193,8 @@ def _attempt(client: Client, placement: Placement, kind: type, program: RankProg
     """Run the ranks until they end or one fails; a reason of ``watch`` to stop a part ends that part on all."""
     reasons: dict[int, str] = {}
 
-    def hear(packed: Any) -> None:
-        report = _unpack(program, packed)
+    def hear(packed: bytes) -> None:
+        report = unpack(packed)
         reason = watch(report)
         if reason and report.part not in reasons:
             reasons[report.part] = reason
@@ -257,27 +249,14 @@ def _rank_main(
 ) -> RankOutcome | None:
     """One rank, on its worker."""
 
-    def watch(*report: Any) -> str | None:
-        member.report(_pack(program, _Report(*report)))
-        return "interrupted" if member.must_stop(part=report[0]) else None
+    def watch(report: Any) -> str | None:
+        member.report(pack(report))
+        return "interrupted" if member.must_stop(part=report.part) else None
 
     columns = parts[0] if are_whole else [None if each[0] is None else list(each) for each in zip(*parts, strict=True)]
     with DaskRanks(member.connections, addresses, silence) as comm:
         outcome = program.run_on_rank(kind(*columns), comm, watch if comm.rank == 0 else None)
     return outcome if comm.rank == 0 else None
-
-
-def _pack(program: Any, report: _Report) -> Any:
-    """A report as plain data, to be sent to the driver."""
-    return program.encode_progress(*report)
-
-
-def _unpack(program: Any, packed: Any) -> _Report:
-    """The inverse of :func:`_pack`."""
-    return _Report(*program.decode_progress(packed))
-
-
-# -- other work --------------------------------------------------------------------------------------------------------
 
 
 def map_rows(function: Callable[[Any], np.ndarray], X: Any, n_columns: int | None, dtype: Any) -> Any:

@@ -1,0 +1,13 @@
+"""scikit-learn classes, one file each, which is imported when the class is first used."""
+
+# The module of every built-in estimator; its descriptor stands there, too.
+BUILT_IN = {
+    "HardMarginSVC": "hard_margin",
+    "NuMarginSVC": "nu_margin",
+    "KernelSVC": "kernel",
+    "MarginDistributionSVC": "margin_distribution",
+    "SparseSVC": "sparse",
+    "SparseSVCCV": "sparse_path",
+    "DebiasedSparseSVC": "debiased",
+    "GossipSVC": "gossip",
+}

@@ -10,22 +10,24 @@ from numbers import Integral, Real
 from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin, _clone_parametrized, _fit_context
+from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.callback import CallbackSupportMixin, with_callbacks
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags, check_random_state, estimator_html_repr
-from sklearn.utils._param_validation import HasMethods, Interval
 from sklearn.utils.extmath import safe_sparse_dot
-from sklearn.utils.validation import _check_feature_names, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from widemargin import checkpoint
 from widemargin.callbacks import Interruption, display, first_interrupt_kept
 from widemargin.checkpoint import FitState
 from widemargin.engines.select import is_dask, is_mpi
+from widemargin.estimators.registry import LABELS, Array
 from widemargin.estimators.words import fit_as_html
 from widemargin.exceptions import InterruptedFitWarning, PrecisionWarning, warn_user
 from widemargin.kernels.functions import Kernel
+from widemargin.ledger import Ledger
 from widemargin.problems.protocol import Certificate, Problem
+from widemargin.sklearn_private import HasMethods, Interval, check_feature_names, clone_parametrized, fit_context
 from widemargin.solvers.protocol import AnySolver
 from widemargin.solvers.run import Limits, Progress, Result
 from widemargin.strategies.labels import FLOATS, checked_labels
@@ -43,7 +45,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 def fitting(method: Method) -> Method:
     """scikit-learn's decorators of ``fit``, which would lose the types of the method."""
-    decorated: Method = with_callbacks(_fit_context(prefer_skip_nested_validation=True)(method))
+    decorated: Method = with_callbacks(fit_context(prefer_skip_nested_validation=True)(method))
     return decorated
 
 
@@ -79,6 +81,20 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             HasMethods("Get_rank"),
         ],
         "verbose": ["verbose"],
+    }
+
+    # Fitted attributes of all estimators; those of a class itself stand in its descriptor.
+    _fitted_attributes: ClassVar[dict[str, Any]] = {
+        "n_features_in_": int,
+        "feature_names_in_": Array("O", "I"),
+        "classes_": Array(LABELS, "K"),
+        "intercept_": Array("f", "P", is_finite=True),
+        "certificate_": Certificate,
+        "stop_reason_": str,
+        "n_iter_": int,
+        "parts_": list[Result],
+        "history_": list[dict[str, float]],
+        "cost_": Ledger,
     }
 
     # Parameters that not every estimator has.
@@ -285,7 +301,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         self.cost_ = sum((result.ledger for result in results[1:]), start=results[0].ledger)
         if isinstance(rows, Rows) and self._are_elsewhere(rows.X):
             # The column names of a Dask dataframe are those of its empty `_meta` frame.
-            _check_feature_names(self, getattr(rows.X, "_meta", rows.X), reset=True)
+            check_feature_names(self, getattr(rows.X, "_meta", rows.X), reset=True)
             self.n_features_in_ = outcome.n_features
 
     def _remarks(self) -> dict[str, tuple[type[Warning], str]]:
@@ -353,10 +369,6 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         return self._labels(self.decision_function(X))
 
     @property
-    def _one_vs_rest(self) -> bool:
-        return self._multi_class == "rest"
-
-    @property
     def _parts(self) -> Parts:
         """The two-class problems of this model."""
         return Parts(len(self.classes_), self._multi_class)
@@ -386,7 +398,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         """Clone as usual, but share the cluster: a client or a communicator cannot be copied."""
         twin = copy.copy(self)
         twin.cluster = None
-        twin = _clone_parametrized(twin)
+        twin = clone_parametrized(twin)
         twin.cluster = self.cluster
         return twin
 

@@ -10,16 +10,17 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy.sparse as sp
 from sklearn.utils import Tags, column_or_1d
-from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
 from widemargin.engines.select import is_dask, is_mpi
 from widemargin.estimators._base import FORM, MarginClassifier, common_attributes, linear_scores
+from widemargin.estimators.registry import LABELS, Array, Each
 from widemargin.kernels import devices
 from widemargin.kernels.devices import as_tensor, library_of, like, on_host
 from widemargin.kernels.functions import NAMES, Kernel
 from widemargin.kernels.on_cpu import RowsOnCPU
 from widemargin.kernels.points import Points
+from widemargin.sklearn_private import Interval, StrOptions
 from widemargin.solvers.models import KernelModel, Separator
 from widemargin.strategies.labels import checked_labels
 from widemargin.strategies.parts import MultiClass
@@ -43,6 +44,17 @@ class KernelClassifier(MarginClassifier):
         "class_weight": [StrOptions({"balanced"}), dict, None],
     }
     _multi_class: ClassVar[MultiClass] = "rest"
+    _fitted_attributes: ClassVar[dict[str, Any]] = {
+        "coef_": Array("f", "PD", is_finite=True),
+        "kernel_": Kernel,
+        "support_": Array("iu", "N", least=0),
+        "support_vectors_": object,
+        "dual_coef_": Array("f", "PN", is_finite=True),
+        "n_support_": Each("iu"),
+        "support_labels_": Array(LABELS, "N"),
+        "support_weight_": Array("f", "N"),
+        "device_": str,
+    }
 
     kernel: Any
     gamma: Any

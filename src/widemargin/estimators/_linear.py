@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from widemargin.estimators._base import MarginClassifier, common_attributes, linear_scores
+from widemargin.estimators.registry import Array
 from widemargin.exceptions import OverlapWarning
 from widemargin.solvers.models import Separator
 from widemargin.strategies.parts import MultiClass
@@ -18,6 +19,7 @@ class LinearClassifier(MarginClassifier):
     """One separator per class, against the rest; the highest score wins."""
 
     _multi_class: ClassVar[MultiClass] = "rest"
+    _fitted_attributes: ClassVar[dict[str, Any]] = {"coef_": Array("f", "PD", is_finite=True)}
 
     def _zero_model(self, model: Separator) -> Separator:
         return model._replace(coef=np.zeros_like(model.coef), intercept=0.0)

@@ -7,15 +7,17 @@ from numbers import Integral, Real
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from widemargin.estimators._coefficients import CoefficientTable
+from widemargin.estimators._formulas import intercept
 from widemargin.estimators._linear import LinearClassifier
 from widemargin.estimators._types import ClassWeight
+from widemargin.estimators.registry import Array, Bracket, Descriptor, Each, Formula, Symbol, register
 from widemargin.exceptions import warn_user
 from widemargin.problems.debiasing import inference
 from widemargin.problems.hinge_l1 import HingeL1
+from widemargin.sklearn_private import Interval, StrOptions
 from widemargin.solvers.debiased import DebiasedRounds
 from widemargin.solvers.models import Separator
 from widemargin.solvers.run import Result
@@ -288,3 +290,42 @@ class DebiasedSparseSVC(LinearClassifier):
         if not hasattr(self, "standard_error_"):
             notes.append("No intervals: one round on several machines leaves a bias that they do not cover.")
         return CoefficientTable(f"DebiasedSparseSVC, {versus}", names, columns, notes)
+
+
+def _formula(model: DebiasedSparseSVC) -> Formula:
+    alpha, n_machines = getattr(model, "alpha_", model.alpha), getattr(model, "n_machines_", None)
+    symbols: list[Symbol | str] = []
+    if not isinstance(alpha, str):
+        symbols.append(Symbol("α", alpha, "of the 1-norm SVM of each machine"))
+    if n_machines is not None:
+        symbols.append(f"{model.n_rows_:g} rows on {n_machines} machine{'s' if n_machines > 1 else ''}")
+    symbols.append(f"{model.rounds} round{'s' if model.rounds > 1 else ''} of debiasing")
+    return Formula(
+        "The coefficients of the least expected hinge loss, with intervals: every machine solves a 1-norm SVM of its "
+        "own rows, removes the bias of its penalty by a Newton step, and the results are averaged and thresholded.",
+        f"minimise E max(0, 1 − <var>y</var>(<var>x</var>·β{intercept(model)}))",
+        symbols,
+    )
+
+
+register(
+    Descriptor(
+        DebiasedSparseSVC,
+        command="debiased",
+        problem=_formula,
+        bracket=Bracket(
+            "The 1-norm SVM that every machine solves first was solved nearly exactly: for the one with the largest "
+            "gap the optimum",
+            "its objective is within {} of the best possible",
+        ),
+        fitted={
+            **dict.fromkeys(("coef_debiased_", "coef_naive_", "standard_error_", "pvalue_"), Array("f", "PD")),
+            "coef_interval_": Array("f", "PDE"),
+            "intercept_standard_error_": Array("f", "P"),
+            "selected_": Array("b", "PD"),
+            "alpha_": Each("f"),
+            "n_machines_": int,
+            "n_rows_": float,
+        },
+    )
+)

@@ -10,18 +10,21 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags, check_array, check_random_state
-from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
-from sklearn.utils.validation import _check_feature_names, validate_data
+from sklearn.utils.validation import validate_data
 
+from widemargin.codec import conforms
 from widemargin.comm.faults import Faults
 from widemargin.engines.select import is_dask
 from widemargin.estimators._base import Launch, common_attributes, fitting
 from widemargin.estimators._features import fourier_features
 from widemargin.estimators._linear import LinearClassifier
 from widemargin.estimators._types import ClassWeight, RandomState
+from widemargin.estimators.registry import Bracket, Descriptor, FeatureMap, Formula, Symbol, register
+from widemargin.exceptions import ModelFileError
 from widemargin.ledger import Ledger
 from widemargin.peers import topology
 from widemargin.problems.mean_hinge import MeanHinge
+from widemargin.sklearn_private import HasMethods, Interval, StrOptions, check_feature_names
 from widemargin.solvers.models import Separator
 from widemargin.solvers.protocol import AnySolver
 from widemargin.solvers.run import Result
@@ -250,9 +253,9 @@ class GossipSVC(LinearClassifier):
         if self.n_peers not in ("auto", len(pieces)):
             raise ValueError(f"n_peers={self.n_peers} and {len(pieces)} shards were given: they must be as many.")
         self.n_features_in_ = pieces[0].X.shape[1]
-        _check_feature_names(self, shards[0][0], reset=True)
+        check_feature_names(self, shards[0][0], reset=True)
         for shard in shards[1:]:
-            _check_feature_names(self, shard[0], reset=False)
+            check_feature_names(self, shard[0], reset=False)
         task = self._plan(pieces[0], are_rows_checked=True)
         given = [shard[0] for shard in shards], [shard[1] for shard in shards]
         self._unpack(self._launch_shards(task, pieces, *given), pieces)
@@ -491,3 +494,58 @@ def _listed(shards: Iterable[Any]) -> list[Any]:
     if not listed:
         raise ValueError("shards is empty: there must be the rows of at least one peer.")
     return listed
+
+
+def _formula(model: GossipSVC) -> Formula:
+    row = "φ(<var>x</var><sub>i</sub>)" if model.kernel == "rbf" else "<var>x</var><sub>i</sub>"
+    symbols: list[Symbol | str] = [Symbol("α", model.alpha)]
+    if hasattr(model, "graph_"):
+        symbols.append(f"the N rows of {len(model.graph_)} peers")
+    if model.kernel == "rbf":
+        symbols.append(f"φ: {model.n_random_features} random Fourier features of the rbf kernel")
+    if model.fit_intercept:
+        symbols.append("the intercept as the weight of a constant feature")
+    return Formula(
+        "A linear classifier of rows that stay with the peers of a network with no server.",
+        "minimise (α/2)‖<var>w</var>‖² + (1/<var>N</var>) Σ<sub>i</sub> "
+        f"max(0, 1 − <var>y</var><sub>i</sub> <var>w</var>·{row})",
+        symbols,
+    )
+
+
+def _saved_parameters(model: GossipSVC) -> dict[str, Any]:
+    """A graph as the list of its edges; its nodes may be text, and the fit has numbered them."""
+    graph: Any = getattr(model, "graph_", None)
+    if not hasattr(model.topology, "edges") or not conforms(graph, dict[int, list[int]]):
+        return {}
+    return {"topology": [[one, other] for one, others in graph.items() for other in others if one < other]}
+
+
+def _check_network(model: GossipSVC, sizes: dict[str, int]) -> None:
+    """Raise ModelFileError unless the random features fit the kernel, and the models of all peers the whole."""
+    if not hasattr(model, "_map") or (model._map is None) != (model.kernel == "linear"):
+        raise ModelFileError("GossipSVC has random features that do not belong to its kernel, or lacks them")
+    for node in getattr(model, "nodes_", {}).values():
+        if (node.coef_.shape, node.intercept_.shape) != ((sizes["P"], sizes["D"]), (sizes["P"],)):
+            raise ModelFileError("the model of a peer differs in shape from that of all")
+
+
+register(
+    Descriptor(
+        GossipSVC,
+        command="gossip",
+        problem=_formula,
+        bracket=Bracket(
+            "The optimum over the rows of all peers", "the model of every peer is within {} of the best possible"
+        ),
+        fitted={
+            "_map": FeatureMap(),
+            "nodes_": dict[int, Node],
+            "consensus_": float,
+            "graph_": dict[int, list[int]],
+        },
+        not_saved=("_parameters_of_fit", "_peers", "_last_network"),
+        saved_parameters=_saved_parameters,
+        check=_check_network,
+    )
+)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from numbers import Integral
 from typing import Any, ClassVar, Literal
 
-from sklearn.utils._param_validation import Interval, StrOptions
-
+from widemargin.estimators._formulas import HALF_NORM, score
 from widemargin.estimators._linear import HullClassifier
 from widemargin.estimators._types import Folder, RandomState
+from widemargin.estimators.registry import MARGIN, Descriptor, Formula, register
 from widemargin.problems.polytope import HardMargin
+from widemargin.sklearn_private import Interval, StrOptions
 from widemargin.solvers.active_set import ActiveSet
 from widemargin.solvers.newton import EntropicNewton
 from widemargin.solvers.protocol import AnySolver
@@ -159,3 +160,15 @@ class HardMarginSVC(HullClassifier):
             "The classes are not linearly separable: their convex hulls intersect, so no hard margin exists. The model "
             "is the best separator found. Use NuMarginSVC, which allows margin errors."
         )
+
+
+def _formula(model: HardMarginSVC) -> Formula:
+    return Formula(
+        "The hyperplane with the widest margin between classes that do not overlap, found as the distance between "
+        "their convex hulls.",
+        f"minimise {HALF_NORM} subject to <var>y</var><sub>i</sub>({score(model)}) ≥ 1 for all rows <var>i</var>",
+        [],
+    )
+
+
+register(Descriptor(HardMarginSVC, command="hard-margin", problem=_formula, bracket=MARGIN))

@@ -9,16 +9,18 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike
-from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import _check_sample_weight, validate_data
+from sklearn.utils.validation import validate_data
 
 from widemargin.estimators._base import Method
+from widemargin.estimators._formulas import HALF_NORM, hinge, kernel_symbols, score
 from widemargin.estimators._kernel import KernelClassifier
 from widemargin.estimators._types import ClassWeight, Folder, RandomState
+from widemargin.estimators.registry import OPTIMUM, Bracket, Descriptor, Each, Formula, Symbol, register
 from widemargin.kernels import devices
 from widemargin.problems.hinge_l2 import HingeL2
 from widemargin.problems.slack_constrained import SlackConstrained
+from widemargin.sklearn_private import Interval, StrOptions, check_sample_weight
 from widemargin.solvers.batch_perceptron import BatchPerceptron
 from widemargin.solvers.block_dual import BlockDual
 from widemargin.solvers.by_size import BySize
@@ -286,7 +288,7 @@ class KernelSVC(KernelClassifier):
                 "partial_fit needs the labels of the support vectors, and a fit on Dask collections or MPI ranks does "
                 "not keep them; use fit."
             )
-        sample_weight = _check_sample_weight(sample_weight, X, dtype=np.float64)
+        sample_weight = check_sample_weight(sample_weight, X, dtype=np.float64)
         old = self.support_vectors_
         stack = sp.vstack if sp.issparse(X) or sp.issparse(old) else np.vstack
         X, y = stack([old, X]), np.concatenate([self.support_labels_, y])
@@ -355,3 +357,36 @@ class KernelSVC(KernelClassifier):
 
     def _warm_state(self, rows: Rows) -> np.ndarray | None:
         return self._partial_fit_state if hasattr(self, "_partial_fit_state") else super()._warm_state(rows)
+
+
+_LEVEL = Bracket(
+    "The highest possible level", "the level that this model reaches is within {} of it", is_maximised=True
+)
+
+
+def _formula(model: KernelSVC) -> Formula:
+    if model.slack is not None:
+        return Formula(
+            "The highest level that a unit vector reaches over all rows when slack may be added to them.",
+            "maximise over ‖<var>w</var>‖ ≤ 1 and <var>ξ</var> ≥ 0 with mean slack <var>s</var>: "
+            f"min<sub>i</sub> [<var>y</var><sub>i</sub>({score(model)}) + <var>ξ</var><sub>i</sub>]",
+            [Symbol("<var>s</var>", model.slack), *kernel_symbols(model)],
+        )
+    space = "linear in the features" if model.kernel == "linear" else "in the feature space φ of a kernel"
+    return Formula(
+        f"The classifier with the best balance between a wide margin and a small hinge loss, {space}.",
+        f"minimise {HALF_NORM} + <var>C</var> Σ<sub>i</sub> {hinge(score(model))}",
+        [Symbol("<var>C</var>", model.C), *kernel_symbols(model)],
+    )
+
+
+register(
+    Descriptor(
+        KernelSVC,
+        command="kernel",
+        problem=_formula,
+        bracket=lambda model: OPTIMUM if model.slack is None else _LEVEL,
+        fitted=dict.fromkeys(("C_", "slack_", "violation_", "kernel_error_"), Each("f")),
+        variants={"": {}, "linear": {"kernel": "linear"}},
+    )
+)

@@ -8,17 +8,22 @@ from numbers import Integral, Real
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
+from widemargin.codec import check_rows, conforms
 from widemargin.engines.select import is_dask, is_mpi
+from widemargin.estimators._formulas import kernel_symbols, score
 from widemargin.estimators._kernel import KernelClassifier
 from widemargin.estimators._types import ClassWeight, Folder, RandomState
+from widemargin.estimators.registry import Descriptor, Formula, Symbol, register
+from widemargin.exceptions import ModelFileError
 from widemargin.problems.margin_distribution import MarginDistribution
+from widemargin.sklearn_private import Interval, StrOptions
 from widemargin.solvers.margin_auto import MarginAuto
 from widemargin.solvers.margin_descent import MarginDescent
 from widemargin.solvers.margin_newton import MarginNewton
 from widemargin.solvers.margin_primal import MarginPrimal
+from widemargin.solvers.partition_merge import Level
 from widemargin.solvers.partition_merge import Tree as Division
 from widemargin.solvers.protocol import AnySolver
 from widemargin.solvers.run import Result
@@ -311,3 +316,42 @@ class MarginDistributionSVC(KernelClassifier):
 
     def _advice(self, result: Result) -> str:
         return f"Raise {result.stop_reason}, or lower C, which makes the gap close faster."
+
+
+def _formula(model: MarginDistributionSVC) -> Formula:
+    b = " + <var>b</var>²" if model.fit_intercept else ""
+    return Formula(
+        "The classifier whose margins are all near 1: margins that are too short cost, and so do those that are too "
+        "long.",
+        f"minimise ½(‖<var>w</var>‖²{b}) + <var>C</var>/(2<var>n</var>(1 − θ)²) Σ<sub>i</sub> "
+        "[(1 − θ − <var>F</var><sub>i</sub>)₊² + <var>v</var>(<var>F</var><sub>i</sub> − 1 − θ)₊²], "
+        f"<var>F</var><sub>i</sub> = <var>y</var><sub>i</sub>({score(model)})",
+        [
+            Symbol("<var>C</var>", model.C),
+            Symbol("θ", model.deadband, "deadband"),
+            Symbol("<var>v</var>", model.overshoot_weight, "overshoot_weight"),
+            *kernel_symbols(model),
+        ],
+    )
+
+
+def _check_levels(model: MarginDistributionSVC, sizes: dict[str, int]) -> None:
+    """Raise ModelFileError unless there are levels for every problem, of rows with the features of the input."""
+    if not hasattr(model, "levels_"):
+        return
+    problems: Any = [model.levels_] if sizes["K"] == 2 else model.levels_
+    if len(problems) != sizes["P"] or not all(problems) or not all(conforms(each, list[Level]) for each in problems):
+        raise ModelFileError("levels_ does not have levels for each problem")
+    for level in [each for levels in problems for each in levels]:
+        check_rows(level.among.X, sizes["I"])
+
+
+register(
+    Descriptor(
+        MarginDistributionSVC,
+        command="margin-distribution",
+        problem=_formula,
+        fitted={"levels_": list[Level] | list[list[Level]]},
+        check=_check_levels,
+    )
+)

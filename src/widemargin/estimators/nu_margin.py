@@ -8,12 +8,14 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import _check_sample_weight, check_consistent_length, column_or_1d
+from sklearn.utils.validation import check_consistent_length, column_or_1d
 
+from widemargin.estimators._formulas import HALF_NORM, score
 from widemargin.estimators._linear import HullClassifier
 from widemargin.estimators._types import ClassWeight, Folder, RandomState
+from widemargin.estimators.registry import MARGIN, Descriptor, Each, Formula, Symbol, register
 from widemargin.problems.polytope import NuMargin, largest_nu
+from widemargin.sklearn_private import Interval, StrOptions, check_sample_weight
 from widemargin.solvers.newton import EntropicNewton
 from widemargin.solvers.protocol import AnySolver
 from widemargin.solvers.run import Result
@@ -203,9 +205,32 @@ def max_nu(y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
     """
     labels: np.ndarray = column_or_1d(y)
     check_consistent_length(labels, sample_weight)
-    weight = _check_sample_weight(sample_weight, labels[:, None], dtype=np.float64, ensure_non_negative=True)
+    weight = check_sample_weight(sample_weight, labels[:, None], dtype=np.float64, ensure_non_negative=True)
     classes, codes = np.unique(labels[weight > 0], return_inverse=True)
     if len(classes) < 2:
         raise ValueError(f"max_nu needs at least 2 classes with positive weight, got {classes.tolist()}.")
     totals = np.bincount(codes, weight[weight > 0])
     return float(min(largest_nu(first, second) for first, second in combinations(totals, 2)))
+
+
+def _formula(model: NuMarginSVC) -> Formula:
+    nu = getattr(model, "nu_", model.nu)
+    rule = "0.85 of the largest feasible value" if model.nu == "auto" else ""
+    return Formula(
+        "The hyperplane with the widest margin that leaves a share of the rows on its wrong side, found as the "
+        "distance between the reduced convex hulls of the classes.",
+        f"minimise {HALF_NORM} − νρ + (1/<var>n</var>) Σ<sub>i</sub> δ<sub>i</sub> subject to "
+        f"<var>y</var><sub>i</sub>({score(model)}) ≥ ρ − δ<sub>i</sub>, δ<sub>i</sub> ≥ 0, ρ ≥ 0",
+        [] if isinstance(nu, str) else [Symbol("ν", nu, rule)],
+    )
+
+
+register(
+    Descriptor(
+        NuMarginSVC,
+        command="nu-margin",
+        problem=_formula,
+        bracket=MARGIN,
+        fitted={"nu_": Each("f"), "cap_": Each("f")},
+    )
+)

@@ -6,11 +6,13 @@ from numbers import Real
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from sklearn.utils._param_validation import Interval, StrOptions
 
+from widemargin.estimators._formulas import hinge, intercept
 from widemargin.estimators._linear import LinearClassifier
 from widemargin.estimators._types import ClassWeight, Folder
+from widemargin.estimators.registry import Array, Descriptor, Each, Formula, Symbol, register
 from widemargin.problems.hinge_l1 import HingeL1
+from widemargin.sklearn_private import Interval, StrOptions
 from widemargin.solvers.column_generation import ColumnGeneration
 from widemargin.solvers.models import Separator
 from widemargin.solvers.protocol import AnySolver
@@ -164,3 +166,29 @@ class SparseSVC(LinearClassifier):
 
     def _advice(self, result: Result) -> str:
         return f"Raise {result.stop_reason}, or raise alpha: sparser models are found sooner."
+
+
+def formula(model: SparseSVC, rule: str = "by its rule for alpha='auto'") -> Formula:
+    """The 1-norm SVM; ``rule`` says how alpha was chosen if it was not given."""
+    given = getattr(model, "alpha", "auto")
+    alpha = getattr(model, "alpha_", given)
+    return Formula(
+        "A linear classifier of few features: the penalty makes all other coefficients zero exactly.",
+        f"minimise (1/<var>n</var>) Σ<sub>i</sub> {hinge('<var>x</var><sub>i</sub>·β' + intercept(model))} + α‖β‖₁",
+        [] if isinstance(alpha, str) else [Symbol("α", alpha, rule if given == "auto" else "")],
+    )
+
+
+register(
+    Descriptor(
+        SparseSVC,
+        command="sparse",
+        problem=formula,
+        fitted={
+            **dict.fromkeys(("alpha_", "alpha_max_"), Each("f")),
+            "n_working_": Each("iu"),
+            "support_": Array("iu", "S", least=0),
+            "n_features_selected_": int,
+        },
+    )
+)

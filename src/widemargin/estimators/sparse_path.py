@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.model_selection import check_cv
-from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import check_X_y
 
@@ -17,9 +16,11 @@ from widemargin.comm.solo import Solo
 from widemargin.data.shard import Shard
 from widemargin.engines.select import engine_for, is_dask, is_mpi
 from widemargin.estimators._types import ClassWeight
-from widemargin.estimators.sparse import SparseSVC
+from widemargin.estimators.registry import Array, Descriptor, register
+from widemargin.estimators.sparse import SparseSVC, formula
 from widemargin.problems.hinge_l1 import HingeL1
 from widemargin.problems.protocol import Certificate
+from widemargin.sklearn_private import Interval, StrOptions, validate_parameters
 from widemargin.solvers.column_generation import ColumnGeneration, alpha_max
 from widemargin.solvers.run import Limits, run
 from widemargin.strategies.labels import FLOATS, checked_labels, weights_of_classes
@@ -248,7 +249,7 @@ cost_, n_iter_, parts_, n_features_in_, feature_names_in_
         self : object
             The fitted estimator.
         """
-        self._validate_params()
+        validate_parameters(self)
         if is_dask(X) or is_mpi(self.cluster):
             raise ValueError(
                 "SparseSVCCV needs all rows in one process to divide them into folds: pass arrays, and cluster=None, a "
@@ -332,3 +333,18 @@ def _fold_errors(
     predicted = scores[0] > 0 if n_classes == 2 else np.argmax(scores, axis=0)
     wrong = predicted != codes[test][:, None]
     return (weight[test] @ wrong / (weight[test].sum() or 1.0)).tolist(), n_selected.sum(axis=1).tolist()
+
+
+register(
+    Descriptor(
+        SparseSVCCV,
+        command=None,
+        problem=lambda model: formula(model, "chosen by cross-validation"),
+        fitted={
+            "_chosen": float,
+            "alphas_": Array("f", "A"),
+            "error_path_": Array("f", "AF"),
+            "n_selected_path_": Array("iu", "AF"),
+        },
+    )
+)

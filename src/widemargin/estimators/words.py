@@ -1,4 +1,4 @@
-"""What a fit says of itself, in words: how good it is for certain, why it stopped, what it cost; and that as HTML."""
+"""A fit in words: how good it provably is, why it stopped, what it cost; and the same as HTML."""
 
 from __future__ import annotations
 
@@ -7,45 +7,29 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from html import escape
 from typing import Any
 
+from widemargin.estimators.registry import OPTIMUM, Bracket, descriptor_of
 from widemargin.ledger import Ledger
 from widemargin.problems.protocol import Certificate, rounded
 
-_ROUNDING = 1e-12  # relative gaps that are none
-_LOOSE = 0.1  # a gap beyond which a percentage of the upper bound would mislead
-_PART = {True: "class against the rest", False: "pair of classes"}
-# What lies between the two bounds, and what of the model is near it; by class, the first of its ancestors that is here.
-_BRACKETED = {
-    "HardMarginSVC": ("The widest possible margin", "the margin of this model is within {} of it"),
-    "NuMarginSVC": ("The widest possible margin", "the margin of this model is within {} of it"),
-    "DebiasedSparseSVC": (
-        "The 1-norm SVM that every machine solves first was solved nearly exactly: of the one with the largest gap "
-        "the optimum",
-        "its objective is within {} of the best possible",
-    ),
-    "GossipSVC": (
-        "The optimum over the rows of all peers",
-        "the model of every peer is within {} of the best possible",
-    ),
-    "MarginClassifier": ("The optimum", "this model is within {} of the best possible"),
-}
-_OF_SLACK = ("The highest possible level", "the level that this model reaches is within {} of it")
+_ROUNDING = 1e-12  # a relative gap below this is rounding
+_LOOSE = 0.1  # relative gap from which a percentage of the upper bound would mislead
 _STOPPED = {
-    "gap": "The gap asked for was reached, and is proved.",
-    "max_iter": "The largest number of sweeps was reached before the gap asked for.",
-    "max_time": "The time allowed ran out before the gap asked for was reached.",
-    "callback": "A callback ended the fit.",
-    "interrupted": "The fit was interrupted by hand; the model is the best so far.",
-    "overlap": "The hulls of the classes meet, so that there is no margin; the model is the best separator found.",
-    "precision": "Rounding leaves no more of the gap to close.",
-    "plateau": "The error on rows held out stopped falling.",
-    "max_support": "The gap was closed, and the model then made smaller; the bounds are those of the smaller model.",
+    "gap": "The gap is at most tol, which is proved.",
+    "max_iter": "max_iter sweeps were done before the gap reached tol.",
+    "max_time": "max_time ran out before the gap reached tol.",
+    "callback": "A callback stopped the fit.",
+    "interrupted": "The fit was interrupted by Ctrl-C; the model is the best so far.",
+    "overlap": "The convex hulls of the classes overlap, so there is no margin; the model is the best separator found.",
+    "precision": "Rounding keeps the gap from closing any further.",
+    "plateau": "The hold-out error stopped falling.",
+    "max_support": "The gap reached tol, then the model was reduced; the bounds are those of the smaller model.",
     "stationary": "The optimality conditions hold; this kernel allows no lower bound.",
-    "stop_level": "The tree was left before its last merges, as asked for.",
-    "split": "The network fell apart, and its parts ended on their own.",
-    "blind": "The last round could debias nothing; coefficients are those from before it.",
+    "stop_level": "The tree stopped before its last merges, as stop_level demands.",
+    "split": "The network split, and its parts stopped separately.",
+    "blind": "The last round could not debias anything; the coefficients are those of the round before.",
 }
 _COUNTED = {
-    "rounds": "rounds of exchange",
+    "rounds": "communication rounds",
     "messages": "messages",
     "scalars": "numbers sent",
     "bytes": "sent",
@@ -57,7 +41,7 @@ _COUNTED = {
 
 
 def percent(relative: float) -> str:
-    """A relative gap as one reads it, in two digits, rounded up; under a hundred-millionth it is only said to be so."""
+    """A relative gap as a percentage of two digits, rounded up."""
     if relative < 1e-8:
         return "less than 0.000001%"
     if relative >= 0.1:
@@ -67,14 +51,14 @@ def percent(relative: float) -> str:
 
 
 def bounds_in_words(certificate: Certificate) -> tuple[str, str]:
-    """Lower and upper bound, with as many digits as tell them apart."""
+    """Lower and upper bound, with enough digits to tell them apart."""
     relative = certificate.relative
     digits = 6 if not _ROUNDING < relative < 1 else min(12, max(4, 2 + math.ceil(-math.log10(relative))))
     return certificate.as_text(digits)
 
 
 def amount(n_bytes: float) -> str:
-    """Bytes as one reads them."""
+    """A number of bytes in a readable unit."""
     for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if abs(n_bytes) >= 0.9995 * size:  # or it would be 1e+03 of the next
             return f"{n_bytes / size:.3g} {unit}"
@@ -82,7 +66,7 @@ def amount(n_bytes: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time as one reads it."""
+    """A time in a readable unit."""
     if seconds < 1e-3:
         return f"{1e6 * seconds:.3g} µs"
     if seconds < 1:
@@ -91,9 +75,9 @@ def duration(seconds: float) -> str:
 
 
 def is_proved(model: Any) -> bool:
-    """Whether the certificate says anything: it has two finite bounds, and the lower one is over zero or at the upper.
+    """Whether the certificate proves anything: both bounds are finite, and the lower one is positive or tight.
 
-    All problems here have objectives that are never negative, so that zero is a lower bound that nobody had to find.
+    No objective is ever negative, so zero is a trivial lower bound.
     """
     certificate: Certificate | None = getattr(model, "certificate_", None)
     if certificate is None or not (math.isfinite(certificate.primal) and math.isfinite(certificate.dual)):
@@ -102,54 +86,57 @@ def is_proved(model: Any) -> bool:
 
 
 def certificate_in_words(model: Any) -> str:
-    """One sentence on how near the optimum this fitted model is for certain."""
+    """One sentence on how near the optimum this fitted model provably is."""
     certificate = getattr(model, "certificate_", None)
     if certificate is None:
-        return "This model carries no certificate: nothing is proved of how near the optimum it is."
+        return "This model has no certificate: nothing is proved about its distance to the optimum."
     if not is_proved(model):
-        return f"{_without_proof(model, certificate)} Nothing is proved of how near the optimum this model is."
-    what, near = _bracketed(model)
+        return f"{_without_proof(model, certificate)} Nothing is proved about its distance to the optimum."
+    bracket = _bracket(model)
     if certificate.relative <= _ROUNDING:
-        return f"{what} is {certificate.primal:.6g}, by both bounds: no model is better, up to rounding."
+        return f"{bracket.what} is {certificate.primal:.6g}, by both bounds: no model is better, up to rounding."
     low, high = bounds_in_words(certificate)
-    if certificate.relative > _LOOSE:
-        near = _loosely(near, certificate)
+    near = _nearness(bracket, certificate)
     n_parts = len(getattr(model, "parts_", None) or [])
-    of_worst = f" This is the {_PART[model._one_vs_rest]} with the largest gap of {n_parts}." if n_parts > 1 else ""
-    return f"{what} lies between {low} and {high}: {near.format(percent(certificate.relative))}.{of_worst}"
+    text = f"{bracket.what} lies between {low} and {high}: {near}."
+    if n_parts > 1:
+        text += f" Of {n_parts} {model._parts.kind} this is the one with the largest gap."
+    return text
 
 
-def _loosely(near: str, certificate: Certificate) -> str:
-    """The same by the ratio of the bounds: a margin is a share of the widest, an objective many times the least."""
-    if near.endswith("of it"):
+def _nearness(bracket: Bracket, certificate: Certificate) -> str:
+    """How near the model is: by the relative gap, or by the ratio of bounds that are far apart."""
+    if certificate.relative <= _LOOSE:
+        return bracket.near.format(percent(certificate.relative))
+    if bracket.is_maximised:
         share = rounded(100 * certificate.dual / certificate.primal, 2, ROUND_FLOOR)
-        return near.replace("within {}", f"at least {share}%")
+        return bracket.near.replace("within {}", f"at least {share}%")
     times = rounded(certificate.primal / certificate.dual, 2, ROUND_CEILING)
     return f"its objective is at most {times} times the best possible"
 
 
 def _without_proof(model: Any, certificate: Certificate) -> str:
     if getattr(model, "stop_reason_", "") == "overlap":
-        return "The margin is zero: the hulls of the classes meet."
+        return "The margin is zero: the convex hulls of the classes overlap."
     if certificate.dual == -math.inf:
         return f"The objective is {certificate.primal:.4g}, and there is no lower bound."
-    return f"The optimum is at most {certificate.primal:.4g}, and no lower bound over zero was found."
+    return f"The optimum is at most {certificate.primal:.4g}, and no positive lower bound was found."
 
 
-def _bracketed(model: Any) -> tuple[str, str]:
-    if getattr(model, "slack", None) is not None:
-        return _OF_SLACK
-    return next(_BRACKETED[each.__name__] for each in type(model).__mro__ if each.__name__ in _BRACKETED)
+def _bracket(model: Any) -> Bracket:
+    descriptor = descriptor_of(type(model))
+    bracket = OPTIMUM if descriptor is None else descriptor.bracket
+    return bracket(model) if callable(bracket) else bracket
 
 
 def stop_in_words(model: Any) -> str:
-    """Why the fit ended."""
+    """Why the fit stopped."""
     reason = getattr(model, "stop_reason_", None)
     return "Not recorded." if reason is None else _STOPPED.get(reason, f"{reason}.")
 
 
 def cost_in_words(ledger: Ledger) -> list[tuple[str, str]]:
-    """Names and amounts of all that was counted and is not zero, the time first."""
+    """Names and amounts of everything that was counted and is not zero, the time first."""
     counts = {**ledger.counts(), "lost_peers": ledger.lost_peers}
     found = [("time", duration(sum(ledger.seconds.values())))] if ledger.seconds else []
     found += [(_COUNTED[name], amount(n) if name == "bytes" else f"{n:,}") for name, n in counts.items() if n]
@@ -157,10 +144,7 @@ def cost_in_words(ledger: Ledger) -> list[tuple[str, str]]:
 
 
 def fit_as_html(model: Any) -> str:
-    """Certificate, reason to stop and cost of a fitted model as a small table; nothing where there is no certificate.
-
-    Colours are those of the page that it stands in, dark or light.
-    """
+    """Certificate, stop reason and cost of a fitted model as a small table in the colours of the page around it."""
     if not hasattr(model, "certificate_"):
         return ""
     lines = [("certificate", certificate_in_words(model)), ("stopped", stop_in_words(model))]

@@ -7,7 +7,6 @@ set :data:`OPSET`, which every runtime has; certificates and history stay behind
 
 from __future__ import annotations
 
-from itertools import combinations
 from typing import Any, Literal
 
 import numpy as np
@@ -19,6 +18,7 @@ from widemargin import __version__
 from widemargin.exceptions import ModelFileError
 from widemargin.io.models import check_single, check_steps
 from widemargin.kernels.functions import Kernel
+from widemargin.strategies.parts import Parts
 
 OPSET = 17
 _IR = 8  # the format of that operator set's time, so that runtimes from 2022 on read it
@@ -60,7 +60,7 @@ def to_onnx(model: Any, *, precision: Literal["float32", "float64"] = "float32")
         check_is_fitted(model)
         check_steps(model.steps)
     else:
-        check_single(type(model).__name__)
+        check_single(model)
         check_is_fitted(model)
     steps = [step for _, step in model.steps] if isinstance(model, Pipeline) else [model]
     *scalers, final = steps
@@ -211,19 +211,17 @@ def _scores(graph: _Graph, rows: str, model: Any) -> str:
         scale = (2.0 / features.n_components) ** 0.5
     if hasattr(model, "coef_"):
         scores = graph.affine(rows, scale * model.coef_, model.intercept_)
-        has_pairs = not model._one_vs_rest and len(model.classes_) > 2
-        return _votes(graph, scores, len(model.classes_)) if has_pairs else scores
+        return _votes(graph, scores, model._parts) if model._parts.are_votes else scores
     if model.dual_coef_.shape[1] == 0:  # no support vectors: the intercept for every row
         nothing = graph.add("Mul", graph.row_sums(rows), graph.numbers(0.0))
         return graph.add("Add", nothing, graph.numbers(model.intercept_))
     return graph.affine(_kernel(graph, rows, model), model.dual_coef_, model.intercept_)
 
 
-def _votes(graph: _Graph, scores: str, n_classes: int) -> str:
-    """Votes of pairs for each class, ties broken by sums of scores, as ``votes_of_pairs`` has them."""
-    pairs = list(combinations(range(n_classes), 2))
-    first, second = np.zeros((2, len(pairs), n_classes))
-    for k, (one, other) in enumerate(pairs):
+def _votes(graph: _Graph, scores: str, parts: Parts) -> str:
+    """Votes of pairs for each class, ties broken by sums of scores, as :meth:`Parts.class_scores` computes them."""
+    first, second = np.zeros((2, len(parts), parts.n_classes))
+    for k, (one, other) in enumerate(parts.pairs):
         first[k, one] = second[k, other] = 1.0
     is_first = graph.add("Cast", graph.add("Greater", scores, graph.numbers(0.0)), to=graph.number_type)
     votes = graph.affine(is_first, (first - second).T, second.sum(axis=0))  # a pair votes for its second if not

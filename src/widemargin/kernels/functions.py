@@ -9,15 +9,34 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from widemargin.codec import conforms, record
 from widemargin.data.shard import Shard
+from widemargin.exceptions import ModelFileError
 
 NAMES = ("linear", "rbf", "poly", "sigmoid", "laplacian", "cosine", "precomputed")
+
+_MIN_GAMMA = float(np.finfo(np.float64).tiny)  # kernels divide by a part of gamma, which must not be 0
+_MAX_DEGREE = 10_000  # a polynomial takes one multiplication for each
+
+
+def _check(kernel: Kernel) -> None:
+    """Raise ModelFileError for a kernel that cannot be computed."""
+    gamma, is_number = kernel.gamma, conforms(kernel.gamma, float)
+    if kernel.name not in NAMES:
+        raise ModelFileError(f"there is no kernel {kernel.name!r}")
+    if not is_number and (kernel.needs_gamma or gamma not in ("scale", "auto")):
+        raise ModelFileError("gamma of a kernel is not a number")
+    if kernel.needs_gamma and not _MIN_GAMMA <= float(gamma) < np.inf:
+        raise ModelFileError(f"gamma of a kernel must be finite and at least {_MIN_GAMMA:.1e}")
+    if not 1 <= kernel.degree <= _MAX_DEGREE or not np.isfinite(kernel.coef0):
+        raise ModelFileError(f"degree of a kernel must be in [1, {_MAX_DEGREE}], and coef0 finite")
 
 
 def _alone(values: np.ndarray) -> np.ndarray:
     return values
 
 
+@record(check=_check)
 @dataclass(frozen=True)
 class Kernel:
     """An inner product in a feature space, by name or as a function of two blocks of rows.

@@ -8,7 +8,15 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from widemargin.codec import check_row_numbers, check_rows, record
 
+
+def _check(points: Points) -> None:
+    check_rows(points.X)
+    check_row_numbers(points.numbers, points.X.shape[0])
+
+
+@record(check=_check)
 @dataclass(frozen=True)
 class Points:
     """Some rows of the data, as stored, and their numbers among all rows of all ranks.

@@ -5,7 +5,10 @@ from __future__ import annotations
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from typing import NamedTuple, Protocol
 
+from widemargin.codec import record
 
+
+@record()
 class Certificate(NamedTuple):
     """Two-sided bound on the optimum of a problem, computed in float64: ``dual <= optimum <= primal``.
 

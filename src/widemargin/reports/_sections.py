@@ -24,9 +24,9 @@ from widemargin.problems.protocol import Certificate
 from widemargin.reports import _figures, _reproduce
 from widemargin.reports._figures import Picture
 from widemargin.reports._html import Html, element, joined, pairs, shortened, table
-from widemargin.reports._problem import problem_in_words
 from widemargin.reports._scores import Judged
 from widemargin.reports._svg import captioned, side_by_side
+from widemargin.reports.problem import problem_in_words
 
 _FEWEST_FOR_CURVES = 3  # certified sweeps
 _MOST_PARTS = 60

@@ -118,7 +118,7 @@ def report(model: Any, X: Any = None, y: Any = None, *, title: str | None = None
     heading = type(estimator).__name__ if title is None else shortened(title, 200)
     rows = None
     if X is not None:
-        are_votes = not estimator._one_vs_rest
+        are_votes = estimator._parts.are_votes
         rows = judged(model, estimator.classes_, are_votes, X, y)
     subject = Subject(model, estimator, rows)
     with drawing():

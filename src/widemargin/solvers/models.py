@@ -6,10 +6,23 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from widemargin.codec import record
+from widemargin.exceptions import ModelFileError
 from widemargin.kernels.functions import Kernel
 from widemargin.kernels.points import Points
 
 
+def _check_separator(model: Separator) -> None:
+    if model.coef.ndim != 1 or model.coef.dtype.kind != "f":
+        raise ModelFileError("coefficients of a separator are not a vector of floats")
+
+
+def _check_expansion(model: KernelModel) -> None:
+    if model.coef.shape != (len(model.points),) or model.coef.dtype.kind != "f":
+        raise ModelFileError("a kernel model does not have one coefficient for each of its rows")
+
+
+@record(check=_check_separator)
 class Separator(NamedTuple):
     """A linear decision function ``x . coef + intercept``, and what else a problem reports of it."""
 
@@ -18,6 +31,7 @@ class Separator(NamedTuple):
     report: dict[str, Any]
 
 
+@record(check=_check_expansion)
 class KernelModel(NamedTuple):
     """A decision function ``sum_j coef_j k(x, z_j) + intercept``, and what else a problem reports of it."""
 

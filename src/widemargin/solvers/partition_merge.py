@@ -28,8 +28,10 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from widemargin.codec import check_row_numbers, record
 from widemargin.comm.solo import Solo
 from widemargin.data.shard import Shard
+from widemargin.exceptions import ModelFileError
 from widemargin.kernels.functions import Kernel
 from widemargin.kernels.on_cpu import RowsOnCPU
 from widemargin.kernels.points import Points
@@ -144,6 +146,14 @@ class View(NamedTuple):
     seconds: float  # that its solution took, where it was solved
 
 
+def _check_level(level: Level) -> None:
+    check_row_numbers(level.numbers, len(level.coef))
+    every = level.among.numbers
+    if not (every[1:] > every[:-1]).all() or not np.isin(level.numbers, every).all():
+        raise ModelFileError("row numbers of a level are not ascending, or not all among its rows")
+
+
+@record(check=_check_level)
 @dataclass(frozen=True)
 class Level:
     """A level of the tree; rows are kept once for all levels, and the model is made of them when it is asked for."""

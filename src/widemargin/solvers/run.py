@@ -9,10 +9,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from widemargin.codec import record
 from widemargin.comm.protocol import Communicator
 from widemargin.data.shard import Shard
+from widemargin.exceptions import ModelFileError
 from widemargin.ledger import Ledger
 from widemargin.problems.protocol import Certificate, Problem
+from widemargin.solvers.models import KernelModel, Separator
 from widemargin.solvers.protocol import AnySolver
 
 
@@ -25,6 +28,7 @@ class Limits:
     max_time: float = float("inf")
 
 
+@record()
 class Progress(NamedTuple):
     """What those who watch a fit are told after a sweep."""
 
@@ -40,6 +44,12 @@ class Progress(NamedTuple):
 Watch = Callable[[Progress], str | None]
 
 
+def _check_result(result: Result) -> None:
+    if not isinstance(result.model, Separator | KernelModel):
+        raise ModelFileError("a result has no model")
+
+
+@record(check=_check_result)
 @dataclass
 class Result:
     """What came out of a run: the model, its proof, why it ended, the way there, and the cost."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,9 +9,11 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils import check_array, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import _check_sample_weight, check_consistent_length
+from sklearn.utils.validation import check_consistent_length
 
+from widemargin.codec import pack, unpack
 from widemargin.comm.protocol import Communicator
+from widemargin.sklearn_private import check_sample_weight
 from widemargin.strategies.protocol import Rows
 
 FLOATS = [np.float64, np.float32]
@@ -67,7 +68,7 @@ def checked(rows: Rows) -> Rows:
 def checked_labels(rows: Rows, n_rows: int, *, are_all: bool = True) -> Rows:
     """Check labels and weights, which must not be negative; with ``are_all`` at least one must be positive."""
     check_classification_targets(rows.y)
-    weight = _check_sample_weight(
+    weight = check_sample_weight(
         rows.weight,
         np.empty((n_rows, 1)),
         dtype=np.float64,
@@ -87,20 +88,27 @@ def _canonical(X: Any) -> Any:
 
 
 def agree(note: dict[str, Any], comm: Communicator) -> tuple[np.ndarray, int]:
-    """The classes and the seed that all ranks use; an error of any rank is raised on every rank.
+    """Merge the notes of all ranks at rank 0: all classes and one seed, or an error that is raised on every rank.
 
-    A note has ``labels``, ``dtype``, ``n_features`` and ``seed``, or ``error``, ``kind`` and ``traceback``.
+    A note has ``labels``, ``n_features`` and ``seed``, or ``error``, ``kind`` and ``traceback``.
     """
-    gathered = comm.gather(_packed(note))
-    merged = None if gathered is None else _packed(_merge([_unpacked(each) for each in gathered]))
-    outcome = _unpacked(comm.broadcast(merged))
+    if comm.size == 1:
+        outcome = _merge([note])
+    else:
+        gathered = comm.gather(_packed(note))
+        merged = None if gathered is None else _packed(_merge([unpack(each.tobytes()) for each in gathered]))
+        outcome = unpack(comm.broadcast(merged).tobytes())
     if "error" in outcome:
         raise _ERRORS.get(outcome["kind"], RuntimeError)(outcome["error"])
-    return np.array(outcome["labels"], dtype=np.dtype(outcome["dtype"])), outcome["seed"]
+    return outcome["labels"], outcome["seed"]
+
+
+def _packed(note: dict[str, Any]) -> np.ndarray:
+    return np.frombuffer(pack(note), dtype=np.uint8)
 
 
 def _merge(notes: list[dict[str, Any]]) -> dict[str, Any]:
-    """The sorted labels of all notes, with their dtype; or the first error."""
+    """All labels in order, in the type that the ranks have them in; or the first error."""
     for rank, note in enumerate(notes):
         if "error" in note and len(notes) > 1:
             return {"error": f"On rank {rank}: {note['error']}\n\n{note['traceback']}", "kind": note["kind"]}
@@ -110,16 +118,6 @@ def _merge(notes: list[dict[str, Any]]) -> dict[str, Any]:
     if len(widths) > 1:
         return {"error": f"Ranks disagree on the number of features: {widths}.", "kind": "ValueError"}
     try:
-        labels = classes_of([np.array(note["labels"], dtype=np.dtype(note["dtype"])) for note in notes])
+        return {"labels": classes_of([note["labels"] for note in notes]), "seed": notes[0]["seed"]}
     except ValueError as error:
         return {"error": str(error), "kind": "ValueError"}
-    return {"labels": labels.tolist(), "dtype": labels.dtype.str, "seed": notes[0]["seed"]}
-
-
-def _packed(value: dict[str, Any]) -> np.ndarray:
-    return np.frombuffer(json.dumps(value).encode(), dtype=np.uint8)
-
-
-def _unpacked(text: np.ndarray) -> dict[str, Any]:
-    value: dict[str, Any] = json.loads(text.tobytes())
-    return value

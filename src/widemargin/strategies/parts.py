@@ -45,8 +45,8 @@ class Parts:
 
     @property
     def kind(self) -> str:
-        """The term for one problem, for messages."""
-        return "pair of classes" if self.multi_class == "pairs" else "class against the rest"
+        """What several problems are called."""
+        return "pairs of classes" if self.multi_class == "pairs" else "classes against the rest"
 
     def names(self, classes: np.ndarray) -> list[str]:
         """The title of each problem."""

@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from widemargin.codec import record
 from widemargin.comm.faults import Faults
 from widemargin.comm.solo import Solo
 from widemargin.ledger import Ledger
@@ -32,6 +33,7 @@ _MEETING_TIME = 60.0  # seconds that peers on workers wait for all to be there
 _REASONS = {"max_ticks": "max_iter"}
 
 
+@record()
 class Node(NamedTuple):
     """One peer as it stood at the end: its own model, and what it knows of how good that is."""
 

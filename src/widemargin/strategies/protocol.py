@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 import numpy as np
 
 from widemargin.checkpoint import FitState
+from widemargin.codec import record
 from widemargin.problems.protocol import Problem
 from widemargin.solvers.run import Limits, Progress, Result
 
@@ -34,6 +35,7 @@ class Plan:
     watch_model: bool = False  # whether callbacks need the model after every sweep
 
 
+@record()
 class PartProgress(NamedTuple):
     """Report to callbacks after a sweep of one part."""
 

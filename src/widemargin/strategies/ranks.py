@@ -190,8 +190,7 @@ class Ranks:
                 raise ValueError(self.resume.error)
             X, y, weight = rows if self.are_rows_checked else checked(rows)
             shard = Shard(X, y, weight)
-            labels = np.unique(y if weight.all() else y[weight > 0])
-            note = {"labels": labels.tolist(), "dtype": labels.dtype.str, "n_features": shard.n_features}
+            note = {"labels": np.unique(y if weight.all() else y[weight > 0]), "n_features": shard.n_features}
         except Exception as error:
             note = {"error": str(error), "kind": type(error).__name__, "traceback": traceback.format_exc()}
         # Under MPI each rank drew its own seed; all must use the same.
@@ -215,9 +214,3 @@ class Ranks:
 
 def _tell(watch: Watch, part: int, classes: np.ndarray, fresh: FitState | None, progress: Progress) -> str | None:
     return watch(PartProgress(part, classes, fresh, progress))
-
-
-def rows_of_parts(parts: list[tuple[Any, Any, Any]]) -> Rows:
-    """Rows of several parts as lists of blocks, which are not joined."""
-    X, y, weight = zip(*parts, strict=True)
-    return Rows(list(X), list(y), None if weight[0] is None else list(weight))
