@@ -20,7 +20,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:X does not have valid feature na
 
 
 def test_predictions_are_those_of_the_model_in_blocks(folder, command, model, monkeypatch):
-    monkeypatch.setattr(tables, "_BLOCK_LINES", 7)
+    monkeypatch.setattr(tables, "_block_bytes", lambda width: 300)
     ended = command("predict", model, "test.csv", "--scores", "--output", "out.csv")
     assert ended.code == 0, ended.err
     assert "60 rows predicted" in ended.err
@@ -34,7 +34,7 @@ def test_predictions_are_those_of_the_model_in_blocks(folder, command, model, mo
 
 
 def test_predictions_leave_other_files_alone(folder, command, model, monkeypatch):
-    monkeypatch.setattr(tables, "_BLOCK_LINES", 7)
+    monkeypatch.setattr(tables, "_block_bytes", lambda width: 300)
     (folder / "out.csv.part").write_text("somebody's own")
     before = {path.name for path in folder.iterdir()}
     assert command("predict", model, "test.csv", "--output", "out.csv").code == 0
@@ -63,7 +63,7 @@ def test_libsvm_rows_with_fewer_features_than_the_model(folder, command):
     (folder / "few.svm").write_text("0 1:1\n0 5:1\n")
     ended = command("predict", "model.wm", "few.svm")
     assert ended.code == 2
-    assert "few.svm is not understood: it has 5 features or more, and 3 are expected." in ended.err
+    assert "few.svm is not understood: it has at least 5 features, but 3 are expected." in ended.err
 
 
 def test_a_model_of_centred_rows_takes_sparse_ones(folder, command):

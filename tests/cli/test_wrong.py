@@ -23,7 +23,7 @@ BAD_ROWS = {
         "left,right,noise,kind\n1,2,3,cat\n1,nan,3,dog\n",
         "line 3, column 'right': a value is missing",
     ),
-    "uneven.csv": ("left,right,noise,kind\n1,2,3,cat\n1,3,dog\n", "line 3 has 3 columns, the first 4"),
+    "uneven.csv": ("left,right,noise,kind\n1,2,3,cat\n1,3,dog\n", "line 3 has 3 columns, the first line has 4."),
     "bad.npz": ("no arrays", "bad.npz is not understood"),
     "bad.gz": ("not compressed", "bad.gz cannot be read"),
     "folder": ("/", "folder cannot be read: Is a directory."),
@@ -55,7 +55,7 @@ def test_files_that_are_no_rows(folder, command, request, verb, name):
 @pytest.mark.parametrize("verb", ["predict", "evaluate"])
 def test_rows_that_do_not_fit_the_model(folder, command, model, verb):
     (folder / "wide.csv").write_text("1,2,3,4,5,cat\n")
-    said(command(verb, model, "wide.csv"), "it has 5 features beside the labels, and 3 are expected.")
+    said(command(verb, model, "wide.csv"), "it has 5 features beside the label, but 3 are expected.")
     (folder / "other.csv").write_text("left,up,noise,kind\n1,2,3,cat\n")
     said(command(verb, model, "other.csv"), "it has no column 'right', which the model was trained with.")
 
@@ -84,8 +84,8 @@ def test_labels_that_the_model_does_not_know(folder, command, model):
         (["--estimator", "debiased", "--max-time", "5"], "--max-time does not apply: DebiasedSparseSVC has no"),
         (["--estimator", "sparse", "--seed", "5"], "--seed does not apply: SparseSVC has no random_state."),
         (["--scale", "robust"], "'robust' is not one of"),
-        (["--label", "species"], "there is no column 'species' for the labels; it has 'left', 'right', 'noise', "),
-        (["--label", "9"], "there is no column 9 for the labels"),
+        (["--label", "species"], "there is no label column 'species'; the columns are 'left', 'right', 'noise', "),
+        (["--label", "9"], "there is no label column 9"),
         (["--cluster", "threads:0"], "must be a positive integer"),
         (["--cluster", "spark"], "--cluster spark must be threads:NUMBER, dask:ADDRESS"),
         (["--estimator", "gossip", "--cluster", "threads:2"], "The 'cluster' parameter of GossipSVC must be"),
@@ -110,7 +110,8 @@ def test_options_that_do_not_apply_to_the_file(folder, command, verb):
         said(command(verb, name, *option), f"{' '.join(option)} does not apply to {name}: only tables")
     for name in ("rows.npz", "rows.csv", "rows.parquet"):
         said(
-            command(verb, name, "--zero-based"), f"--zero-based does not apply to {name}: only features of LIBSVM text"
+            command(verb, name, "--zero-based"),
+            f"--zero-based does not apply to {name}: only LIBSVM text numbers its features",
         )
 
 

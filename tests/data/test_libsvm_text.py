@@ -65,7 +65,7 @@ def test_text_that_counts_from_zero():
     ("line", "sentence"),
     [
         ("what is this", "line 3: the label 'what' is not a number."),
-        ("1,2,3", "line 3: the label '1,2,3' is not a number; a file of columns must be called .csv."),
+        ("1,2,3", "line 3: the label '1,2,3' is not a number; if this is CSV, rename it to .csv."),
         ("nan 1:2", "line 3: the label 'nan' is not a number."),
         ("1e999 1:2", "line 3: the label '1e999' is not a number."),
         ("1 2:1 x", "line 3: 'x' is not index:value."),
@@ -76,11 +76,11 @@ def test_text_that_counts_from_zero():
         ("1 2:nan", "line 3: the value of '2:nan' is not a finite number."),
         ("1 2:-inf", "line 3: the value of '2:-inf' is not a finite number."),
         ("1 2:1e400", "line 3: the value of '2:1e400' is not a finite number."),
-        ("1 0:1", "line 3: the index of '0:1' is 0, and LIBSVM text counts features from 1"),
+        ("1 0:1", "line 3: the index of '0:1' is 0, but LIBSVM text counts features from 1"),
         ("1 -1:1", "line 3: '-1:1' is not index:value."),
-        ("1 3:1 3:2", "line 3: the index of '3:2' is not over the one before it."),
-        ("1 3:1 2:2", "line 3: the index of '2:2' is not over the one before it."),
-        ("1 99999999999999999999:1", "line 3: the index of '99999999999999999999:1' is over 2147483646."),
+        ("1 3:1 3:2", "line 3: the index of '3:2' is not larger than the one before it."),
+        ("1 3:1 2:2", "line 3: the index of '2:2' is not larger than the one before it."),
+        ("1 99999999999999999999:1", "line 3: the index of '99999999999999999999:1' is larger than 2147483646."),
         ("\x0b", "line 3: the label '\\x0b' is not a number."),
         ("\x00\x01", "line 3: the label '\\x00\\x01' is not a number."),
     ],
@@ -104,7 +104,7 @@ def test_a_float32_has_a_smaller_range():
 
 
 def test_more_features_than_a_model_has():
-    with pytest.raises(ValueError, match="has 9 features or more, and 4 are expected"):
+    with pytest.raises(ValueError, match="has at least 9 features, but 4 are expected"):
         read(b"1 9:1\n", n_features=4)
 
 

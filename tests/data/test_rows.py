@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
+import lzma
+import os
+import re
+import sys
+import threading
 
 import numpy as np
 import pytest
@@ -12,6 +18,8 @@ import scipy.sparse as sp
 from widemargin.data import tables
 from widemargin.data.layout import Layout
 from widemargin.data.rows import Growing, iterate_rows, joined, read_rows
+
+pa = pytest.importorskip("pyarrow", reason="needs the tables extra")
 
 LINES = ["1,2,cat", "3,4.5,dog", "-5,6e1,cat"]
 X = np.array([[1, 2], [3, 4.5], [-5, 60]])
@@ -47,7 +55,7 @@ def write(tmp_path):
     ],
 )
 def test_tables_of_text(monkeypatch, write, lines, label, names):
-    monkeypatch.setattr(tables, "_BLOCK_LINES", 2)
+    monkeypatch.setattr(tables, "_block_bytes", lambda width: 24)
     found = read_rows(write("rows.csv", *lines), Layout(label=label))
     np.testing.assert_array_equal(found.X, X)
     assert found.y.tolist() == Y
@@ -63,10 +71,10 @@ def test_names_that_are_numbers(write):
 
 @pytest.mark.parametrize("line", ["x,2,0", "2,x,0", "x,,0", "x,2,cat"])
 def test_a_first_line_that_may_be_names_or_a_row(write, line):
-    with pytest.raises(ValueError, match=r"its first line has text, 'x', beside numbers, '[02]': it may be one of nam"):
+    with pytest.raises(ValueError, match=r"its first line has text, 'x', and numbers, '[02]': it may be a header"):
         read_rows(write("rows.csv", line, f"1,2,{line.split(',')[-1]}"))
     bare = Layout(n_features=3, needs_labels=False)
-    with pytest.raises(ValueError, match="it may be one of names or a row"):
+    with pytest.raises(ValueError, match="it may be a header or a row"):
         read_rows(write("bare.csv", "1,2,x", "1,2,3"), bare)
 
 
@@ -82,20 +90,20 @@ def test_labels_that_are_all_numbers_are_numbers(write):
         (["a,b,c", "1,x,1"], "-1", "line 2, column 'b': 'x' is not a number."),
         (["1,2,1", "1,x,1"], "-1", "line 2, column 2: 'x' is not a number."),
         (["", " ", "1,2,1", "1,x,1"], "-1", "line 4, column 2: 'x' is not a number."),
-        (["", "1,x,1", "1,2,1"], "kind", "its first line has text, 'x', beside numbers"),
+        (["", "1,x,1", "1,2,1"], "kind", "its first line has text, 'x', and numbers"),
         (["", "?,2,0", "1,2,1"], "-1", "line 2, column 1: '?' is not a number."),
         (["?,cat", "1,dog"], "-1", "line 1, column 1: '?' is not a number."),
-        (["", "1,2,1", '1,"2', '",1', "1,2"], "-1", "line 5 has 2 columns, the first 3"),
+        (["", "1,2,1", '1,2,"2', '"', "1,2"], "-1", "line 5 has 2 columns, the first line has 3."),
         (["1,2,1", "1,,1"], "-1", "line 2, column 2: a value is missing or not finite."),
         (["1,2,1", "1,inf,1"], "-1", "line 2, column 2: a value is missing or not finite."),
         (["1,2,1", "1,2,"], "-1", "line 2 has no label."),
-        (["1,2,1", "1,2"], "-1", "its lines differ in length: line 2 has 2 columns, the first 3."),
-        (["1,2,1"], "kind", "there is no column 'kind' for the labels; it has no line of names."),
-        (["a,b,c", "1,2,1"], "kind", "there is no column 'kind' for the labels; it has 'a', 'b', 'c'."),
-        (["1,2,1"], "4", "there is no column 4 for the labels; columns are 1 to 3, or -1 for the last."),
-        (["1,2,1"], "0", "there is no column 0 for the labels"),
+        (["1,2,1", "1,2"], "-1", "line 2 has 2 columns, the first line has 3."),
+        (["1,2,1"], "kind", "there is no label column 'kind'; the file has no header."),
+        (["a,b,c", "1,2,1"], "kind", "there is no label column 'kind'; the columns are 'a', 'b', 'c'."),
+        (["1,2,1"], "4", "there is no label column 4; columns are 1 to 3, or -1 for the last."),
+        (["1,2,1"], "0", "there is no label column 0"),
         (["a,a,c", "1,2,1"], "-1", "its column 'a' occurs more than once."),
-        (["1", "2"], "-1", "it has a column of labels and no other."),
+        (["1", "2"], "-1", "it has a label column and no other."),
         (["a,b\x00,c", '1,2,"'], "-1", "line"),
         ([], "-1", "is empty"),
         (["a,b,c"], "-1", "is empty"),
@@ -111,8 +119,63 @@ def test_mistakes_in_tables_of_text(write, lines, label, sentence):
 
 def test_bytes_that_are_no_text(write, tmp_path):
     (tmp_path / "rows.csv").write_bytes(b"a,b\n1,\xff\n")
-    with pytest.raises(ValueError, match=r"rows.csv is not understood"):
+    with pytest.raises(ValueError, match=r"rows.csv is not understood: it is not UTF-8 text .*0xff"):
         read_rows(tmp_path / "rows.csv")
+
+
+@pytest.mark.parametrize("cell", ["1_0", "\u0663", "0x10", "1d5", "NA", "true", "-", "1,5", "2\n"])
+def test_cells_that_are_not_numbers(monkeypatch, write, cell):
+    monkeypatch.setattr(tables, "_block_bytes", lambda width: 64)
+    lines = [f"{k};0;a" for k in range(40)]
+    path = write("rows.csv", *lines, f'0;"{cell}";b', *lines)
+    line = 42 if "\n" in cell else 41
+    with pytest.raises(ValueError, match=re.escape(f"line {line}, column 2: {cell!r} is not a number.")):
+        read_rows(path)
+
+
+def test_numbers_are_the_nearest_floats(write):
+    rng = np.random.default_rng(0)
+    numbers = rng.normal(size=200) * 10.0 ** rng.integers(-300, 300, size=200)
+    texts = [repr(float(x)) for x in numbers] + [f" {x:+.25e}\t" for x in numbers] + ["4.9e-324", ".5", "5.", "+1E5"]
+    found = read_rows(write("rows.csv", *(f"{text},1" for text in texts)))
+    assert found.X[:, 0].tolist() == [float(text) for text in texts]
+    with pytest.raises(ValueError, match="line 2, column 1: a value is missing or not finite"):
+        read_rows(write("rows.csv", "1,1", "1e300,1"), Layout(dtype=np.float32))
+
+
+def test_labels_and_names_with_line_breaks_at_the_ends_of_blocks(monkeypatch, write):
+    monkeypatch.setattr(tables, "_block_bytes", lambda width: 50)
+    path = write("rows.csv", '"a\nb",kind', *(f'{k},"first\nsecond {k}"' for k in range(100)))
+    found = read_rows(path)
+    assert found.names == ["a\nb"]
+    assert found.y.tolist() == [f"first\nsecond {k}" for k in range(100)]
+
+
+def test_rows_that_are_longer_than_a_small_block(write):
+    wide = np.random.default_rng(0).normal(size=(3, 70_000))
+    assert wide.nbytes < tables._block_bytes(70_000)
+    found = read_rows(write("rows.csv", *(",".join(map(repr, row.tolist())) + ",x" for row in wide)))
+    np.testing.assert_array_equal(found.X, wide)
+
+
+def test_compressed_tables_and_pipes(write, tmp_path):
+    content = "\n".join(LINES).encode()
+    for name, compress in ((".gz", gzip.compress), (".bz2", bz2.compress), (".xz", lzma.compress)):
+        (tmp_path / f"rows.csv{name}").write_bytes(compress(content))
+        np.testing.assert_array_equal(read_rows(tmp_path / f"rows.csv{name}").X, X)
+    pipe = tmp_path / "pipe.csv"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_bytes, args=(content,))
+    writer.start()
+    np.testing.assert_array_equal(read_rows(pipe).X, X)
+    writer.join()
+
+
+@pytest.mark.parametrize("name", ["rows.csv", "rows.parquet"])
+def test_without_pyarrow_the_extra_is_named(write, monkeypatch, name):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ImportError, match=r"need pyarrow: pip install 'widemargin\[tables\]'"):
+        read_rows(write(name, *LINES))
 
 
 def test_columns_that_a_model_expects(write):
@@ -126,7 +189,7 @@ def test_columns_that_a_model_expects(write):
     bare = Layout(n_features=2, needs_labels=False)
     assert read_rows(write("bare.csv", "1,2", "3,4.5"), bare).X.tolist() == X[:2].tolist()
     assert read_rows(write("bare.csv", "1,2,9", "3,4.5,8"), bare).X.tolist() == X[:2].tolist()
-    with pytest.raises(ValueError, match="it has 3 features beside the labels, and 2 are expected"):
+    with pytest.raises(ValueError, match="it has 3 features beside the label, but 2 are expected"):
         read_rows(write("bare.csv", "1,2,3,4"), bare)
 
 
@@ -141,7 +204,6 @@ def test_labels_that_nobody_looks_at_may_be_missing(write, tmp_path):
         found = read_rows(path, layout)
         np.testing.assert_array_equal(found.X, X[:2])
         assert found.y is None
-    pa = pytest.importorskip("pyarrow", reason="needs the parquet extra")
     import pyarrow.parquet as pq
 
     pq.write_table(pa.table({"a": [1, 3], "b": [2, 4.5], "kind": [None, "cat"]}), tmp_path / "rows.parquet")
@@ -150,7 +212,6 @@ def test_labels_that_nobody_looks_at_may_be_missing(write, tmp_path):
 
 
 def test_parquet(tmp_path):
-    pa = pytest.importorskip("pyarrow", reason="needs the parquet extra")
     import pyarrow.parquet as pq
 
     path = tmp_path / "rows.parquet"
@@ -168,7 +229,7 @@ def test_parquet(tmp_path):
         with pytest.raises(ValueError, match=sentence):
             read_rows(path)
     path.write_bytes(b"not parquet at all")
-    with pytest.raises(ValueError, match="it is no parquet file, or damaged"):
+    with pytest.raises(ValueError, match="it is not a parquet file, or it is damaged"):
         read_rows(path)
 
 
@@ -185,7 +246,6 @@ def test_parquet(tmp_path):
     ids=["text", "bytes", "large integers", "integers", "floats", "booleans"],
 )
 def test_labels_of_a_later_block_of_parquet_keep_all_they_say(tmp_path, few, many):
-    pa = pytest.importorskip("pyarrow", reason="needs the parquet extra")
     import pyarrow.parquet as pq
 
     labels = few * 35_000 + many  # blocks have 65,536 rows
@@ -202,8 +262,8 @@ def test_labels_of_a_later_block_of_parquet_keep_all_they_say(tmp_path, few, man
     ("arrays", "sentence"),
     [
         ({"X": X}, "it has no array 'y', only X"),
-        ({"X": X, "y": [1, 2]}, "there must be one label for each row"),
-        ({"X": X[:, 0], "y": [1, 2, 3]}, "there must be one label for each row"),
+        ({"X": X, "y": [1, 2]}, "y have one label for each row"),
+        ({"X": X[:, 0], "y": [1, 2, 3]}, "y have one label for each row"),
         ({"X": X.astype(str), "y": [1, 2, 3]}, "not numbers"),
         ({"X": X * np.nan, "y": [1, 2, 3]}, "missing or not finite"),
         ({"X": X, "y": [1, 2, np.nan]}, "row 3 has no label"),
@@ -222,7 +282,7 @@ def test_arrays_keep_their_type_and_a_model_may_have_no_labels(write):
     assert read_rows(path, Layout(needs_labels=False)).X.dtype == np.float32
     for dtype in (np.float32, np.float64):
         assert read_rows(path, Layout(needs_labels=False, dtype=dtype, is_dtype_wanted=True)).X.dtype == dtype
-    with pytest.raises(ValueError, match="it has 2 features, and 5 are expected"):
+    with pytest.raises(ValueError, match="it has 2 features, but 5 are expected"):
         read_rows(path, Layout(needs_labels=False, n_features=5))
 
 
@@ -251,10 +311,12 @@ def test_several_readers_have_all_rows_between_them(monkeypatch, write, n):
         assert (whole.X[k::n] != part.X).nnz == 0
 
 
-def test_a_damaged_archive_is_said(tmp_path):
-    (tmp_path / "rows.svm.gz").write_bytes(gzip.compress(b"1 1:1\n" * 1000)[:-20])
-    with pytest.raises(ValueError, match=r"rows.svm.gz cannot be read"):
-        read_rows(tmp_path / "rows.svm.gz")
+@pytest.mark.parametrize(("name", "line"), [("rows.svm.gz", b"1 1:1\n"), ("rows.csv.gz", b"1,1,1\n")])
+@pytest.mark.parametrize("n", [1000, 1_000_000])
+def test_a_damaged_archive_cannot_be_read(tmp_path, name, line, n):
+    (tmp_path / name).write_bytes(gzip.compress(line * n)[:-20])
+    with pytest.raises(ValueError, match=f"{name} cannot be read"):
+        read_rows(tmp_path / name)
 
 
 def test_arrays_that_grow():

@@ -32,7 +32,8 @@ from widemargin import (
 )
 from widemargin.estimators.words import bounds_in_words
 from widemargin.reports import _reproduce
-from widemargin.reports._scores import Judged
+from widemargin.reports._html import Html, render
+from widemargin.reports._scores import Scored
 from widemargin.reports._svg import _VARIABLES as PLACEHOLDERS
 
 pytest.importorskip("matplotlib", reason="needs the plot extra")
@@ -224,6 +225,12 @@ def test_names_and_labels_are_text_wherever_they_stand(rows):
         assert made.html.encode("utf8")
 
 
+def test_templates_escape_all_but_markup():
+    text = render("page.html.j2", title="<b>\x00", estimator=Html("<i>kind</i>"), made="", sections=[])
+    assert "<h1>&lt;b&gt;\ufffd</h1>" in text
+    assert "<i>kind</i>" in text
+
+
 def test_a_parameter_may_say_anything():
     class Odd(dict):
         def __repr__(self):
@@ -267,18 +274,18 @@ def test_models_that_were_kept_or_know_less_of_themselves_have_a_page(fitted):
 def test_one_round_on_several_machines_has_points_and_no_intervals(rows):
     page = assert_sound(report(DebiasedSparseSVC(rounds=1, cluster=2).fit(*rows)).html)
     assert "p-value" not in page.text("features")
-    assert "no interval would cover" in page.text("features")
+    assert "leaves a bias, so that there are no intervals" in page.text("features")
 
 
 def test_many_rows_and_many_classes_stay_small():
     rng = np.random.default_rng(0)
     codes = rng.integers(0, 40, size=60_000)
     scores = rng.normal(size=(60_000, 40))
-    judged = Judged(np.arange(40), scores, codes, are_votes=False)
-    numbers, confusion, by_class = judged.scores()
-    assert "most frequent confusions" in confusion
-    assert sum(map(len, (numbers, confusion, by_class))) < 30_000
-    assert len(judged.margins().figure.axes[0].get_yticklabels()) == 20
+    scored = Scored(np.arange(40), scores, codes, are_votes=False)
+    content = scored.content()
+    assert "most frequent confusions" in content["confusion"].caption
+    assert sum(len(content[name].rows) for name in ("confusion", "by_class")) <= 55
+    assert len(scored.margins().figure.axes[0].get_yticklabels()) == 20
 
 
 def test_what_cannot_be_reported_is_said_before_any_work(fitted):
@@ -297,9 +304,10 @@ def test_what_cannot_be_reported_is_said_before_any_work(fitted):
         report(model, X[:0], y[:0])
 
 
-def test_without_matplotlib_the_extra_is_named(fitted, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(ImportError, match=r"widemargin\[plot\]"):
+@pytest.mark.parametrize("package", ["matplotlib", "jinja2"])
+def test_without_a_package_the_extra_is_named(fitted, monkeypatch, package):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ImportError, match=rf"A report needs {package}: pip install 'widemargin\[plot\]'"):
         report(fitted("kernel")[0])
 
 
@@ -323,7 +331,7 @@ def test_it_is_saved_and_shown_in_a_frame_of_its_own(fitted, tmp_path):
     assert given["srcdoc"] == made.html
     assert given["title"] == "Caf\u00e9 <1>"
     assert "sandbox" in given
-    with pytest.raises(ValueError, match="which is no folder"):
+    with pytest.raises(ValueError, match="which is not a folder"):
         made.save(tmp_path / "nowhere" / "page.html")
     with pytest.raises(ValueError, match="is a folder"):
         made.save(tmp_path)

@@ -1,4 +1,4 @@
-"""What a file of rows is taken for, and what comes out of it."""
+"""How to read a file of rows, and what comes out of it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import numpy as np
 class Layout:
     """How to read a file.
 
-    ``label`` is the column of labels in a table, its name or its number: 1 is the first, -1 the last. ``zero_based``
-    LIBSVM text counts features from 0. ``n_features`` and ``names`` are what a model expects, where there is one.
-    Without ``needs_labels`` a file may be without them, and they are not looked at. Arrays of either float type keep
-    theirs, unless ``is_dtype_wanted``.
+    ``label`` is the label column of a table, by name or number: 1 is the first, -1 the last. With ``zero_based`` LIBSVM
+    text counts features from 0. ``n_features`` and ``names`` are those of a model that the rows are for. Without
+    ``needs_labels`` labels are optional and not read. Arrays of float32 or float64 keep their type unless
+    ``is_dtype_wanted``.
     """
 
     label: str = "-1"
@@ -29,15 +29,15 @@ class Layout:
 
 
 class FileRows(NamedTuple):
-    """Rows, their labels (numbers or strings), and the names of their features, where the file has them."""
+    """Rows, their labels (numbers or strings), and the names of the features if the file has them."""
 
     X: Any
-    y: Any  # None where a file may be without
+    y: Any  # None if labels are not read
     names: list[str] | None
 
 
 class Columns(NamedTuple):
-    """Which columns of a table are which."""
+    """Positions of the features and of the label in a table."""
 
     features: list[int]
     label: int | None
@@ -50,10 +50,10 @@ def label_position(label: str, header: Sequence[str] | None, width: int) -> int:
     try:
         number = int(label)
     except ValueError:
-        known = "it has no line of names" if header is None else f"it has {_listed(header)}"
-        raise ValueError(f"there is no column {label!r} for the labels; {known}.") from None
+        known = "the file has no header" if header is None else f"the columns are {_listed(header)}"
+        raise ValueError(f"there is no label column {label!r}; {known}.") from None
     if number == 0 or abs(number) > width:
-        raise ValueError(f"there is no column {number} for the labels; columns are 1 to {width}, or -1 for the last.")
+        raise ValueError(f"there is no label column {number}; columns are 1 to {width}, or -1 for the last.")
     return number - 1 if number > 0 else width + number
 
 
@@ -62,7 +62,6 @@ def choose_columns(layout: Layout, header: Sequence[str] | None, width: int) -> 
     if header is not None and len(set(header)) < len(header):
         twice = next(name for name in header if list(header).count(name) > 1)
         raise ValueError(f"its column {twice!r} occurs more than once.")
-    expected = layout.n_features
     if header is not None and layout.names is not None:
         missing = [name for name in layout.names if name not in header]
         if missing:
@@ -72,19 +71,17 @@ def choose_columns(layout: Layout, header: Sequence[str] | None, width: int) -> 
             return Columns(features, None)
         label = label_position(layout.label, header, width)
         if label in features:
-            raise ValueError(
-                f"the column of labels, {header[label]!r}, is a feature of the model: say with --label which one it is."
-            )
+            raise ValueError(f"the label column, {header[label]!r}, is a feature of the model: choose it with --label.")
         return Columns(features, label)
-    if not layout.needs_labels and width == expected:
+    if not layout.needs_labels and width == layout.n_features:
         return Columns(list(range(width)), None)
     label = label_position(layout.label, header, width)
     features = [k for k in range(width) if k != label]
     if not features:
-        raise ValueError("it has a column of labels and no other.")
-    if expected is not None and len(features) != expected:
-        raise ValueError(f"it has {len(features)} features beside the labels, and {expected} are expected.")
-    return Columns(features, label if layout.needs_labels else None)  # what nobody looks at cannot be wrong
+        raise ValueError("it has a label column and no other.")
+    if layout.n_features is not None and len(features) != layout.n_features:
+        raise ValueError(f"it has {len(features)} features beside the label, but {layout.n_features} are expected.")
+    return Columns(features, label if layout.needs_labels else None)
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -17,16 +17,16 @@ BLOCK_BYTES = 1 << 20
 _WRONG = {
     libsvm.BAD_LABEL: "the label {token!r} is not a number",
     libsvm.BAD_INDEX: "{token!r} is not index:value",
-    libsvm.INDEX_TOO_SMALL: "the index of {token!r} is 0, and LIBSVM text counts features from 1 (--zero-based says "
-    "that this file counts from 0)",
-    libsvm.INDEX_TOO_LARGE: f"the index of {{token!r}} is over {libsvm.LARGEST_INDEX}",
-    libsvm.NOT_ASCENDING: "the index of {token!r} is not over the one before it",
+    libsvm.INDEX_TOO_SMALL: "the index of {token!r} is 0, but LIBSVM text counts features from 1 (pass "
+    "--zero-based if this file counts from 0)",
+    libsvm.INDEX_TOO_LARGE: f"the index of {{token!r}} is larger than {libsvm.LARGEST_INDEX}",
+    libsvm.NOT_ASCENDING: "the index of {token!r} is not larger than the one before it",
     libsvm.BAD_VALUE: "the value of {token!r} is not a finite number",
 }
 
 
 def iterate_libsvm(file: BinaryIO, layout: Layout) -> Iterator[FileRows]:
-    """Rows in blocks, as CSR whose width is the highest index yet, or that of the layout."""
+    """Rows in blocks of CSR; the width is the highest index of the block, or that of the layout."""
     n_lines, rest = 0, b""
     while block := file.read(BLOCK_BYTES):
         block = rest + block
@@ -44,7 +44,7 @@ def _parsed(text: bytes, n_lines_before: int, layout: Layout) -> FileRows:
     labels, row_ends = np.empty(n_rows), np.empty(n_rows, dtype=np.int64)
     indices, values = np.empty(n_entries, dtype=np.int32), np.empty(n_entries, dtype=layout.dtype)
     unsure = np.empty((n_rows + n_entries, 3), dtype=np.int64)
-    # A float32 is the nearest one to the decimal whenever its float64 is near enough, up to 19 digits.
+    # For float32 a float64 of up to 19 digits is accurate enough to be rounded again.
     is_double = layout.dtype == np.float64
     mantissa = np.uint64(libsvm.EXACT_MANTISSA if is_double else np.iinfo(np.uint64).max)
     largest = float(np.finfo(layout.dtype).max)
@@ -66,7 +66,7 @@ def _parsed(text: bytes, n_lines_before: int, layout: Layout) -> FileRows:
     width = int(indices[:entries].max()) + 1 if entries else 0
     if layout.n_features is not None:
         if width > layout.n_features:
-            raise ValueError(f"it has {width} features or more, and {layout.n_features} are expected.")
+            raise ValueError(f"it has at least {width} features, but {layout.n_features} are expected.")
         width = layout.n_features
     return FileRows(_csr(values[:entries], indices[:entries], row_ends[:rows], width), labels[:rows], None)
 
@@ -79,12 +79,12 @@ def _csr(values: np.ndarray, indices: np.ndarray, row_ends: np.ndarray, width: i
 
 
 def _token(text: bytes, at: int) -> bytes:
-    """What stands at a place, up to the next blank or comment."""
-    return re.split(rb"[ \t\r\n#]", text[at : at + 400], maxsplit=1)[0]  # Python's blanks are more than these
+    """The text at a position, up to the next blank or comment."""
+    return re.split(rb"[ \t\r\n#]", text[at : at + 400], maxsplit=1)[0]  # bytes.split() knows more blanks
 
 
 def _error(text: bytes, n_lines_before: int, wrong: int, at: int) -> ValueError:
     token = _token(text, at)[:40].decode("utf8", "replace")
     line = n_lines_before + text.count(b"\n", 0, at) + 1
-    hint = "; a file of columns must be called .csv" if wrong == libsvm.BAD_LABEL and "," in token else ""
+    hint = "; if this is CSV, rename it to .csv" if wrong == libsvm.BAD_LABEL and "," in token else ""
     return ValueError(f"line {line}: {_WRONG[wrong].format(token=token)}{hint}.")

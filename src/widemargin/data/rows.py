@@ -1,6 +1,6 @@
 """Rows from a file: LIBSVM text, CSV, parquet or NumPy arrays, plain or compressed; whole, or block by block.
 
-Foreign bytes are parsed and checked here, and never unpickled; what is wrong with them is said with its line.
+Files may come from anyone: they are parsed and checked, never unpickled, and errors name the line.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import io
 import lzma
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -28,75 +28,74 @@ _OPENERS: dict[str, Any] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open
 
 
 def read_rows(path: Path, layout: Layout | None = None, part: tuple[int, int] = (0, 1)) -> FileRows:
-    """All rows of a file, and a label for each; there is at least one.
+    """All rows of a file and their labels, at least one.
 
-    ``part`` is (k, n) for the k-th of n readers, counted from 0, each of whom wants every n-th row.
+    With ``part=(rank, size)`` only every ``size``-th row, from row ``rank`` on; the number of features is that of the
+    whole file.
     """
-    kept = _Part(iterate_rows(path, layout or Layout()), *part)
-    rows = joined(kept)
-    if rows is None:
-        raise ValueError(f"{path} is empty: there is no row in it{'' if part[1] == 1 else ' for each rank'}.")
-    if sp.issparse(rows.X) and rows.X.shape[1] < kept.width:  # the rows of others have more features
-        X = sp.csr_matrix((rows.X.data, rows.X.indices, rows.X.indptr), shape=(rows.X.shape[0], kept.width))
-        rows = rows._replace(X=X)
-    return rows
+    rank, size = part
+    width = offset = 0
 
-
-class _Part:
-    """Every n-th row of some blocks, and the width of them all."""
-
-    def __init__(self, blocks: Iterator[FileRows], first: int, n: int) -> None:
-        self._blocks, self._first, self._n, self.width = blocks, first, n, 0
-
-    def __iter__(self) -> Iterator[FileRows]:
-        begin = self._first
-        for block in self._blocks:
-            self.width = max(self.width, block.X.shape[1])
-            n_rows, own = block.X.shape[0], slice(begin, None, self._n)
-            begin = (begin - n_rows) % self._n
-            if self._n > 1:
+    def own_rows() -> Iterator[FileRows]:
+        nonlocal width, offset
+        for block in iterate_rows(path, layout or Layout()):
+            width = max(width, block.X.shape[1])
+            own = slice((rank - offset) % size, None, size)
+            offset += block.X.shape[0]
+            if size > 1:
                 block = block._replace(X=block.X[own], y=None if block.y is None else block.y[own])
             yield block
 
+    rows = joined(own_rows())
+    if rows is None:
+        raise ValueError(f"{path} " + ("is empty." if size == 1 else f"has fewer rows than there are ranks ({size})."))
+    if sp.issparse(rows.X):
+        rows.X.resize(rows.X.shape[0], width)
+    return rows
+
 
 def iterate_rows(path: Path, layout: Layout) -> Iterator[FileRows]:
-    """Rows in blocks; the name says what the file is: ``.csv``, ``.parquet``, ``.npz``, LIBSVM text for all others."""
+    """Rows in blocks. The extension determines the format: ``.csv``, ``.parquet``, ``.npz``, otherwise LIBSVM text."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
     is_arrays, is_parquet = suffixes[-1:] == [".npz"], suffixes[-1:] in ([".parquet"], [".pq"])
     is_csv = not is_arrays and not is_parquet and bool({".csv", ".tsv"} & set(suffixes[-2:]))
     if layout.label != Layout.label and not is_csv and not is_parquet:
         raise ValueError(f"--label {layout.label} does not apply to {path}: only tables (CSV, parquet) have columns.")
     if layout.zero_based and (is_arrays or is_parquet or is_csv):
-        raise ValueError(f"--zero-based does not apply to {path}: only features of LIBSVM text have numbers.")
+        raise ValueError(f"--zero-based does not apply to {path}: only LIBSVM text numbers its features.")
     try:
         if is_arrays:
-            yield from _iterate_arrays(path, layout)
+            yield _read_arrays(path, layout)
         elif is_parquet:
             yield from iterate_parquet(path, layout)
+        elif is_csv:
+            yield from iterate_csv(_opener(path), layout)
         else:
-            with _opened(path, suffixes) as file:
-                if is_csv:
-                    yield from iterate_csv(io.TextIOWrapper(file, encoding="utf-8-sig", newline=""), layout)
-                else:
-                    yield from iterate_libsvm(file, layout)
+            with _opener(path)() as file:
+                yield from iterate_libsvm(file, layout)
     except (OSError, EOFError, lzma.LZMAError, zlib.error, zipfile.BadZipFile) as error:
         raise ValueError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
+    except UnicodeDecodeError as error:
+        byte = error.object[error.start]
+        raise ValueError(f"{path} is not understood: it is not UTF-8 text (it has the byte 0x{byte:02x}).") from error
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} is not understood: {error}") from error
 
 
-def _opened(path: Path, suffixes: list[str]) -> BinaryIO:
-    opener = _OPENERS.get(suffixes[-1]) if suffixes else None
-    return cast(BinaryIO, opener(path) if opener is not None else path.open("rb"))
+def _opener(path: Path) -> Callable[[], BinaryIO]:
+    """Open the file, decompressed. A pipe cannot be opened twice, as CSV needs it, and is read into memory."""
+    decompress = _OPENERS.get(path.suffix.lower(), lambda file: file)
+    content = None if path.is_file() else path.read_bytes()
+    return lambda: cast(BinaryIO, decompress(path.open("rb") if content is None else io.BytesIO(content)))
 
 
-def _iterate_arrays(path: Path, layout: Layout) -> Iterator[FileRows]:
+def _read_arrays(path: Path, layout: Layout) -> FileRows:
     """``X`` and ``y``; or, for sparse rows, ``data``, ``indices``, ``indptr``, ``shape`` and ``y``."""
     refuse_false_sizes(path, path.stat().st_size)
     with np.load(path, allow_pickle=False) as arrays:
         if "indptr" in arrays:
             X = sp.csr_matrix(tuple(arrays[name] for name in ("data", "indices", "indptr")), shape=arrays["shape"])
-            X.check_format(full_check=True)  # compiled passes trust the indices
+            X.check_format(full_check=True)  # compiled loops trust the indices
             X.sum_duplicates()
         else:
             X = _named(arrays, "X")
@@ -104,17 +103,17 @@ def _iterate_arrays(path: Path, layout: Layout) -> Iterator[FileRows]:
     if X.dtype.kind not in "fiub":
         raise ValueError(f"X holds {X.dtype}, not numbers.")
     if X.ndim != 2 or X.shape[0] == 0 or (y is not None and y.shape != (X.shape[0],)):
-        shapes = f"it has {X.shape} and {None if y is None else y.shape}"
-        raise ValueError(f"there must be one label for each row, and at least one row; {shapes}.")
+        shapes = f"X has {X.shape}" + ("" if y is None else f", y has {y.shape}")
+        raise ValueError(f"X must be a matrix of at least one row, and y have one label for each row; {shapes}.")
     if layout.n_features is not None and X.shape[1] != layout.n_features:
-        raise ValueError(f"it has {X.shape[1]} features, and {layout.n_features} are expected.")
+        raise ValueError(f"it has {X.shape[1]} features, but {layout.n_features} are expected.")
     if layout.is_dtype_wanted or X.dtype not in (np.float32, np.float64):
         X = X.astype(layout.dtype)
     if not np.isfinite(X.data if sp.issparse(X) else X).all():
         raise ValueError("it has values that are missing or not finite.")
     if y is not None and y.dtype.kind == "f" and np.isnan(y).any():
-        raise ValueError(f"row {int(np.flatnonzero(np.isnan(y))[0]) + 1} has no label.")
-    yield FileRows(X, y, None)
+        raise ValueError(f"row {int(np.isnan(y).argmax()) + 1} has no label.")
+    return FileRows(X, y, None)
 
 
 def _named(arrays: Any, name: str) -> np.ndarray:
@@ -128,7 +127,7 @@ def _named(arrays: Any, name: str) -> np.ndarray:
 
 
 class Growing:
-    """An array that blocks are added to, in the memory of one array: large ones move by their page tables alone."""
+    """An array that grows block by block. Resizing a large one moves page tables, not data."""
 
     def __init__(self, dtype: Any) -> None:
         self._content, self._n = np.empty(0, dtype=dtype), 0
@@ -146,13 +145,13 @@ class Growing:
 
 
 class _Gathered:
-    """Rows that are added block by block, dense or CSR as the blocks are; nothing is held twice but one block."""
+    """Rows that are added block by block, dense or CSR; only one block is in memory twice."""
 
     def __init__(self, first: FileRows) -> None:
         self._is_sparse, self._names = sp.issparse(first.X), first.names
         self._width = first.X.shape[1]
         self._values, self._indices, self._ends = Growing(first.X.dtype), Growing(np.int32), Growing(np.int64)
-        is_plain = first.y is not None and first.y.dtype.kind in "fb"  # other labels may need more room further on
+        is_plain = first.y is not None and first.y.dtype.kind in "fb"  # others may need a wider type later
         self._labels: list[np.ndarray] | Growing = Growing(first.y.dtype) if is_plain else []
         self._n_entries = 0
 
@@ -184,7 +183,7 @@ class _Gathered:
 
 
 def joined(blocks: Iterable[FileRows]) -> FileRows | None:
-    """All rows of all blocks, in their order; None where there are none."""
+    """All rows of all blocks, in order; None if there are none."""
     filled = (block for block in blocks if block.X.shape[0])
     first, second = next(filled, None), next(filled, None)
     if first is None or second is None:
@@ -197,7 +196,7 @@ def joined(blocks: Iterable[FileRows]) -> FileRows | None:
 
 
 def _typed(y: np.ndarray | None) -> np.ndarray | None:
-    """Labels of text that are numbers, all of them, as numbers; integers as the usual ones where these hold them."""
+    """Labels as numbers if all of them are, and uint64 as int64 if it holds them."""
     if y is not None and y.dtype == np.uint64 and y.max(initial=0) <= np.iinfo(np.int64).max:
         return y.astype(np.int64)
     if y is None or y.dtype.kind != "U":

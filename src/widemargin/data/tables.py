@@ -1,97 +1,181 @@
-"""Rows from tables: text with separators (CSV) and parquet, in blocks, the labels in one of the columns."""
+"""Rows from tables, read in blocks by pyarrow: text with separators (CSV) and parquet."""
 
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
-from itertools import chain
+import io
+import re
+from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
 from widemargin.data.layout import Columns, FileRows, Layout, choose_columns
 
-_BLOCK_LINES = 4096
 _SEPARATORS = ",;\t"
+# What pyarrow reads as a number. float() also accepts underscores and the digits of other scripts.
+_NUMBER = re.compile(r"[ \t]*[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|inf(inity)?|nan)[ \t]*", re.ASCII | re.IGNORECASE)
+_MISSING = "a value is missing or not finite."
 
 
-def iterate_csv(file: TextIO, layout: Layout) -> Iterator[FileRows]:
-    """Rows of numbers; a first line of other text gives the names."""
-    n_blank, head = 0, None
-    for head in file:
-        if head.strip():
-            break
-        n_blank += 1
-    if head is None or not head.strip():
-        return
-    reader = csv.reader(chain([head], file), delimiter=max(_SEPARATORS, key=head.count))
-    filled = ((n_blank + reader.line_num, cells) for cells in reader if cells)
+def _import_pyarrow() -> Any:
     try:
-        at, cells = next(filled)
-        first, second = [cell.strip() for cell in cells], next(filled, None)
-        header = first if _is_header(first, [] if second is None else second[1], layout) else None
-        columns = choose_columns(layout, header, len(first))
-        names = None if header is None else [header[k] for k in columns.features]
-        lines: list[tuple[int, list[str]]] = [] if header is not None else [(at, first)]
-        for number, cells in filled if second is None else chain([second], filled):
-            if len(cells) != len(first):
-                raise ValueError(
-                    f"its lines differ in length: line {number} has {len(cells)} columns, the first {len(first)}."
-                )
-            lines.append((number, cells))
-            if len(lines) == _BLOCK_LINES:
-                yield _numbers(lines, columns, names, layout)
-                lines = []
-    except csv.Error as error:
-        raise ValueError(f"line {n_blank + reader.line_num}: {error}.") from error
-    if lines:
-        yield _numbers(lines, columns, names, layout)
+        import pyarrow
+        import pyarrow.csv
+        import pyarrow.parquet
+    except ImportError as error:
+        raise ImportError("CSV and parquet files need pyarrow: pip install 'widemargin[tables]'.") from error
+    return pyarrow
 
 
-def _is_header(first: list[str], second: list[str], layout: Layout) -> bool:
-    """Whether the first line holds names: those that are asked for, text over a number as label, or text throughout.
+# -- CSV ---------------------------------------------------------------------------------------------------------------
 
-    Text that may be a name beside numbers that may be values is refused: to take such a line for names would lose a
-    row, and nobody would notice.
+
+class _Csv(NamedTuple):
+    """The layout of a CSV file."""
+
+    open_file: Callable[[], BinaryIO]
+    n_blank_lines: int  # before the first row
+    separator: str
+    header: list[str] | None
+    columns: Columns
+    width: int
+
+    def name(self, column: int) -> str:
+        return str(column + 1) if self.header is None else repr(self.header[column])
+
+
+def iterate_csv(open_file: Callable[[], BinaryIO], layout: Layout) -> Iterator[FileRows]:
+    """Rows of numbers; a first line of text is the header. The file is opened more than once."""
+    pa = _import_pyarrow()
+    table = _inspect(open_file, layout)
+    if table is None:
+        return
+    features, label = table.columns
+    names = None if table.header is None else [table.header[k] for k in features]
+    types = {str(k): pa.float64() for k in features} | ({} if label is None else {str(label): pa.string()})
+    n_rows = 0
+    try:
+        with pa.csv.open_csv(
+            open_file(),
+            pa.csv.ReadOptions(
+                block_size=_block_bytes(table.width),
+                skip_rows=table.n_blank_lines,
+                column_names=[str(k) for k in range(table.width)],
+                skip_rows_after_names=int(table.header is not None),
+            ),
+            pa.csv.ParseOptions(delimiter=table.separator, newlines_in_values=True),
+            pa.csv.ConvertOptions(include_columns=list(types), column_types=types, null_values=[""]),
+        ) as blocks:
+            for block in blocks:
+                X = np.empty((block.num_rows, len(features)), dtype=layout.dtype)
+                with np.errstate(over="ignore"):  # a value too large for float32 becomes infinite, which is refused
+                    for k in range(len(features)):
+                        X[:, k] = block.column(k).to_numpy(zero_copy_only=False)
+                y = None if label is None else _text_labels(block.column(len(features)))
+                if not np.isfinite(X).all() or (y is not None and (y == "").any()):
+                    raise pa.ArrowInvalid(_MISSING)
+                yield FileRows(X, y, names)
+                n_rows += block.num_rows
+    except pa.ArrowInvalid as error:
+        raise _first_mistake(table, layout, n_rows, str(error)) from None
+
+
+def _block_bytes(width: int) -> int:
+    """Some 50 rows, since each column of a block has a cost of its own; at least one, or pyarrow refuses the file."""
+    return max(1 << 20, min(1024 * width, 1 << 26), 64 * width)
+
+
+def _text_labels(values: Any) -> np.ndarray:
+    coded = values.dictionary_encode()  # few labels, many rows
+    labels = np.array([label.strip() for label in coded.dictionary.to_pylist()], dtype=str)
+    return np.asarray(labels[coded.indices.to_numpy()])
+
+
+def _inspect(open_file: Callable[[], BinaryIO], layout: Layout) -> _Csv | None:
+    """The layout by the first two rows; None if no row holds data."""
+    with _as_text(open_file) as file:
+        n_blank_lines, line = next(((k, line) for k, line in enumerate(file) if line.strip()), (0, ""))
+    separator = max(_SEPARATORS, key=line.count)
+    rows = [cells for _, cells in islice(_records(open_file, n_blank_lines, separator), 2)]
+    if not rows:
+        return None
+    first = [cell.strip() for cell in rows[0]]
+    header = first if _is_header(first, rows[1:], layout) else None
+    columns = choose_columns(layout, header, len(first))
+    if header is not None and len(rows) < 2:
+        return None
+    return _Csv(open_file, n_blank_lines, separator, header, columns, len(first))
+
+
+def _as_text(open_file: Callable[[], BinaryIO]) -> io.TextIOWrapper:
+    return io.TextIOWrapper(open_file(), encoding="utf-8-sig", newline="")
+
+
+def _records(open_file: Callable[[], BinaryIO], n_blank_lines: int, separator: str) -> Iterator[tuple[int, list[str]]]:
+    """Line number and cells of each row."""
+    with _as_text(open_file) as file:
+        reader = csv.reader(islice(file, n_blank_lines, None), delimiter=separator)
+        try:
+            yield from ((n_blank_lines + reader.line_num, cells) for cells in reader if cells)
+        except csv.Error as error:
+            raise ValueError(f"line {n_blank_lines + reader.line_num}: {error}.") from error
+
+
+def _first_mistake(table: _Csv, layout: Layout, n_good_rows: int, reason: str) -> ValueError:
+    """The error for the first bad row, with its line and column: pyarrow knows neither."""
+    records = _records(table.open_file, table.n_blank_lines, table.separator)
+    largest = float(np.finfo(layout.dtype).max)
+    for line, cells in islice(records, n_good_rows + (table.header is not None), None):
+        if len(cells) != table.width:
+            return ValueError(f"line {line} has {len(cells)} columns, the first line has {table.width}.")
+        for j in table.columns.features:
+            if cells[j].strip() and not _is_number(cells[j]):
+                return ValueError(f"line {line}, column {table.name(j)}: {cells[j][:40]!r} is not a number.")
+            if not cells[j].strip() or not abs(float(cells[j])) <= largest:
+                return ValueError(f"line {line}, column {table.name(j)}: {_MISSING}")
+        if table.columns.label is not None and not cells[table.columns.label].strip():
+            return ValueError(f"line {line} has no label.")
+    return ValueError(reason)
+
+
+def _is_header(first: list[str], below: list[list[str]], layout: Layout) -> bool:
+    """Whether the first row is a header: it has the names that are asked for, text above a numeric label, or only text.
+
+    A row of text and numbers is refused: to read it as a header could lose a row unnoticed.
     """
-    if layout.label in first and not _is_whole(layout.label):
+    if layout.label in first and not _is_integer(layout.label):
         return True
     if layout.names is not None and set(layout.names) <= set(first):
         return True
-    at = _place_of_label(len(first), layout)
-    label, features = "" if at is None else first[at], [cell for k, cell in enumerate(first) if k != at and cell]
-    if "?" in first:  # a common mark of what is missing
+    if "?" in first:  # a common mark of missing values
         return False
-    if at is not None and _is_text(label) and at < len(second) and _is_number(second[at]):
+    at = _label_position(len(first), layout)
+    if at is not None and _is_text(first[at]) and any(_is_number(cell) for row in below for cell in row[at : at + 1]):
         return True
-    if not any(map(_is_text, features)):
-        return False
-    numbers = [cell for cell in (*features, label) if cell and _is_number(cell)]
-    if numbers:
-        text = next(filter(_is_text, features))
+    text = next((cell for k, cell in enumerate(first) if k != at and _is_text(cell)), None)
+    number = next(filter(_is_number, first), None)
+    if text is not None and number is not None:
         raise ValueError(
-            f"its first line has text, {text[:40]!r}, beside numbers, {numbers[0][:40]!r}: it may be one of names or a "
-            "row. Names must not be numbers, and the values of a row must be (--label NAME says that there are names)."
+            f"its first line has text, {text[:40]!r}, and numbers, {number[:40]!r}: it may be a header or a row. If it "
+            "is a header, pass --label NAME; if it is a row, all its values must be numbers."
         )
-    return True
+    return text is not None
 
 
-def _place_of_label(width: int, layout: Layout) -> int | None:
-    """Where labels are in lines without names; None where there are none."""
+def _label_position(width: int, layout: Layout) -> int | None:
+    """The column of the labels of a file without header; None if there is none."""
     if not layout.needs_labels and width == layout.n_features:
         return None
-    label = int(layout.label) if _is_whole(layout.label) else -1
+    label = int(layout.label) if _is_integer(layout.label) else -1
     at = label - 1 if label > 0 else width + label
     return at if 0 <= at < width else None
 
 
-def _is_whole(text: str) -> bool:
-    try:
-        int(text)
-    except ValueError:
-        return False
-    return True
+def _is_integer(text: str) -> bool:
+    return re.fullmatch(r"\s*[+-]?\d+\s*", text) is not None
 
 
 def _is_text(cell: str) -> bool:
@@ -99,93 +183,53 @@ def _is_text(cell: str) -> bool:
 
 
 def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
+    return _NUMBER.fullmatch(cell) is not None
 
 
-def _numbers(lines: list[tuple[int, list[str]]], columns: Columns, names: list[str] | None, layout: Layout) -> FileRows:
-    X = np.empty((len(lines), len(columns.features)), dtype=layout.dtype)
-    for k, (number, cells) in enumerate(lines):
-        try:
-            X[k] = [float(cells[j]) for j in columns.features]
-        except ValueError:
-            j = next(j for j in columns.features if not _is_number(cells[j]))
-            raise ValueError(f"line {number}, column {_name(j, columns, names)}: {_about(cells[j])}") from None
-    bad = np.argwhere(~np.isfinite(X))
-    if len(bad):
-        k, j = bad[0]
-        raise ValueError(
-            f"line {lines[k][0]}, column {_name(columns.features[j], columns, names)}: a value is missing or "
-            "not finite."
-        )
-    if columns.label is None:
-        return FileRows(X, None, names)
-    labels = [cells[columns.label].strip() for _, cells in lines]
-    if "" in labels:
-        raise ValueError(f"line {lines[labels.index('')][0]} has no label.")
-    return FileRows(X, np.array(labels), names)
-
-
-def _name(column: int, columns: Columns, names: list[str] | None) -> str:
-    return f"{column + 1}" if names is None else repr(names[columns.features.index(column)])
-
-
-def _about(cell: str) -> str:
-    return f"{cell[:40]!r} is not a number." if cell.strip() else "a value is missing or not finite."
+# -- parquet -----------------------------------------------------------------------------------------------------------
 
 
 def iterate_parquet(path: Path, layout: Layout) -> Iterator[FileRows]:
-    """Rows of a parquet file, read by pyarrow."""
+    """Rows of a parquet file."""
+    pa = _import_pyarrow()
     try:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-    except ImportError as error:
-        raise ImportError("Parquet files need pyarrow: pip install 'widemargin[parquet]'.") from error
-    try:
-        with pq.ParquetFile(path) as file:
+        with pa.parquet.ParquetFile(path) as file:
             header = list(file.schema_arrow.names)
             columns = choose_columns(layout, header, len(header))
             names = [header[k] for k in columns.features]
             wanted = names + ([] if columns.label is None else [header[columns.label]])
-            n_before = 0
-            for batch in file.iter_batches(columns=wanted):
-                X = np.empty((batch.num_rows, len(names)), dtype=layout.dtype)
+            n_rows = 0
+            for block in file.iter_batches(columns=wanted):
+                X = np.empty((block.num_rows, len(names)), dtype=layout.dtype)
                 for k, name in enumerate(names):
-                    X[:, k] = _column(batch.column(name), name, n_before)
-                y = None if columns.label is None else _label_column(batch.column(header[columns.label]), n_before)
+                    X[:, k] = _feature(block.column(name), name, n_rows)
+                y = None if columns.label is None else _labels(block.column(header[columns.label]), n_rows)
                 yield FileRows(X, y, names)
-                n_before += batch.num_rows
+                n_rows += block.num_rows
     except pa.ArrowException as error:
-        raise ValueError(f"it is no parquet file, or damaged ({str(error).splitlines()[0][:120]}).") from error
+        reason = str(error).splitlines()[0][:120]
+        raise ValueError(f"it is not a parquet file, or it is damaged ({reason}).") from error
 
 
-def _column(values: Any, name: str, n_before: int) -> np.ndarray:
-    """One feature as numbers."""
-    import pyarrow as pa
-
+def _feature(values: Any, name: str, n_rows_before: int) -> np.ndarray:
+    """One column as numbers."""
+    pa = _import_pyarrow()
     kind = values.type
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
         raise ValueError(f"column {name!r} holds {kind}, not numbers.")
-    if values.null_count:
-        row = n_before + int(np.flatnonzero(values.is_null().to_numpy(zero_copy_only=False))[0]) + 1
-        raise ValueError(f"row {row}, column {name!r}: a value is missing or not finite.")
-    found: np.ndarray = values.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
-    bad = np.flatnonzero(~np.isfinite(found))
-    if len(bad):
-        raise ValueError(f"row {n_before + int(bad[0]) + 1}, column {name!r}: a value is missing or not finite.")
+    found: np.ndarray = values.to_numpy(zero_copy_only=False)
+    is_bad = ~np.isfinite(found.astype(np.float64)) if values.null_count == 0 else values.is_null().to_numpy(False)
+    if is_bad.any():
+        raise ValueError(f"row {n_rows_before + int(is_bad.argmax()) + 1}, column {name!r}: {_MISSING}")
     return found
 
 
-def _label_column(values: Any, n_before: int) -> np.ndarray:
-    """Labels in a type that goes by the column, so that it is the same in all blocks; texts differ in width."""
-    import pyarrow as pa
-
+def _labels(values: Any, n_rows_before: int) -> np.ndarray:
+    """Labels; their type follows from the type of the column, so that all blocks have the same one."""
+    pa = _import_pyarrow()
     found = values.to_pylist()
     if None in found:
-        raise ValueError(f"row {n_before + found.index(None) + 1} has no label.")
+        raise ValueError(f"row {n_rows_before + found.index(None) + 1} has no label.")
     if pa.types.is_integer(values.type):
         return np.array(found, dtype=np.uint64 if pa.types.is_uint64(values.type) else np.int64)
     return np.array([each.decode() if isinstance(each, bytes) else each for each in found])

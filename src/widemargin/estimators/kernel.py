@@ -359,9 +359,7 @@ class KernelSVC(KernelClassifier):
         return self._partial_fit_state if hasattr(self, "_partial_fit_state") else super()._warm_state(rows)
 
 
-_LEVEL = Bracket(
-    "The highest possible level", "the level that this model reaches is within {} of it", is_maximised=True
-)
+_LEVEL = Bracket("The highest possible level", "the level that this model reaches is within {} of it", True, "level")
 
 
 def _formula(model: KernelSVC) -> Formula:

@@ -46,10 +46,11 @@ class Bracket(NamedTuple):
     what: str
     near: str
     is_maximised: bool = False  # whether the model attains the lower bound
+    quantity: str = "objective"
 
 
 OPTIMUM = Bracket("The optimum", "this model is within {} of the best possible")
-MARGIN = Bracket("The widest possible margin", "the margin of this model is within {} of it", is_maximised=True)
+MARGIN = Bracket("The widest possible margin", "the margin of this model is within {} of it", True, "margin")
 
 
 class Symbol(NamedTuple):

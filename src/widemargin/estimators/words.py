@@ -92,7 +92,7 @@ def certificate_in_words(model: Any) -> str:
         return "This model has no certificate: nothing is proved about its distance to the optimum."
     if not is_proved(model):
         return f"{_without_proof(model, certificate)} Nothing is proved about its distance to the optimum."
-    bracket = _bracket(model)
+    bracket = bracket_of(model)
     if certificate.relative <= _ROUNDING:
         return f"{bracket.what} is {certificate.primal:.6g}, by both bounds: no model is better, up to rounding."
     low, high = bounds_in_words(certificate)
@@ -123,7 +123,8 @@ def _without_proof(model: Any, certificate: Certificate) -> str:
     return f"The optimum is at most {certificate.primal:.4g}, and no positive lower bound was found."
 
 
-def _bracket(model: Any) -> Bracket:
+def bracket_of(model: Any) -> Bracket:
+    """What the two bounds of this model's certificate bracket."""
     descriptor = descriptor_of(type(model))
     bracket = OPTIMUM if descriptor is None else descriptor.bracket
     return bracket(model) if callable(bracket) else bracket

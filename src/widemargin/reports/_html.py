@@ -1,79 +1,76 @@
-"""Pieces of a page in which every string is escaped unless it is markup of ours."""
+"""The templates of a report, and text that a page can hold. Jinja2 escapes every string that is not ``Html``."""
 
 from __future__ import annotations
 
-import html
 import re
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any, NamedTuple
 
-# Characters that no HTML or XML may hold, and halves of characters that no file can.
+# Control characters, which HTML forbids, and unpaired surrogates, which UTF-8 cannot encode.
 _FORBIDDEN = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
 
 
-_LONGEST_NAME = 36  # characters in a table
-
-
 class Html(str):
-    """Markup; any other string is text, and escaped before it is put among markup."""
+    """Markup, which jinja2 inserts as it is."""
 
     __slots__ = ()
 
+    def __html__(self) -> str:
+        return self
+
+
+class Shared(NamedTuple):
+    """A cell that shows a share of 1 as a shade of its ground, or as a bar beside its text."""
+
+    share: float
+    kind: str  # "shade" or "bar"
+    inside: str = ""
+    beside: str = ""
+
+
+class Table(NamedTuple):
+    """A table; the first ``n_names`` columns are words."""
+
+    head: Sequence[Any]
+    rows: Sequence[Sequence[Any]]
+    caption: str | None = None
+    n_names: int = 1
+    is_confusion: bool = False
+
+
+def require_plot_extra() -> None:
+    """Raise ImportError if a package that reports need is missing."""
+    for name in ("matplotlib", "jinja2"):
+        try:
+            import_module(name)
+        except ModuleNotFoundError as error:
+            if error.name != name:
+                raise
+            raise ImportError(f"A report needs {name}: pip install 'widemargin[plot]'.") from error
+
+
+def render(template: str, **content: Any) -> str:
+    """The text of a template, filled in."""
+    from jinja2 import Environment, PackageLoader
+
+    pages = Environment(
+        loader=PackageLoader("widemargin.reports"),
+        autoescape=True,
+        finalize=lambda value: value if hasattr(value, "__html__") else printable(value),
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    pages.filters["shortened"] = shortened
+    return pages.get_template(template).render(**content)
+
 
 def printable(value: Any) -> str:
-    """Text without the characters that a page cannot hold."""
+    """Text, with a replacement for characters that a page cannot hold."""
     return _FORBIDDEN.sub("\ufffd", str(value))
 
 
-def shortened(value: Any, most: int) -> str:
-    """Text in one line, with an ellipsis where it is longer than ``most`` characters."""
+def shortened(value: Any, max_length: int) -> str:
+    """Text in one line, cut with an ellipsis if it is longer."""
     line = " ".join(printable(value).split())
-    return line if len(line) <= most else line[: most - 1] + "…"
-
-
-def markup(content: Any) -> Html:
-    """Markup as it is, and anything else escaped."""
-    return content if isinstance(content, Html) else Html(html.escape(printable(content)))
-
-
-def joined(pieces: Iterable[Any]) -> Html:
-    """Pieces one after the other, each escaped unless it is markup."""
-    return Html("".join(markup(piece) for piece in pieces))
-
-
-def element(name: str, *content: Any, **attributes: Any) -> Html:
-    """An element; ``class_`` is the attribute class, and an underscore within a name is a dash."""
-    given = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{html.escape(printable(value))}"' for key, value in attributes.items()
-    )
-    return Html(f"<{name}{given}>{joined(content)}</{name}>")
-
-
-def table(
-    head: Sequence[Any],
-    lines: Iterable[Sequence[Any]],
-    *,
-    caption: str | None = None,
-    n_names: int = 1,
-    class_: str = "",
-) -> Html:
-    """A table that scrolls within itself where it is too wide; the first ``n_names`` columns are words."""
-
-    def cell(k: int, content: Any, name: str) -> Html:
-        is_name = k < n_names
-        content = shortened(content, _LONGEST_NAME) if is_name and not isinstance(content, Html) else content
-        return element(name, content, class_="name" if is_name else "number")
-
-    top = element("tr", *(cell(k, each, "th") for k, each in enumerate(head)))
-    body = [element("tr", *(cell(k, each, "td") for k, each in enumerate(line))) for line in lines]
-    parts = [element("thead", top)] if any(head) else []
-    parts.append(element("tbody", *body))
-    # A caption of HTML would be no wider than a narrow table.
-    above = "" if caption is None else element("p", caption, class_="caption")
-    named = {} if caption is None else {"aria_label": caption}
-    return element("div", above, element("div", element("table", *parts, **named), class_=f"wide {class_}".strip()))
-
-
-def pairs(lines: Iterable[tuple[Any, Any]]) -> Html:
-    """Names and what they are, one below the other."""
-    return element("dl", *(element("div", element("dt", name), element("dd", value)) for name, value in lines))
+    return line if len(line) <= max_length else line[: max_length - 1] + "…"

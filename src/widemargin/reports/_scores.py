@@ -1,4 +1,4 @@
-"""A model judged on labelled rows: scores, the confusion matrix, margins by class."""
+"""Scores of a model on labelled rows: accuracy, the confusion matrix, margins by class."""
 
 from __future__ import annotations
 
@@ -17,115 +17,101 @@ from sklearn.utils import check_consistent_length, column_or_1d
 
 from widemargin.reports import _figures
 from widemargin.reports._figures import Picture
-from widemargin.reports._html import Html, element, pairs, shortened, table
+from widemargin.reports._html import Shared, Table, shortened
 
-_MOST_CLASSES = 12  # of a matrix; beyond, the most frequent confusions are listed
-_MOST_CONFUSIONS = 15
-_REMARK = (
-    "Measured on the {n:,} rows that were given to this report. If the model was trained on them, expect more errors "
-    "on rows that it has not seen."
-)
+_MAX_MATRIX_CLASSES = 12  # with more, the most frequent confusions are listed
+_MAX_CONFUSIONS = 15
+_MAX_CLASSES = 50
 
 
-def judged(model: Any, classes: np.ndarray, are_votes: bool, X: Any, y: Any) -> Judged:
-    """Score labelled rows; labels that the model does not know are refused before that."""
+def score_rows(model: Any, classes: np.ndarray, are_votes: bool, X: Any, y: Any) -> Scored:
+    """Score labelled rows; labels that the model does not know are refused first."""
     y = column_or_1d(np.asarray(y))
     if len(y) == 0:
         raise ValueError("X and y have no rows: give at least one, or neither.")
     unknown = sorted(set(np.unique(y).tolist()) - set(classes.tolist()), key=str)
     if unknown:
         known = shortened(classes.tolist(), 200)
-        raise ValueError(f"y has the labels {shortened(unknown, 200)}, and the model knows {known}.")
+        raise ValueError(f"y has the labels {shortened(unknown, 200)}, but the model knows only {known}.")
     if hasattr(X, "shape") and isinstance(X.shape[0], int):
         check_consistent_length(np.empty(X.shape[0]), y)
     scores = np.asarray(model.decision_function(X))
     check_consistent_length(scores, y)
-    return Judged(classes, scores, np.searchsorted(classes, y), are_votes)
+    return Scored(classes, scores, np.searchsorted(classes, y), are_votes)
 
 
 @dataclass(frozen=True)
-class Judged:
-    """Scores of rows beside the numbers of their classes."""
+class Scored:
+    """Scores of rows, and the position of each row's class."""
 
     classes: np.ndarray
-    scores_of_rows: np.ndarray  # (n,), or (n, n_classes)
+    scores: np.ndarray  # (n,), or (n, n_classes)
     codes: np.ndarray
-    are_votes: bool  # whether scores of several classes are votes of pairs
-
-    def _predicted(self) -> np.ndarray:
-        scores = self.scores_of_rows
-        return (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
+    are_votes: bool  # whether the scores of several classes are votes of pairs
 
     def margins(self) -> Picture:
         """How far rows lie on the right side, by class."""
         names = [str(name) for name in self.classes]
-        if self.scores_of_rows.ndim == 1:
+        if self.scores.ndim == 1:
             is_second = self.codes == 1
-            return _figures.margins_of_two(np.where(is_second, 1.0, -1.0) * self.scores_of_rows, is_second, names)
+            return _figures.margins_of_two(np.where(is_second, 1.0, -1.0) * self.scores, is_second, names)
         rows = np.arange(len(self.codes))
-        own = self.scores_of_rows[rows, self.codes]
-        others = self.scores_of_rows.copy()
+        others = self.scores.copy()
         others[rows, self.codes] = -np.inf
-        unit = "votes" if self.are_votes else "scores"
-        return _figures.margins_of_many(own - others.max(axis=1), self.codes, names, unit)
+        margins = self.scores[rows, self.codes] - others.max(axis=1)
+        return _figures.margins_of_many(margins, self.codes, names, "votes" if self.are_votes else "scores")
 
-    def remark(self) -> str:
-        """What the numbers are worth, which only the reader knows."""
-        return _REMARK.format(n=len(self.codes))
-
-    def scores(self) -> tuple[Html, Html, Html]:
-        """Numbers of all rows, who is taken for whom, and numbers of each class."""
-        predicted = self._predicted()
-        wrong = int(np.sum(predicted != self.codes))
-        lines = [
-            ("accuracy", f"{1 - wrong / len(self.codes):.4f}"),
-            ("errors", f"{wrong:,} of {len(self.codes):,}"),
-        ]
+    def content(self) -> dict[str, Any]:
+        """Scores of all rows, the confusion matrix, and scores of each class."""
+        predicted = (self.scores > 0).astype(int) if self.scores.ndim == 1 else self.scores.argmax(axis=1)
+        n, wrong = len(self.codes), int(np.sum(predicted != self.codes))
+        lines = [("accuracy", f"{1 - wrong / n:.4f}"), ("errors", f"{wrong:,} of {n:,}")]
         if len(np.unique(self.codes)) > 1:
             lines.append(("balanced accuracy", f"{balanced_accuracy_score(self.codes, predicted):.4f}"))
             lines.append(("Matthews correlation", f"{matthews_corrcoef(self.codes, predicted):.4f}"))
-            if self.scores_of_rows.ndim == 1:
-                lines.append(("area under the ROC curve", f"{roc_auc_score(self.codes, self.scores_of_rows):.4f}"))
+            if self.scores.ndim == 1:
+                lines.append(("area under the ROC curve", f"{roc_auc_score(self.codes, self.scores):.4f}"))
         matrix = confusion_matrix(self.codes, predicted, labels=np.arange(len(self.classes)))
-        confused = self._matrix(matrix) if len(self.classes) <= _MOST_CLASSES else self._most_confused(matrix)
-        return pairs(lines), confused, self._by_class(predicted)
+        return {
+            "note": f"Measured on the {n:,} rows that were given to this report. If the model was trained on them, "
+            "expect more errors on rows that it has not seen.",
+            "scores": lines,
+            "confusion": (self._matrix if len(self.classes) <= _MAX_MATRIX_CLASSES else self._most_confused)(matrix),
+            "by_class": self._by_class(predicted),
+        }
 
-    def _by_class(self, predicted: np.ndarray) -> Html:
+    def _by_class(self, predicted: np.ndarray) -> Table:
         numbers = np.arange(len(self.classes))
         found = precision_recall_fscore_support(self.codes, predicted, labels=numbers, zero_division=np.nan)
-        order = np.argsort(found[1], kind="stable")[:50] if len(numbers) > 50 else numbers
+        order = np.argsort(found[1], kind="stable")[:_MAX_CLASSES] if len(numbers) > _MAX_CLASSES else numbers
         lines = [
             (shortened(self.classes[k], 24), *(_share(column[k]) for column in found[:3]), f"{found[3][k]:,}")
             for k in order
         ]
         hidden = len(numbers) - len(lines)
-        caption = "By class" + (f"; {hidden} more are recognised better" if hidden else "")
-        return table(("class", "precision", "recall", "F1", "rows"), lines, caption=caption)
+        caption = "By class" + (f"; {hidden} more have a higher recall" if hidden else "")
+        return Table(("class", "precision", "recall", "F1", "rows"), lines, caption)
 
-    def _matrix(self, matrix: np.ndarray) -> Html:
-        """Shaded by the share of the row's own class."""
+    def _matrix(self, matrix: np.ndarray) -> Table:
+        """Cells are shaded by their share of the true class."""
         names = [shortened(name, 14) for name in self.classes]
-        lines = []
-        for name, row in zip(names, matrix, strict=True):
-            shares = row / max(1, row.sum())
-            cells = [
-                element("span", f"{n:,}", class_="shade", style=f"--share:{share:.3f}")
-                for n, share in zip(row, shares, strict=True)
-            ]
-            lines.append([name, *cells])
-        caption = "Confusion: a line for each true class, a column for each prediction"
-        return table(["true", *names], lines, caption=caption, class_="confusion")
+        lines = [
+            [name, *(Shared(n / max(1, row.sum()), "shade", inside=f"{n:,}") for n in row)]
+            for name, row in zip(names, matrix, strict=True)
+        ]
+        caption = "Confusion matrix: a line for each true class, a column for each prediction"
+        return Table(["true", *names], lines, caption, is_confusion=True)
 
-    def _most_confused(self, matrix: np.ndarray) -> Html:
+    def _most_confused(self, matrix: np.ndarray) -> Table:
         off = matrix - np.diag(np.diag(matrix))
-        order = np.argsort(-off, axis=None, kind="stable")[:_MOST_CONFUSIONS]
+        order = np.argsort(-off, axis=None, kind="stable")[:_MAX_CONFUSIONS]
         places = np.column_stack(np.unravel_index(order, off.shape))
         lines = [
             (shortened(self.classes[i], 24), shortened(self.classes[j], 24), f"{off[i, j]:,}")
             for i, j in places
             if off[i, j]
         ]
-        return table(("true", "predicted", "rows"), lines, caption="The most frequent confusions", n_names=2)
+        return Table(("true", "predicted", "rows"), lines, "The most frequent confusions", n_names=2)
 
 
 def _share(value: float) -> str:

@@ -1,6 +1,6 @@
-"""Figures of matplotlib as SVG within a page: colours of the page in dark and light, ids of their own, words to read.
+"""Figures of matplotlib as SVG within a page.
 
-Figures are drawn with placeholders for colours, which become the variables of the page's style sheet.
+They are drawn with placeholders for colours, which become variables of the page's style sheet: dark and light.
 """
 
 from __future__ import annotations
@@ -13,19 +13,11 @@ from contextlib import contextmanager
 from typing import Any
 from xml.etree import ElementTree
 
-from widemargin.reports._html import Html, element, joined, printable
+from widemargin.reports._html import Html, printable
 
-INK, FAINT, PAPER = "#010203", "#040506", "#070809"
-FIRST, SECOND, THIRD = "#0a0b0c", "#0d0e0f", "#101112"
-_VARIABLES = {
-    INK: "var(--ink)",
-    FAINT: "var(--faint)",
-    PAPER: "var(--paper)",
-    FIRST: "var(--first)",
-    SECOND: "var(--second)",
-    THIRD: "var(--third)",
-}
-WIDTH = 4.7  # inches: letters stay legible on a telephone, and two figures stand side by side on a desk
+INK, FAINT, PAPER, FIRST, SECOND = "#010203", "#040506", "#070809", "#0a0b0c", "#0d0e0f"
+_VARIABLES = {INK: "--ink", FAINT: "--faint", PAPER: "--paper", FIRST: "--first", SECOND: "--second"}
+WIDTH = 4.7  # inches: legible on a phone, and two figures fit side by side on a desktop
 _STYLE: Any = {
     "font.size": 9.5,
     "axes.labelsize": 9.5,
@@ -49,32 +41,21 @@ _STYLE: Any = {
 _REFERENCE = re.compile(r"url\(#([^)]+)\)")
 
 
-def require_matplotlib() -> None:
-    """Say what to install where it is missing."""
-    try:
-        import matplotlib  # noqa: F401
-    except ModuleNotFoundError as error:
-        if error.name != "matplotlib":
-            raise
-        message = "A report draws with matplotlib, which is not installed: pip install 'widemargin[plot]'."
-        raise ImportError(message) from error
-
-
 @contextmanager
 def drawing() -> Iterator[None]:
-    """Within it figures are drawn in the style of reports, whatever the user's own style is."""
+    """Draw in the style of reports, whatever the user's own style is."""
     import matplotlib
 
     with matplotlib.rc_context(), warnings.catch_warnings():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(_STYLE)
-        # Letters that the measuring font lacks are shown by the fonts of the reader.
+        # The reader's browser has fonts for letters that matplotlib's font lacks.
         warnings.filterwarnings("ignore", message="Glyph")
         yield
 
 
 def blank(height: float, width: float = WIDTH) -> tuple[Any, Any]:
-    """A figure with one pair of axes, which nobody but the caller holds; within ``drawing``."""
+    """A figure with one pair of axes, unknown to pyplot; call it within ``drawing``."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")
@@ -82,7 +63,7 @@ def blank(height: float, width: float = WIDTH) -> tuple[Any, Any]:
 
 
 def plain_powers(axis: Any) -> None:
-    """Powers of ten without the markup that matplotlib typesets itself."""
+    """Label powers of ten with plain characters, not with markup that matplotlib typesets."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     raised = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -96,19 +77,14 @@ def plain_powers(axis: Any) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-def captioned(figure: Any, number: int, label: str, caption: Any) -> Html:
-    """The figure in the page: ``label`` says to those who do not see it what it shows."""
-    return element("figure", _inline(figure, f"f{number}-", label), element("figcaption", caption))
-
-
-def _inline(figure: Any, prefix: str, label: str) -> Html:
-    """SVG that may stand among others in a page."""
+def inline(figure: Any, prefix: str, label: str) -> Html:
+    """A figure as SVG; ``prefix`` makes its ids unique in the page, ``label`` describes it for screen readers."""
     buffer = io.StringIO()
     figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     root = ElementTree.fromstring(buffer.getvalue())
     for parent in list(root.iter()):
         for child in list(parent):
-            # Its style sheet would reach the whole page, and its metadata name addresses.
+            # The style sheet would apply to the whole page, and the metadata hold remote addresses.
             if child.tag.split("}")[-1] in ("style", "metadata"):
                 parent.remove(child)
     for node in root.iter():
@@ -121,7 +97,7 @@ def _inline(figure: Any, prefix: str, label: str) -> Html:
 
 
 def _adapted(name: str, value: str, prefix: str) -> str:
-    """An attribute with ids of this figure only, and the colours of the page."""
+    """An attribute with prefixed ids and the colours of the page."""
     name = name.split("}")[-1]
     if name == "id":
         return prefix + value
@@ -129,10 +105,5 @@ def _adapted(name: str, value: str, prefix: str) -> str:
         return f"#{prefix}{value[1:]}"
     if name == "style":
         for placeholder, variable in _VARIABLES.items():
-            value = value.replace(placeholder, variable)
+            value = value.replace(placeholder, f"var({variable})")
     return _REFERENCE.sub(lambda found: f"url(#{prefix}{found[1]})", value)
-
-
-def side_by_side(figures: list[Html]) -> Html:
-    """Figures beside each other where there is room, else below each other."""
-    return element("div", joined(figures), class_="figures") if figures else Html("")

@@ -1,4 +1,4 @@
-"""One page about a fitted model: what it solves, how good it provably is, how it got there, and what it cost."""
+"""One page about a fitted model: its problem, its certificate, how the fit converged, and what it cost."""
 
 from __future__ import annotations
 
@@ -6,22 +6,20 @@ import html
 import os
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
+from widemargin.data.files import write_whole
 from widemargin.estimators._base import MarginClassifier
-from widemargin.reports._html import Html, element, joined, markup, shortened
-from widemargin.reports._scores import judged
+from widemargin.reports._html import render, require_plot_extra, shortened
+from widemargin.reports._scores import score_rows
 from widemargin.reports._sections import SECTIONS, Subject
-from widemargin.reports._svg import drawing, require_matplotlib
+from widemargin.reports._svg import drawing
 
-# Nothing is loaded from anywhere, and nothing runs: a browser holds the page to it.
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-_HEIGHT = 800  # pixels of a report within a notebook
+_NOTEBOOK_HEIGHT = 800  # pixels
 
 
 @dataclass(frozen=True, repr=False)
@@ -52,7 +50,7 @@ class Report:
         Parameters
         ----------
         path : str or path
-            The file; its folder must exist. A file that is there is replaced.
+            The file, in an existing folder; an existing file is replaced.
 
         Returns
         -------
@@ -60,30 +58,29 @@ class Report:
         """
         target = Path(path)
         if target.is_dir() or not target.parent.is_dir():
-            reason = "is a folder" if target.is_dir() else f"lies in {target.parent}, which is no folder"
-            raise ValueError(f"path={str(path)!r} {reason}: give the name of a file in a folder that exists.")
-        target.write_text(self.html, encoding="utf8")
+            reason = "is a folder" if target.is_dir() else f"is in {target.parent}, which is not a folder"
+            raise ValueError(f"path={str(path)!r} {reason}: give the name of a file in an existing folder.")
+        write_whole(target, self.html.encode("utf8"))
         return target
 
     def __repr__(self) -> str:
         return f"Report({self.title!r}, {len(self.html) / 1000:.0f} kB of HTML)"
 
     def _repr_html_(self) -> str:
-        """A frame of its own: the styles of the page and of a notebook do not meet."""
-        frame = f'width="100%" height="{_HEIGHT}" style="border:1px solid gray" sandbox'
+        """The page in a frame, so that its style and that of the notebook do not mix."""
+        frame = f'width="100%" height="{_NOTEBOOK_HEIGHT}" style="border:1px solid gray" sandbox'
         return f'<iframe title="{html.escape(self.title)}" srcdoc="{html.escape(self.html)}" {frame}></iframe>'
 
 
 def report(model: Any, X: Any = None, y: Any = None, *, title: str | None = None) -> Report:
-    """Put all that is known of a fitted model on one page of HTML, which needs no network and no other file.
+    """Describe a fitted model on one page of HTML, which needs no network and no other file.
 
     Parameters
     ----------
     model : estimator of widemargin, or Pipeline that ends in one
         Fitted.
     X : {array-like, sparse matrix} of shape (n_samples, n_features), default=None
-        Rows to judge the model on, as ``model.predict`` takes them; with them come scores, the confusion matrix and
-        margins.
+        Rows to score the model on, as ``model.predict`` takes them: adds scores, the confusion matrix and margins.
     y : array-like of shape (n_samples,), default=None
         Their labels.
     title : str, default=None
@@ -107,41 +104,20 @@ def report(model: Any, X: Any = None, y: Any = None, *, title: str | None = None
     estimator = model.steps[-1][1] if isinstance(model, Pipeline) else model
     if not isinstance(estimator, MarginClassifier):
         raise TypeError(
-            f"A report is that of an estimator of widemargin, or of a Pipeline that ends in one, and this is "
-            f"{type(estimator).__name__}. Of a search, give its best_estimator_."
+            f"model is a {type(estimator).__name__}: a report needs an estimator of widemargin, or a Pipeline ending "
+            "in one. Pass the best_estimator_ of a search."
         )
     check_is_fitted(estimator)
     if (X is None) != (y is None):
         lacking = "y" if y is None else "X"
-        raise ValueError(f"{lacking} is None: give rows and their labels, both or neither.")
-    require_matplotlib()
-    heading = type(estimator).__name__ if title is None else shortened(title, 200)
-    rows = None
-    if X is not None:
-        are_votes = estimator._parts.are_votes
-        rows = judged(model, estimator.classes_, are_votes, X, y)
-    subject = Subject(model, estimator, rows)
+        raise ValueError(f"{lacking} is None: give both rows and labels, or neither.")
+    require_plot_extra()
+    kind = type(estimator).__name__
+    heading = kind if title is None else shortened(title, 200)
+    scored = None if X is None else score_rows(model, estimator.classes_, estimator._parts.are_votes, X, y)
+    subject = Subject(model, estimator, scored)
     with drawing():
-        made = [(anchor, name, make(subject)) for anchor, name, make in SECTIONS]
-    sections = [(anchor, name, body) for anchor, name, body in made if body]
-    return Report(heading, _page(heading, type(estimator).__name__, sections))
-
-
-def _page(title: str, kind: str, sections: list[tuple[str, str, Html]]) -> str:
-    style = (files("widemargin.reports") / "page.css").read_text(encoding="utf8")
-    head = joined(
-        [
-            Html('<meta charset="utf-8">'),
-            Html('<meta name="viewport" content="width=device-width, initial-scale=1">'),
-            Html(f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'),
-            Html('<meta name="color-scheme" content="light dark"><link rel="icon" href="data:,">'),
-            element("title", title),
-            element("style", Html(style)),
-        ]
-    )
-    made = f"Report on a fitted {kind}, made {datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
-    contents = [element("a", name, href=f"#{anchor}") for anchor, name, _ in sections]
-    top = element("header", element("h1", title), element("p", made, class_="small"), element("nav", *contents))
-    body = [element("section", element("h2", name), content, id=anchor) for anchor, name, content in sections]
-    page = element("body", element("main", top, *body))
-    return f'<!DOCTYPE html>\n<html lang="en"><head>{markup(head)}</head>{page}</html>\n'
+        contents = [(anchor, name, describe(subject)) for anchor, name, describe in SECTIONS]
+    sections = [(anchor, name, content) for anchor, name, content in contents if content is not None]
+    made = f"{datetime.now(UTC):%Y-%m-%d %H:%M}"
+    return Report(heading, render("page.html.j2", title=heading, estimator=kind, made=made, sections=sections))

@@ -8,24 +8,16 @@ from typing import Any
 import numpy as np
 
 from widemargin.estimators.registry import Formula, Symbol, descriptor_of
-from widemargin.reports._html import Html, element, joined
+from widemargin.reports._html import Html
 
 
-def problem_in_words(model: Any) -> Html:
-    """Paragraphs: the purpose, the formula, and the numbers in it."""
+def problem_in_words(model: Any) -> dict[str, Any]:
+    """What the template shows: the purpose, the formula, the numbers in it, and what the labels mean."""
     purpose, formula, symbols = _formula(model)
-    pieces: list[Any] = [_as_html(each) for each in symbols]
+    numbers = [(Html(), each) if isinstance(each, str) else (Html(f"{each.name} = "), _value(each)) for each in symbols]
     if getattr(model, "class_weight", None) is not None:
-        pieces.append(f"rows weighted by class (class_weight={model.class_weight!r})")
-    numbers = [piece for each in pieces for piece in (", ", each)][1:]
-    return joined(
-        [
-            element("p", purpose),
-            element("p", Html(formula), class_="formula"),
-            element("p", joined(["with ", *numbers, "."])) if numbers else "",
-            element("p", _classes(model)),
-        ]
-    )
+        numbers.append((Html(), f"rows weighted by class (class_weight={model.class_weight!r})"))
+    return {"purpose": purpose, "formula": Html(formula), "numbers": numbers, "classes": _classes(model)}
 
 
 def problem_as_text(model: Any) -> tuple[str, str]:
@@ -41,23 +33,21 @@ def _formula(model: Any) -> Formula:
     return descriptor.problem(model)
 
 
-def _as_html(symbol: Symbol | str) -> Html | str:
-    """A symbol and its number, or a range if problems have different numbers."""
-    if isinstance(symbol, str):
-        return symbol
+def _value(symbol: Symbol) -> str:
+    """The number of a symbol, or a range if problems have different numbers."""
+    remark = f" ({symbol.remark})" if symbol.remark else ""
     if isinstance(symbol.value, str):
-        text: str = Html(symbol.value)
-    else:
-        values = np.unique(np.asarray(symbol.value, dtype=float))
-        text = f"{values[0]:.6g}" if len(values) == 1 else f"{values[0]:.4g} to {values[-1]:.4g}"
-    return joined([Html(f"{symbol.name} = "), text, f" ({symbol.remark})" if symbol.remark else ""])
+        return Html(symbol.value + remark)
+    values = np.unique(np.asarray(symbol.value, dtype=float))
+    text = f"{values[0]:.6g}" if len(values) == 1 else f"{values[0]:.4g} to {values[-1]:.4g}"
+    return text + remark
 
 
 def _classes(model: Any) -> str:
-    n = len(model.classes_)
+    n, parts = len(model.classes_), model._parts
     if n == 2:
         one, other = model.classes_
         return f"The labels y are +1 for class {other} and −1 for class {one}."
-    if not model._parts.are_votes:
+    if not parts.are_votes:
         return f"There are {n} classes, and one such problem for each of them against the rest: the highest score wins."
-    return f"There are {n} classes, and one such problem for each of the {len(model._parts)} pairs of them: they vote."
+    return f"There are {n} classes, and one such problem for each of the {len(parts)} pairs of them: they vote."
