@@ -57,6 +57,7 @@ class Start(NamedTuple):
 class Hulls:
     """One rank's rows as vertices of the two hulls, with the collective operations on them."""
 
+    problem: HardMargin | NuMargin
     shard: Shard
     comm: Communicator
     side: np.ndarray  # 0 for the positive class, 1 for the negative
@@ -83,7 +84,8 @@ class Hulls:
                 f"Rows are longer than {_LONGEST:g}, from where on the squares of their inner products are beyond "
                 "float64: scale the features (StandardScaler)."
             )
-        return cls(shard, comm, side, cap * shard.weight, cap, totals, problem.entropy_range(*totals), mean, radius)
+        entropy_range = problem.entropy_range(*totals)
+        return cls(problem, shard, comm, side, cap * shard.weight, cap, totals, entropy_range, mean, radius)
 
     @property
     def is_capped(self) -> bool:
@@ -145,7 +147,11 @@ class Hulls:
             # min over the capped simplex = max over t of t + sum upper min(s - t, 0); any t gives a true bound.
             shortfall = self.upper @ np.minimum(scores - level[self.side], 0.0)
             value += self.comm.allreduce(np.array([shortfall]))[0]
-        return float(value / norm) if norm > 0 else -np.inf
+        return self.problem.dual_value(float(value), norm)
+
+    def distance(self, z: np.ndarray) -> float:
+        """The length of a difference of hull points: an upper bound of the distance."""
+        return self.problem.primal_value(0.0, float(np.linalg.norm(z)))
 
     def soften(self, scores: np.ndarray, log_centre: np.ndarray, gamma: float, level: np.ndarray) -> Softened:
         """The masses that minimise scores plus ``gamma`` times the entropy relative to ``exp(log_centre)``.

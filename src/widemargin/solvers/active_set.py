@@ -107,8 +107,8 @@ class ActiveSet(HullSolver):
             answer = self._answer(state, offers)
         z, level, lowest = np.split(comm.broadcast(answer), [len(state.w), len(state.w) + 2])
         length, best = float(np.linalg.norm(state.w)), state.certificate
-        margin = float(lowest.sum() / length) if length > 0 else -np.inf
-        certificate = Certificate(min(best.primal, float(np.linalg.norm(z))), max(best.dual, margin))
+        margin = hulls.problem.dual_value(float(lowest.sum()), length)
+        certificate = Certificate(min(best.primal, hulls.distance(z)), max(best.dual, margin))
         best_w = state.w if margin > best.dual else state.best_w
         return state._replace(w=z, level=level, best_w=best_w, certificate=certificate)
 

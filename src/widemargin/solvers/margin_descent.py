@@ -211,7 +211,7 @@ class KernelMarginSolver(Solver[Any, Any]):
         loss, linear, quadratic, inner = state.comm.allreduce(np.array([loss, linear, quadratic, inner]))
         squared = max(float(inner) + state.intercept**2, 0.0)
         primal = problem.primal_value(float(loss), squared)
-        dual = problem.dual_value(float(linear), float(quadratic), squared)
+        dual = problem.dual_value(float(linear), float(quadratic) + squared)
         best = state.best or _Best(Certificate(np.inf, -np.inf), state.g, state.intercept, state.g)
         if primal <= best.certificate.primal:
             best = best._replace(

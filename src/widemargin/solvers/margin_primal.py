@@ -89,8 +89,8 @@ class Rows:
         # For this g the parts of the dual objective follow from those of the primal one: g.F = w.z.
         linear, longer = float(w @ z) + 2 * loss, np.array([np.linalg.norm(z[:-1]), abs(z[-1])]) + of_z
         least = linear - 2 * root * of_margins - float(of_z @ [length, last])
-        dual = problem.dual_value(least, 2 * loss, float(longer @ longer))
-        exact = problem.primal_value(loss, squared) - problem.dual_value(linear, 2 * loss, float(z @ z))
+        dual = problem.dual_value(least, 2 * loss + float(longer @ longer))
+        exact = problem.primal_value(loss, squared) - problem.dual_value(linear, 2 * loss + float(z @ z))
         # The gap is half the square of w - z, and z no better known than it was added up from g, and g from margins.
         floor = price * self.moment * (self.of_sum * root + of_margins) ** 2
         return Certificate(primal, dual), max(primal - dual - exact, floor)

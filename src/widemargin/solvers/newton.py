@@ -113,7 +113,7 @@ class EntropicNewton(HullSolver):
         soft = hulls.soften(state.scores, log_mass, gamma, state.soft.level)
         z = hulls.combine(soft.mass)
         # The direction is the same and so is its margin.
-        certificate = state.certificate._replace(primal=min(state.certificate.primal, float(np.linalg.norm(z))))
+        certificate = state.certificate._replace(primal=min(state.certificate.primal, hulls.distance(z)))
         return state._replace(log_centre=log_mass, gamma=gamma, soft=soft, z=z, certificate=certificate, n_inner=0)
 
     def _direction(self, state: State, gradient: np.ndarray) -> tuple[np.ndarray, int]:
@@ -146,7 +146,7 @@ class EntropicNewton(HullSolver):
 def _bound(state: State) -> State:
     """Bring both sides of the certificate up to date with the current masses and direction."""
     margin = state.hulls.margin(state.scores, float(np.linalg.norm(state.w)))
-    distance, best = float(np.linalg.norm(state.z)), state.certificate
+    distance, best = state.hulls.distance(state.z), state.certificate
     certificate = Certificate(min(best.primal, distance), max(best.dual, margin))
     return state._replace(certificate=certificate, best_w=state.w if margin > best.dual else state.best_w)
 

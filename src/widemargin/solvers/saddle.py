@@ -228,7 +228,7 @@ class SaddlePoint(HullSolver):
             margin = hulls.margin(its_scores, float(np.linalg.norm(direction)))
             if margin > best.dual:
                 best, best_w = best._replace(dual=margin), direction
-        best = best._replace(primal=min(best.primal, float(np.linalg.norm(z))))
+        best = best._replace(primal=min(best.primal, hulls.distance(z)))
         return state._replace(scores=scores, weights=mass, log_density=log_density, best_w=best_w, certificate=best)
 
 
