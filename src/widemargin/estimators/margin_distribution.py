@@ -17,9 +17,8 @@ from widemargin.estimators._base import Launch
 from widemargin.estimators._kernel import KernelClassifier
 from widemargin.estimators._types import ClassWeight, Folder, RandomState
 from widemargin.problems.margin_distribution import MarginDistribution
-from widemargin.solvers.margin_auto import MarginAuto
+from widemargin.solvers.auto import SlowDescent, kernel_margin
 from widemargin.solvers.margin_descent import MarginDescent
-from widemargin.solvers.margin_newton import MarginNewton
 from widemargin.solvers.margin_primal import MarginPrimal
 from widemargin.solvers.partition_merge import Tree
 from widemargin.solvers.protocol import AnySolver
@@ -281,8 +280,8 @@ class MarginDistributionSVC(KernelClassifier):
         descent = MarginDescent(self._cache_bytes())
         if self.solver == "dual-descent":
             return descent
-        kind = MarginNewton if self.solver == "newton" else MarginAuto
-        return kind(cache_bytes=self._cache_bytes(), descent=descent)
+        rule = SlowDescent(epochs=2.0, slow=0.0) if self.solver == "newton" else SlowDescent()
+        return kernel_margin(descent, rule)
 
     def _plan(self, rows: Rows, *, are_rows_checked: bool) -> Task:
         if self.solver == "partition-merge":

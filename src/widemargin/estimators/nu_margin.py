@@ -14,11 +14,11 @@ from sklearn.utils.validation import _check_sample_weight, check_consistent_leng
 from widemargin.estimators._linear import LinearByPairs
 from widemargin.estimators._types import ClassWeight, Folder, RandomState
 from widemargin.problems.polytope import NuMargin, largest_nu
+from widemargin.solvers.auto import Auto, Stalled
 from widemargin.solvers.newton import EntropicNewton
 from widemargin.solvers.protocol import AnySolver
 from widemargin.solvers.run import Result
 from widemargin.solvers.saddle import SaddlePoint
-from widemargin.solvers.switching import Switching
 
 
 class NuMarginSVC(LinearByPairs):
@@ -162,7 +162,8 @@ class NuMarginSVC(LinearByPairs):
 
     def _solver(self) -> AnySolver:
         newton, saddle = EntropicNewton(), SaddlePoint(block_size=self.block_size)
-        solvers: dict[str, AnySolver] = {"newton": newton, "saddle": saddle, "auto": Switching((newton, saddle))}
+        auto = Auto((newton, saddle), hand_over=Stalled())
+        solvers: dict[str, AnySolver] = {"newton": newton, "saddle": saddle, "auto": auto}
         return solvers[self.solver]
 
     def _advice(self, result: Result) -> str:

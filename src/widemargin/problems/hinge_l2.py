@@ -88,18 +88,18 @@ class HingeL2:
         fixed_scale: bool = False,
         precision: float = 1e-11,
         sums: Callable[..., np.ndarray] | None = None,
-        room: float | np.ndarray = 0.0,
+        score_error: float | np.ndarray = 0.0,
     ) -> PrimalPoint:
         """The best multiple of w, not negative, and the best intercept for it.
 
-        ``scores`` are ``w.phi_i`` of the rows at hand in float64, ``squared_norm`` is ``||w||^2``, ``total`` sums a
-        small array over all who hold rows, ``near`` is where the search for the intercept begins. With ``fixed_scale``
-        only the intercept is searched for. The value is that of the very point returned, above the least one by about
-        ``precision`` of it. ``sums`` stands for :func:`hinge_sums` where the scores are not on the host. Scores may be
-        wrong by ``room``: the value holds if they are, and a multiple is chosen that makes the least of it.
+        ``scores`` are ``w.phi_i`` of this rank's rows in float64, ``squared_norm`` is ``||w||^2``, ``total`` sums a
+        small array over all ranks, ``near`` is where the search for the intercept begins. With ``fixed_scale`` only the
+        intercept is searched for. The value is that of the point returned, above the least one by about ``precision``
+        of it. ``sums`` replaces :func:`hinge_sums` where the scores are not on the host. The value is an upper bound
+        also if scores are wrong by up to ``score_error``.
         """
-        if not isinstance(room, float) or room > 0:
-            scores = scores - y * room
+        if not isinstance(score_error, float) or score_error > 0:
+            scores = scores - y * score_error
         sums = hinge_sums if sums is None else sums
         best_intercept, reach = near, 0.1
 
@@ -120,9 +120,9 @@ class HingeL2:
 
             low, high = _lowest(at_intercept, best_intercept, reach, -math.inf, precision)
             best = min(low, high, key=lambda line: line.value)
-            # The next scale lies closer, and so will its intercept.
+            # The next scale is closer, and so is its intercept.
             best_intercept, reach = best.at, max(abs(best.at - best_intercept) / 2, 1e-9 * abs(best.at), 1e-12)
-            # Both ends belong to the same kink: the mean of their gradients that is level in b is one of the minimum.
+            # Both ends touch the same kink: the mean of their gradients with slope 0 in b is a gradient at the minimum.
             share = high.slope / (high.slope - low.slope) if high.slope > low.slope else 0.5
             return _Line(scale, best.value, share * low.other + (1 - share) * high.other, best.at)
 
@@ -130,7 +130,7 @@ class HingeL2:
             ends: tuple[_Line, ...] = (at_scale(1.0),)
         elif squared_norm > 0:
             ends = _lowest(at_scale, 1.0, 0.1, 0.0, precision)
-        else:  # rounding is all there is of w: multiples of it would look better and better without end
+        else:  # w is nothing but rounding, and the search for its best multiple would not end
             ends = (at_scale(0.0),)
         best = min(ends, key=lambda line: line.value)
         return PrimalPoint(best.value, best.at, best.other)

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -113,10 +113,10 @@ class State:
 
 
 @dataclass(frozen=True)
-class BatchPerceptron(Solver[Any, Any]):
+class BatchPerceptron(Solver[State, KernelModel]):
     """Draws ``batch_size`` rows a step, holds ``validation_fraction`` out, keeps ``max_support`` rows at the end."""
 
-    solves: ClassVar = (HingeL2, SlackConstrained)
+    solves = (HingeL2, SlackConstrained)
 
     batch_size: int | Literal["auto"] = "auto"
     max_support: int | None = None
@@ -129,7 +129,7 @@ class BatchPerceptron(Solver[Any, Any]):
         shard: Shard,
         comm: Communicator,
         rng: np.random.Generator,
-        warm: np.ndarray | None,
+        warm: np.ndarray | None = None,
     ) -> State:
         """``warm`` has a coefficient for each row of all ranks; its length in the kernel's space does not matter."""
         objective = problem if isinstance(problem, HingeL2) else None
@@ -176,7 +176,7 @@ class BatchPerceptron(Solver[Any, Any]):
         ascent = state.ascent
         return self._bounds(state, ascent.mean_alpha, ascent.mean_response)
 
-    def confirm(self, state: State, latest: Certificate | None = None) -> Certificate:
+    def confirm(self, state: State, latest: Certificate | None) -> Certificate:
         """Bounds of the average, with kernel values and responses computed anew in float64."""
         rows, y = state.shard.kernel, state.shard.y
         alpha = self._of_all_rows(state)
@@ -212,7 +212,7 @@ class BatchPerceptron(Solver[Any, Any]):
 
     def extract(self, state: State) -> KernelModel:
         if state.certified is None:
-            self.confirm(state)
+            self.confirm(state, None)
         assert state.certified is not None
         _, alpha, scale, intercept, report = state.certified
         points, coef = expansion(state.comm, state.shard.kernel, scale * alpha * state.shard.y)

@@ -20,7 +20,7 @@ On ranks the rows stay where they are; their labels, weights and working columns
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -151,7 +151,7 @@ class ColumnGeneration(Solver[State, Separator]):
     200 rows and 10000 columns a growth of 0.5 took 0.6 of the time and one of 2 nearly twice.
     """
 
-    solves: ClassVar = (HingeL1,)
+    solves = (HingeL1,)
 
     first_columns: int = 20
     growth: float = 1.0  # columns added in a sweep, at most, by those at work
@@ -299,7 +299,7 @@ def _bounded(
         state = state._replace(masses=masses, mass=mass, correlation=correlation)
     if primal < old.primal:
         state = state._replace(coef=coef, intercept=intercept)
-    return state._replace(certificate=Certificate(min(primal, old.primal), max(dual, old.dual)))
+    return state._replace(certificate=old.tightened(primal, dual))
 
 
 def solved(
