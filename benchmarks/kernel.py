@@ -77,7 +77,7 @@ def water(report: Section, peers: Peers) -> None:
     for fit_intercept in (False, True):
         worst = 0.0
         for case in cases(n_cases):
-            level = SlackConstrained(slack=case.slack, fit_intercept=fit_intercept).water(*case[:3], 1.0).level
+            level = SlackConstrained(slack=case.slack, fit_intercept=fit_intercept).water_level(*case[:3], 1.0).level
             exact = level_by_linear_program(case, fit_intercept)
             worst = max(worst, abs(level - exact) / max(1.0, abs(exact)))
         found["with bias" if fit_intercept else "without bias"] = {"cases": n_cases, "largest_difference": worst}

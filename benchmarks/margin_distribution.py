@@ -47,7 +47,7 @@ from widemargin.data.shard import Shard
 from widemargin.kernels.functions import Kernel
 from widemargin.kernels.on_cpu import RowsOnCPU
 from widemargin.problems.margin_distribution import MarginDistribution
-from widemargin.solvers.margin_auto import MarginAuto
+from widemargin.solvers.auto import kernel_margin
 from widemargin.solvers.margin_descent import MarginDescent
 from widemargin.solvers.margin_primal import LinearMarginSolver, Point
 from widemargin.solvers.run import Limits, run
@@ -265,7 +265,10 @@ def parameters(report: Section, name: str) -> dict[str, dict[str, float]]:
 SPEED_SETS = {"ijcnn1": 12_000, "phishing": None}
 EASY, HARD = (10.0, 100.0, 1e3, 1e4, 1e5), (1e6, 1e7)
 SPEED_LIMIT, SPEED_TOL = 60.0, 1e-3
-SOLVERS = {"auto": MarginAuto, "plain": lambda: MarginDescent(concentrated=2.0, block_passes=1)}
+SOLVERS = {
+    "auto": lambda: kernel_margin(MarginDescent()),
+    "plain": lambda: MarginDescent(concentrated=2.0, block_passes=1),
+}
 LINEAR_TOL, LINEAR_TIMES = 1e-6, 1.5
 
 

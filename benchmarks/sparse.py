@@ -132,7 +132,7 @@ def objective(shard: Shard, alpha: float, coef: np.ndarray) -> float:
     problem, n = HingeL1(alpha), len(shard.y)
     scores, caps = shard.scores(np.asarray(coef, dtype=np.float64)), np.full(n, 1 / n)
     intercept = problem.best_intercept(scores, shard.y, caps)
-    return problem.primal_value(scores, intercept, shard.y, caps, float(np.abs(coef).sum()))
+    return problem.primal_value(problem.loss(scores, intercept, shard.y, caps), float(np.abs(coef).sum()))
 
 
 def highs(shard: Shard, alpha: float, form: str, limit: float) -> dict[str, Any] | None:

@@ -40,7 +40,7 @@ def train(
     weight, squared_norm = np.ones(n), 0.0
     due = rows_of(checkpoints, n)
     for t in range(1, due[-1] + 1):
-        water = problem.water(c, y, weight, squared_norm)
+        water = problem.water_level(c, y, weight, squared_norm)
         under = np.flatnonzero(water.share)
         i = under[np.searchsorted(np.cumsum(water.share[under]), rng.random() * water.share[under].sum())]
         step = 1 / math.sqrt(t)

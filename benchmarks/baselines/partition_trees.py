@@ -39,8 +39,9 @@ from widemargin.kernels.points import Points
 from widemargin.problems.hinge_l2 import HingeL2
 from widemargin.problems.margin_distribution import MarginDistribution
 from widemargin.solvers import partition_merge
+from widemargin.solvers.auto import kernel_margin
 from widemargin.solvers.block_dual import BlockDual
-from widemargin.solvers.margin_auto import MarginAuto
+from widemargin.solvers.margin_descent import MarginDescent
 from widemargin.solvers.run import Limits, run
 
 LOOSE = 0.1  # relative gap below the root, as in our own tree
@@ -73,7 +74,7 @@ class ODM:
         return _PartOfODM(self.C * n_rows / n_mean, self.deadband, self.overshoot_weight)
 
     def solver(self) -> Any:
-        return MarginAuto()
+        return kernel_margin(MarginDescent())
 
 
 @dataclass(frozen=True)

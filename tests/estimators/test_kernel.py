@@ -26,7 +26,7 @@ from tests.oracles import exact_svm
 from tests.problems_at_hand import overlapping, separable
 from widemargin import InterruptedFitWarning, KernelSVC
 from widemargin.data import make_nonseparable
-from widemargin.solvers import by_size
+from widemargin.solvers import auto
 from widemargin.solvers.block_dual import BlockDual
 
 # A relative gap of 1e-6 leaves scores within sqrt(2 * 1e-6 * objective * k(x, x)) of the optimal ones at the worst,
@@ -687,12 +687,12 @@ def test_a_parameter_of_the_perceptron_alone_chooses_it(never_started, options):
 def test_the_choice_by_size_and_by_time(monkeypatch):
     X, y = overlapping(0, n=150)
     assert "violation" in KernelSVC(random_state=0).fit(X, y).history_[-1]
-    monkeypatch.setattr(by_size, "_MOST_ROWS", 149)
+    monkeypatch.setattr(auto, "_MAX_EXACT_ROWS", 149)
     model = KernelSVC(random_state=0).fit(X, y)
     assert "validation_error" in model.history_[-1]
     assert model.stop_reason_ == "plateau"
     monkeypatch.undo()
-    monkeypatch.setattr(by_size, "_VALUES_PER_SECOND", 1.0)
+    monkeypatch.setattr(auto, "_VALUES_PER_SECOND", 1.0)
     assert KernelSVC(random_state=0, max_time=20.0).fit(X, y).stop_reason_ == "plateau"
     assert KernelSVC(random_state=0).fit(X, y).stop_reason_ == "gap"
 

@@ -81,7 +81,7 @@ def test_the_level_comes_within_the_root_of_the_number_of_steps(slack, fit_inter
         for steps in (10, 100, 1000):
             while state.step < steps:
                 solver._step(state)
-            level = problem.water(y * (K @ (state.ascent.mean_alpha * y)), y, np.ones(40), 1.0).level
+            level = problem.water_level(y * (K @ (state.ascent.mean_alpha * y)), y, np.ones(40), 1.0).level
             assert level <= best.certificate_.primal * (1 + 1e-9)
             assert level >= best.certificate_.dual - 3 / np.sqrt(state.step)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from widemargin.problems.hinge_l1 import HingeL1, auto_alpha, typical_scale
+from widemargin.problems.hinge_l1 import HingeL1, auto_alpha, largest, typical_scale
 
 PROBLEM = HingeL1(0.1)
 
@@ -19,16 +19,16 @@ def at_hand(seed, n=30):
 
 def test_the_objective_is_the_mean_loss_and_the_norm():
     scores, y, caps = np.array([2.0, 0.5, 0.5, -3.0]), np.array([1.0, 1.0, -1.0, -1.0]), np.full(4, 0.25)
-    assert PROBLEM.primal_value(scores, 0.0, y, caps, 7.0) == pytest.approx(0.25 * (0.5 + 1.5) + 0.7)
-    assert PROBLEM.primal_value(scores, 0.5, y, caps, 0.0) == pytest.approx(0.25 * 2.0)
+    assert PROBLEM.primal_value(PROBLEM.loss(scores, 0.0, y, caps), 7.0) == pytest.approx(0.25 * (0.5 + 1.5) + 0.7)
+    assert PROBLEM.primal_value(PROBLEM.loss(scores, 0.5, y, caps), 0.0) == pytest.approx(0.25 * 2.0)
 
 
 def test_the_best_intercept_has_the_least_loss_of_all_kinks(seed):
     rng, y, caps = at_hand(seed)
     for scores in (rng.normal(size=len(y)), np.round(rng.normal(size=len(y))), np.zeros(len(y))):
         best = PROBLEM.best_intercept(scores, y, caps)
-        least = min(PROBLEM.primal_value(scores, b, y, caps, 0.0) for b in y - scores)
-        assert PROBLEM.primal_value(scores, best, y, caps, 0.0) == pytest.approx(least, rel=1e-13)
+        least = min(PROBLEM.loss(scores, b, y, caps) for b in y - scores)
+        assert PROBLEM.loss(scores, best, y, caps) == pytest.approx(least, rel=1e-13)
 
 
 def test_the_middle_of_the_best_intercepts_is_taken():
@@ -52,21 +52,21 @@ def test_masses_become_feasible_and_those_that_are_stay(fit_intercept, seed):
 
 
 def test_masses_beyond_alpha_are_worth_less_by_as_much():
-    assert PROBLEM.dual_value(0.6, np.array([0.05, -0.1])) == 0.6
-    assert PROBLEM.dual_value(0.6, np.array([0.05, -0.3])) == pytest.approx(0.2)
-    assert PROBLEM.dual_value(0.6, np.zeros(0)) == 0.6
+    assert PROBLEM.dual_value(0.6, largest(np.array([0.05, -0.1]))) == 0.6
+    assert PROBLEM.dual_value(0.6, largest(np.array([0.05, -0.3]))) == pytest.approx(0.2)
+    assert PROBLEM.dual_value(0.6, largest(np.zeros(0))) == 0.6
 
 
 def test_weak_duality(seed):
     rng, y, caps = at_hand(seed)
     X = rng.normal(size=(len(y), 5))
     masses = PROBLEM.feasible(rng.random(len(y)) * caps, y, caps)
-    dual = PROBLEM.dual_value(float(masses.sum()), X.T @ (y * masses))
+    dual = PROBLEM.dual_value(float(masses.sum()), largest(X.T @ (y * masses)))
     for size in (0.0, 0.1, 1.0):
         coef = size * rng.normal(size=5)
         scores = X @ coef
         best = PROBLEM.best_intercept(scores, y, caps)
-        assert PROBLEM.primal_value(scores, best, y, caps, np.abs(coef).sum()) >= dual
+        assert PROBLEM.primal_value(PROBLEM.loss(scores, best, y, caps), np.abs(coef).sum()) >= dual
 
 
 @pytest.mark.parametrize("alpha", [0.0, -1.0, np.inf, np.nan, "none"])

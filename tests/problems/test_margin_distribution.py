@@ -68,7 +68,8 @@ def bounds(problem, K, y, g, weight):
     margin = y * (K @ (y * g))
     squared = float(g @ margin)
     primal = problem.primal_value(problem.loss(margin, steep), squared)
-    return primal, problem.dual_value(*problem.dual_terms(g, steep), squared), margin, steep
+    linear, quadratic = problem.dual_terms(g, steep)
+    return primal, problem.dual_value(linear, quadratic + squared), margin, steep
 
 
 @pytest.mark.parametrize("problem", PROBLEMS, ids=str)
@@ -103,9 +104,9 @@ def test_the_dual_value_is_that_of_the_best_multiple():
     problem = MarginDistribution(3.0)
     linear, quadratic, squared = 2.0, 0.7, 1.1
     grid = max(t * linear - t * t * (quadratic + squared) / 2 for t in np.linspace(0, 5, 100001))
-    assert problem.dual_value(linear, quadratic, squared) == pytest.approx(grid, rel=1e-6)
-    assert problem.dual_value(-1.0, quadratic, squared) == 0
-    assert problem.dual_value(linear, math.inf, squared) == 0
+    assert problem.dual_value(linear, quadratic + squared) == pytest.approx(grid, rel=1e-6)
+    assert problem.dual_value(-1.0, quadratic + squared) == 0
+    assert problem.dual_value(linear, math.inf) == 0
 
 
 @pytest.mark.parametrize("v", [0.0, 0.3, 1.0])
@@ -138,9 +139,9 @@ def test_weights_are_repetitions():
 def test_a_g_without_weight_or_price_bounds_nothing():
     problem = MarginDistribution(1.0, overshoot_weight=0.0)
     linear, quadratic = problem.dual_terms(np.array([2.0, -0.1]), np.array([1.0, 1.0]))
-    assert problem.dual_value(linear, quadratic, 1.0) == 0
+    assert problem.dual_value(linear, quadratic + 1.0) == 0
     linear, quadratic = problem.dual_terms(np.array([2.0, 0.1]), np.array([1.0, 0.0]))
-    assert problem.dual_value(linear, quadratic, 1.0) == 0
+    assert problem.dual_value(linear, quadratic + 1.0) == 0
 
 
 def test_the_bend_is_the_derivative_of_the_pull():

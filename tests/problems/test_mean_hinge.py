@@ -18,8 +18,8 @@ def rows():
 
 def values(problem, X, y, weight, w, dual):
     hinge = float(weight @ np.maximum(0, 1 - y * (X @ w)))
-    total = weight.sum()
-    return problem.primal_value(w, hinge, total), problem.dual_value(dual.sum(), (dual * y) @ X, total)
+    total, pull = weight.sum(), (dual * y) @ X
+    return problem.primal_value(hinge / total, w @ w), problem.dual_value(dual.sum() / total, pull @ pull / total**2)
 
 
 def test_weak_duality_for_any_model_and_any_feasible_dual_variables(rows, seed):
@@ -50,8 +50,8 @@ def test_both_meet_at_the_optimum_of_liblinear(rows):
 
 
 def test_a_dual_bound_is_of_the_best_multiple_up_to_one():
-    problem, pull = MeanHinge(0.5), np.array([3.0, 4.0])
+    problem, size = MeanHinge(0.5), 25 / 100
     literal = lambda scale: scale * 2.0 / 10 - (scale * 5.0) ** 2 / (2 * 0.5 * 100)  # noqa: E731
-    assert problem.dual_value(2.0, pull, 10.0) == pytest.approx(max(literal(s) for s in np.linspace(0, 1, 100_001)))
-    assert problem.dual_value(8.0, pull, 10.0) == pytest.approx(8 / 10 - 25 / 100)  # one, where more would be better
-    assert problem.dual_value(0.0, np.zeros(2), 10.0) == 0.0
+    assert problem.dual_value(0.2, size) == pytest.approx(max(literal(s) for s in np.linspace(0, 1, 100_001)))
+    assert problem.dual_value(0.8, size) == pytest.approx(8 / 10 - 25 / 100)  # one, where more would be better
+    assert problem.dual_value(0.0, 0.0) == 0.0

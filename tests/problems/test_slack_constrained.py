@@ -78,7 +78,7 @@ def value_of(share, case):
 @both
 def test_level_is_that_of_a_linear_program(fit_intercept):
     for case in cases(0, 1000):
-        water = SlackConstrained(slack=case.slack, fit_intercept=fit_intercept).water(*case[:3], 1.0)
+        water = SlackConstrained(slack=case.slack, fit_intercept=fit_intercept).water_level(*case[:3], 1.0)
         assert water.level == pytest.approx(level_by_linear_program(case, fit_intercept), rel=1e-12, abs=1e-12)
 
 
@@ -86,7 +86,7 @@ def test_level_is_that_of_a_linear_program(fit_intercept):
 def test_slack_under_the_level_at_the_bias_is_all_the_slack_there_is(fit_intercept):
     for case in cases(1, 1000):
         problem = SlackConstrained(slack=case.slack, fit_intercept=fit_intercept)
-        water = problem.water(*case[:3], 1.0)
+        water = problem.water_level(*case[:3], 1.0)
         assert problem.implied_slack(water, *case[:3]) == pytest.approx(case.slack, rel=1e-12, abs=1e-14)
         assert fit_intercept or water.bias == 0
 
@@ -98,7 +98,7 @@ def test_many_rows_lose_no_digits(fit_intercept):
     c, y, weight = rng.normal(0.5, 1, n), np.where(rng.random(n) < 0.3, 1.0, -1.0), rng.uniform(0.5, 2, n)
     for slack in (1e-4, 0.1, 3.0):
         problem = SlackConstrained(slack=slack, fit_intercept=fit_intercept)
-        water = problem.water(c, y, weight, 1.0)
+        water = problem.water_level(c, y, weight, 1.0)
         assert problem.implied_slack(water, c, y, weight) == pytest.approx(slack, rel=1e-11)
         assert value_of(water.share, Case(c, y, weight, slack)) == pytest.approx(water.level, rel=1e-12, abs=1e-12)
 
@@ -106,7 +106,7 @@ def test_many_rows_lose_no_digits(fit_intercept):
 @both
 def test_share_is_minimax_optimal(fit_intercept):
     for case in cases(2, 1000):
-        water = SlackConstrained(slack=case.slack, fit_intercept=fit_intercept).water(*case[:3], 1.0)
+        water = SlackConstrained(slack=case.slack, fit_intercept=fit_intercept).water_level(*case[:3], 1.0)
         share = water.share
         assert share.min() >= 0
         assert share.sum() == pytest.approx(1, rel=1e-13)
@@ -119,7 +119,7 @@ def test_share_is_minimax_optimal(fit_intercept):
 @both
 def test_rows_with_equal_responses_share_alike(fit_intercept):
     for case in cases(3, 300):
-        water = SlackConstrained(slack=case.slack, fit_intercept=fit_intercept).water(*case[:3], 1.0)
+        water = SlackConstrained(slack=case.slack, fit_intercept=fit_intercept).water_level(*case[:3], 1.0)
         density = water.share / case.weight
         for i in range(len(case.c)):
             alike = (case.c == case.c[i]) & ((case.y == case.y[i]) | (not fit_intercept))
@@ -129,7 +129,7 @@ def test_rows_with_equal_responses_share_alike(fit_intercept):
 @both
 def test_at_no_slack_the_level_is_the_margin(fit_intercept):
     c, y = np.array([2.0, 1.0, 1.0, 5.0, 3.0]), np.array([1.0, 1.0, 1.0, -1.0, -1.0])
-    water = SlackConstrained(slack=0.0, fit_intercept=fit_intercept).water(c, y, np.ones(5), 1.0)
+    water = SlackConstrained(slack=0.0, fit_intercept=fit_intercept).water_level(c, y, np.ones(5), 1.0)
     assert water.level == (2.0 if fit_intercept else 1.0)
     assert water.bias == (1.0 if fit_intercept else 0.0)
     assert water.share.tolist() == ([0, 0.25, 0.25, 0, 0.5] if fit_intercept else [0, 0.5, 0.5, 0, 0])
@@ -137,11 +137,11 @@ def test_at_no_slack_the_level_is_the_margin(fit_intercept):
 
 def test_at_the_start_all_rows_are_under_water():
     y = np.array([1.0, 1, 1, -1, -1, -1, -1])
-    plain = SlackConstrained(slack=0.25, fit_intercept=False).water(np.zeros(7), y, np.ones(7), 0.0)
+    plain = SlackConstrained(slack=0.25, fit_intercept=False).water_level(np.zeros(7), y, np.ones(7), 0.0)
     assert plain.level == pytest.approx(0.25)
     assert plain.share == pytest.approx(np.full(7, 1 / 7))
     for problem in (SlackConstrained(slack=0.25), SlackConstrained(C=3.0)):
-        water = problem.water(np.zeros(7), y, np.ones(7), 0.0)
+        water = problem.water_level(np.zeros(7), y, np.ones(7), 0.0)
         assert water.share == pytest.approx(np.where(y > 0, 1 / 6, 1 / 8))
         assert water.cover == pytest.approx(6)
 
@@ -155,8 +155,8 @@ def test_weight_is_the_row_repeated_and_weight_zero_is_the_row_absent(fit_interc
         times[:2] = 1
         order = rng.permutation(np.repeat(np.arange(len(times)), times))
         problem = SlackConstrained(**({"C": 3.0} if price else {"slack": case.slack}), fit_intercept=fit_intercept)
-        water = problem.water(case.c, case.y, times.astype(float), 2.0)
-        repeated = problem.water(case.c[order], case.y[order], np.ones(len(order)), 2.0)
+        water = problem.water_level(case.c, case.y, times.astype(float), 2.0)
+        repeated = problem.water_level(case.c[order], case.y[order], np.ones(len(order)), 2.0)
         assert water[:3] == pytest.approx(repeated[:3], rel=1e-11, abs=1e-11)
         assert water.share == pytest.approx(
             np.bincount(order, repeated.share, minlength=len(times)), rel=1e-10, abs=1e-12
@@ -169,7 +169,7 @@ def test_with_C_no_other_scale_and_bias_are_better(fit_intercept):
     zeros = 0
     for case in cases(5, 400):
         C, squared_norm = 10 ** rng.uniform(-2, 2), rng.uniform(0.1, 2)
-        water = SlackConstrained(C=C, fit_intercept=fit_intercept).water(*case[:3], squared_norm)
+        water = SlackConstrained(C=C, fit_intercept=fit_intercept).water_level(*case[:3], squared_norm)
         best = best_scale(case, C, squared_norm, fit_intercept)
         if water.level == np.inf:
             zeros += 1
@@ -187,7 +187,7 @@ def test_with_C_the_share_makes_the_slope_along_w_vanish(fit_intercept):
     rng = np.random.default_rng(6)
     for case in cases(6, 600):
         C, squared_norm = 10 ** rng.uniform(-2, 4), rng.uniform(0.1, 2)
-        water = SlackConstrained(C=C, fit_intercept=fit_intercept).water(*case[:3], squared_norm)
+        water = SlackConstrained(C=C, fit_intercept=fit_intercept).water_level(*case[:3], squared_norm)
         assert water.share.sum() == pytest.approx(1)
         assert abs(water.share @ case.y) < 1e-12 or not fit_intercept
         assert np.all(water.cover * water.share <= case.weight * (1 + 1e-9))
@@ -213,7 +213,7 @@ def test_slack_and_C_map_to_each_other(fit_intercept):
     for case in cases(7, 400):
         C, squared_norm = 10 ** rng.uniform(-2, 3), rng.uniform(0.1, 2)
         given_C = SlackConstrained(C=C, fit_intercept=fit_intercept)
-        water = given_C.water(*case[:3], squared_norm)
+        water = given_C.water_level(*case[:3], squared_norm)
         slack = given_C.implied_slack(water, *case[:3])
         volume = slack * case.weight.sum()
         implied = given_C.implied_C(water.level, water.cover, volume, squared_norm)
@@ -223,7 +223,7 @@ def test_slack_and_C_map_to_each_other(fit_intercept):
         finite += 1
         assert implied == pytest.approx(C, rel=1e-7)
         given_slack = SlackConstrained(slack=slack, fit_intercept=fit_intercept)
-        again = given_slack.water(*case[:3], squared_norm)
+        again = given_slack.water_level(*case[:3], squared_norm)
         assert again.level == pytest.approx(water.level, rel=1e-10)
     assert finite > 100
 
@@ -231,7 +231,7 @@ def test_slack_and_C_map_to_each_other(fit_intercept):
 def test_without_a_finite_level_absent_rows_do_no_harm():
     c, y, weight = np.array([-1.0, -2.0, 4.0]), np.array([1.0, -1.0, 1.0]), np.array([1.0, 1.0, 0.0])
     problem = SlackConstrained(C=1.0)
-    water = problem.water(c, y, weight, 1.0)
+    water = problem.water_level(c, y, weight, 1.0)
     assert water.level == np.inf
     assert water.share.tolist() == [0.5, 0.5, 0]
     assert problem.implied_slack(water, c, y, weight) == np.inf
@@ -240,24 +240,24 @@ def test_without_a_finite_level_absent_rows_do_no_harm():
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_responses_that_are_no_numbers_are_an_error_and_no_endless_search(bad):
     with pytest.raises(ValueError, match="finite"):
-        SlackConstrained(slack=0.1).water(np.array([1.0, bad]), np.array([1.0, -1.0]), np.ones(2), 1.0)
+        SlackConstrained(slack=0.1).water_level(np.array([1.0, bad]), np.array([1.0, -1.0]), np.ones(2), 1.0)
 
 
 def test_hard_margin_implies_every_C_that_is_large_enough():
     c, y = np.array([0.5, 0.5, 2.0, 3.0]), np.array([1.0, -1.0, 1.0, -1.0])
     problem = SlackConstrained(slack=0.0, fit_intercept=False)
-    water = problem.water(c, y, np.ones(4), 1.0)
+    water = problem.water_level(c, y, np.ones(4), 1.0)
     least = problem.implied_C(water.level, 2.0, 0.0, 1.0)
     assert least == pytest.approx(1 / (0.5 * 0.5 * 2))
     assert problem.implied_C(water.level, 0.0, 0.0, 1.0) == math.inf
     for C in (least, 10 * least):
-        assert SlackConstrained(C=C, fit_intercept=False).water(c, y, np.ones(4), 1.0).level == pytest.approx(0.5)
+        assert SlackConstrained(C=C, fit_intercept=False).water_level(c, y, np.ones(4), 1.0).level == pytest.approx(0.5)
 
 
 def test_a_level_below_zero_implies_no_finite_C():
     c, y = np.array([-1.0, -2.0]), np.array([1.0, -1.0])
     problem = SlackConstrained(slack=0.1)
-    water = problem.water(c, y, np.ones(2), 1.0)
+    water = problem.water_level(c, y, np.ones(2), 1.0)
     assert water.level < 0
     assert problem.implied_C(water.level, water.cover, 0.2, 1.0) == math.inf
 
@@ -268,8 +268,8 @@ def test_order_of_rows_is_immaterial(fit_intercept):
     for case in cases(10, 200):
         order = rng.permutation(len(case.c))
         problem = SlackConstrained(slack=case.slack, fit_intercept=fit_intercept)
-        here = problem.water(*case[:3], 1.0)
-        there = problem.water(case.c[order], case.y[order], case.weight[order], 1.0)
+        here = problem.water_level(*case[:3], 1.0)
+        there = problem.water_level(case.c[order], case.y[order], case.weight[order], 1.0)
         assert here[:3] == pytest.approx(there[:3], rel=1e-11, abs=1e-12)
         assert here.share[order] == pytest.approx(there.share, rel=1e-10, abs=1e-12)
 
@@ -331,14 +331,14 @@ def test_upper_bound_is_over_the_optimum_and_meets_it(fit_intercept, seed):
         return mass / np.where(y > 0, 2 * mass @ (y > 0), 2 * mass @ (y < 0)) if fit_intercept else mass / mass.sum()
 
     w, p = optimum(X, y, weight, problem.slack, fit_intercept)
-    best = problem.water(y * (X @ w), y, weight, 1.0).level
+    best = problem.water_level(y * (X @ w), y, weight, 1.0).level
     assert bound(feasible(p)) == pytest.approx(best, rel=1e-4)
     for _ in range(200):
         mass = feasible(rng.dirichlet(np.full(n, rng.choice([0.1, 1.0, 10.0]))) + 1e-12)
         assert bound(mass) >= best * (1 - 1e-12)
         assert bound(7 * mass) == pytest.approx(bound(mass), rel=1e-12)
         direction = rng.normal(size=n)
-        level = problem.water(y * (X @ direction) / np.linalg.norm(direction), y, weight, 1.0).level
+        level = problem.water_level(y * (X @ direction) / np.linalg.norm(direction), y, weight, 1.0).level
         assert level <= bound(feasible(p)) * (1 + 1e-12)
 
 
@@ -377,4 +377,4 @@ def test_one_class_needs_no_intercept():
     with pytest.raises(ValueError, match="0 and 0"):
         SlackConstrained(slack=0.1, fit_intercept=False).check(0, 0)
     with pytest.raises(ValueError, match=r"2 and 0.*one class"):
-        SlackConstrained(slack=0.1).water(np.ones(3), np.array([1.0, 1.0, -1.0]), np.array([1.0, 1.0, 0.0]), 1.0)
+        SlackConstrained(slack=0.1).water_level(np.ones(3), np.array([1.0, 1.0, -1.0]), np.array([1.0, 1.0, 0.0]), 1.0)

@@ -22,7 +22,7 @@ def masses_add_up(working):
 
 
 def test_a_cap_is_refused_in_plain_words():
-    with pytest.raises(ValueError, match="hard margin only"):
+    with pytest.raises(TypeError, match="ActiveSet solves HardMargin, not NuMargin"):
         solve(ActiveSet(), NuMargin(), *separable(0))
 
 

@@ -73,7 +73,7 @@ def best_level(K, y, weight, slack, fit_intercept):
     X = np.linalg.cholesky(K + 1e-9 * np.eye(len(y)))
     problem = SlackConstrained(slack=slack, fit_intercept=fit_intercept)
     w, p = optimum(X, y, weight, slack, fit_intercept)
-    below = problem.water(y * (X @ w), y, weight, 1.0).level
+    below = problem.water_level(y * (X @ w), y, weight, 1.0).level
     if fit_intercept:
         p = p / np.where(y > 0, 2 * p @ (y > 0), 2 * p @ (y < 0))
     squared_norm, volume = float(np.sum(((p * y) @ X) ** 2)), slack * weight.sum()
@@ -99,7 +99,7 @@ def level_of(model, K, y, weight, problem):
     beta = np.zeros(len(y))
     beta[model.points.numbers] = model.coef
     response = y * (K @ beta) / math.sqrt(beta @ K @ beta)
-    return problem.water(response, y, np.ones(len(y)) if weight is None else weight, 1.0).level
+    return problem.water_level(response, y, np.ones(len(y)) if weight is None else weight, 1.0).level
 
 
 # -- what is kept ----------------------------------------------------------------------------------------------------
@@ -188,15 +188,15 @@ def test_drawn_rows_follow_the_water(problem, batch):
     solver, state = begin(problem, X, y, np.random.default_rng(0).uniform(0.5, 2, 50))
     state = solver.sweep(state)
     ascent = state.ascent
-    p = state.problem.water(ascent.response, y, ascent.reservoir.weight, ascent.squared_norm).share
+    p = state.problem.water_level(ascent.response, y, ascent.filling.weight, ascent.squared_norm).share
     seen, batch = np.zeros(50), max(batch, 2) if problem.fit_intercept else batch
     for _ in range(3000 // batch):
-        surface = ascent.reservoir.pour(ascent.response, ascent.squared_norm, batch)
-        assert (np.diff(surface.drawn) > 0).all()
-        assert surface.part.sum() == pytest.approx(1.0, abs=1e-15)
+        filled = ascent.filling.draw(ascent.response, ascent.squared_norm, batch)
+        assert (np.diff(filled.drawn) > 0).all()
+        assert filled.part.sum() == pytest.approx(1.0, abs=1e-15)
         if problem.fit_intercept:
-            assert surface.part @ y[surface.drawn] == pytest.approx(0.0, abs=1e-15)
-        seen[surface.drawn] += surface.part
+            assert filled.part @ y[filled.drawn] == pytest.approx(0.0, abs=1e-15)
+        seen[filled.drawn] += filled.part
     assert seen[p == 0].max() == 0
     n_draws = 3000 // batch * (2 * (batch // 2) if problem.fit_intercept else batch)
     expected = p[p > 0]
@@ -208,10 +208,10 @@ def test_at_no_slack_the_lowest_are_drawn():
     solver, state = begin(SlackConstrained(slack=0.0), X, y)
     for _ in range(5):
         state = solver.sweep(state)
-    surface = state.ascent.reservoir.pour(state.ascent.response, state.ascent.squared_norm, 64)
+    filled = state.ascent.filling.draw(state.ascent.response, state.ascent.squared_norm, 64)
     height = np.where(state.weight > 0, state.ascent.response, np.inf)
     lowest = [np.flatnonzero(y == label)[height[y == label].argmin()] for label in (1, -1)]
-    assert surface.drawn.tolist() == sorted(lowest)
+    assert filled.drawn.tolist() == sorted(lowest)
 
 
 def test_likely_rows_are_computed_ahead_where_steps_are_small(monkeypatch, fit_intercept):

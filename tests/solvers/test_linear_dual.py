@@ -8,14 +8,15 @@ import pytest
 from tests.oracles import exact_svm
 from tests.problems_at_hand import assert_brackets, overlapping, separable, solve
 from widemargin.problems.hinge_l2 import HingeL2
+from widemargin.solvers.auto import linear_csvm
 from widemargin.solvers.dual_descent import DualDescent
-from widemargin.solvers.multipliers import LinearCSVM, Multipliers
+from widemargin.solvers.multipliers import Multipliers
 
 SOLVERS = {
     "passes": DualDescent(),
     "newton": Multipliers(),
     "conjugate-gradients": Multipliers(direct_features=0),
-    "passes-then-newton": LinearCSVM(newton=Multipliers(direct_features=0), patience=1),
+    "passes-then-newton": linear_csvm(newton=Multipliers(direct_features=0), patience=1),
 }
 TOL = 1e-6
 

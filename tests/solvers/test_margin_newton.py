@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -26,17 +28,19 @@ from tests.solvers.test_margin_descent import (
 )
 from widemargin.problems.margin_distribution import MarginDistribution
 from widemargin.solvers import margin_newton
-from widemargin.solvers.margin_auto import MarginAuto
+from widemargin.solvers.auto import SlowDescent, kernel_margin
 from widemargin.solvers.margin_descent import MarginDescent
 from widemargin.solvers.margin_newton import MarginNewton, best_length
 
 SMALL = MarginDescent(block_rows=8)
+SOON = SlowDescent(epochs=0.5, slow=0.0)
+LANDMARKS = MarginNewton(direct_rows=0, landmarks=6)
 SOLVERS = {
-    "factored": MarginNewton(start_epochs=0.5, descent=SMALL),
-    "from nothing": MarginNewton(start_epochs=0.0),
-    "landmarks": MarginNewton(start_epochs=0.5, direct_rows=0, landmarks=6, descent=SMALL),
-    "nothing kept": MarginNewton(start_epochs=0.5, direct_rows=0, landmarks=6, cache_bytes=0, descent=SMALL),
-    "auto": MarginAuto(descent=SMALL, slow=0.9),
+    "factored": kernel_margin(SMALL, SOON),
+    "from nothing": MarginNewton(),
+    "landmarks": kernel_margin(SMALL, SOON, LANDMARKS),
+    "nothing kept": kernel_margin(replace(SMALL, cache_bytes=0), SOON, LANDMARKS),
+    "auto": kernel_margin(SMALL, SlowDescent(slow=0.9)),
 }
 
 
@@ -93,7 +97,7 @@ def test_a_run_goes_on_from_an_earlier_one(name):
 
 def test_a_handful_of_steps_ends_it():
     X, y = overlapping(0, n=120)
-    result = solve(MarginNewton(start_epochs=0.0), MarginDistribution(1e5), X, y, tol=1e-9)[0]
+    result = solve(MarginNewton(), MarginDistribution(1e5), X, y, tol=1e-9)[0]
     assert result.stop_reason == "gap"
     assert result.n_iter <= 25  # most of them change the active rows; the last is exact
 
@@ -116,7 +120,7 @@ def test_auto_stays_with_coordinate_steps_where_they_do_and_leaves_them_where_th
     X, y = overlapping(0, n=120)
     chosen = {}
     for C in (1.0, 1e7):
-        solver = MarginAuto(descent=SMALL)
+        solver = kernel_margin(SMALL)
         descent = solve(SMALL, MarginDistribution(C), X, y, tol=1e-3, max_iter=400)[0]
         result = solve(solver, MarginDistribution(C), X, y, tol=1e-3, max_iter=400)[0]
         assert result.stop_reason == "gap"

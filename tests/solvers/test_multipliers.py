@@ -12,7 +12,8 @@ from tests.solvers.test_linear_dual import TOL, assert_solved, objective
 from widemargin.data.synthetic import make_nonseparable, make_sparse_nonseparable
 from widemargin.estimators.kernel import KernelSVC
 from widemargin.problems.hinge_l2 import HingeL2
-from widemargin.solvers.multipliers import LinearCSVM, Multipliers, line_sums, soften_rows
+from widemargin.solvers.auto import linear_csvm
+from widemargin.solvers.multipliers import Multipliers, line_sums, soften_rows
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
 
@@ -77,7 +78,7 @@ def test_rows_far_from_the_origin():
 @pytest.mark.parametrize("direct_features", [0, 512])
 def test_an_earlier_direction_saves_sweeps(direct_features):
     X, y = make_nonseparable(3000, 10, random_state=0)
-    problem, solver = HingeL2(1.0), LinearCSVM(newton=Multipliers(direct_features=direct_features))
+    problem, solver = HingeL2(1.0), linear_csvm(newton=Multipliers(direct_features=direct_features))
     cold = solve(solver, problem, X, y, tol=1e-3)[0]
     answer = solve(solver, problem, X, y, tol=1e-7)[0].model.coef
     # Its length does not matter.
@@ -105,17 +106,17 @@ def test_a_sample_without_one_of_the_classes_is_not_started_from():
 def test_newton_steps_come_first_where_features_are_few_and_passes_where_they_are_many():
     X, y = overlapping(7)
     problem, options = HingeL2(1.0), {"tol": 0.0, "max_iter": 4}
-    few, newton = (solve(solver, problem, X, y, **options)[0] for solver in (LinearCSVM(), Multipliers()))
+    few, newton = (solve(solver, problem, X, y, **options)[0] for solver in (linear_csvm(), Multipliers()))
     np.testing.assert_array_equal(few.model.coef, newton.model.coef)
-    many = LinearCSVM(newton=Multipliers(direct_features=0), patience=10**9)
+    many = linear_csvm(newton=Multipliers(direct_features=0), patience=10**9)
     passes = solve(many, problem, X, y, **options)[0]
-    np.testing.assert_array_equal(passes.model.coef, solve(many.passes, problem, X, y, **options)[0].model.coef)
+    np.testing.assert_array_equal(passes.model.coef, solve(many.candidates[0], problem, X, y, **options)[0].model.coef)
 
 
 def test_steps_go_on_from_where_passes_stall():
     X, y = make_nonseparable(500, 10, random_state=0)
-    solver = LinearCSVM(newton=Multipliers(direct_features=0))
-    both, alone = (solve(each, HingeL2(100.0), X, y, max_iter=2000)[0] for each in (solver, solver.passes))
+    solver = linear_csvm(newton=Multipliers(direct_features=0))
+    both, alone = (solve(each, HingeL2(100.0), X, y, max_iter=2000)[0] for each in (solver, solver.candidates[0]))
     assert (both.stop_reason, alone.stop_reason) == ("gap", "max_iter")
     assert_brackets(both.history, exact_svm(X, y, 100.0), slack=1e-8)
 

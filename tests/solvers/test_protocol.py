@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
+import inspect
+import pkgutil
+from dataclasses import dataclass
+from importlib import import_module
+
 import numpy as np
 import pytest
 
 from tests.conftest import STORAGES
 from tests.oracles import hull_distance, nu_cap
 from tests.problems_at_hand import assert_brackets, overlapping, separable, solve
+from widemargin import solvers
+from widemargin.problems.hinge_l1 import HingeL1
+from widemargin.problems.hinge_l2 import HingeL2
+from widemargin.problems.margin_distribution import MarginDistribution
 from widemargin.problems.polytope import HardMargin, NuMargin, largest_nu
+from widemargin.problems.slack_constrained import SlackConstrained
 from widemargin.solvers.active_set import ActiveSet
+from widemargin.solvers.auto import Auto, Stalled
 from widemargin.solvers.newton import EntropicNewton
+from widemargin.solvers.protocol import Solver
 from widemargin.solvers.saddle import SaddlePoint
-from widemargin.solvers.switching import Switching
 
 SADDLES = {f"saddle-{b}": SaddlePoint(block_size=b) for b in (1, 4, "auto")}
-TIGHT = {"newton": EntropicNewton(), "newton-saddle": Switching((EntropicNewton(), SaddlePoint()))}
-TIGHT_HARD = {**TIGHT, "active-set": ActiveSet(), "active-set-newton": Switching((ActiveSet(), EntropicNewton()))}
+TIGHT = {"newton": EntropicNewton(), "newton-saddle": Auto((EntropicNewton(), SaddlePoint()), hand_over=Stalled())}
+TIGHT_HARD = {
+    **TIGHT,
+    "active-set": ActiveSet(),
+    "active-set-newton": Auto((ActiveSet(), EntropicNewton()), hand_over=Stalled()),
+}
 
 # (solver, problem) pairs; a saddle closes a gap of 1e-3 in good time, the others one of 1e-7.
 HARD = [pytest.param(solver, 1e-7, id=f"hard-{name}") for name, solver in TIGHT_HARD.items()]
@@ -337,3 +352,50 @@ def test_a_warm_start_at_the_solution_takes_no_more_sweeps(problem, solver, tol)
     cold = solve(solver, problem, X, y, tol=tol)[0]
     exact = hull_distance(X, y, cap=problem.cap((y > 0).sum(), (y < 0).sum()))
     assert solve(solver, problem, X, y, tol=tol, warm=exact.direction)[0].n_iter <= cold.n_iter
+
+
+# -- which problems --------------------------------------------------------------------------------------------------
+
+
+def solver_classes():
+    """Every solver of the package."""
+    for each in pkgutil.iter_modules(solvers.__path__):
+        import_module(f"widemargin.solvers.{each.name}")
+    found, new = set(), {Solver}
+    while new:
+        found |= new
+        new = {kind for parent in new for kind in parent.__subclasses__()} - found
+    ours = [kind for kind in found if kind.__module__.startswith("widemargin.solvers.")]
+    return sorted((kind for kind in ours if not inspect.isabstract(kind)), key=lambda kind: kind.__name__)
+
+
+SOLVERS = [kind((EntropicNewton(), SaddlePoint())) if kind is Auto else kind() for kind in solver_classes()]
+PROBLEMS = [HardMargin(), NuMargin(), HingeL2(1.0), HingeL1(0.1), MarginDistribution(1.0), SlackConstrained(C=1.0)]
+
+
+@dataclass(frozen=True)
+class OfSomebodyElse:
+    """A problem that no solver here knows."""
+
+
+@pytest.mark.parametrize("solver", SOLVERS, ids=lambda solver: type(solver).__name__)
+def test_a_solver_says_what_it_solves_and_run_refuses_all_else(solver):
+    assert solver.solves
+    assert any(isinstance(problem, solver.solves) for problem in PROBLEMS)
+    for problem in (*PROBLEMS, OfSomebodyElse()):
+        if not isinstance(problem, solver.solves):
+            message = f"{type(solver).__name__} solves .*, not {type(problem).__name__}"
+            with pytest.raises(TypeError, match=message):
+                solve(solver, problem, *separable(0))
+
+
+def test_every_solver_is_found():
+    assert len(SOLVERS) >= 14
+
+
+def test_a_solver_that_does_not_say_what_it_solves_cannot_be_made():
+    class Silent(SaddlePoint):
+        solves = Solver.solves
+
+    with pytest.raises(TypeError, match="solves"):
+        Silent()

@@ -12,12 +12,15 @@ from widemargin.ledger import Ledger
 from widemargin.problems.polytope import HardMargin
 from widemargin.problems.protocol import Certificate
 from widemargin.solvers.models import Separator
+from widemargin.solvers.protocol import Solver
 from widemargin.solvers.run import Limits, run
 from widemargin.solvers.saddle import SaddlePoint
 
 
-class Scripted:
+class Scripted(Solver[int, Separator]):
     """A solver whose certificates are given beforehand; None is a sweep without one."""
+
+    solves = (HardMargin,)
 
     def __init__(self, *certificates, verdict=None):
         self._certificates, self._verdict = certificates, verdict
@@ -46,7 +49,9 @@ OPEN, CLOSED = Certificate(1.0, 0.5), Certificate(1.0, 0.9999)
 
 
 def go(solver, *, tol=1e-3, max_iter=10, max_time=np.inf, **options):
-    return run(solver, None, SHARD, Solo(), Limits(tol, max_iter, max_time), np.random.default_rng(0), **options)
+    return run(
+        solver, HardMargin(), SHARD, Solo(), Limits(tol, max_iter, max_time), np.random.default_rng(0), **options
+    )
 
 
 def test_it_stops_when_the_gap_is_closed_and_not_before():

@@ -12,11 +12,11 @@ from widemargin.estimators.registry import MARGIN, Descriptor, Formula, register
 from widemargin.problems.polytope import HardMargin
 from widemargin.sklearn_private import Interval, StrOptions
 from widemargin.solvers.active_set import ActiveSet
+from widemargin.solvers.auto import Auto, Stalled
 from widemargin.solvers.newton import EntropicNewton
 from widemargin.solvers.protocol import AnySolver
 from widemargin.solvers.run import Result
 from widemargin.solvers.saddle import SaddlePoint
-from widemargin.solvers.switching import Switching
 
 
 class HardMarginSVC(HullClassifier):
@@ -146,7 +146,9 @@ class HardMarginSVC(HullClassifier):
             "newton": EntropicNewton(),
             "saddle": SaddlePoint(block_size=self.block_size),
         }
-        return Switching((solvers["active-set"], solvers["newton"])) if self.solver == "auto" else solvers[self.solver]
+        if self.solver == "auto":
+            return Auto((solvers["active-set"], solvers["newton"]), hand_over=Stalled())
+        return solvers[self.solver]
 
     def _advice(self, result: Result) -> str:
         if result.certificate.dual <= 0:

@@ -21,11 +21,10 @@ from widemargin.kernels import devices
 from widemargin.problems.hinge_l2 import HingeL2
 from widemargin.problems.slack_constrained import SlackConstrained
 from widemargin.sklearn_private import Interval, StrOptions, check_sample_weight
+from widemargin.solvers.auto import Affordable, Auto, linear_csvm
 from widemargin.solvers.batch_perceptron import BatchPerceptron
 from widemargin.solvers.block_dual import BlockDual
-from widemargin.solvers.by_size import BySize
 from widemargin.solvers.flat_dual import FlatDual
-from widemargin.solvers.multipliers import LinearCSVM
 from widemargin.solvers.protocol import AnySolver
 from widemargin.solvers.run import Result
 from widemargin.strategies.labels import FLOATS
@@ -338,7 +337,7 @@ class KernelSVC(KernelClassifier):
     def _solver(self) -> AnySolver:
         self._refuse_unused_parameters()
         if self._is_linear():
-            return LinearCSVM()
+            return linear_csvm()
         most = None if self.max_support is None else int(self.max_support)
         perceptron = BatchPerceptron(self.batch_size, most, self.validation_fraction, self._cache_bytes())
         if self._uses_perceptron():
@@ -348,7 +347,7 @@ class KernelSVC(KernelClassifier):
         exact = BlockDual(self._cache_bytes(), self.tol, most)
         if self.solver == "exact":
             return exact
-        return BySize(exact, perceptron, np.inf if self.max_time is None else float(self.max_time))
+        return Auto((exact, perceptron), Affordable(np.inf if self.max_time is None else float(self.max_time)))
 
     def _advice(self, result: Result) -> str:
         if "validation_error" in (result.history[-1] if result.history else {}):

@@ -19,9 +19,8 @@ from widemargin.estimators.registry import Descriptor, Formula, Symbol, register
 from widemargin.exceptions import ModelFileError
 from widemargin.problems.margin_distribution import MarginDistribution
 from widemargin.sklearn_private import Interval, StrOptions
-from widemargin.solvers.margin_auto import MarginAuto
+from widemargin.solvers.auto import SlowDescent, kernel_margin
 from widemargin.solvers.margin_descent import MarginDescent
-from widemargin.solvers.margin_newton import MarginNewton
 from widemargin.solvers.margin_primal import MarginPrimal
 from widemargin.solvers.partition_merge import Level
 from widemargin.solvers.partition_merge import Tree as Division
@@ -284,8 +283,8 @@ class MarginDistributionSVC(KernelClassifier):
         descent = MarginDescent(self._cache_bytes())
         if self.solver == "dual-descent":
             return descent
-        kind = MarginNewton if self.solver == "newton" else MarginAuto
-        return kind(cache_bytes=self._cache_bytes(), descent=descent)
+        rule = SlowDescent(epochs=2.0, slow=0.0) if self.solver == "newton" else SlowDescent()
+        return kernel_margin(descent, rule)
 
     def _strategy(self, rows: Rows) -> Strategy:
         if self.solver != "partition-merge":

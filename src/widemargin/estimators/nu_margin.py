@@ -16,11 +16,11 @@ from widemargin.estimators._types import ClassWeight, Folder, RandomState
 from widemargin.estimators.registry import MARGIN, Descriptor, Each, Formula, Symbol, register
 from widemargin.problems.polytope import NuMargin, largest_nu
 from widemargin.sklearn_private import Interval, StrOptions, check_sample_weight
+from widemargin.solvers.auto import Auto, Stalled
 from widemargin.solvers.newton import EntropicNewton
 from widemargin.solvers.protocol import AnySolver
 from widemargin.solvers.run import Result
 from widemargin.solvers.saddle import SaddlePoint
-from widemargin.solvers.switching import Switching
 
 
 class NuMarginSVC(HullClassifier):
@@ -164,7 +164,8 @@ class NuMarginSVC(HullClassifier):
 
     def _solver(self) -> AnySolver:
         newton, saddle = EntropicNewton(), SaddlePoint(block_size=self.block_size)
-        solvers: dict[str, AnySolver] = {"newton": newton, "saddle": saddle, "auto": Switching((newton, saddle))}
+        auto = Auto((newton, saddle), hand_over=Stalled())
+        solvers: dict[str, AnySolver] = {"newton": newton, "saddle": saddle, "auto": auto}
         return solvers[self.solver]
 
     def _advice(self, result: Result) -> str:

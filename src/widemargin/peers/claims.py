@@ -352,7 +352,7 @@ class Claims:
         if total <= 0:
             return  # nobody has a row
         costs = np.sum([self.costs[proposal][peer] for peer in peers], axis=0)
-        primal = [self.problem.primal_value(w, float(cost), total) for w, cost in zip(model, costs, strict=True)]
+        primal = [self.problem.primal_value(float(c) / total, float(w @ w)) for w, c in zip(model, costs, strict=True)]
         dual = self._lower_bounds(snapshots, total)
         if self.best is not None:
             for k, certificate in enumerate(self.best.certificates):
@@ -369,4 +369,6 @@ class Claims:
     def _lower_bounds(self, snapshots: list[Snapshot], total: float) -> list[float]:
         mass = np.sum([snapshot.mass for snapshot in snapshots], axis=0)
         pull = np.sum([snapshot.pull for snapshot in snapshots], axis=0)
-        return [self.problem.dual_value(float(a), v, total) for a, v in zip(mass, pull, strict=True)]
+        return [
+            self.problem.dual_value(float(a) / total, float(v @ v) / total**2) for a, v in zip(mass, pull, strict=True)
+        ]

@@ -22,6 +22,8 @@ from typing import Literal
 
 import numpy as np
 
+from widemargin.problems._classes import balance_factors, require_both_classes, require_positive
+
 
 @dataclass(frozen=True)
 class HingeL1:
@@ -34,15 +36,12 @@ class HingeL1:
     fit_intercept: bool = True
 
     def check(self, total_positive: float, total_negative: float) -> None:
-        """Refuse what has no answer, given the weight of each class."""
-        if isinstance(self.alpha, str):
-            if self.alpha != "auto":
-                raise ValueError(f'alpha={self.alpha!r} is not known: it must be a number over 0, or "auto".')
-        elif not 0 < self.alpha < math.inf:
-            raise ValueError(f"alpha={self.alpha:g} does not weigh the norm: it must be positive and finite.")
-        for total, name in ((total_positive, "positive"), (total_negative, "negative")):
-            if not total > 0:
-                raise ValueError(f"The {name} class has weight {total:g}: both classes need a weight over 0.")
+        """Raise ValueError if the problem has no solution for classes of these total weights."""
+        if not isinstance(self.alpha, str):
+            require_positive("alpha", self.alpha, "the norm")
+        elif self.alpha != "auto":
+            raise ValueError(f'alpha={self.alpha!r} is unknown: it must be a number over 0, or "auto".')
+        require_both_classes(total_positive, total_negative)
 
     def resolved(self, total_weight: float, squares: np.ndarray) -> HingeL1:
         """The problem with a number for alpha, from the weight of all rows and the spread of each column.
@@ -66,9 +65,13 @@ class HingeL1:
 
     # -- primal
 
-    def primal_value(self, scores: np.ndarray, intercept: float, y: np.ndarray, caps: np.ndarray, norm: float) -> float:
-        """The objective, from the scores ``x_i . beta`` of all rows and ``||beta||_1``."""
-        return float(caps @ np.maximum(1 - y * (scores + intercept), 0)) + self.penalty * norm
+    def loss(self, scores: np.ndarray, intercept: float, y: np.ndarray, caps: np.ndarray) -> float:
+        """The mean hinge loss, from the scores ``x_i . beta`` of all rows."""
+        return float(caps @ np.maximum(1 - y * (scores + intercept), 0))
+
+    def primal_value(self, loss: float, size: float) -> float:
+        """The primal objective, from the mean hinge loss and ``||beta||_1``."""
+        return loss + self.penalty * size
 
     def best_intercept(self, scores: np.ndarray, y: np.ndarray, caps: np.ndarray) -> float:
         """The intercept of least loss for given scores, 0 if there is none; the middle where an interval is best.
@@ -89,38 +92,35 @@ class HingeL1:
     # -- dual
 
     def balance_factors(self, sum_positive: float, sum_negative: float) -> tuple[float, float]:
-        """What to multiply the masses of each class by for ``sum_i a_i y_i = 0``; at most 1, so that caps hold."""
-        if not self.fit_intercept or sum_positive == sum_negative:
-            return 1.0, 1.0
-        if sum_positive > sum_negative:
-            return sum_negative / sum_positive, 1.0
-        return 1.0, sum_positive / sum_negative
+        """Factors for the masses of each class that make ``sum_i a_i y_i = 0``, where there is an intercept."""
+        return balance_factors(sum_positive, sum_negative) if self.fit_intercept else (1.0, 1.0)
 
     def feasible(self, masses: np.ndarray, y: np.ndarray, caps: np.ndarray) -> np.ndarray:
         """Masses within their caps and balanced between the classes, near the given ones of all rows.
 
-        What is left to be feasible is ``|c_j| <= alpha``, for which they are divided by :meth:`excess`.
+        They become feasible once they are divided by their :meth:`excess`.
         """
         within = np.clip(masses, 0.0, caps)
         positive = y > 0
         of_positive, of_negative = self.balance_factors(float(within[positive].sum()), float(within[~positive].sum()))
         return within * np.where(positive, of_positive, of_negative)
 
-    def excess(self, correlation: np.ndarray) -> float:
-        """How far the correlations c are beyond alpha, at least 1."""
-        return max(1.0, float(np.abs(correlation).max(initial=0.0)) / self.penalty)
+    def excess(self, size: float) -> float:
+        """The factor by which the largest ``|c_j|`` exceeds alpha, at least 1."""
+        return max(1.0, size / self.penalty)
 
-    def dual_value(self, mass: float, correlation: np.ndarray) -> float:
-        """The objective of masses once feasible, from their sum and their correlations with the columns."""
-        return mass / self.excess(correlation)
+    def dual_value(self, gain: float, size: float) -> float:
+        """The dual objective of masses divided by their excess, from their sum and the largest ``|c_j|``."""
+        return gain / self.excess(size)
 
-    def alpha_bound(self, correlation: np.ndarray) -> float:
-        """An alpha for which beta = 0 is best, from the correlations of the even masses (the caps, balanced).
 
-        The least such alpha if there is no intercept or if both classes weigh the same: then these masses are the only
-        ones. Otherwise it may be less, see :func:`widemargin.solvers.column_generation.alpha_max`.
-        """
-        return float(np.abs(correlation).max(initial=0.0))
+def largest(correlation: np.ndarray) -> float:
+    """The largest ``|c_j|``, 0 without columns.
+
+    For the masses that go with beta = 0 it is an alpha from which on beta = 0 is optimal; the least such alpha if those
+    masses are unique, see :func:`widemargin.solvers.column_generation.alpha_max`.
+    """
+    return float(np.abs(correlation).max(initial=0.0))
 
 
 def auto_alpha(total_weight: float, n_features: int) -> float:

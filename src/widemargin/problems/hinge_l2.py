@@ -23,6 +23,7 @@ import numpy as np
 
 from widemargin.compiled.dense import FAST
 from widemargin.compiled.jit import compiled
+from widemargin.problems._classes import balance_factors, require_both_classes, require_positive
 
 Total = Callable[[np.ndarray], np.ndarray]
 
@@ -47,35 +48,29 @@ class HingeL2:
     fit_intercept: bool = True
 
     def check(self, total_positive: float, total_negative: float) -> None:
-        """Refuse what has no answer, given the weight of each class."""
-        if not 0 < self.C < math.inf:
-            raise ValueError(f"C={self.C:g} does not weigh the loss: it must be positive and finite, in (0, inf).")
-        for total, name in ((total_positive, "positive"), (total_negative, "negative")):
-            if not total > 0:
-                raise ValueError(f"The {name} class has weight {total:g}: both classes need a weight over 0.")
+        """Raise ValueError if the problem has no solution for classes of these total weights."""
+        require_positive("C", self.C, "the loss")
+        require_both_classes(total_positive, total_negative)
 
     def caps(self, weight: np.ndarray) -> np.ndarray:
         """The largest alpha of each row."""
         return self.C * weight
 
-    def primal_value(self, loss: float, squared_norm: float) -> float:
+    def primal_value(self, loss: float, size: float) -> float:
         """The primal objective, from ``sum_i m_i max(0, 1 - y_i (w.phi_i + b))`` and ``||w||^2``."""
-        return 0.5 * squared_norm + self.C * loss
+        return 0.5 * size + self.C * loss
 
-    def dual_value(self, alpha_sum: float, squared_norm: float) -> float:
+    def dual_value(self, gain: float, size: float) -> float:
         """The dual objective of a feasible alpha, from its sum and ``||sum_i alpha_i y_i phi_i||^2``."""
-        return alpha_sum - 0.5 * squared_norm
+        return gain - 0.5 * size
 
     def implied_slack(self, value: float, norm: float, total_weight: float) -> float:
         """The slack per row of the unit vector along w, from the objective and ``||w||``."""
         return (value - 0.5 * norm**2) / self.C / total_weight / norm if norm > 0 else math.inf
 
     def balance_factors(self, sum_positive: float, sum_negative: float) -> tuple[float, float]:
-        """What to multiply the alphas of each class by for ``sum_i alpha_i y_i = 0``; at most 1, so that caps hold."""
-        if not self.fit_intercept or sum_positive == sum_negative:
-            return 1.0, 1.0
-        lighter = min(sum_positive, sum_negative)
-        return (lighter / sum_positive, 1.0) if sum_positive > sum_negative else (1.0, lighter / sum_negative)
+        """Factors for the alphas of each class that make ``sum_i alpha_i y_i = 0``, where there is an intercept."""
+        return balance_factors(sum_positive, sum_negative) if self.fit_intercept else (1.0, 1.0)
 
     def best_factor(self, alpha_sum: float, squared_norm: float, largest: float = 1.0) -> float:
         """The t in [0, largest] for which t * alpha has the highest dual objective."""
@@ -93,18 +88,18 @@ class HingeL2:
         fixed_scale: bool = False,
         precision: float = 1e-11,
         sums: Callable[..., np.ndarray] | None = None,
-        room: float | np.ndarray = 0.0,
+        score_error: float | np.ndarray = 0.0,
     ) -> PrimalPoint:
         """The best multiple of w, not negative, and the best intercept for it.
 
-        ``scores`` are ``w.phi_i`` of the rows at hand in float64, ``squared_norm`` is ``||w||^2``, ``total`` sums a
-        small array over all who hold rows, ``near`` is where the search for the intercept begins. With ``fixed_scale``
-        only the intercept is searched for. The value is that of the very point returned, above the least one by about
-        ``precision`` of it. ``sums`` stands for :func:`hinge_sums` where the scores are not on the host. Scores may be
-        wrong by ``room``: the value holds if they are, and a multiple is chosen that makes the least of it.
+        ``scores`` are ``w.phi_i`` of this rank's rows in float64, ``squared_norm`` is ``||w||^2``, ``total`` sums a
+        small array over all ranks, ``near`` is where the search for the intercept begins. With ``fixed_scale`` only the
+        intercept is searched for. The value is that of the point returned, above the least one by about ``precision``
+        of it. ``sums`` replaces :func:`hinge_sums` where the scores are not on the host. The value is an upper bound
+        also if scores are wrong by up to ``score_error``.
         """
-        if not isinstance(room, float) or room > 0:
-            scores = scores - y * room
+        if not isinstance(score_error, float) or score_error > 0:
+            scores = scores - y * score_error
         sums = hinge_sums if sums is None else sums
         best_intercept, reach = near, 0.1
 
@@ -125,9 +120,9 @@ class HingeL2:
 
             low, high = _lowest(at_intercept, best_intercept, reach, -math.inf, precision)
             best = min(low, high, key=lambda line: line.value)
-            # The next scale lies closer, and so will its intercept.
+            # The next scale is closer, and so is its intercept.
             best_intercept, reach = best.at, max(abs(best.at - best_intercept) / 2, 1e-9 * abs(best.at), 1e-12)
-            # Both ends belong to the same kink: the mean of their gradients that is level in b is one of the minimum.
+            # Both ends touch the same kink: the mean of their gradients with slope 0 in b is a gradient at the minimum.
             share = high.slope / (high.slope - low.slope) if high.slope > low.slope else 0.5
             return _Line(scale, best.value, share * low.other + (1 - share) * high.other, best.at)
 
@@ -135,7 +130,7 @@ class HingeL2:
             ends: tuple[_Line, ...] = (at_scale(1.0),)
         elif squared_norm > 0:
             ends = _lowest(at_scale, 1.0, 0.1, 0.0, precision)
-        else:  # rounding is all there is of w: multiples of it would look better and better without end
+        else:  # w is nothing but rounding, and the search for its best multiple would not end
             ends = (at_scale(0.0),)
         best = min(ends, key=lambda line: line.value)
         return PrimalPoint(best.value, best.at, best.other)

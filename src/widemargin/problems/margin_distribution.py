@@ -28,6 +28,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from widemargin.compiled import margin_passes
+from widemargin.problems._classes import require_both_classes, require_positive
 
 
 @dataclass(frozen=True)
@@ -44,18 +45,15 @@ class MarginDistribution:
     fit_intercept: bool = True
 
     def check(self, total_positive: float, total_negative: float) -> None:
-        """Refuse what has no answer, given the weight of each class."""
-        if not 0 < self.C < math.inf:
-            raise ValueError(f"C={self.C:g} does not weigh the loss: it must be positive and finite, in (0, inf).")
+        """Raise ValueError if the problem has no solution for classes of these total weights."""
+        require_positive("C", self.C, "the loss")
         if not 0 <= self.deadband < 1:
-            raise ValueError(f"deadband={self.deadband:g} leaves no margin to ask for: it must lie in [0, 1).")
+            raise ValueError(f"deadband={self.deadband:g} leaves no margin to aim for: it must lie in [0, 1).")
         if not 0 <= self.overshoot_weight < math.inf:
             raise ValueError(
-                f"overshoot_weight={self.overshoot_weight:g} is no price of long margins: it must lie in [0, inf)."
+                f"overshoot_weight={self.overshoot_weight:g} cannot weight large margins: it must lie in [0, inf)."
             )
-        for total, name in ((total_positive, "positive"), (total_negative, "negative")):
-            if not total > 0:
-                raise ValueError(f"The {name} class has weight {total:g}: both classes need a weight over 0.")
+        require_both_classes(total_positive, total_negative)
 
     @property
     def constant(self) -> float:
@@ -75,9 +73,9 @@ class MarginDistribution:
         """The sum of the losses."""
         return float(margin_passes.loss_sum(margin, steep, *self.shape))
 
-    def primal_value(self, loss: float, squared_norm: float) -> float:
+    def primal_value(self, loss: float, size: float) -> float:
         """The primal objective, from the losses of all rows and ``||w||^2``."""
-        return 0.5 * squared_norm + loss
+        return 0.5 * size + loss
 
     def dual_terms(self, g: np.ndarray, steep: np.ndarray) -> tuple[float, float]:
         """The linear and the quadratic part of the dual objective, without that of ``||w||^2``."""
@@ -88,12 +86,14 @@ class MarginDistribution:
             square = np.where(g > 0, up**2 / steep, down**2 / (v * steep))
         return linear, float(square[g != 0].sum())
 
-    def dual_value(self, linear: float, quadratic: float, squared_norm: float) -> float:
-        """The dual objective of the best multiple of g: a parabola in its size."""
-        if linear <= 0:
+    def dual_value(self, gain: float, size: float) -> float:
+        """The dual objective of the best multiple of g, from its linear part and the quadratic one with ``||w||^2``.
+
+        Along the multiples of g the objective is a parabola.
+        """
+        if gain <= 0:
             return 0.0
-        bend = quadratic + squared_norm
-        return linear * linear / (2 * bend) if bend < math.inf else 0.0
+        return gain * gain / (2 * size) if size < math.inf else 0.0
 
     def best_dual(self, margin: np.ndarray, steep: np.ndarray) -> np.ndarray:
         """The g that stationarity asks for at given margins."""

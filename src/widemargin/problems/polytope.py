@@ -19,42 +19,61 @@ so that for every w and every feasible eta, xi: margin(w) <= optimum <= distance
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Literal
 
-_SMALLEST_RANGE = 1e-3  # where a hull is a point there is no entropy to lose; solvers divide by it
+_SMALLEST_RANGE = 1e-3  # entropy range where both hulls are points; solvers divide by it
 AUTO_NU_SHARE = 0.85  # the paper's alpha: this share of the largest feasible nu usually keeps the hulls apart
 
 
+class _HullDistance(ABC):
+    """What both problems share."""
+
+    @abstractmethod
+    def cap(self, total_positive: float, total_negative: float) -> float:
+        """Largest mass per unit of weight."""
+
+    def check(self, total_positive: float, total_negative: float) -> None:
+        """Raise ValueError if a hull is empty for classes of these total weights."""
+        self.cap(total_positive, total_negative)
+
+    def primal_value(self, loss: float, size: float) -> float:
+        """The distance ``size`` between two points of the hulls; rows have no loss, which is 0."""
+        return loss + size
+
+    def dual_value(self, gain: float, size: float) -> float:
+        """The margin of w, from ``min_eta w.A' eta - max_xi w.B' xi`` and ``||w||``."""
+        return gain / size if size > 0 else -math.inf
+
+    def entropy_range(self, total_positive: float, total_negative: float) -> float:
+        """How far the entropies of eta and xi together can be from their values at the start."""
+        cap = self.cap(total_positive, total_negative)
+        # A cap over 1 binds no row; at the largest nu a hull is a point and its entropy cannot move.
+        return max(sum(math.log(min(1.0, cap) * total) for total in (total_positive, total_negative)), _SMALLEST_RANGE)
+
+
 @dataclass(frozen=True)
-class HardMargin:
+class HardMargin(_HullDistance):
     """Distance between two convex hulls; weights matter only as present or absent."""
 
     def cap(self, total_positive: float, total_negative: float) -> float:
         """Largest mass per unit of weight: none."""
         return math.inf
 
-    def check(self, total_positive: float, total_negative: float) -> None:
-        """Refuse what is infeasible for classes of these weights."""
-        self.cap(total_positive, total_negative)
-
-    def entropy_range(self, total_positive: float, total_negative: float) -> float:
-        """How far the entropies of eta and xi together can be from their values at the start."""
-        return max(math.log(total_positive) + math.log(total_negative), _SMALLEST_RANGE)
-
 
 @dataclass(frozen=True)
-class NuMargin:
+class NuMargin(_HullDistance):
     """Distance between two reduced convex hulls; ``nu`` is scikit-learn's, a share of the rows, or ``"auto"``."""
 
     nu: float | Literal["auto"] = "auto"
 
     def resolve_nu(self, total_positive: float, total_negative: float) -> float:
-        """The value of nu for classes of these weights; beyond its bound it is an error that states the bound."""
+        """The value of nu for classes of these weights; raises ValueError, which states the bound, beyond it."""
         largest = largest_nu(total_positive, total_negative)
         if self.nu == "auto":
             return AUTO_NU_SHARE * largest
-        # A nu computed as the bound itself may lie above it by a rounding.
+        # A nu computed as the bound itself may be above it by a rounding error.
         if not 0 < self.nu <= largest * (1 + 1e-12):
             raise ValueError(
                 f"nu={self.nu:g} is infeasible: with a class of weight {total_positive:g} against one of weight "
@@ -65,16 +84,6 @@ class NuMargin:
     def cap(self, total_positive: float, total_negative: float) -> float:
         """Largest mass per unit of weight."""
         return 2 / (self.resolve_nu(total_positive, total_negative) * (total_positive + total_negative))
-
-    def check(self, total_positive: float, total_negative: float) -> None:
-        """Refuse what is infeasible for classes of these weights."""
-        self.cap(total_positive, total_negative)
-
-    def entropy_range(self, total_positive: float, total_negative: float) -> float:
-        """How far the entropies of eta and xi together can be from their values at the start."""
-        cap = self.cap(total_positive, total_negative)
-        # A cap over 1 binds nobody; at the largest nu a hull is a point and its entropy cannot move.
-        return max(sum(math.log(min(1.0, cap) * total) for total in (total_positive, total_negative)), _SMALLEST_RANGE)
 
 
 def largest_nu(total_positive: float, total_negative: float) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context
+from math import inf
 from typing import NamedTuple, Protocol
 
 from widemargin.codec import record
@@ -40,19 +41,26 @@ class Certificate(NamedTuple):
         """``gap / |primal|``: 0 when both sides are 0, infinite when only the primal is."""
         if self.primal:
             return self.gap / abs(self.primal)
-        return float("inf") if self.gap else 0.0
+        return inf if self.gap else 0.0
+
+    def tightened(self, primal: float = inf, dual: float = -inf) -> Certificate:
+        """With other bounds of the same optimum, each taken if it is better."""
+        return Certificate(min(self.primal, primal), max(self.dual, dual))
 
     def as_text(self, digits: int = 6) -> tuple[str, str]:
-        """Lower and upper bound to so many digits, rounded outwards: what is printed is proved, too."""
+        """Lower and upper bound to ``digits`` digits, rounded outwards, so that the printed bounds hold too."""
         return rounded(self.dual, digits, ROUND_FLOOR), rounded(self.primal, digits, ROUND_CEILING)
 
 
-class Problem(Protocol):
-    """What is optimised, as formulas: a frozen dataclass of hyper-parameters, without data or iterates.
+NO_BOUNDS = Certificate(inf, -inf)
 
-    Every problem states its primal and dual in its docstring and evaluates both sides from two numbers, which are sums
-    over rows and so add up over ranks. Any model gives an upper bound of the optimum, any feasible dual variables a
-    lower one.
+
+class Problem(Protocol):
+    """What is optimised, as formulas: a frozen dataclass of hyperparameters, without data or iterates.
+
+    Every problem states its primal and dual in its docstring and evaluates each side from two numbers, which come from
+    sums over the rows of all ranks. Any model gives an upper bound of the optimum, any feasible dual variables a lower
+    one.
     """
 
     def check(self, total_positive: float, total_negative: float) -> None:
@@ -66,6 +74,6 @@ class Problem(Protocol):
 
 
 def rounded(value: float, digits: int, direction: str) -> str:
-    """A number to so many digits, rounded in one of the directions of :mod:`decimal`."""
+    """A number to ``digits`` digits, rounded in one of the directions of :mod:`decimal`."""
     nearest = Context(prec=digits, rounding=direction).create_decimal(repr(float(value)))
     return f"{float(nearest):.{digits}g}"

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 
@@ -22,12 +22,12 @@ from widemargin.data.shard import Shard
 from widemargin.problems.polytope import HardMargin, NuMargin
 from widemargin.problems.protocol import Certificate
 from widemargin.solvers.models import Separator
-from widemargin.solvers.protocol import Solver
+from widemargin.solvers.protocol import AnySolver, Solver
 
 _LARGEST_EXPONENT = 200.0  # clamped here, sums and products with any scale are finite
 _SMALLEST_SCALE = 1e-40  # factors beyond this, either way, mean that the search began too far away
 _MASS_ROUNDING = 1e-9  # masses this close to 1 are 1: a cap is rarely the exact reciprocal of a whole number
-_LONGEST = 1e75  # rows: products of four of them are numbers yet
+_MAX_ROW_NORM = 1e75  # products of four such rows are finite
 _ROUNDING = 1e-13  # of the size of rows: what cannot be told from zero
 _SMALLEST_GAMMA = 1e-100
 _OVERLAP = 1e-6  # hulls this close, measured in the radius of the data, and with no margin, are taken to meet
@@ -57,6 +57,7 @@ class Start(NamedTuple):
 class Hulls:
     """One rank's rows as vertices of the two hulls, with the collective operations on them."""
 
+    problem: HardMargin | NuMargin
     shard: Shard
     comm: Communicator
     side: np.ndarray  # 0 for the positive class, 1 for the negative
@@ -78,12 +79,13 @@ class Hulls:
             offsets = shard.squared_norms() - 2 * shard.scores(mean) + mean @ mean
             farthest = comm.allreduce(np.array([offsets.max(initial=0.0)]), "max")[0]
             radius, length = float(np.sqrt(farthest)), float(np.linalg.norm(mean))
-        if not max(radius, length) <= _LONGEST or math.isnan(radius):
+        if not max(radius, length) <= _MAX_ROW_NORM or math.isnan(radius):
             raise ValueError(
-                f"Rows are longer than {_LONGEST:g}, from where on the squares of their inner products are beyond "
+                f"Rows are longer than {_MAX_ROW_NORM:g}, from where on the squares of their inner products are beyond "
                 "float64: scale the features (StandardScaler)."
             )
-        return cls(shard, comm, side, cap * shard.weight, cap, totals, problem.entropy_range(*totals), mean, radius)
+        entropy_range = problem.entropy_range(*totals)
+        return cls(problem, shard, comm, side, cap * shard.weight, cap, totals, entropy_range, mean, radius)
 
     @property
     def is_capped(self) -> bool:
@@ -145,7 +147,11 @@ class Hulls:
             # min over the capped simplex = max over t of t + sum upper min(s - t, 0); any t gives a true bound.
             shortfall = self.upper @ np.minimum(scores - level[self.side], 0.0)
             value += self.comm.allreduce(np.array([shortfall]))[0]
-        return float(value / norm) if norm > 0 else -np.inf
+        return self.problem.dual_value(float(value), norm)
+
+    def distance(self, z: np.ndarray) -> float:
+        """The length of a difference of hull points: an upper bound of the distance."""
+        return self.problem.primal_value(0.0, float(np.linalg.norm(z)))
 
     def soften(self, scores: np.ndarray, log_centre: np.ndarray, gamma: float, level: np.ndarray) -> Softened:
         """The masses that minimise scores plus ``gamma`` times the entropy relative to ``exp(log_centre)``.
@@ -311,19 +317,55 @@ def _if_in_range(scale: np.ndarray) -> np.ndarray | None:
     return scale if np.all((scale > 10 * _SMALLEST_SCALE) & (scale < 0.1 / _SMALLEST_SCALE)) else None
 
 
-class HullSolver(Solver[Any, Any]):
-    """The verbs that all hull solvers share: their states carry ``hulls``, the best ``certificate`` and ``best_w``."""
+class HullState(Protocol):
+    """What the states of hull solvers have in common."""
 
-    solves: ClassVar = (HardMargin, NuMargin)
+    @property
+    def hulls(self) -> Hulls: ...
+    @property
+    def best_w(self) -> np.ndarray: ...
+    @property
+    def certificate(self) -> Certificate: ...
+    def _replace(self, *, best_w: np.ndarray = ..., certificate: Certificate = ...) -> Self: ...
 
-    def certify(self, state: Any) -> Certificate | None:
+
+S = TypeVar("S", bound=HullState)
+
+
+def with_bounds(state: S, distance: float, margin: float, w: np.ndarray) -> S:
+    """The state with another upper bound and the margin of another direction, each taken if it is better."""
+    best = state.certificate
+    best_w = w if margin > best.dual else state.best_w
+    return state._replace(certificate=best.tightened(distance, margin), best_w=best_w)
+
+
+class HullSolver(Solver[S, Separator]):
+    """The verbs that hull solvers share."""
+
+    solves: tuple[type, ...] = (HardMargin, NuMargin)
+
+    def certify(self, state: S) -> Certificate | None:
         return state.certificate if state.certificate.primal < np.inf else None
 
-    def stop_reason(self, state: Any) -> str | None:
+    def stop_reason(self, state: S) -> str | None:
         return state.hulls.stop_reason(state.certificate)
 
-    def warm_state(self, state: Any) -> np.ndarray:
+    def warm_state(self, state: S) -> np.ndarray:
         return state.best_w
 
-    def extract(self, state: Any) -> Separator:
+    def extract(self, state: S) -> Separator:
         return state.hulls.separator(state.best_w)
+
+    def take_over(
+        self,
+        other: AnySolver,
+        state: HullState,
+        problem: HardMargin | NuMargin,
+        shard: Shard,
+        comm: Communicator,
+        rng: np.random.Generator,
+    ) -> S:
+        """From the best direction of another hull solver, with its bounds."""
+        started, (distance, margin) = self.start(problem, shard, comm, rng, state.best_w), state.certificate
+        best_w = started.best_w if started.certificate.dual > margin else state.best_w
+        return started._replace(certificate=started.certificate.tightened(distance, margin), best_w=best_w)

@@ -1,20 +1,20 @@
-"""What the solvers of the linear C-SVM share: one rank's rows, and the best model so far between its two bounds.
+"""The linear C-SVM (:mod:`widemargin.problems.hinge_l2`): what its two solvers share.
 
-Both keep alphas within [0, cap_i] and z = sum_i alpha_i y_i x_i (see :mod:`widemargin.problems.hinge_l2`). Any w with
-any intercept bounds the optimum from above, the alphas from below once the sums of both classes are equal.
+Both keep alphas within [0, cap_i] and z = sum_i alpha_i y_i x_i. Any w with any intercept bounds the optimum from
+above; the alphas bound it from below once the sums of both classes are equal.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from widemargin.comm.protocol import Communicator
 from widemargin.data.shard import Shard
 from widemargin.problems.hinge_l2 import HingeL2
-from widemargin.problems.protocol import Certificate
+from widemargin.problems.protocol import NO_BOUNDS, Certificate
 from widemargin.solvers import _rounding
 from widemargin.solvers.models import Separator
 from widemargin.solvers.protocol import Solver
@@ -30,13 +30,13 @@ class Rows:
     upper: np.ndarray  # the cap of each alpha
     totals: np.ndarray  # weight of the positive and of the negative class, over all ranks
     lengths: np.ndarray  # ||x_i||
-    of_score: float  # what a score may be wrong by, as a part of ||x|| ||w||
-    of_sum: float  # what z may be wrong by, as a part of sum_i alpha_i ||x_i||
+    of_score: float  # rounding error of a score, relative to ||x|| ||w||
+    of_sum: float  # rounding error of z, relative to sum_i alpha_i ||x_i||
     rng: np.random.Generator  # this rank's own
 
     @classmethod
     def of(cls, problem: HingeL2, shard: Shard, comm: Communicator, rng: np.random.Generator) -> Rows:
-        """Agree with all ranks on the totals; fails on every rank alike if the problem has no answer."""
+        """Sum the totals over all ranks; raises ValueError on every rank if the problem has no solution."""
         lengths, n_long = _rounding.lengths_of(shard)
         counts = [n_long, float(shard.n_rows)]
         sums = comm.allreduce(np.append(np.bincount(shard.y < 0, shard.weight, 2), counts))
@@ -47,12 +47,12 @@ class Rows:
         roundings = _rounding.of_score(shard), _rounding.of_combination(float(sums[3]))
         return cls(problem, shard, comm, problem.caps(shard.weight), totals, lengths, *roundings, own)
 
-    def room(self, w: np.ndarray) -> np.ndarray:
-        """What the slack of every row may be wrong by, from scores computed once."""
+    def score_error(self, w: np.ndarray) -> np.ndarray:
+        """A bound on the rounding error of the slack of every row, from scores computed once."""
         return (self.of_score * float(np.linalg.norm(w))) * self.lengths + 4 * _rounding.UNIT
 
     def is_coarse(self, certificate: Certificate) -> bool:
-        """Whether the rounding of slacks, were it the same in all rows, is no small part of the gap or the optimum."""
+        """Whether rounding errors of slacks, all of one sign, would be more than a small part of gap or optimum."""
         rounding = self.problem.C * float(self.totals.sum()) * self.of_score
         return rounding > _rounding.SMALL_PART * min(certificate.gap, certificate.dual)
 
@@ -61,10 +61,10 @@ class Rows:
         return self.comm.allreduce(self.shard.combine(signed))
 
     def dual_value(self, signed: np.ndarray, z: np.ndarray, positive: float, negative: float, size: float) -> float:
-        """The dual objective of alphas, given as ``y_i alpha_i``, once scaled to be feasible and then for the best.
+        """The dual objective of alphas, given as ``y_i alpha_i``, scaled to be feasible and then by the best factor.
 
         ``positive`` and ``negative`` are their sums over each class, ``size`` that of ``alpha_i ||x_i||``, over all
-        ranks like z. z is taken to be longer by what rounding may have done to it, and to the balance of the classes.
+        ranks like z. The norm of z is increased by a bound on its rounding error and on that of the balance.
         """
         of_positive, of_negative = self.problem.balance_factors(positive, negative)
         if of_positive != of_negative:
@@ -81,29 +81,42 @@ class Best(NamedTuple):
 
     coef: np.ndarray
     intercept: float
-    certificate: Certificate = Certificate(np.inf, -np.inf)
+    certificate: Certificate = NO_BOUNDS
 
     def or_better(self, w: np.ndarray, intercept: float, primal: float, dual: float) -> Best:
         """With another model and another lower bound, each taken if it is better."""
-        old = self.certificate
-        certificate = Certificate(min(old.primal, primal), max(old.dual, dual))
-        return Best(w, intercept, certificate) if primal < old.primal else self._replace(certificate=certificate)
+        certificate = self.certificate.tightened(primal, dual)
+        is_better = primal < self.certificate.primal
+        return Best(w, intercept, certificate) if is_better else self._replace(certificate=certificate)
 
 
-class LinearDualSolver(Solver[Any, Any]):
-    """The verbs that are the same for all; a state has ``rows``, ``alpha``, ``best`` and ``is_certified``."""
+class LinearDualState(Protocol):
+    """What the states of these solvers have in common."""
 
-    solves: ClassVar = (HingeL2,)
+    @property
+    def rows(self) -> Rows: ...
+    @property
+    def alpha(self) -> np.ndarray: ...
+    @property
+    def best(self) -> Best: ...
+    @property
+    def is_certified(self) -> bool: ...
 
-    def certify(self, state: Any) -> Certificate | None:
+
+S = TypeVar("S", bound=LinearDualState)
+
+
+class LinearDualSolver(Solver[S, Separator]):
+    """The verbs that these solvers share."""
+
+    solves = (HingeL2,)
+
+    def certify(self, state: S) -> Certificate | None:
         return state.best.certificate if state.is_certified else None
 
-    def stop_reason(self, state: Any) -> str | None:
-        return None
-
-    def warm_state(self, state: Any) -> np.ndarray:
+    def warm_state(self, state: S) -> np.ndarray:
         return state.best.coef
 
-    def extract(self, state: Any) -> Separator:
+    def extract(self, state: S) -> Separator:
         n_support = state.rows.comm.allreduce(np.array([float(np.count_nonzero(state.alpha))]))[0]
         return Separator(state.best.coef, state.best.intercept, {"n_support": int(n_support)})

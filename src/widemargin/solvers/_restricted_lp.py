@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy.linalg as la
 
-from widemargin.problems.hinge_l1 import HingeL1
+from widemargin.problems.hinge_l1 import HingeL1, largest
 from widemargin.solvers._interior_point import Answer, Point, Program
 
 _CLOSER = 1e-3  # the next precision on the same columns
@@ -113,7 +113,7 @@ class RestrictedLP:
         program = Program(table, self._lead, self.y[rows], self.caps[rows], alpha, base, mass)
         if self._point is None:
             even = problem.feasible(self.caps / 2, self.y, self.caps)
-            even *= min(1.0, 0.9 / max(problem.excess(self.columns.T @ even), 1.0))
+            even *= min(1.0, 0.9 / max(problem.excess(largest(self.columns.T @ even)), 1.0))
             if not masses.any():
                 masses, gap = self._guessed_masses(coef, intercept)
             gap = max(gap, _INWARD)
@@ -135,7 +135,7 @@ class RestrictedLP:
         if masses is None or not is_hinge.any():
             return np.zeros(len(self.y)), 1.0
         masses = self.problem.feasible(masses, self.y, self.caps)
-        masses /= self.problem.excess(self.columns.T @ masses)
+        masses /= self.problem.excess(largest(self.columns.T @ masses))
         primal = float(self.caps @ np.maximum(shortfall, 0)) + self.problem.penalty * float(np.abs(coef).sum())
         return masses, min(1.0, max(0.0, 1 - float(masses.sum()) / primal))
 
@@ -183,7 +183,9 @@ class RestrictedLP:
         if other is None:
             return one
         model = other if other.primal <= one.primal else one
-        worth = [self.problem.dual_value(float(m.masses.sum()), self.columns.T @ m.masses) for m in (one, other)]
+        worth = [
+            self.problem.dual_value(float(m.masses.sum()), largest(self.columns.T @ m.masses)) for m in (one, other)
+        ]
         return model._replace(masses=other.masses if worth[1] >= worth[0] else one.masses)
 
     def objective(self, coef: np.ndarray) -> tuple[float, float]:
@@ -192,8 +194,8 @@ class RestrictedLP:
         columns = self.columns if len(used) == self.k else self.columns[:, used]
         scores = self.y * (columns @ coef[used])
         intercept = self.problem.best_intercept(scores, self.y, self.caps)
-        norm = float(np.abs(coef).sum())
-        return intercept, self.problem.primal_value(scores, intercept, self.y, self.caps, norm)
+        loss = self.problem.loss(scores, intercept, self.y, self.caps)
+        return intercept, self.problem.primal_value(loss, float(np.abs(coef).sum()))
 
     def _model(self, coef: np.ndarray, masses: np.ndarray) -> Model:
         """With the best intercept, and masses that are feasible but for their excess.

@@ -22,9 +22,12 @@ from typing import Literal, NamedTuple
 import numpy as np
 from scipy.linalg import LinAlgError, solve
 
+from widemargin.comm.protocol import Communicator
 from widemargin.compiled.jit import compiled
-from widemargin.problems.protocol import Certificate
-from widemargin.solvers._hulls import Hulls, HullSolver
+from widemargin.data.shard import Shard
+from widemargin.problems.polytope import HardMargin
+from widemargin.problems.protocol import NO_BOUNDS, Certificate
+from widemargin.solvers._hulls import Hulls, HullSolver, with_bounds
 
 _FINISH_SOLVES = 8  # exact solves on the support in a row, each dropping rows, before pairwise steps go on
 _STEPS_PER_ROW = 20
@@ -85,19 +88,26 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ActiveSet(HullSolver):
+class ActiveSet(HullSolver[State]):
     """Column generation with an exact solve of the working set."""
+
+    solves = (HardMargin,)
 
     rows_per_class: int | Literal["auto"] = "auto"  # offered in one sweep by all ranks together
     inner_share: float = 0.1  # of the gap: what the working set is solved to
 
-    def start(self, problem, shard, comm, rng, warm=None) -> State:
+    def start(
+        self,
+        problem: HardMargin,
+        shard: Shard,
+        comm: Communicator,
+        rng: np.random.Generator,
+        warm: np.ndarray | None = None,
+    ) -> State:
         hulls = Hulls.of(problem, shard, comm)
-        if hulls.is_capped:
-            raise ValueError("solver='active-set' solves the hard margin only; a cap on the masses is not supported.")
         w = hulls.start_from(warm, hulls.uniform_log_mass()).w
         working = WorkingSet.empty(shard.n_features) if comm.rank == 0 else None
-        return State(hulls, w, np.full(2, np.inf), working, w, Certificate(np.inf, -np.inf))
+        return State(hulls, w, np.full(2, np.inf), working, w, NO_BOUNDS)
 
     def sweep(self, state: State) -> State:
         hulls, comm = state.hulls, state.hulls.comm
@@ -106,11 +116,8 @@ class ActiveSet(HullSolver):
         if state.working is not None and offers is not None:
             answer = self._answer(state, offers)
         z, level, lowest = np.split(comm.broadcast(answer), [len(state.w), len(state.w) + 2])
-        length, best = float(np.linalg.norm(state.w)), state.certificate
-        margin = float(lowest.sum() / length) if length > 0 else -np.inf
-        certificate = Certificate(min(best.primal, float(np.linalg.norm(z))), max(best.dual, margin))
-        best_w = state.w if margin > best.dual else state.best_w
-        return state._replace(w=z, level=level, best_w=best_w, certificate=certificate)
+        margin = hulls.problem.dual_value(float(lowest.sum()), float(np.linalg.norm(state.w)))
+        return with_bounds(state, hulls.distance(z), margin, state.w)._replace(w=z, level=level)
 
     def _offer(self, state: State, scores: np.ndarray) -> np.ndarray:
         """This rank's lowest score of each class, then the rows it offers as (class, number, y_i (x_i - mean))."""

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -42,7 +42,7 @@ from widemargin.solvers._kernel_ranks import (
     share_points,
     spread,
 )
-from widemargin.solvers._reservoir import Reservoir
+from widemargin.solvers._water_filling import WaterFilling
 from widemargin.solvers.models import KernelModel
 from widemargin.solvers.protocol import Solver
 
@@ -68,7 +68,7 @@ class _Ascent:
     cache: RowCache
     number: np.ndarray  # of each of these rows among those of this rank
     y: np.ndarray
-    reservoir: Reservoir
+    filling: WaterFilling
     n_everywhere: float  # how many they are on all ranks
     alpha: np.ndarray
     response: np.ndarray  # c
@@ -113,10 +113,10 @@ class State:
 
 
 @dataclass(frozen=True)
-class BatchPerceptron(Solver[Any, Any]):
+class BatchPerceptron(Solver[State, KernelModel]):
     """Draws ``batch_size`` rows a step, holds ``validation_fraction`` out, keeps ``max_support`` rows at the end."""
 
-    solves: ClassVar = (HingeL2, SlackConstrained)
+    solves = (HingeL2, SlackConstrained)
 
     batch_size: int | Literal["auto"] = "auto"
     max_support: int | None = None
@@ -129,7 +129,7 @@ class BatchPerceptron(Solver[Any, Any]):
         shard: Shard,
         comm: Communicator,
         rng: np.random.Generator,
-        warm: np.ndarray | None,
+        warm: np.ndarray | None = None,
     ) -> State:
         """``warm`` has a coefficient for each row of all ranks; its length in the kernel's space does not matter."""
         objective = problem if isinstance(problem, HingeL2) else None
@@ -176,7 +176,7 @@ class BatchPerceptron(Solver[Any, Any]):
         ascent = state.ascent
         return self._bounds(state, ascent.mean_alpha, ascent.mean_response)
 
-    def confirm(self, state: State, latest: Certificate | None = None) -> Certificate:
+    def confirm(self, state: State, latest: Certificate | None) -> Certificate:
         """Bounds of the average, with kernel values and responses computed anew in float64."""
         rows, y = state.shard.kernel, state.shard.y
         alpha = self._of_all_rows(state)
@@ -212,7 +212,7 @@ class BatchPerceptron(Solver[Any, Any]):
 
     def extract(self, state: State) -> KernelModel:
         if state.certified is None:
-            self.confirm(state)
+            self.confirm(state, None)
         assert state.certified is not None
         _, alpha, scale, intercept, report = state.certified
         points, coef = expansion(state.comm, state.shard.kernel, scale * alpha * state.shard.y)
@@ -246,9 +246,9 @@ class BatchPerceptron(Solver[Any, Any]):
         here, everywhere, n_rows = comm.allreduce(np.array([weight[chosen].sum(), weight.sum(), float(len(chosen))]))
         rows = shard.kernel if len(chosen) == shard.n_rows else shard.kernel.only(chosen)
         y = shard.y[chosen]
-        reservoir = Reservoir(problem, y, weight[chosen] * (everywhere / here), comm, rng)
+        filling = WaterFilling(problem, y, weight[chosen] * (everywhere / here), comm, rng)
         cache = rows.cache(self.cache_bytes)
-        return _Ascent(rows, cache, chosen, y, reservoir, float(n_rows), *np.zeros((4, len(chosen))))
+        return _Ascent(rows, cache, chosen, y, filling, float(n_rows), *np.zeros((4, len(chosen))))
 
     def _of_all_rows(self, state: State) -> np.ndarray:
         alpha = np.zeros(state.shard.n_rows)
@@ -280,7 +280,7 @@ class BatchPerceptron(Solver[Any, Any]):
             state.step = _STEPS_BEHIND
             norm = math.sqrt(squared)
             # Steps are about as long as the level is high, at a unit vector.
-            level = ascent.reservoir.level(response / norm, 1.0).level
+            level = ascent.filling.level(response / norm, 1.0).level
             scale = min(1.0, 2 * math.sqrt(state.step) * level / state.radius if level > 0 else 1.0) / norm
         ascent.alpha, ascent.response, ascent.squared_norm = scale * alpha, scale * response, scale**2 * squared
         ascent.mean_alpha, ascent.mean_response = ascent.alpha.copy(), ascent.response.copy()
@@ -289,8 +289,8 @@ class BatchPerceptron(Solver[Any, Any]):
 
     def _step(self, state: State) -> None:
         ascent, comm = state.ascent, state.comm
-        surface = ascent.reservoir.pour(ascent.response, ascent.squared_norm, self._batch(state))
-        drawn, part = surface.drawn, surface.part
+        filled = ascent.filling.draw(ascent.response, ascent.squared_norm, self._batch(state))
+        drawn, part = filled.drawn, filled.part
         state.step += 1
         step = part / (state.radius * math.sqrt(state.step))
         points = share_points(comm, ascent.rows.points(drawn))
@@ -321,7 +321,7 @@ class BatchPerceptron(Solver[Any, Any]):
         if all(number in ascent.cache for number in points.numbers.tolist()):
             return
         room = _PREFETCHED - len(points)
-        height = np.where(ascent.reservoir.weight > 0, ascent.response, np.inf)
+        height = np.where(ascent.filling.weight > 0, ascent.response, np.inf)
         lowest = np.argpartition(height, min(4 * room, len(height) - 1))[: 4 * room]
         lowest = lowest[np.argsort(height[lowest])]
         numbers = ascent.rows.points(lowest).numbers.tolist()
@@ -330,12 +330,12 @@ class BatchPerceptron(Solver[Any, Any]):
 
     # -- how good ----------------------------------------------------------------------------------------------------
 
-    def _under_water(self, reservoir: Reservoir, response: np.ndarray, squared: float) -> tuple[float, float]:
+    def _under_water(self, filling: WaterFilling, response: np.ndarray, squared: float) -> tuple[float, float]:
         """Scale and intercept of the model along w under which the water's edge has the margin 1."""
         norm = math.sqrt(max(squared, 0.0)) or 1.0
-        surface = reservoir.level(response / norm, 1.0)  # the slack is that of a unit vector
-        scale = 1 / surface.level if 0 < surface.level < math.inf else 1.0
-        return scale / norm, scale * surface.bias
+        filled = filling.level(response / norm, 1.0)  # the slack is that of a unit vector
+        scale = 1 / filled.level if 0 < filled.level < math.inf else 1.0
+        return scale / norm, scale * filled.bias
 
     def _look(self, state: State) -> None:
         """The error of the average on rows held out, and whether it has stopped falling."""
@@ -343,13 +343,13 @@ class BatchPerceptron(Solver[Any, Any]):
         squared = float(comm.allreduce(np.array([ascent.mean_alpha @ ascent.mean_response]))[0])
         held = state.held_out[ascent.number]
         if state.is_all_trained_on and self.validation_fraction is None:
-            held = ascent.reservoir.weight  # too few rows to hold one out
+            held = ascent.filling.weight  # too few rows to hold one out
         if state.objective is not None:
-            y, weight, reduce = ascent.y, ascent.reservoir.weight, comm.allreduce
+            y, weight, reduce = ascent.y, ascent.filling.weight, comm.allreduce
             point = state.objective.primal_point(y * ascent.mean_response, y, weight, squared, reduce, precision=1e-4)
             scale, intercept = point.scale, point.intercept
         else:
-            scale, intercept = self._under_water(ascent.reservoir, ascent.mean_response, squared)
+            scale, intercept = self._under_water(ascent.filling, ascent.mean_response, squared)
         margin = scale * ascent.mean_response + ascent.y * intercept
         wrong, loss, positive, total = comm.allreduce(
             np.array(
@@ -404,15 +404,15 @@ class BatchPerceptron(Solver[Any, Any]):
         else:
             problem = state.problem
             assert problem.slack is not None
-            everything = Reservoir(problem, shard.y, shard.weight, comm, state.rng)
-            surface = everything.level(response / (math.sqrt(squared) or 1.0), 1.0)
+            everything = WaterFilling(problem, shard.y, shard.weight, comm, state.rng)
+            filled = everything.level(response / (math.sqrt(squared) or 1.0), 1.0)
             volume = weight * problem.slack
             upper = problem.upper_bound(mass, squared, steepest, volume)
-            certificate = Certificate(upper, surface.level if squared > 0 else -math.inf)
+            certificate = Certificate(upper, problem.dual_value(filled.level, 1.0 if squared > 0 else 0.0))
             # The threshold is that of the rows trained on: those held out may lie so low that they would decide it.
-            trained_on = Reservoir(problem, shard.y, state.weight, comm, state.rng)
+            trained_on = WaterFilling(problem, shard.y, state.weight, comm, state.rng)
             scale, intercept = self._under_water(trained_on, response, squared)
-            report = {"C": problem.implied_C(surface.level, surface.cover, volume, 1.0), "slack": problem.slack}
+            report = {"C": problem.implied_C(filled.level, filled.cover, volume, 1.0), "slack": problem.slack}
         if not shard.kernel.kernel.is_positive:  # no inner product: masses bound nothing
             is_loss = state.objective is not None
             certificate = certificate._replace(dual=-math.inf) if is_loss else certificate._replace(primal=math.inf)

@@ -239,7 +239,7 @@ class BlockDual(Solver[Any, Any]):
             near=near,
             precision=self._precision(open_gap),
             sums=rows.hinge_sums if rows.is_on_device else hinge_sums,
-            room=room,
+            score_error=room,
         )
         # Without an inner product there is no lower bound.
         dual = problem.dual_value(float(alpha_sum), squared) if rows.kernel.is_positive else -np.inf

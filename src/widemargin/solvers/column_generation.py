@@ -20,7 +20,7 @@ On ranks the rows stay where they are; their labels, weights and working columns
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -28,7 +28,7 @@ import scipy.sparse as sp
 from widemargin.comm.protocol import Communicator, place_among_ranks
 from widemargin.compiled.columns import add_squares_csr, add_squares_dense
 from widemargin.data.shard import Shard
-from widemargin.problems.hinge_l1 import HingeL1
+from widemargin.problems.hinge_l1 import HingeL1, largest
 from widemargin.problems.protocol import Certificate
 from widemargin.solvers._restricted_lp import RestrictedLP
 from widemargin.solvers.models import Separator
@@ -151,7 +151,7 @@ class ColumnGeneration(Solver[State, Separator]):
     200 rows and 10000 columns a growth of 0.5 took 0.6 of the time and one of 2 nearly twice.
     """
 
-    solves: ClassVar = (HingeL1,)
+    solves = (HingeL1,)
 
     first_columns: int = 20
     growth: float = 1.0  # columns added in a sweep, at most, by those at work
@@ -286,20 +286,20 @@ def _bounded(
     beyond = np.abs(correlation) > alpha * (1 + _ROUNDING)
     there, here = correlation[beyond], state.correlation[beyond]
     step = max(0.0, float(np.min((alpha - np.sign(there) * here) / np.abs(there - here), initial=1.0)))
-    scale = 1 / problem.excess(correlation)
+    scale = 1 / problem.excess(largest(correlation))
     if scale * mass > (1 - step) * state.mass + step * mass:
         masses, correlation = scale * masses, scale * correlation
     else:
         masses = (1 - step) * state.masses + step * masses
         correlation = (1 - step) * state.correlation + step * correlation
     mass = float(comm.allreduce(np.array([masses.sum()]))[0])
-    dual = problem.dual_value(mass, correlation)
+    dual = problem.dual_value(mass, largest(correlation))
     old = state.certificate
     if dual > old.dual:
         state = state._replace(masses=masses, mass=mass, correlation=correlation)
     if primal < old.primal:
         state = state._replace(coef=coef, intercept=intercept)
-    return state._replace(certificate=Certificate(min(primal, old.primal), max(dual, old.dual)))
+    return state._replace(certificate=old.tightened(primal, dual))
 
 
 def solved(
@@ -342,7 +342,7 @@ def alpha_max(problem: HingeL1, shard: Shard, comm: Communicator, rng: np.random
     """
     rows = Rows.of(replace(problem, alpha=1.0), shard, comm)
     masses, level, _ = rows.at_zero()
-    upper = rows.problem.alpha_bound(rows.correlation(masses))
+    upper = largest(rows.correlation(masses))
     if upper == 0.0 or not problem.fit_intercept or rows.is_even:
         return upper
     # Columns that do not vary correlate by rounding alone; no interior point has room below such an alpha.

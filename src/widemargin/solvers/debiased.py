@@ -22,7 +22,7 @@ Rows of the inverse may be shared out: machine m makes p / M of them, for all ma
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -80,7 +80,7 @@ class State:
 class DebiasedRounds(Solver[State, Separator]):
     """``rounds`` of debiasing; ``constraint`` is the c of the inverse, in units of the error of the Hessian."""
 
-    solves: ClassVar = (HingeL1,)
+    solves = (HingeL1,)
 
     rounds: int = 2
     threshold: Literal["z", "paper"] | None = "z"
@@ -91,7 +91,12 @@ class DebiasedRounds(Solver[State, Separator]):
     max_iter: int = 1000
 
     def start(
-        self, problem: HingeL1, shard: Shard, comm: Communicator, rng: np.random.Generator, warm: np.ndarray | None
+        self,
+        problem: HingeL1,
+        shard: Shard,
+        comm: Communicator,
+        rng: np.random.Generator,
+        warm: np.ndarray | None = None,
     ) -> State:
         """The 1-norm SVM of every machine; ``warm`` is where the first of them begins to look."""
         has_both = all(shard.weight[shard.y == label].sum() > 0 for label in (-1.0, 1.0))
@@ -136,7 +141,7 @@ class DebiasedRounds(Solver[State, Separator]):
         """The bounds of the worst machine's 1-norm SVM, once all rounds are done."""
         return state.certificate if state.round >= self.rounds else None
 
-    def confirm(self, state: State, latest: Certificate | None = None) -> Certificate:
+    def confirm(self, state: State, latest: Certificate | None) -> Certificate:
         """The same, wherever the rounds were ended."""
         return state.certificate
 

@@ -52,14 +52,12 @@ class State(NamedTuple):
     n_passed: float  # rows since the last certificate, of all ranks
     n_sweeps: int
     spread: float  # between top and bottom when last certified
-    n_stalled: int  # certificates since the gap was last halved
-    reference: float  # the gap then
     best: Best
     is_certified: bool  # in this sweep
 
 
 @dataclass(frozen=True)
-class DualDescent(LinearDualSolver):
+class DualDescent(LinearDualSolver[State]):
     """Coordinate passes over rows, in random order, with shrinking."""
 
     # sigma^2 by the mean of ||x_i||^2. All rows share the constant feature: large it makes them pull at one number, and
@@ -69,8 +67,15 @@ class DualDescent(LinearDualSolver):
     rows_per_certificate: float = 2.0  # later: as many rows as there are, times this
     primal_precision: float = 0.01  # of the gap: how close to its best the scale of w and its intercept are brought
 
-    def start(self, problem: HingeL2, shard: Shard, comm: Communicator, rng: np.random.Generator, warm=None) -> State:
-        """At no alphas; ``warm`` is not used, since a direction does not tell them."""
+    def start(
+        self,
+        problem: HingeL2,
+        shard: Shard,
+        comm: Communicator,
+        rng: np.random.Generator,
+        warm: np.ndarray | None = None,
+    ) -> State:
+        """At alpha = 0; ``warm`` is not used, since a direction does not determine the alphas."""
         rows = Rows.of(problem, shard, comm, rng)
         norms = shard.squared_norms()
         weighted, n_rows = comm.allreduce(np.array([norms @ shard.weight, float(shard.n_rows)]))
@@ -89,8 +94,6 @@ class DualDescent(LinearDualSolver):
             n_passed=0.0,
             n_sweeps=0,
             spread=np.inf,
-            n_stalled=0,
-            reference=np.inf,
             best=Best(np.zeros(shard.n_features), 0.0),
             is_certified=False,
         )
@@ -147,21 +150,17 @@ class DualDescent(LinearDualSolver):
             comm.allreduce,
             near=intercept,
             precision=max(self.primal_precision * min(1.0, best.certificate.relative), 1e-11),
-            room=rows.room(z),
+            score_error=rows.score_error(z),
         )
         dual = rows.dual_value(signed, z, *map(float, sums[-3:]))
         best = best.or_better(point.scale * z, point.intercept, point.value, dual)
         gradient = shard.y * (scores + intercept) - 1
         at_rest = (alpha <= 0) & (gradient > state.top) | (alpha >= rows.upper) & (gradient < state.bottom)
-        gap = best.certificate.gap
-        is_halved = gap <= state.reference / 2
         return state._replace(
             w=np.append(z, intercept),
             is_active=~at_rest & (rows.upper > 0),
             n_passed=0.0,
             spread=state.top - state.bottom,
-            n_stalled=0 if is_halved else state.n_stalled + 1,
-            reference=gap if is_halved else state.reference,
             best=best,
             is_certified=True,
         )

@@ -17,7 +17,7 @@ Reference: Wang, Cao, Zhang, Shi, Jin: Scalable Optimal Margin Distribution Mach
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from widemargin.compiled import margin_passes
 from widemargin.data.shard import Shard
 from widemargin.kernels.points import Points
 from widemargin.problems.margin_distribution import MarginDistribution
-from widemargin.problems.protocol import Certificate
+from widemargin.problems.protocol import NO_BOUNDS, Certificate
 from widemargin.solvers._kernel_ranks import expansion, share, share_points, spread
 from widemargin.solvers.models import KernelModel
 from widemargin.solvers.protocol import Solver
@@ -108,7 +108,6 @@ class State:
     waiting: np.ndarray = field(default_factory=lambda: np.empty(0, np.intp))  # rows still to come in this epoch
     n_blocks: int = 0
     best: _Best | None = None
-    more: Any = None  # what another solver keeps
 
     @property
     def beta(self) -> np.ndarray:
@@ -123,14 +122,17 @@ class State:
         self.g, self.response, self.intercept = self.g + change, self.response + response, self.intercept + intercept
 
 
-class KernelMarginSolver(Solver[Any, Any]):
+S = TypeVar("S", bound=State)
+
+
+class KernelMarginSolver(Solver[S, KernelModel]):
     """The verbs that all solvers of this problem with a kernel share."""
 
-    solves: ClassVar = (MarginDistribution,)
+    solves = (MarginDistribution,)
 
     cache_bytes: int
 
-    def start(
+    def _start(
         self,
         problem: MarginDistribution,
         shard: Shard,
@@ -138,7 +140,7 @@ class KernelMarginSolver(Solver[Any, Any]):
         rng: np.random.Generator,
         warm: np.ndarray | None,
     ) -> State:
-        """``warm`` is a beta for the rows of all ranks, by their numbers."""
+        """At g = 0, or at ``warm``: a beta for the rows of all ranks, by their numbers."""
         rows = shard.kernel
         if not rows.kernel.is_positive:
             raise ValueError(
@@ -160,30 +162,27 @@ class KernelMarginSolver(Solver[Any, Any]):
             self._refresh(state)
         return state
 
-    def certify(self, state: State) -> Certificate | None:
+    def certify(self, state: S) -> Certificate | None:
         """Both objectives at the responses as they are known."""
         return self._bounds(state)
 
-    def confirm(self, state: State, latest: Certificate | None = None) -> Certificate:
+    def confirm(self, state: S, latest: Certificate | None) -> Certificate:
         """The same with responses computed anew, kernel values in float64."""
         self._refresh(state)
         return self._bounds(state)
 
-    def stop_reason(self, state: State) -> str | None:
-        return None
-
-    def diagnostics(self, state: State) -> dict[str, float]:
+    def diagnostics(self, state: S) -> dict[str, float]:
         """The largest violation of the optimality conditions, and the rows with a coefficient."""
         residual = state.problem.residuals(state.g, state.margin, state.steep).max(initial=0.0)
         violation = state.comm.allreduce(np.array([residual]), "max")[0]
         support = state.comm.allreduce(np.array([float(np.count_nonzero(state.g))]))[0]
         return {"violation": float(violation), "n_support": float(support)}
 
-    def warm_state(self, state: State) -> np.ndarray:
+    def warm_state(self, state: S) -> np.ndarray:
         """beta of the rows of all ranks."""
         return spread(state.comm, state.rows, state.beta)
 
-    def extract(self, state: State) -> KernelModel:
+    def extract(self, state: S) -> KernelModel:
         assert state.best is not None
         points, coef = expansion(state.comm, state.rows, state.shard.y * state.best.g)
         problem = state.problem
@@ -211,20 +210,18 @@ class KernelMarginSolver(Solver[Any, Any]):
         loss, linear, quadratic, inner = state.comm.allreduce(np.array([loss, linear, quadratic, inner]))
         squared = max(float(inner) + state.intercept**2, 0.0)
         primal = problem.primal_value(float(loss), squared)
-        dual = problem.dual_value(float(linear), float(quadratic), squared)
-        best = state.best or _Best(Certificate(np.inf, -np.inf), state.g, state.intercept, state.g)
+        dual = problem.dual_value(float(linear), float(quadratic) + squared)
+        best = state.best or _Best(NO_BOUNDS, state.g, state.intercept, state.g)
         if primal <= best.certificate.primal:
-            best = best._replace(
-                certificate=best.certificate._replace(primal=primal), g=state.g, intercept=state.intercept
-            )
+            best = best._replace(g=state.g, intercept=state.intercept)
         if dual >= best.certificate.dual:
-            best = best._replace(certificate=best.certificate._replace(dual=dual), g_dual=state.g)
-        state.best = best
-        return best.certificate
+            best = best._replace(g_dual=state.g)
+        state.best = best._replace(certificate=best.certificate.tightened(primal, dual))
+        return state.best.certificate
 
 
 @dataclass(frozen=True)
-class MarginDescent(KernelMarginSolver):
+class MarginDescent(KernelMarginSolver[State]):
     """Coordinate steps on blocks of ``block_rows`` rows; ``cache_bytes`` bound the kernel values that are kept.
 
     In the first epoch, and while no block of rows would gain more than ``concentrated`` of what all rows gain by a step
@@ -239,6 +236,16 @@ class MarginDescent(KernelMarginSolver):
     worst_share: float = 0.5
     concentrated: float = 0.5
     closer: float = 0.01  # passes end when they gain this part of the first
+
+    def start(
+        self,
+        problem: MarginDistribution,
+        shard: Shard,
+        comm: Communicator,
+        rng: np.random.Generator,
+        warm: np.ndarray | None = None,
+    ) -> State:
+        return self._start(problem, shard, comm, rng, warm)
 
     def sweep(self, state: State) -> State:
         """One block, whose rows come from all ranks."""

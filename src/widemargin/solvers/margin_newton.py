@@ -11,8 +11,8 @@ of the optimum, one step ends it.
 
 The system is solved by conjugate gradients, one product with the kernel each. Where the active rows are few they are
 preconditioned by Cholesky's factor of the system itself, rounded, so that one or two will do; else by the kernel as
-some rows z of the data tell it, K ~ K_nz K_zz^-1 K_zn (Nystroem). A few blocks of coordinate steps come first: from
-nothing, every row would be active.
+some rows z of the data tell it, K ~ K_nz K_zz^-1 K_zn (Nystroem). A few blocks of coordinate steps should come first
+(:mod:`widemargin.solvers.auto`): at zero every row is active.
 
 On several ranks every one holds its rows of the kernel and of all vectors; a product costs one exchange of a number for
 each active row, a step one of the square of the number of rows z, or the active rows travel to rank 0.
@@ -36,6 +36,7 @@ from widemargin.problems.margin_distribution import MarginDistribution
 from widemargin.problems.protocol import Certificate
 from widemargin.solvers._kernel_ranks import share, share_points
 from widemargin.solvers.margin_descent import CACHE_BYTES, KernelMarginSolver, MarginDescent, State
+from widemargin.solvers.protocol import AnySolver
 
 _EXACT = 1e-28  # of the square of the right side: no step is more exact
 _VALUES_PER_SWEEP = 5e8  # kernel values between two looks at the clock
@@ -125,29 +126,27 @@ class _System:
 
 
 @dataclass
-class _More:
-    n_descents: float = 0.0  # rows that the first blocks had
-    gaps: list[float] = field(default_factory=list)  # after each of them
-    is_newton: bool = False
+class NewtonState(State):
+    """Where a run of Newton steps stands."""
+
     landmarks: np.ndarray | None = None  # K_zz^-1/2 K_zn, with the constant feature
-    system: _System | None = None
+    system: _System | None = None  # of a step in the making
 
 
 @dataclass(frozen=True)
-class MarginNewton(KernelMarginSolver):
-    """Newton steps after ``start_epochs`` of coordinate steps; ``cache_bytes`` bound the kernel values that are kept.
+class MarginNewton(KernelMarginSolver[NewtonState]):
+    """Newton steps; ``cache_bytes`` bound the kernel values that are kept.
 
     Up to ``direct_rows`` active rows the system is factored, else ``landmarks`` rows stand for the others in the
-    preconditioner. Conjugate gradients end when what is left is ``residual`` of the root of the gap, or after
-    ``most_products``.
+    preconditioner. Conjugate gradients end when the residual is ``residual`` of the root of the gap, or after
+    ``max_products``. Where a step fails, a block of ``descent`` takes its place.
     """
 
     cache_bytes: int = CACHE_BYTES
-    start_epochs: float = 2.0
     direct_rows: int = 3000
     landmarks: int = 500
     residual: float = 0.1
-    most_products: int = 300
+    max_products: int = 300
     descent: MarginDescent = field(default_factory=MarginDescent)
 
     def start(
@@ -156,44 +155,42 @@ class MarginNewton(KernelMarginSolver):
         shard: Shard,
         comm: Communicator,
         rng: np.random.Generator,
-        warm: np.ndarray | None,
-    ) -> State:
-        state = super().start(problem, shard, comm, rng, warm)
-        state.more = _More(is_newton=warm is not None)
+        warm: np.ndarray | None = None,
+    ) -> NewtonState:
+        return NewtonState(**vars(self._start(problem, shard, comm, rng, warm)))
+
+    def take_over(
+        self,
+        other: AnySolver,
+        state: State,
+        problem: MarginDistribution,
+        shard: Shard,
+        comm: Communicator,
+        rng: np.random.Generator,
+    ) -> NewtonState:
+        """From the coefficients, responses and bounds of coordinate steps."""
+        return NewtonState(**vars(state))
+
+    def sweep(self, state: NewtonState) -> NewtonState:
+        """A Newton step, or a part of one where products take long."""
+        if state.system is None:
+            state.system = self._begin(state)
+        self._go_on(state, state.system)
         return state
 
-    def sweep(self, state: State) -> State:
-        """A block of the first coordinate steps, a Newton step, or a part of one where products take long."""
-        more: _More = state.more
-        if not more.is_newton and not self.is_descent_over(state):
-            more.n_descents += self.descent.block_rows
-            state = self.descent.sweep(state)
-            more.gaps.append(self._bounds(state).relative)
-            return state
-        more.is_newton = True
-        if more.system is None:
-            more.system = self._begin(state)
-        self._go_on(state, more.system)
-        return state
-
-    def is_descent_over(self, state: State) -> bool:
-        """Whether it is time for Newton steps; equal on all ranks."""
-        return bool(state.more.n_descents >= self.start_epochs * state.values.n_all)
-
-    def certify(self, state: State) -> Certificate | None:
+    def certify(self, state: NewtonState) -> Certificate | None:
         """Both objectives; None in the middle of a step."""
-        more: _More = state.more
-        return None if more.system is not None else self._bounds(state)
+        return None if state.system is not None else self._bounds(state)
 
-    def confirm(self, state: State, latest: Certificate | None = None) -> Certificate:
-        state.more.system = None
+    def confirm(self, state: NewtonState, latest: Certificate | None) -> Certificate:
+        state.system = None
         return super().confirm(state, latest)
 
     # -- one step ----------------------------------------------------------------------------------------------------
 
-    def _begin(self, state: State) -> _System:
+    def _begin(self, state: NewtonState) -> _System:
         """The system of the next step."""
-        problem, comm, more = state.problem, state.comm, state.more
+        problem, comm = state.problem, state.comm
         margin, beta = state.margin, state.beta
         bend = problem.bend(margin, state.steep)
         active = bend > 0
@@ -208,21 +205,21 @@ class MarginNewton(KernelMarginSolver):
         if n_active <= self.direct_rows:
             precondition = _Factor(state, root)
         else:
-            if more.landmarks is None:
-                more.landmarks = self._landmarks(state, active)
-            precondition = _Nystroem(state, root, more.landmarks)
+            if state.landmarks is None:
+                state.landmarks = self._landmarks(state, active)
+            precondition = _Nystroem(state, root, state.landmarks)
         search = precondition(right)
         norm, squared = map(float, comm.allreduce(np.array([search @ right, right @ right])))
         z, floor = np.zeros(len(root)), _EXACT * squared
         goal = max(self.residual**2 * self._bounds(state).gap, floor)
         return _System(root, z, right, search, norm, squared, goal, floor, change, reach, precondition)
 
-    def _go_on(self, state: State, system: _System) -> None:
+    def _go_on(self, state: NewtonState, system: _System) -> None:
         """Conjugate gradients, until the step is ready or the clock wants to be looked at."""
         comm, constant = state.comm, state.problem.constant
         budget = _VALUES_PER_SWEEP
         while True:
-            while system.squared > system.goal and system.n_products < self.most_products:
+            while system.squared > system.goal and system.n_products < self.max_products:
                 if budget <= 0:
                     return
                 moving = system.root * system.search
@@ -245,11 +242,11 @@ class MarginNewton(KernelMarginSolver):
             if self._move(state, system.change + system.root * system.z, system.reach):
                 break
             # The objective does not fall along a step that is not exact enough.
-            if system.n_products >= self.most_products or system.goal <= system.floor:
+            if system.n_products >= self.max_products or system.goal <= system.floor:
                 self.descent.sweep(state)
                 break
             system.goal = max(min(system.goal, system.squared) * 1e-2, system.floor)
-        state.more.system = None
+        state.system = None
 
     def _product(self, state: State, coef: np.ndarray) -> np.ndarray:
         """The kernel of this rank's rows with all rows, times the coefficients of those."""

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -89,8 +89,8 @@ class Rows:
         # For this g the parts of the dual objective follow from those of the primal one: g.F = w.z.
         linear, longer = float(w @ z) + 2 * loss, np.array([np.linalg.norm(z[:-1]), abs(z[-1])]) + of_z
         least = linear - 2 * root * of_margins - float(of_z @ [length, last])
-        dual = problem.dual_value(least, 2 * loss, float(longer @ longer))
-        exact = problem.primal_value(loss, squared) - problem.dual_value(linear, 2 * loss, float(z @ z))
+        dual = problem.dual_value(least, 2 * loss + float(longer @ longer))
+        exact = problem.primal_value(loss, squared) - problem.dual_value(linear, 2 * loss + float(z @ z))
         # The gap is half the square of w - z, and z no better known than it was added up from g, and g from margins.
         floor = price * self.moment * (self.of_sum * root + of_margins) ** 2
         return Certificate(primal, dual), max(primal - dual - exact, floor)
@@ -130,7 +130,7 @@ class State(NamedTuple):
     def at(self, point: Point) -> State:
         """The same run at another point; the best bounds are kept."""
         old, new = self.certificate, point.certificate
-        certificate = Certificate(min(old.primal, new.primal), max(old.dual, new.dual))
+        certificate = old.tightened(*new)
         best = point.w if new.primal <= old.primal else self.best
         state = self._replace(point=point, best=best, certificate=certificate)
         if point.rounding <= _rounding.SMALL_PART * certificate.gap:
@@ -140,13 +140,18 @@ class State(NamedTuple):
         return state._replace(n_stuck=self.n_stuck + 1, is_stuck=self.n_stuck + 1 >= _PATIENCE)
 
 
-class LinearMarginSolver(Solver["State", Separator]):
+class LinearMarginSolver(Solver[State, Separator]):
     """The verbs that all linear solvers of this problem share."""
 
-    solves: ClassVar = (MarginDistribution,)
+    solves = (MarginDistribution,)
 
     def start(
-        self, problem: MarginDistribution, shard: Shard, comm: Communicator, rng: np.random.Generator, warm=None
+        self,
+        problem: MarginDistribution,
+        shard: Shard,
+        comm: Communicator,
+        rng: np.random.Generator,
+        warm: np.ndarray | None = None,
     ) -> State:
         """At ``warm``, whose intercept is not known and begins at 0; or at no w."""
         rows = Rows.of(problem, shard, comm, rng)
@@ -202,7 +207,12 @@ class MarginPrimal(LinearMarginSolver):
     cg_residual: float = 0.05
 
     def start(
-        self, problem: MarginDistribution, shard: Shard, comm: Communicator, rng: np.random.Generator, warm=None
+        self,
+        problem: MarginDistribution,
+        shard: Shard,
+        comm: Communicator,
+        rng: np.random.Generator,
+        warm: np.ndarray | None = None,
     ) -> State:
         """A step down the slope from there: where C is tiny the gap is small at 0 already."""
         state = super().start(problem, shard, comm, rng, warm)

@@ -25,8 +25,8 @@ of d for each step of conjugate gradients, and a handful of single numbers for t
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -35,10 +35,10 @@ from widemargin.compiled.dense import FAST
 from widemargin.compiled.jit import compiled
 from widemargin.data.shard import Shard
 from widemargin.problems.hinge_l2 import HingeL2
-from widemargin.solvers import dual_descent
-from widemargin.solvers._linear_dual import Best, LinearDualSolver, Rows
+from widemargin.solvers._linear_dual import Best, LinearDualSolver, LinearDualState, Rows
 from widemargin.solvers._rounding import LESS, UNIT
 from widemargin.solvers.newton import conjugate_gradients
+from widemargin.solvers.protocol import AnySolver
 
 _ROUGH = 1e-4  # precision of scale and intercept of a start, where they will move anyway
 _LARGEST_START_RHO = 4.0  # masses of a direction found elsewhere are ambiguous within a quarter of the margin
@@ -97,7 +97,7 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Multipliers(LinearDualSolver):
+class Multipliers(LinearDualSolver[State]):
     """Semismooth Newton steps on the method of multipliers."""
 
     direct_features: int = 512  # up to here the Hessian is formed
@@ -109,7 +109,14 @@ class Multipliers(LinearDualSolver):
     cg_residual: float = 0.1
     patience: int = 200  # steps that may fail against rounding; beside a tiny optimum a hundred may, and then one helps
 
-    def start(self, problem: HingeL2, shard: Shard, comm: Communicator, rng: np.random.Generator, warm=None) -> State:
+    def start(
+        self,
+        problem: HingeL2,
+        shard: Shard,
+        comm: Communicator,
+        rng: np.random.Generator,
+        warm: np.ndarray | None = None,
+    ) -> State:
         rows = Rows.of(problem, shard, comm, rng)
         if warm is None and shard.n_features <= self.direct_features:
             warm = self._answer_of_a_sample(rows, rng)
@@ -133,8 +140,17 @@ class Multipliers(LinearDualSolver):
         best = Best(w, point.intercept)
         return _bounded(State(rows, w, point.intercept, slack, rounding, centre, rho, soft, 0, best))
 
-    def go_on(self, rows: Rows, best: Best, alpha: np.ndarray) -> State:
-        """The state for a model and alphas that another solver has found."""
+    def take_over(
+        self,
+        other: AnySolver,
+        state: LinearDualState,
+        problem: HingeL2,
+        shard: Shard,
+        comm: Communicator,
+        rng: np.random.Generator,
+    ) -> State:
+        """At the model, the alphas and the bounds that another solver of the linear C-SVM has found."""
+        rows, best, alpha = state.rows, state.best, state.alpha
         slack = 1 - rows.shard.y * (rows.shard.scores(best.coef) + best.intercept)
         rounding = _NO_ROUNDING.after(rows, np.append(best.coef, best.intercept), best.coef, best.intercept)
         soft = _soften(rows, slack, rounding, alpha, 1.0)
@@ -182,8 +198,8 @@ class Multipliers(LinearDualSolver):
             )
         )
 
-    def stop_reason(self, state: Any) -> str | None:
-        """Rounding, where it is what is left of the gap and steps do not help any more."""
+    def stop_reason(self, state: State) -> str | None:
+        """ "precision" once steps no longer reduce a gap that is mostly rounding."""
         return "precision" if state.n_stuck >= self.patience else None
 
     def _move_centre(self, state: State) -> State:
@@ -236,32 +252,6 @@ class Multipliers(LinearDualSolver):
         return conjugate_gradients(product, -gradient, self.cg_residual, 250)[0]
 
 
-@dataclass(frozen=True)
-class LinearCSVM(LinearDualSolver):
-    """Newton steps where features are few; where they are many, coordinate passes until those stall.
-
-    Passes are the cheaper the fewer features a row has, and Newton steps the better the fewer rows are free. A
-    direction from an earlier model gives a start to Newton steps only.
-    """
-
-    passes: dual_descent.DualDescent = field(default_factory=dual_descent.DualDescent)
-    newton: Multipliers = field(default_factory=Multipliers)
-    patience: int = 8  # certificates that do not halve the gap before Newton steps take over
-
-    def start(self, problem: HingeL2, shard: Shard, comm: Communicator, rng: np.random.Generator, warm=None) -> Any:
-        is_newton = warm is not None or shard.n_features <= self.newton.direct_features
-        return (self.newton if is_newton else self.passes).start(problem, shard, comm, rng, warm)
-
-    def sweep(self, state: Any) -> Any:
-        if isinstance(state, State):
-            return self.newton.sweep(state)
-        state = self.passes.sweep(state)
-        return self.newton.go_on(state.rows, state.best, state.alpha) if state.n_stalled >= self.patience else state
-
-    def stop_reason(self, state: Any) -> str | None:
-        return self.newton.stop_reason(state) if isinstance(state, State) else None
-
-
 def _length(state: State, step: np.ndarray, tilt: np.ndarray, slope: float) -> float:
     """How far to go along a step in w that changes slacks by ``-tilt``.
 
@@ -300,10 +290,9 @@ def _bounded(state: State) -> State:
         return state._replace(best=best, n_stuck=0, reference=best.certificate.gap)
     # A little more of w leaves less to rounding: rows at the margin are beyond it for certain then.
     shard = rows.shard
-    room = state.rounding.by_length * rows.lengths + state.rounding.anyway
-    point = problem.primal_point(
-        shard.y * (1 - state.slack), shard.y, shard.weight, float(w @ w), rows.comm.allreduce, room=room
-    )
+    score_error = state.rounding.by_length * rows.lengths + state.rounding.anyway
+    scores, reduce = shard.y * (1 - state.slack), rows.comm.allreduce
+    point = problem.primal_point(scores, shard.y, shard.weight, float(w @ w), reduce, score_error=score_error)
     best = best.or_better(point.scale * w, point.scale * intercept + point.intercept, point.value, dual)
     is_less = best.certificate.gap <= LESS * state.reference
     return state._replace(

@@ -23,13 +23,17 @@ and a handful of single numbers for levels and the line search.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from widemargin.problems.protocol import Certificate
-from widemargin.solvers._hulls import Hulls, HullSolver, Softened
+from widemargin.comm.protocol import Communicator
+from widemargin.data.shard import Shard
+from widemargin.problems.polytope import HardMargin, NuMargin
+from widemargin.problems.protocol import NO_BOUNDS, Certificate
+from widemargin.solvers._hulls import Hulls, HullSolver, Softened, with_bounds
 
 
 class State(NamedTuple):
@@ -47,7 +51,7 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class EntropicNewton(HullSolver):
+class EntropicNewton(HullSolver[State]):
     """Newton-CG with entropy continuation for hard margin and nu."""
 
     gamma_cut: float = 0.25  # smallest factor by which gamma shrinks at once
@@ -56,12 +60,18 @@ class EntropicNewton(HullSolver):
     max_inner: int = 6  # Newton steps at one gamma before it is raised again
     direct_features: int = 512  # up to here the Hessian may be formed, once conjugate gradients work hard
 
-    def start(self, problem, shard, comm, rng, warm=None) -> State:
+    def start(
+        self,
+        problem: HardMargin | NuMargin,
+        shard: Shard,
+        comm: Communicator,
+        rng: np.random.Generator,
+        warm: np.ndarray | None = None,
+    ) -> State:
         hulls = Hulls.of(problem, shard, comm)
         log_centre = hulls.uniform_log_mass()
         w, scores, gamma, soft, z, is_warm = hulls.start_from(warm, log_centre)
-        nothing = Certificate(np.inf, -np.inf)
-        state = _bound(State(hulls, w, scores, log_centre, gamma, soft, z, w, nothing, False, 0))
+        state = _bound(State(hulls, w, scores, log_centre, gamma, soft, z, w, NO_BOUNDS, False, 0))
         return self._recentre(state, gamma) if is_warm else state
 
     def sweep(self, state: State) -> State:
@@ -112,8 +122,7 @@ class EntropicNewton(HullSolver):
         log_mass = hulls.log_mass(state.soft, state.scores, state.log_centre, state.gamma)
         soft = hulls.soften(state.scores, log_mass, gamma, state.soft.level)
         z = hulls.combine(soft.mass)
-        # The direction is the same and so is its margin.
-        certificate = state.certificate._replace(primal=min(state.certificate.primal, float(np.linalg.norm(z))))
+        certificate = state.certificate.tightened(primal=hulls.distance(z))  # the direction is the same
         return state._replace(log_centre=log_mass, gamma=gamma, soft=soft, z=z, certificate=certificate, n_inner=0)
 
     def _direction(self, state: State, gradient: np.ndarray) -> tuple[np.ndarray, int]:
@@ -146,12 +155,12 @@ class EntropicNewton(HullSolver):
 def _bound(state: State) -> State:
     """Bring both sides of the certificate up to date with the current masses and direction."""
     margin = state.hulls.margin(state.scores, float(np.linalg.norm(state.w)))
-    distance, best = float(np.linalg.norm(state.z)), state.certificate
-    certificate = Certificate(min(best.primal, distance), max(best.dual, margin))
-    return state._replace(certificate=certificate, best_w=state.w if margin > best.dual else state.best_w)
+    return with_bounds(state, state.hulls.distance(state.z), margin, state.w)
 
 
-def conjugate_gradients(product, target: np.ndarray, residual: float, max_steps: int) -> tuple[np.ndarray, int]:
+def conjugate_gradients(
+    product: Callable[[np.ndarray], np.ndarray], target: np.ndarray, residual: float, max_steps: int
+) -> tuple[np.ndarray, int]:
     """Solve ``product(x) = target`` to a relative residual; also the number of products."""
     x = np.zeros_like(target)
     left, search = target.copy(), target.copy()

@@ -1,9 +1,9 @@
-"""What a solver is: nine verbs, four of them required, and one loop (:mod:`widemargin.solvers.run`) that calls them."""
+"""What a solver is: ten verbs, four of them required, and one loop (:mod:`widemargin.solvers.run`) that calls them."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -16,17 +16,19 @@ Model = TypeVar("Model")
 
 
 class Solver(ABC, Generic[State, Model]):
-    """How one sweep goes.
+    """An algorithm for some problems, one sweep at a time.
 
-    A solver holds step-size rules only; where it stands lives in its state. Every rank calls every verb, and all that
-    decides the control flow is equal on all ranks. A sweep is coarse enough that a Python call per sweep is free, and
-    fine enough that Ctrl-C, a progress line and a time limit act within about a second.
+    A solver holds step-size rules only; its progress is in its state. Every rank calls every verb, and all values that
+    decide the control flow are equal on all ranks. A sweep is long enough that a Python call per sweep costs nothing,
+    and short enough that Ctrl-C, the progress line and a time limit act within about a second.
 
-    ``start``, ``sweep``, ``certify`` and ``extract`` are required; the others have defaults.
+    ``start``, ``sweep``, ``certify`` and ``extract`` are required; the other verbs have defaults.
     """
 
-    #: The classes of problems that this solver solves; ``run`` refuses others.
-    solves: ClassVar[tuple[type, ...]]
+    @property
+    @abstractmethod
+    def solves(self) -> tuple[type, ...]:
+        """The classes of problems that this solver solves, usually a class attribute; ``run`` refuses others."""
 
     @abstractmethod
     def start(
@@ -47,7 +49,7 @@ class Solver(ABC, Generic[State, Model]):
         """The model of the best state so far."""
 
     def confirm(self, state: State, latest: Certificate | None) -> Certificate:
-        """The certificate before it is believed; solvers that sweep in lower precision compute it in float64 here."""
+        """The final certificate; solvers that sweep in lower precision compute it in float64 here."""
         assert latest is not None
         return latest
 
@@ -66,6 +68,18 @@ class Solver(ABC, Generic[State, Model]):
     def diagnostics(self, state: State) -> dict[str, float]:
         """Further numbers for the history, such as the largest violation of the optimality conditions."""
         return {}
+
+    def take_over(
+        self,
+        other: AnySolver,
+        state: Any,
+        problem: Any,
+        shard: Shard,
+        comm: Communicator,
+        rng: np.random.Generator,
+    ) -> State:
+        """The first state after another solver of the same problem has stalled; by default, from its warm state."""
+        return self.start(problem, shard, comm, rng, other.warm_state(state))
 
     def refuse_unless_solved(self, problem: Problem) -> None:
         """Raise TypeError for a problem that this solver does not solve."""

@@ -28,15 +28,18 @@ to find their projection. The iterates are the serial ones up to the order of su
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 
+from widemargin.comm.protocol import Communicator
 from widemargin.compiled.transforms import walsh_hadamard
 from widemargin.data.shard import Shard
-from widemargin.problems.protocol import Certificate
-from widemargin.solvers._hulls import Hulls, HullSolver
+from widemargin.problems.polytope import HardMargin, NuMargin
+from widemargin.problems.protocol import NO_BOUNDS, Certificate
+from widemargin.solvers._hulls import Hulls, HullSolver, with_bounds
 
 _MIN_ROUNDS = 16  # of a sweep, which ends in a certificate that costs about two rounds over all coordinates
 _BLOCK_ENTRIES = 1 << 18  # entries of a block at which the work of a round outweighs its Python calls
@@ -108,7 +111,7 @@ class Rotated:
         squares = [np.einsum("ij,ij->j", block, block, dtype=np.float64) for block in self._blocks()]
         self.radius = float(np.sqrt(max((each.max(initial=0.0) for each in squares), default=0.0)))
 
-    def _blocks(self):
+    def _blocks(self) -> Iterator[np.ndarray]:
         return (self._columns[self.slice(block)] for block in range(self.n_blocks))
 
     def _rotate(self, rows: np.ndarray) -> np.ndarray:
@@ -157,13 +160,20 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SaddlePoint(HullSolver):
+class SaddlePoint(HullSolver[State]):
     """Block coordinate primal-dual steps with entropy continuation."""
 
     block_size: int | Literal["auto"] = "auto"
     gamma_per_gap: float = 2.0  # larger multiples of (gap * distance^2 / entropy range) stall
 
-    def start(self, problem, shard, comm, rng, warm=None) -> State:
+    def start(
+        self,
+        problem: HardMargin | NuMargin,
+        shard: Shard,
+        comm: Communicator,
+        rng: np.random.Generator,
+        warm: np.ndarray | None = None,
+    ) -> State:
         hulls = Hulls.of(problem, shard, comm)
         signs = rng.choice([-1.0, 1.0], 1 << max(0, shard.n_features - 1).bit_length())
         size = self._resolve_block_size(shard, comm, len(signs))
@@ -177,9 +187,8 @@ class SaddlePoint(HullSolver):
         else:
             w, log_mass, mass = np.zeros(shard.n_features), log_centre, np.exp(log_centre)  # Algorithm 1, line 5
         log_density = log_mass - np.log(shard.weight)
-        nothing = Certificate(np.inf, -np.inf)
         state = State(hulls, coordinates, rng, 0.0, coordinates.from_rows(w), hulls.scores(w), log_density, mass, mass,
-                      radius, radius, begin.w, nothing, 0)  # fmt: skip
+                      radius, radius, begin.w, NO_BOUNDS, 0)  # fmt: skip
         state = self._bound(state)
         return state._replace(gamma=max(self._aim(state), begin.gamma * 1e-12))
 
@@ -206,7 +215,7 @@ class SaddlePoint(HullSolver):
         certificate = state.certificate
         return self.gamma_per_gap * min(certificate.relative, 1.0) * certificate.primal**2 / state.hulls.entropy_range
 
-    def _resolve_block_size(self, shard: Shard, comm, n_coordinates: int) -> int:
+    def _resolve_block_size(self, shard: Shard, comm: Communicator, n_coordinates: int) -> int:
         """Coordinates of a block, or 0 for all at once."""
         if self.block_size != "auto":
             return 0 if self.block_size >= shard.n_features else int(self.block_size)
@@ -222,14 +231,11 @@ class SaddlePoint(HullSolver):
         mass, log_density = _normalise(state)
         z = hulls.combine(mass)
         w = state.coordinates.to_rows(state.w)
-        scores = hulls.scores(w)
-        best, best_w = state.certificate, state.best_w
-        for direction, its_scores in ((w, scores), (z, hulls.scores(z))):
-            margin = hulls.margin(its_scores, float(np.linalg.norm(direction)))
-            if margin > best.dual:
-                best, best_w = best._replace(dual=margin), direction
-        best = best._replace(primal=min(best.primal, float(np.linalg.norm(z))))
-        return state._replace(scores=scores, weights=mass, log_density=log_density, best_w=best_w, certificate=best)
+        state = state._replace(scores=hulls.scores(w), weights=mass, log_density=log_density)
+        for direction, scores in ((w, state.scores), (z, hulls.scores(z))):
+            margin = hulls.margin(scores, float(np.linalg.norm(direction)))
+            state = with_bounds(state, hulls.distance(z), margin, direction)
+        return state
 
 
 def _round(state: State, block: int) -> State:

@@ -46,7 +46,12 @@ class SVRG(LinearMarginSolver):
     largest: float = 0.5  # no step forgets more of w than this at once
 
     def start(
-        self, problem: MarginDistribution, shard: Shard, comm: Communicator, rng: np.random.Generator, warm=None
+        self,
+        problem: MarginDistribution,
+        shard: Shard,
+        comm: Communicator,
+        rng: np.random.Generator,
+        warm: np.ndarray | None = None,
     ) -> State:
         state = super().start(problem, shard, comm, rng, warm)
         rows = state.rows

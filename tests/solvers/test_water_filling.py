@@ -8,8 +8,8 @@ import pytest
 from tests.problems_at_hand import on_ranks
 from widemargin.comm.solo import Solo
 from widemargin.problems.slack_constrained import SlackConstrained
-from widemargin.solvers import _reservoir
-from widemargin.solvers._reservoir import Reservoir
+from widemargin.solvers import _water_filling
+from widemargin.solvers._water_filling import WaterFilling
 
 pytestmark = pytest.mark.parametrize(
     "problem",
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.parametrize(
 @pytest.fixture
 def many(monkeypatch):
     """Even few rows count as many."""
-    monkeypatch.setattr(_reservoir, "_FEW", 0)
+    monkeypatch.setattr(_water_filling, "_MAX_ROWS_SENT", 0)
 
 
 def wandering(n=600, steps=12, ties=False):
@@ -46,9 +46,9 @@ def poured(problem, y, weight, path, ranks, n_drawn=40):
 
     def task(comm):
         mine = slice(cuts[comm.rank], cuts[comm.rank + 1])
-        reservoir = Reservoir(problem, y[mine], weight[mine], comm, np.random.default_rng([0, comm.rank]))
-        steps = [(reservoir.pour(c[mine], 0.7, n_drawn), comm.ledger.scalars) for c in path]
-        return [surface._replace(drawn=surface.drawn + mine.start) for surface, _ in steps], [n for _, n in steps]
+        filling = WaterFilling(problem, y[mine], weight[mine], comm, np.random.default_rng([0, comm.rank]))
+        steps = [(filling.draw(c[mine], 0.7, n_drawn), comm.ledger.scalars) for c in path]
+        return [filled._replace(drawn=filled.drawn + mine.start) for filled, _ in steps], [n for _, n in steps]
 
     return on_ranks(ranks, task)
 
@@ -59,14 +59,14 @@ def test_level_is_that_of_all_rows(many, problem, ranks, ties):
     y, weight, path = wandering(ties=ties)
     outcomes = poured(problem, y, weight, path, ranks)
     for step, c in enumerate(path):
-        alone = problem.water(c, y, weight, 0.7)
+        alone = problem.water_level(c, y, weight, 0.7)
         surfaces = [steps[step] for steps, _ in outcomes]
-        for surface in surfaces:
-            assert surface.level == pytest.approx(alone.level, rel=1e-11)
-            assert surface.bias == pytest.approx(alone.bias, rel=1e-10, abs=1e-11)
-            assert surface.cover == pytest.approx(alone.cover, rel=1e-11)
-        drawn = np.concatenate([surface.drawn for surface in surfaces])
-        part = np.concatenate([surface.part for surface in surfaces])
+        for filled in surfaces:
+            assert filled.level == pytest.approx(alone.level, rel=1e-11)
+            assert filled.bias == pytest.approx(alone.bias, rel=1e-10, abs=1e-11)
+            assert filled.cover == pytest.approx(alone.cover, rel=1e-11)
+        drawn = np.concatenate([filled.drawn for filled in surfaces])
+        part = np.concatenate([filled.part for filled in surfaces])
         assert (alone.share[drawn] > 0).all()
         assert (np.diff(drawn) > 0).all()
         assert part.sum() == pytest.approx(1.0)
@@ -80,9 +80,9 @@ def test_rows_are_drawn_as_often_as_they_are_heavy(many, problem, ranks):
     path = path + [path[-1] + 1e-6 * k for k in range(400)]
     counts = np.zeros(60)
     for steps, _ in poured(problem, y, weight, path, ranks):
-        for surface in steps[5:]:
-            counts[surface.drawn] += surface.part
-    share = problem.water(path[-200], y, weight, 0.7).share
+        for filled in steps[5:]:
+            counts[filled.drawn] += filled.part
+    share = problem.water_level(path[-200], y, weight, 0.7).share
     assert counts / counts.sum() == pytest.approx(share, abs=0.02)
 
 
@@ -97,17 +97,17 @@ def test_few_responses_are_sent(many, problem):
 def test_a_leap_of_the_edge_is_followed(many, problem):
     y, weight, path = wandering()
     path = [*path, path[-1] + 50.0, path[-1] - 50.0, path[-1]]
-    for c, surface in zip(path, poured(problem, y, weight, path, 2)[0][0], strict=True):
-        assert surface.level == pytest.approx(problem.water(c, y, weight, 0.7).level, rel=1e-10)
+    for c, filled in zip(path, poured(problem, y, weight, path, 2)[0][0], strict=True):
+        assert filled.level == pytest.approx(problem.water_level(c, y, weight, 0.7).level, rel=1e-10)
 
 
 def test_the_level_of_other_responses_leaves_no_trace(many, problem):
     y, weight, path = wandering()
     levels = []
     for looks in (False, True):
-        reservoir = Reservoir(problem, y, weight, Solo(), np.random.default_rng(0))
+        filling = WaterFilling(problem, y, weight, Solo(), np.random.default_rng(0))
         for c in path:
-            levels.append(reservoir.pour(c, 0.7, 8).drawn.tolist())
+            levels.append(filling.draw(c, 0.7, 8).drawn.tolist())
             if looks:
-                assert reservoir.level(7 * c, 0.7).level == problem.water(7 * c, y, weight, 0.7).level
+                assert filling.level(7 * c, 0.7).level == problem.water_level(7 * c, y, weight, 0.7).level
     assert levels[: len(path)] == levels[len(path) :]

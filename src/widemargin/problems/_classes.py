@@ -1,0 +1,26 @@
+"""What problems ask of their parameters and of the two classes."""
+
+from __future__ import annotations
+
+import math
+
+
+def require_positive(name: str, value: float, role: str) -> None:
+    """Raise ValueError unless a parameter, which has this role, is positive and finite."""
+    if not 0 < value < math.inf:
+        raise ValueError(f"{name}={value:g} cannot weight {role}: it must be positive and finite, in (0, inf).")
+
+
+def require_both_classes(total_positive: float, total_negative: float) -> None:
+    """Raise ValueError unless both classes have a weight."""
+    for total, name in ((total_positive, "positive"), (total_negative, "negative")):
+        if not total > 0:
+            raise ValueError(f"The {name} class has weight {total:g}: both classes need a weight over 0.")
+
+
+def balance_factors(sum_positive: float, sum_negative: float) -> tuple[float, float]:
+    """Factors for the dual variables of each class that make both sums equal; at most 1, so that caps hold."""
+    if sum_positive == sum_negative:
+        return 1.0, 1.0
+    lighter = min(sum_positive, sum_negative)
+    return (lighter / sum_positive, 1.0) if sum_positive > sum_negative else (1.0, lighter / sum_negative)

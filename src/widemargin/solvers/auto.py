@@ -1,0 +1,206 @@
+"""``solver="auto"``: several solvers of one problem, of which one begins and the next takes over when it stalls.
+
+    solver of                    begins                                    hands over
+    hard margin, nu              the first                                 when the gap stalls
+    linear C-SVM                 Newton if features are few, else passes   when the gap stalls
+    kernel C-SVM                 the exact solver if it can finish         never
+    kernel margin distribution   coordinate steps                          when epochs of them leave much of the gap
+
+Bounds hold for the problem, whichever solver found them: a solver that takes over keeps those of the one before.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from widemargin.comm.protocol import Communicator
+from widemargin.data.shard import Shard
+from widemargin.problems.protocol import NO_BOUNDS, Certificate
+from widemargin.solvers.dual_descent import DualDescent
+from widemargin.solvers.margin_descent import MarginDescent
+from widemargin.solvers.margin_descent import State as MarginState
+from widemargin.solvers.margin_newton import MarginNewton
+from widemargin.solvers.multipliers import Multipliers
+from widemargin.solvers.protocol import AnySolver, Solver
+
+_MAX_EXACT_ROWS = 200_000
+# For a cautious estimate of the time of the exact solver: its kernel values, by those of all pairs of rows, and the
+# kernel values that a rank computes in a second.
+_KERNEL_PASSES = 1.0
+_VALUES_PER_SECOND = 2e8
+
+
+class First(Protocol):
+    """Which candidate begins, equal on all ranks."""
+
+    def __call__(self, shard: Shard, comm: Communicator, warm: np.ndarray | None) -> int: ...
+
+
+class HandOver(ABC):
+    """When a candidate hands over to the next; a fresh copy of the rule watches each candidate."""
+
+    @abstractmethod
+    def is_due(self, solver: Any, state: Any, certificate: Certificate) -> bool:
+        """Called after each sweep that was certified; equal on all ranks."""
+
+
+def always_first(shard: Shard, comm: Communicator, warm: np.ndarray | None) -> int:
+    """The first candidate."""
+    return 0
+
+
+def second_if_warm(shard: Shard, comm: Communicator, warm: np.ndarray | None) -> int:
+    """The second candidate for a warm start, which the first cannot use or does not need."""
+    return int(warm is not None)
+
+
+@dataclass(frozen=True)
+class FewFeatures:
+    """The second candidate for a warm start or at most ``max_features``, else the first."""
+
+    max_features: int
+
+    def __call__(self, shard: Shard, comm: Communicator, warm: np.ndarray | None) -> int:
+        return int(warm is not None or shard.n_features <= self.max_features)
+
+
+@dataclass(frozen=True)
+class Affordable:
+    """The first candidate, an exact kernel solver, if it can be expected to finish in ``max_time``; else the second."""
+
+    max_time: float = np.inf
+
+    def __call__(self, shard: Shard, comm: Communicator, warm: np.ndarray | None) -> int:
+        n_rows = comm.allreduce(np.array([float(shard.n_rows)]))[0]
+        seconds = _KERNEL_PASSES * n_rows**2 / (_VALUES_PER_SECOND * comm.size)
+        return int(n_rows > _MAX_EXACT_ROWS or seconds > self.max_time)
+
+
+@dataclass
+class Stalled(HandOver):
+    """``patience`` certificates after the last one that halved the gap, or the primal, which falls where hulls meet."""
+
+    patience: int = 10
+    reference: Certificate = NO_BOUNDS
+    n_stalled: int = 0
+
+    def is_due(self, solver: Any, state: Any, certificate: Certificate) -> bool:
+        if certificate.gap <= self.reference.gap / 2 or certificate.primal <= self.reference.primal / 2:
+            self.reference, self.n_stalled = certificate, 0
+        else:
+            self.n_stalled += 1
+        return self.n_stalled >= self.patience
+
+
+@dataclass
+class SlowDescent(HandOver):
+    """After ``epochs`` of coordinate steps, once the last two epochs leave more than ``slow`` of the gap.
+
+    Blocks of coordinate steps close the gap fast on most problems. Where C is very large, or ``tol`` very small, they
+    become slow, and a Newton step costs as much as a few epochs.
+    """
+
+    epochs: float = 4.0
+    slow: float = 0.7  # 0: right after the epochs
+    gaps: list[float] = field(default_factory=list)  # relative, after each block
+
+    def is_due(self, solver: MarginDescent, state: MarginState, certificate: Certificate) -> bool:
+        self.gaps.append(certificate.relative)
+        n_rows = state.values.n_all
+        if len(self.gaps) * solver.block_rows < self.epochs * n_rows:
+            return False
+        n_blocks = max(1, round(2 * n_rows / solver.block_rows))
+        if self.slow == 0:
+            return True
+        return len(self.gaps) > n_blocks and self.gaps[-1] > self.slow * self.gaps[-1 - n_blocks]
+
+
+@dataclass(frozen=True)
+class AutoState:
+    """The candidate at work and its state."""
+
+    number: int
+    inner: Any
+    run: tuple[Any, Shard, Communicator, np.random.Generator]  # what a candidate is started with
+    hand_over: HandOver | None  # the rule that watches this candidate; None for the last
+
+
+@dataclass(frozen=True)
+class Auto(Solver[AutoState, Any]):
+    """Begins with the candidate that ``first`` names and goes on to the next when ``hand_over`` says so.
+
+    A candidate that hands over certifies twice a sweep. If it has a reason to stop, that is reported instead.
+    """
+
+    candidates: tuple[AnySolver, ...]
+    first: First = always_first
+    hand_over: HandOver | None = None  # None: never
+
+    @property
+    def solves(self) -> tuple[type, ...]:
+        """What all candidates solve."""
+        return tuple(kind for kind in self.candidates[0].solves if all(kind in one.solves for one in self.candidates))
+
+    def start(
+        self, problem: Any, shard: Shard, comm: Communicator, rng: np.random.Generator, warm: np.ndarray | None = None
+    ) -> AutoState:
+        number, run = self.first(shard, comm, warm), (problem, shard, comm, rng)
+        return AutoState(number, self.candidates[number].start(*run, warm), run, self._rule(number))
+
+    def sweep(self, state: AutoState) -> AutoState:
+        solver = self.candidates[state.number]
+        state = replace(state, inner=solver.sweep(state.inner))
+        if state.hand_over is None:
+            return state
+        certificate = solver.certify(state.inner)
+        if certificate is None or not state.hand_over.is_due(solver, state.inner, certificate):
+            return state
+        if solver.stop_reason(state.inner) is not None:
+            return state
+        number = state.number + 1
+        inner = self.candidates[number].take_over(solver, state.inner, *state.run)
+        return AutoState(number, inner, state.run, self._rule(number))
+
+    def _rule(self, number: int) -> HandOver | None:
+        return deepcopy(self.hand_over) if number + 1 < len(self.candidates) else None
+
+    def certify(self, state: AutoState) -> Certificate | None:
+        return self.candidates[state.number].certify(state.inner)
+
+    def confirm(self, state: AutoState, latest: Certificate | None) -> Certificate:
+        return self.candidates[state.number].confirm(state.inner, latest)
+
+    def stop_reason(self, state: AutoState) -> str | None:
+        return self.candidates[state.number].stop_reason(state.inner)
+
+    def warm_state(self, state: AutoState) -> np.ndarray | None:
+        return self.candidates[state.number].warm_state(state.inner)
+
+    def compact(self, state: AutoState) -> Certificate | None:
+        return self.candidates[state.number].compact(state.inner)
+
+    def diagnostics(self, state: AutoState) -> dict[str, float]:
+        return self.candidates[state.number].diagnostics(state.inner)
+
+    def extract(self, state: AutoState) -> Any:
+        return self.candidates[state.number].extract(state.inner)
+
+
+def linear_csvm(passes: DualDescent | None = None, newton: Multipliers | None = None, patience: int = 8) -> Auto:
+    """The linear C-SVM: Newton steps where features are few; where they are many, coordinate passes until they stall.
+
+    Passes are cheaper the fewer features a row has, Newton steps the fewer rows are free.
+    """
+    passes, newton = passes or DualDescent(), newton or Multipliers()
+    return Auto((passes, newton), FewFeatures(newton.direct_features), Stalled(patience))
+
+
+def kernel_margin(descent: MarginDescent, rule: SlowDescent | None = None, newton: MarginNewton | None = None) -> Auto:
+    """The margin distribution machine with a kernel: coordinate steps, then Newton steps with the same cache."""
+    newton = replace(newton or MarginNewton(), cache_bytes=descent.cache_bytes, descent=descent)
+    return Auto((descent, newton), second_if_warm, rule or SlowDescent())
