@@ -245,7 +245,7 @@ class MarginDistributionSVC(KernelClassifier):
         check_is_fitted(self)
         if not hasattr(self, "levels_"):
             raise ValueError(f"solver={self.solver!r} has no levels: only solver='partition-merge' builds a tree.")
-        every = [self.levels_] if len(self.classes_) == 2 else self.levels_
+        every: Any = [self.levels_] if len(self.classes_) == 2 else self.levels_
         n_levels = min(len(levels) for levels in every)
         if not -n_levels <= level < n_levels:
             raise ValueError(
@@ -308,7 +308,7 @@ class MarginDistributionSVC(KernelClassifier):
         super()._unpack(outcome, rows)
         if isinstance(outcome.extra, TreeLevels):
             levels = outcome.extra.levels
-            self.levels_ = levels[0] if len(levels) == 1 else levels
+            self.levels_: list[Level] | list[list[Level]] = levels[0] if len(levels) == 1 else levels
 
     def _model_attributes(self, classes: np.ndarray, models: list[Any]) -> dict[str, Any]:
         return super()._model_attributes(classes, [model._replace(report={}) for model in models])

@@ -27,6 +27,7 @@ from widemargin.reports._html import Html, Shared, Table, shortened
 from widemargin.reports._scores import Scored
 from widemargin.reports._svg import inline
 from widemargin.reports.problem import problem_in_words
+from widemargin.strategies.parts import Parts
 
 _MIN_CURVE_POINTS = 3
 _MAX_PARTS = 60
@@ -55,7 +56,8 @@ class Subject:
 
     def names_of_parts(self) -> list[str]:
         """Which classes each subproblem separates."""
-        return self.estimator._parts.names(np.array([shortened(name, 24) for name in self.estimator.classes_]))
+        parts: Parts = self.estimator._parts
+        return parts.names(np.array([shortened(name, 24) for name in self.estimator.classes_]))
 
     def names_of_features(self) -> list[str]:
         """The names that the estimator was given, or those that the steps before it produce; else numbers."""
