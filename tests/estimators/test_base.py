@@ -676,15 +676,13 @@ def test_progress_bar_on_a_search(capsys, Estimator):
 
 def test_labels_of_two_kinds_on_different_ranks_are_refused():
     """Joined, numbers would silently become text."""
-    notes = [
-        {"labels": labels, "dtype": dtype, "n_features": 2, "seed": 0}
-        for labels, dtype in (([0, 1], "<i8"), ([], "<U1"), (["0", "1"], "<U1"))
-    ]
+    kinds = np.array([0, 1]), np.empty(0, "<U1"), np.array(["0", "1"])
+    notes = [{"labels": each, "n_features": 2, "seed": 0} for each in kinds]
     merged = labels._merge(notes)
     assert merged["kind"] == "ValueError"
     assert "numbers in one part of the rows and text in another" in merged["error"]
-    assert labels._merge(notes[:2])["labels"] == [0, 1]
-    assert labels._merge(notes[1:])["labels"] == ["0", "1"]
+    assert labels._merge(notes[:2])["labels"].tolist() == [0, 1]
+    assert labels._merge(notes[1:])["labels"].tolist() == ["0", "1"]
 
 
 def test_rows_of_one_rank_may_have_no_weight_and_those_of_all_may_not():
