@@ -478,7 +478,7 @@ def test_a_bad_parameter_is_named_before_any_work(never_started, options):
 @pytest.mark.parametrize("cluster", [None, 2])
 def test_given_values_that_are_not_square_are_refused_before_any_work(never_started, cluster):
     X, y = overlapping(0)
-    with pytest.raises(ValueError, match=r"precomputed.*50 rows and 4 columns.*square"):
+    with pytest.raises(ValueError, match=r"precomputed.*square.*50 rows and 4 columns"):
         KernelSVC(kernel="precomputed", cluster=cluster).fit(X, y)
 
 

@@ -49,13 +49,13 @@ def fitting(method: Method) -> Method:
     return decorated
 
 
-class StateKeeper:
+class CheckpointWriter:
     """Saves the state of a fit to the checkpoint folder, every few sweeps of each part."""
 
     def __init__(self, folder: str | os.PathLike[str], resume: Resume | None) -> None:
         self._folder, self._state = folder, None if resume is None else resume.state
 
-    def note(self, part: int, fresh: FitState, progress: Progress) -> None:
+    def record(self, part: int, fresh: FitState, progress: Progress) -> None:
         state = self._state or fresh
         directions, sweeps = state.directions.copy(), state.sweeps.copy()
         directions[part], sweeps[part] = progress.warm_state, progress.sweep
@@ -255,15 +255,15 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         data: dict[str, Any],
         resume: Resume | None,
     ) -> Watch:
-        """What happens in this process after each certified sweep: progress, callbacks, checkpoints, Ctrl-C."""
+        """The function that this process calls after each certified sweep: progress, callbacks, checkpoint, Ctrl-C."""
         line = display(type(self).__name__, self.tol, self.verbose)
         models: dict[int, Any] = {}
-        keeper = None if self.checkpoint is None else StateKeeper(self.checkpoint, resume)
+        writer = None if self.checkpoint is None else CheckpointWriter(self.checkpoint, resume)
 
         def watch(report: PartProgress) -> str | None:
             part, classes, fresh, progress = report
-            if keeper is not None and fresh is not None and progress.warm_state is not None:
-                keeper.note(part, fresh, progress)
+            if writer is not None and fresh is not None and progress.warm_state is not None:
+                writer.record(part, fresh, progress)
             if line is not None and progress.certificate is not None:
                 is_last = progress.certificate.relative <= self.tol or progress.sweep >= self.max_iter
                 line.show(progress.sweep, progress.certificate, progress.seconds, is_last=is_last)
@@ -396,11 +396,11 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
     def __sklearn_clone__(self) -> Self:
         """Clone as usual, but share the cluster: a client or a communicator cannot be copied."""
-        twin = copy.copy(self)
-        twin.cluster = None
-        twin = clone_parametrized(twin)
-        twin.cluster = self.cluster
-        return twin
+        clone = copy.copy(self)
+        clone.cluster = None
+        clone = clone_parametrized(clone)
+        clone.cluster = self.cluster
+        return clone
 
     def __getstate__(self) -> dict[str, Any]:
         state = super().__getstate__()

@@ -252,13 +252,13 @@ class MarginDistributionSVC(KernelClassifier):
                 f"level={level} is out of range: the tree has {n_levels} levels, so it must lie in "
                 f"[{-n_levels}, {n_levels - 1}]."
             )
-        twin = copy.copy(self)
+        model = copy.copy(self)
         for name in ("support_labels_", "support_weight_"):  # of the last level
-            if hasattr(twin, name):
-                delattr(twin, name)
+            if hasattr(model, name):
+                delattr(model, name)
         for name, value in self._model_attributes(self.classes_, [levels[level].model for levels in every]).items():
-            setattr(twin, name, value)
-        return twin
+            setattr(model, name, value)
+        return model
 
     def _problem(self) -> MarginDistribution:
         return MarginDistribution(

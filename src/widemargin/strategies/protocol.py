@@ -45,7 +45,7 @@ class PartProgress(NamedTuple):
     progress: Progress
 
 
-# Returns a stop reason, or None to go on.
+# Returns a stop reason, or None to continue.
 Watch = Callable[[PartProgress], str | None]
 
 
