@@ -11,6 +11,7 @@ import uuid
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -46,9 +47,12 @@ class Placement(NamedTuple):
 def launch(rows: Any, cluster: Client | None, program: RankProgram, watch: Watch) -> Any:
     """Run ``program`` on the workers that hold ``rows``; the outcome of rank 0."""
     client = _client(cluster)
-    futures = _persist(rows, client) if is_dask_collection(rows.X) else None
+    if is_dask_collection(rows.X):
+        place = partial(_place_collection, client, _persist(rows, client))
+    else:
+        place = partial(_scatter, client, rows)
     lost: list[str] = []
-    placement = _place(rows, client, futures, lost)
+    placement = place(lost)
     while True:
         try:
             outcome = _attempt(client, placement, type(rows), program, watch)
@@ -69,7 +73,7 @@ def launch(rows: Any, cluster: Client | None, program: RankProgram, watch: Watch
                     f"standard errors grow by about {n_ranks / n_kept:.3g} ** 0.5."
                 )
             else:
-                placement = _place(rows, client, futures, lost)
+                placement = place(lost)
                 what = f"Its rows are recomputed and {program.name} begins again on {n_remaining} worker(s)."
             warn_user(f"{error} {what}", PeerLostWarning)
     if lost:
@@ -88,13 +92,6 @@ def _client(cluster: Client | None) -> Client:
         raise ValueError(
             "X is a Dask collection and there is no Dask client: pass cluster=Client(...), or create a Client first."
         ) from None
-
-
-# -- where the rows are ------------------------------------------------------------------------------------------------
-
-
-def _place(rows: Any, client: Client, futures: list[Future[Any]] | None, lost: list[str]) -> Placement:
-    return _scatter(rows, client, lost) if futures is None else _place_collection(client, futures, lost)
 
 
 def _persist(rows: Any, client: Client) -> list[Future[Any]]:
@@ -143,23 +140,25 @@ def _to_parts(collection: Any, X: Any) -> list[Any] | None:
 
 def _place_collection(client: Client, futures: list[Future[Any]], lost: list[str]) -> Placement:
     """Ranks in the order of the first part that each worker holds, once all parts are held somewhere."""
-    since = time.monotonic()
+    computed_at = time.monotonic()
     while True:
         statuses = {future.status for future in futures}
-        if "cancelled" in statuses:
-            raise _unrecoverable(lost)
         if "error" in statuses:
             next(future for future in futures if future.status == "error").result()
-        if statuses <= {"finished", "lost"}:
-            holders = client.who_has(futures)
-            homes = [[each for each in holders.get(future.key, ()) if each not in lost] for future in futures]
-            if all(homes):
-                break
-            # The scheduler may not have noticed yet what it has to compute again.
-            if time.monotonic() - since > _GRACE:
-                raise _unrecoverable(lost)
-        else:
-            since = time.monotonic()
+        is_computing = not statuses <= {"finished", "lost", "cancelled"}
+        computed_at = time.monotonic() if is_computing else computed_at
+        holders = {} if is_computing else client.who_has(futures)
+        homes = [[each for each in holders.get(future.key, ()) if each not in lost] for future in futures]
+        if all(homes):
+            break
+        # The scheduler may need a moment to notice what it has to compute again.
+        if "cancelled" in statuses or time.monotonic() - computed_at > _GRACE:
+            where = lost[-1] if lost else "a worker"
+            raise PeerLost(
+                f"Rows on {where} are lost and cannot be recomputed: they were sent there and have no recipe. Pass a "
+                "Dask collection that can be computed again, or the array itself.",
+                where,
+            )
         time.sleep(POLL_INTERVAL)
     held: dict[str, list[Future[Any]]] = {}
     for future, addresses in zip(futures, homes, strict=True):
@@ -167,16 +166,7 @@ def _place_collection(client: Client, futures: list[Future[Any]], lost: list[str
     return Placement(list(held), list(held.values()), are_whole=False)
 
 
-def _unrecoverable(lost: list[str]) -> PeerLost:
-    where = lost[-1] if lost else "a worker"
-    return PeerLost(
-        f"Rows on {where} are lost and cannot be recomputed: they were sent there and have no recipe. Pass a Dask "
-        "collection that can be computed again, or the array itself.",
-        where,
-    )
-
-
-def _scatter(rows: Any, client: Client, lost: list[str]) -> Placement:
+def _scatter(client: Client, rows: Any, lost: list[str]) -> Placement:
     """Equal parts of an in-memory array, sent once to all workers; the array stays here to be sent again."""
     addresses = [address for address in workers_of(client) if address not in lost][: rows.X.shape[0]]
     if not addresses:
@@ -184,9 +174,6 @@ def _scatter(rows: Any, client: Client, lost: list[str]) -> Placement:
     parts = split_rows(rows, len(addresses))
     sent = [[send_to(client, address, part)] for part, address in zip(parts, addresses, strict=True)]
     return Placement(addresses, sent, are_whole=True)
-
-
-# -- one attempt -------------------------------------------------------------------------------------------------------
 
 
 def _attempt(client: Client, placement: Placement, kind: type, program: RankProgram, watch: Watch) -> RankOutcome:
@@ -280,9 +267,9 @@ def grow(
 ) -> None:
     """A tree of plain tasks, as :func:`widemargin.engines.inline.grow`: branches stay where they were solved.
 
-    Only those that are solved together move. What a lost worker held is solved again by Dask, and nothing else: leaves
-    are part of their tasks, so that they can be sent again. Once it is over, a level that is not ready is given up, but
-    for the first, without which there is nothing.
+    Only those that are solved together move. Dask solves again what a lost worker held, and nothing else: leaves are
+    part of their tasks, so that they can be sent again. Once ``is_over()``, a level that is not ready is given up,
+    except for the first, without which there is nothing.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Sending large graph")
