@@ -298,7 +298,7 @@ def _keep(fit: Fit, rows: Any, output: Path, report: Path | None, onnx: Path | N
 
 
 def _print_proof(fit: Fit, right: Any, output: Path) -> None:
-    from widemargin.cli._model import file_size, last_step, proof, size_bytes
+    from widemargin.cli._model import last_step, proof, size_bytes
     from widemargin.cli._say import console, facts
     from widemargin.estimators.words import amount
 
@@ -306,6 +306,6 @@ def _print_proof(fit: Fit, right: Any, output: Path) -> None:
     pairs = [
         *proof(fit.model, fit.seconds),
         ("training accuracy", f"{right[0] / right[1]:.2%}  ({right[1] - right[0]:,} of {right[1]:,} rows wrong)"),
-        ("size", f"{amount(size_bytes(estimator))} of arrays; {output} has {amount(file_size(output))}"),
+        ("size", f"{amount(size_bytes(estimator))} of arrays; {output} has {amount(output.stat().st_size)}"),
     ]
     console().print(facts(f"{type(estimator).__name__}: certificate", pairs))
