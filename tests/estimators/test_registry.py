@@ -13,7 +13,7 @@ import pytest
 import widemargin
 from tests.estimators.toy import ToySVC
 from tests.problems_at_hand import overlapping
-from widemargin import ModelFileError, NuMarginSVC, load, report, save
+from widemargin import ModelFileError, NuMarginSVC, load, report, save, to_onnx
 from widemargin.estimators import BUILT_IN
 from widemargin.estimators.registry import (
     Descriptor,
@@ -96,6 +96,14 @@ def test_the_toy_is_compared_in_a_process_of_its_own(tmp_path):
     found = compare.measured(tmp_path, "toy", 0, 60.0)
     assert found["gap"] <= 1e-6, found
     assert found["stop_reason"] == "gap"
+
+
+def test_onnx_refuses_scores_that_it_cannot_know(toy, monkeypatch):
+    pytest.importorskip("onnx")
+    assert to_onnx(toy).graph.name == "ToySVC"
+    monkeypatch.setattr(ToySVC, "_scores", lambda self, X: X[:, 0])
+    with pytest.raises(ModelFileError, match="ToySVC computes scores by itself"):
+        to_onnx(toy)
 
 
 def test_a_name_that_a_file_gives_is_never_imported(monkeypatch):
