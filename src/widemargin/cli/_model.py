@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 
@@ -56,7 +55,3 @@ def proof(model: Any, seconds: float | None = None) -> list[tuple[str, str]]:
         pairs.append(("seconds", duration(seconds)))
     spent = [f"{name} {value}" for name, value in cost_in_words(estimator.cost_)]
     return [*pairs, ("cost", ", ".join(spent) or "nothing was counted")]
-
-
-def file_size(path: Path) -> int:
-    return path.stat().st_size

@@ -68,21 +68,16 @@ def set_nu(model: Any, y: np.ndarray) -> Any:
 def stored(folder: Path, part: str, X: Any, y: np.ndarray) -> None:
     """Write rows into the folder."""
     arrays = {"data": X.data, "indices": X.indices, "indptr": X.indptr} if sp.issparse(X) else {"X": X}
-    for name, array in {**arrays, "y": y, "shape": np.array(X.shape)}.items():
-        np.save(folder / f"{part}-{name}.npy", array, allow_pickle=False)
+    np.savez(folder / f"{part}.npz", y=y, shape=X.shape, **arrays)
 
 
 def opened(folder: Path, part: str) -> tuple[Any, np.ndarray]:
     """Read rows from the folder."""
-
-    def array(name: str) -> np.ndarray:
-        found: np.ndarray = np.load(folder / f"{part}-{name}.npy", allow_pickle=False)
-        return found
-
-    if (folder / f"{part}-X.npy").exists():
-        return array("X"), array("y")
-    parts = array("data"), array("indices"), array("indptr")
-    return sp.csr_matrix(parts, shape=tuple(array("shape"))), array("y")
+    with np.load(folder / f"{part}.npz", allow_pickle=False) as found:
+        if "X" in found:
+            return found["X"], found["y"]
+        parts = found["data"], found["indices"], found["indptr"]
+        return sp.csr_matrix(parts, shape=tuple(found["shape"])), found["y"]
 
 
 def few_rows(y: np.ndarray) -> np.ndarray:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
-import select
-import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -113,45 +111,32 @@ def measured(folder: Path, name: str, seed: int, limit: float) -> dict[str, Any]
     command = [sys.executable, "-m", "widemargin.cli._one_fit", str(folder), name, str(seed), module]
     # The child finds the package, and estimators of the user's own, where this process does.
     path = os.pathsep.join([str(Path(__file__).resolve().parents[2]), *filter(None, sys.path)])
-    child = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": path}
+    return asyncio.run(_outcome(command, {**os.environ, "PYTHONPATH": path}, limit))
+
+
+async def _outcome(command: list[str], environment: dict[str, str], limit: float) -> dict[str, Any]:
+    """What the process of one model prints; the limit counts from its line ``ready``."""
+    silent = asyncio.subprocess.DEVNULL
+    child = await asyncio.create_subprocess_exec(
+        *command, stdout=asyncio.subprocess.PIPE, stderr=silent, env=environment
     )
-    try:
-        started = _line(child, _MAX_STARTUP)
-        if started is None:
-            return {"failed": f"its process did not start within {_MAX_STARTUP:g} s"}
-        if not started:
-            return {"failed": f"its process exited with code {child.wait()} before it started"}
-        if started != b"ready":
-            return {"failed": json.loads(started)["error"]}
-        begin = time.monotonic()
-        answer = _line(child, limit)
-        if answer is None:
-            return {"timeout": limit}
-        if not answer:
-            return {"failed": f"its process exited with code {child.wait()} after {time.monotonic() - begin:.1f} s"}
-        found = json.loads(answer)
-        return {"failed": found["error"]} if found["error"] else found
-    finally:
-        child.kill()
-        child.wait()
-        assert child.stdout is not None
-        child.stdout.close()
-
-
-def _line(child: subprocess.Popen[bytes], seconds: float) -> bytes | None:
-    """The next line of a process, empty at its end; None if it takes too long."""
     assert child.stdout is not None
-    text, until = b"", time.monotonic() + seconds
-    while not text.endswith(b"\n"):
-        ready, _, _ = select.select([child.stdout], [], [], max(0.0, until - time.monotonic()))
-        if not ready:
-            return None
-        piece = os.read(child.stdout.fileno(), 1)  # not beyond this line
-        if not piece:
-            break
-        text += piece
-    return text.strip()
+    late: dict[str, Any] = {"failed": f"its process did not start within {_MAX_STARTUP:g} s"}
+    try:
+        line = await asyncio.wait_for(child.stdout.readline(), _MAX_STARTUP)
+        if line == b"ready\n":
+            late = {"timeout": limit}
+            line = await asyncio.wait_for(child.stdout.readline(), limit)
+        if not line:
+            return {"failed": f"its process exited with code {await child.wait()}"}
+        found: dict[str, Any] = json.loads(line)
+        return {"failed": found["error"]} if found["error"] else found
+    except TimeoutError:
+        return late
+    finally:
+        if child.returncode is None:
+            child.kill()
+        await child.wait()
 
 
 def _print(data: Path, parts: dict[str, Any], found: dict[str, dict[str, Any]]) -> None:

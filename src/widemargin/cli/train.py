@@ -142,7 +142,7 @@ def _read(data: Path, label: str, zero_based: bool, precision: Precision, place:
         )
     if place.size == 1 and (y == y[0]).all():
         raise ValueError(f"{data} has only one class, {y[0]}: training needs two or more.")
-    return rows._replace(y=y.astype(int) if y.dtype.kind == "i" else y)
+    return rows._replace(y=y)
 
 
 def _choose_kernel(model: Any, rows: Any, place: Any, *, is_given: bool) -> None:
@@ -214,12 +214,21 @@ def _fit(estimator: Any, rows: Any, scale: Scale, *, is_first: bool) -> Fit:
         from sklearn.pipeline import make_pipeline
 
         model = make_pipeline(scaler, estimator)
-    if rows.names is not None:
-        import numpy as np
-
-        # fit takes names from data frames only, and rows are read without one.
-        (estimator if scaler is None else scaler).feature_names_in_ = np.array(rows.names, dtype=object)
+    _name(scaler or estimator, estimator, rows.names)
     return Fit(model, X, rows.y, time.perf_counter() - begin)
+
+
+def _name(first: Any, estimator: Any, names: list[str] | None) -> None:
+    """Give a model the names of columns and ordinary integers as classes.
+
+    ``fit`` would take them from a data frame and from labels of 8 bytes, which would cost memory for every row.
+    """
+    import numpy as np
+
+    if names is not None:
+        first.feature_names_in_ = np.array(names, dtype=object)
+    if estimator.classes_.dtype.kind == "i":
+        estimator.classes_ = estimator.classes_.astype(int)
 
 
 def scaler_for(scale: Scale, X: Any) -> Any:
@@ -289,7 +298,7 @@ def _keep(fit: Fit, rows: Any, output: Path, report: Path | None, onnx: Path | N
 
 
 def _print_proof(fit: Fit, right: Any, output: Path) -> None:
-    from widemargin.cli._model import file_size, last_step, proof, size_bytes
+    from widemargin.cli._model import last_step, proof, size_bytes
     from widemargin.cli._say import console, facts
     from widemargin.estimators.words import amount
 
@@ -297,6 +306,6 @@ def _print_proof(fit: Fit, right: Any, output: Path) -> None:
     pairs = [
         *proof(fit.model, fit.seconds),
         ("training accuracy", f"{right[0] / right[1]:.2%}  ({right[1] - right[0]:,} of {right[1]:,} rows wrong)"),
-        ("size", f"{amount(size_bytes(estimator))} of arrays; {output} has {amount(file_size(output))}"),
+        ("size", f"{amount(size_bytes(estimator))} of arrays; {output} has {amount(output.stat().st_size)}"),
     ]
     console().print(facts(f"{type(estimator).__name__}: certificate", pairs))

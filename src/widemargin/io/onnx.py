@@ -1,8 +1,8 @@
-"""A fitted model as an ONNX graph, to be served where there is no Python: ``to_onnx``.
+"""A fitted model as an ONNX graph, for predictions without Python: ``to_onnx``.
 
 The graph takes ``X``, float32 of shape (N, n_features), and gives ``label`` of shape (N,) and ``scores``, those of
 ``decision_function``: (N,) for two classes, (N, n_classes) for more. It is made of primitive operators of the standard
-set :data:`OPSET`, which every runtime has; certificates and history stay behind.
+set :data:`OPSET`, which every runtime has, and holds neither certificates nor history.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from widemargin.kernels.functions import Kernel
 from widemargin.strategies.parts import Parts
 
 OPSET = 17
-_IR = 8  # the format of that operator set's time, so that runtimes from 2022 on read it
-_LARGEST = (1 << 31) - 1  # bytes of a protobuf
+_IR = 8  # the format that came with the operator set, which runtimes since 2022 read
+_MAX_BYTES = (1 << 31) - 1  # of a protobuf
 
 
 def to_onnx(model: Any, *, precision: Literal["float32", "float64"] = "float32") -> Any:
@@ -34,14 +34,14 @@ def to_onnx(model: Any, *, precision: Literal["float32", "float64"] = "float32")
         Any estimator of widemargin, or a pipeline of StandardScaler, MinMaxScaler, MaxAbsScaler, RobustScaler or
         Normalizer in front of one. A kernel that is a function cannot be exported.
     precision : {"float32", "float64"}, default="float32"
-        Of all numbers within the graph, and of ``scores``. The input is float32 either way. float64 brings scores
-        nearer to ``decision_function``, on runtimes that have it: those for accelerators may not.
+        Type of all numbers within the graph, and of ``scores``; the input is float32. With float64 scores are closer
+        to ``decision_function``, but runtimes for accelerators may lack it.
 
     Returns
     -------
     graph : onnx.ModelProto
-        ``onnx.save(graph, "model.onnx")`` writes it, ``onnxruntime.InferenceSession(graph.SerializeToString())`` runs
-        it.
+        Write it with ``onnx.save(graph, "model.onnx")``, run it with
+        ``onnxruntime.InferenceSession(graph.SerializeToString())``.
 
     See Also
     --------
@@ -59,11 +59,13 @@ def to_onnx(model: Any, *, precision: Literal["float32", "float64"] = "float32")
     if isinstance(model, Pipeline):
         check_is_fitted(model)
         check_steps(model.steps)
+        *scalers, final = (step for _, step in model.steps)
     else:
         check_single(model)
         check_is_fitted(model)
-    steps = [step for _, step in model.steps] if isinstance(model, Pipeline) else [model]
-    *scalers, final = steps
+        scalers, final = [], model
+    if not type(final)._scores.__module__.startswith("widemargin."):
+        raise ModelFileError(f"{type(final).__name__} computes scores by itself, which ONNX cannot express.")
     graph = _Graph(np.dtype(precision))
     rows = "X" if precision == "float32" else graph.add("Cast", "X", to=graph.number_type)
     for scaler in scalers:
@@ -73,7 +75,7 @@ def to_onnx(model: Any, *, precision: Literal["float32", "float64"] = "float32")
 
 
 class _Graph:
-    """Nodes and constants as they come."""
+    """The nodes and constants of a graph that is being built."""
 
     def __init__(self, dtype: np.dtype) -> None:
         try:
@@ -86,13 +88,13 @@ class _Graph:
         self.constants: list[Any] = []
 
     def add(self, operator: str, *inputs: str, name: str = "", **attributes: Any) -> str:
-        """Add a node; the name of what it gives."""
+        """Add a node and return the name of its output."""
         name = name or f"{operator.lower()}_{len(self.nodes)}"
         self.nodes.append(self.onnx.helper.make_node(operator, list(inputs), [name], **attributes))
         return name
 
     def numbers(self, values: Any) -> str:
-        """Add a constant in the type of the graph."""
+        """Add a constant of the type of the graph."""
         return self.constant(np.asarray(values, dtype=self.dtype))
 
     def constant(self, values: np.ndarray) -> str:
@@ -114,23 +116,23 @@ class _Graph:
         return self.add("ReduceSum", values, self.constant(np.array([1])), keepdims=1)
 
     def normalised(self, rows: str, norm: str = "l2", least: float = 0.0) -> str:
-        """Rows of norm 1; those shorter than ``least`` as they are, and those of no length."""
+        """Rows of norm 1; zero rows and rows shorter than ``least`` stay as they are."""
         largest = self.add("ReduceMax", self.add("Abs", rows), axes=[1], keepdims=1)
-        # By the largest entry first: in float32 the squares of rows of 1e-23 are 0, and those of 1e20 infinite.
+        # Divided by the largest entry first: squares of 1e-23 are 0 in float32, and those of 1e20 infinite.
         has_length = self.add("Greater", largest, self.numbers(0.0))
         scaled = self.add("Div", rows, self.add("Where", has_length, largest, self.numbers(1.0)))
         if norm == "l2":
             length = self.add("Sqrt", self.row_sums(self.add("Mul", scaled, scaled)))
         else:
             length = self.row_sums(self.add("Abs", scaled)) if norm == "l1" else self.numbers(1.0)
-        unit = self.add("Div", scaled, self.add("Max", length, self.numbers(1.0)))  # under 1 are only those of none
+        unit = self.add("Div", scaled, self.add("Max", length, self.numbers(1.0)))  # zero rows have a length under 1
         if least == 0.0:
             return unit
         is_short = self.add("Less", self.add("Mul", largest, length), self.numbers(least))
         return self.add("Where", is_short, rows, unit)
 
     def finished(self, scores: str, model: Any) -> Any:
-        """The whole, with labels from scores, checked by the library of the format."""
+        """The whole model, with labels from scores, checked by onnx."""
         helper, n_classes = self.onnx.helper, len(model.classes_)
         if n_classes == 2:
             scores = self.add("Squeeze", scores, self.constant(np.array([1])), name="scores")
@@ -162,9 +164,9 @@ class _Graph:
             producer_name="widemargin",
             producer_version=__version__,
         )
-        if whole.ByteSize() > _LARGEST:
+        if whole.ByteSize() > _MAX_BYTES:
             raise ModelFileError(
-                f"The graph takes {whole.ByteSize()} bytes and ONNX allows {_LARGEST}: use fewer support vectors "
+                f"The graph takes {whole.ByteSize()} bytes and ONNX allows {_MAX_BYTES}: use fewer support vectors "
                 "(KernelSVC(max_support=...)), or widemargin.save."
             )
         self.onnx.checker.check_model(whole, full_check=True)
@@ -172,7 +174,7 @@ class _Graph:
 
 
 def _labels(classes: np.ndarray) -> np.ndarray:
-    """Classes in a type that ONNX has: text, truth values, int64 for whole numbers, or float."""
+    """Classes in a type that ONNX has: text, booleans, int64 or floats."""
     if classes.dtype.kind == "O" and not isinstance(classes[0], str):
         classes = np.array(classes.tolist())
     if classes.dtype.kind in "iu":
@@ -184,7 +186,7 @@ def _scaled(graph: _Graph, rows: str, scaler: Any) -> str:
     """Rows after a scaler."""
     kind = type(scaler).__name__
     if kind == "Normalizer":
-        # scikit-learn leaves shorter rows alone, by the type of the rows.
+        # scikit-learn does not scale shorter rows; the limit depends on their type.
         return graph.normalised(rows, scaler.norm, least=10 * float(np.finfo(graph.dtype).eps))
     if kind == "MinMaxScaler":
         rows = graph.add("Add", graph.add("Mul", rows, graph.numbers(scaler.scale_)), graph.numbers(scaler.min_))
@@ -224,7 +226,7 @@ def _votes(graph: _Graph, scores: str, parts: Parts) -> str:
     for k, (one, other) in enumerate(parts.pairs):
         first[k, one] = second[k, other] = 1.0
     is_first = graph.add("Cast", graph.add("Greater", scores, graph.numbers(0.0)), to=graph.number_type)
-    votes = graph.affine(is_first, (first - second).T, second.sum(axis=0))  # a pair votes for its second if not
+    votes = graph.affine(is_first, (first - second).T, second.sum(axis=0))  # or for the second class
     sums = graph.add("MatMul", scores, graph.numbers(first - second))
     reach = graph.add("Mul", graph.add("Add", graph.add("Abs", sums), graph.numbers(1.0)), graph.numbers(3.0))
     return graph.add("Add", votes, graph.add("Div", sums, reach))
@@ -247,7 +249,7 @@ def _kernel(graph: _Graph, rows: str, model: Any) -> str:
         lengths = np.linalg.norm(Z, axis=1, keepdims=True)
         Z = Z / np.where(lengths > 0, lengths, 1.0)
         rows = graph.normalised(rows)
-    # Factors go into constants: onnxruntime fuses a product and a factor into one node, with the factor in float32.
+    # Factors go into constants: onnxruntime fuses product and factor into a node with the factor in float32.
     if kernel.name in ("linear", "cosine"):
         return graph.add("MatMul", rows, graph.numbers(Z.T))
     inside = graph.affine(rows, float(kernel.gamma) * Z, np.array(kernel.coef0))
@@ -257,7 +259,7 @@ def _kernel(graph: _Graph, rows: str, model: Any) -> str:
 
 
 def _squared_distances(graph: _Graph, rows: str, Z: np.ndarray) -> str:
-    """By norms and products, from the centre of the support vectors, where fewer digits cancel."""
+    """From norms and products, centred at the support vectors so that fewer digits cancel."""
     centre = Z.mean(axis=0)
     Z = Z - centre
     rows = graph.add("Sub", rows, graph.numbers(centre))
@@ -267,7 +269,7 @@ def _squared_distances(graph: _Graph, rows: str, Z: np.ndarray) -> str:
 
 
 def _distances(graph: _Graph, rows: str, Z: np.ndarray) -> str:
-    """1-norm distances, one support vector after the other: all at once would take N x n_SV x n_features numbers."""
+    """1-norm distances to one support vector at a time: all at once would take N x n_SV x n_features numbers."""
     helper, kind = graph.onnx.helper, graph.number_type
     body = helper.make_graph(
         [
