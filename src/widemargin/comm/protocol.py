@@ -26,6 +26,13 @@ class Communicator(Protocol):
     Collectives are called by every rank in the same order. Sums are taken in the order of ranks, so that every rank
     holds the same bits and so does every run. Arrays are numeric and of one dimension; what comes back may be shared
     with other ranks and is not to be written to.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from widemargin.comm.threads import on_ranks
+    >>> on_ranks(2, lambda comm: float(comm.allreduce(np.array([comm.rank + 1.0]))[0]))
+    [3.0, 3.0]
     """
 
     rank: int

@@ -229,7 +229,7 @@ def _cholesky(matrix: np.ndarray, diagonal: np.ndarray) -> np.ndarray | None:
 
 
 @compiled(error_model="numpy")  # a value that rounding has put on its bound leaves no room for a step, and is no error
-def steepest_loss(value, change):
+def steepest_loss(value: np.ndarray, change: np.ndarray) -> float:
     """The largest ``-change / value``, at least 0."""
     most = 0.0
     for i in range(value.shape[0]):

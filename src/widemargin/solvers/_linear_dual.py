@@ -14,7 +14,7 @@ import numpy as np
 from widemargin.comm.protocol import Communicator
 from widemargin.data.shard import Shard
 from widemargin.problems.hinge_l2 import HingeL2
-from widemargin.problems.protocol import NO_BOUNDS, Certificate
+from widemargin.problems.protocol import Certificate
 from widemargin.solvers import _rounding
 from widemargin.solvers.models import Separator
 from widemargin.solvers.protocol import Solver
@@ -81,7 +81,7 @@ class Best(NamedTuple):
 
     coef: np.ndarray
     intercept: float
-    certificate: Certificate = NO_BOUNDS
+    certificate: Certificate = Certificate()
 
     def or_better(self, w: np.ndarray, intercept: float, primal: float, dual: float) -> Best:
         """With another model and another lower bound, each taken if it is better."""

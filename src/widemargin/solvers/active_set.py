@@ -26,7 +26,7 @@ from widemargin.comm.protocol import Communicator
 from widemargin.compiled.jit import compiled
 from widemargin.data.shard import Shard
 from widemargin.problems.polytope import HardMargin
-from widemargin.problems.protocol import NO_BOUNDS, Certificate
+from widemargin.problems.protocol import Certificate
 from widemargin.solvers._hulls import Hulls, HullSolver, with_bounds
 
 _FINISH_SOLVES = 8  # exact solves on the support in a row, each dropping rows, before pairwise steps go on
@@ -107,7 +107,7 @@ class ActiveSet(HullSolver[State]):
         hulls = Hulls.of(problem, shard, comm)
         w = hulls.start_from(warm, hulls.uniform_log_mass()).w
         working = WorkingSet.empty(shard.n_features) if comm.rank == 0 else None
-        return State(hulls, w, np.full(2, np.inf), working, w, NO_BOUNDS)
+        return State(hulls, w, np.full(2, np.inf), working, w, Certificate())
 
     def sweep(self, state: State) -> State:
         hulls, comm = state.hulls, state.hulls.comm
@@ -210,7 +210,7 @@ def finish_on_support(working: WorkingSet) -> None:
 
 
 @compiled()
-def pairwise_steps(gram, side, mass, tol, max_steps):
+def pairwise_steps(gram: np.ndarray, side: np.ndarray, mass: np.ndarray, tol: float, max_steps: int) -> None:
     """Shift mass within a class from one row to another, the pair that helps most, until the gap is below ``tol``.
 
     In place on ``mass``. The receiving row is the lowest of its class; the giving one is chosen for the largest fall of

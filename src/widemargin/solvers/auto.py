@@ -20,7 +20,7 @@ import numpy as np
 
 from widemargin.comm.protocol import Communicator
 from widemargin.data.shard import Shard
-from widemargin.problems.protocol import NO_BOUNDS, Certificate
+from widemargin.problems.protocol import Certificate
 from widemargin.solvers.dual_descent import DualDescent
 from widemargin.solvers.margin_descent import MarginDescent
 from widemargin.solvers.margin_descent import State as MarginState
@@ -86,7 +86,7 @@ class Stalled(HandOver):
     """``patience`` certificates after the last one that halved the gap, or the primal, which falls where hulls meet."""
 
     patience: int = 10
-    reference: Certificate = NO_BOUNDS
+    reference: Certificate = field(default_factory=Certificate)
     n_stalled: int = 0
 
     def is_due(self, solver: Any, state: Any, certificate: Certificate) -> bool:

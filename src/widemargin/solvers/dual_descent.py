@@ -178,7 +178,9 @@ def _descend(block: Any, *arguments: Any) -> None:
 
 
 @compiled()
-def _best_step(gradient, alpha, upper, curvature, top, bottom, extremes):
+def _best_step(
+    gradient: float, alpha: float, upper: float, curvature: float, top: float, bottom: float, extremes: np.ndarray
+) -> tuple[float, bool]:
     """The best change of one alpha, and whether its row is to be passed over from now on."""
     if alpha <= 0.0:
         if gradient > top:
@@ -201,8 +203,22 @@ def _best_step(gradient, alpha, upper, curvature, top, bottom, extremes):
 
 @compiled()
 def descend_csr(
-    data, indices, indptr, order, y, upper, norms, alpha, is_active, w, extremes, n_ranks, sigma2, top, bottom
-):
+    data: np.ndarray,
+    indices: np.ndarray,
+    indptr: np.ndarray,
+    order: np.ndarray,
+    y: np.ndarray,
+    upper: np.ndarray,
+    norms: np.ndarray,
+    alpha: np.ndarray,
+    is_active: np.ndarray,
+    w: np.ndarray,
+    extremes: np.ndarray,
+    n_ranks: float,
+    sigma2: float,
+    top: float,
+    bottom: float,
+) -> None:
     """Coordinate steps in the given order; the last entry of ``w`` is the intercept."""
     intercept = w[-1]
     for k in range(order.shape[0]):
@@ -226,7 +242,21 @@ def descend_csr(
 
 
 @compiled(fastmath=FAST)
-def descend_dense(X, order, y, upper, norms, alpha, is_active, w, extremes, n_ranks, sigma2, top, bottom):
+def descend_dense(
+    X: np.ndarray,
+    order: np.ndarray,
+    y: np.ndarray,
+    upper: np.ndarray,
+    norms: np.ndarray,
+    alpha: np.ndarray,
+    is_active: np.ndarray,
+    w: np.ndarray,
+    extremes: np.ndarray,
+    n_ranks: float,
+    sigma2: float,
+    top: float,
+    bottom: float,
+) -> None:
     """The twin of :func:`descend_csr`."""
     d = X.shape[1]
     intercept = w[-1]

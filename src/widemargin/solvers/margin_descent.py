@@ -26,7 +26,7 @@ from widemargin.compiled import margin_passes
 from widemargin.data.shard import Shard
 from widemargin.kernels.points import Points
 from widemargin.problems.margin_distribution import MarginDistribution
-from widemargin.problems.protocol import NO_BOUNDS, Certificate
+from widemargin.problems.protocol import Certificate
 from widemargin.solvers._kernel_ranks import expansion, share, share_points, spread
 from widemargin.solvers.models import KernelModel
 from widemargin.solvers.protocol import Solver
@@ -211,7 +211,7 @@ class KernelMarginSolver(Solver[S, KernelModel]):
         squared = max(float(inner) + state.intercept**2, 0.0)
         primal = problem.primal_value(float(loss), squared)
         dual = problem.dual_value(float(linear), float(quadratic) + squared)
-        best = state.best or _Best(NO_BOUNDS, state.g, state.intercept, state.g)
+        best = state.best or _Best(Certificate(), state.g, state.intercept, state.g)
         if primal <= best.certificate.primal:
             best = best._replace(g=state.g, intercept=state.intercept)
         if dual >= best.certificate.dual:

@@ -306,7 +306,18 @@ def _bounded(state: State) -> State:
 
 
 @compiled(fastmath=FAST)
-def soften_rows(slack, y, centre, upper, rho, lengths, by_length, anyway, signed, is_free):
+def soften_rows(
+    slack: np.ndarray,
+    y: np.ndarray,
+    centre: np.ndarray,
+    upper: np.ndarray,
+    rho: float,
+    lengths: np.ndarray,
+    by_length: float,
+    anyway: float,
+    signed: np.ndarray,
+    is_free: np.ndarray,
+) -> np.ndarray:
     """Masses ``centre + rho upper slack`` within bounds, times y, and which of them are within.
 
     Returns the sum of the masses of each class, of ``upper max(0, slack)`` where slacks may be larger by ``anyway`` and
@@ -331,7 +342,9 @@ def soften_rows(slack, y, centre, upper, rho, lengths, by_length, anyway, signed
 
 
 @compiled(fastmath=FAST)
-def line_sums(slack, tilt, centre, upper, rho, length):
+def line_sums(
+    slack: np.ndarray, tilt: np.ndarray, centre: np.ndarray, upper: np.ndarray, rho: float, length: float
+) -> np.ndarray:
     """Sum of ``mass tilt`` where slacks are ``slack - length tilt``, and minus its derivative by the length."""
     pull = bend = 0.0
     for i in range(slack.shape[0]):

@@ -32,7 +32,7 @@ import numpy as np
 from widemargin.comm.protocol import Communicator
 from widemargin.data.shard import Shard
 from widemargin.problems.polytope import HardMargin, NuMargin
-from widemargin.problems.protocol import NO_BOUNDS, Certificate
+from widemargin.problems.protocol import Certificate
 from widemargin.solvers._hulls import Hulls, HullSolver, Softened, with_bounds
 
 
@@ -71,7 +71,7 @@ class EntropicNewton(HullSolver[State]):
         hulls = Hulls.of(problem, shard, comm)
         log_centre = hulls.uniform_log_mass()
         w, scores, gamma, soft, z, is_warm = hulls.start_from(warm, log_centre)
-        state = _bound(State(hulls, w, scores, log_centre, gamma, soft, z, w, NO_BOUNDS, False, 0))
+        state = _bound(State(hulls, w, scores, log_centre, gamma, soft, z, w, Certificate(), False, 0))
         return self._recentre(state, gamma) if is_warm else state
 
     def sweep(self, state: State) -> State:

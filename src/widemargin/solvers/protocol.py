@@ -23,6 +23,12 @@ class Solver(ABC, Generic[State, Model]):
     and short enough that Ctrl-C, the progress line and a time limit act within about a second.
 
     ``start``, ``sweep``, ``certify`` and ``extract`` are required; the other verbs have defaults.
+
+    Examples
+    --------
+    >>> from widemargin.api import Solver
+    >>> sorted(Solver.__abstractmethods__)
+    ['certify', 'extract', 'solves', 'start', 'sweep']
     """
 
     @property

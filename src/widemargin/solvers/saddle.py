@@ -38,7 +38,7 @@ from widemargin.comm.protocol import Communicator
 from widemargin.compiled.transforms import walsh_hadamard
 from widemargin.data.shard import Shard
 from widemargin.problems.polytope import HardMargin, NuMargin
-from widemargin.problems.protocol import NO_BOUNDS, Certificate
+from widemargin.problems.protocol import Certificate
 from widemargin.solvers._hulls import Hulls, HullSolver, with_bounds
 
 _MIN_ROUNDS = 16  # of a sweep, which ends in a certificate that costs about two rounds over all coordinates
@@ -188,7 +188,7 @@ class SaddlePoint(HullSolver[State]):
             w, log_mass, mass = np.zeros(shard.n_features), log_centre, np.exp(log_centre)  # Algorithm 1, line 5
         log_density = log_mass - np.log(shard.weight)
         state = State(hulls, coordinates, rng, 0.0, coordinates.from_rows(w), hulls.scores(w), log_density, mass, mass,
-                      radius, radius, begin.w, NO_BOUNDS, 0)  # fmt: skip
+                      radius, radius, begin.w, Certificate(), 0)  # fmt: skip
         state = self._bound(state)
         return state._replace(gamma=max(self._aim(state), begin.gamma * 1e-12))
 
