@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
+from numpy.random import Generator
 from scipy.linalg import LinAlgError, solve
 
 from widemargin.comm.protocol import Communicator
@@ -28,6 +29,7 @@ from widemargin.data.shard import Shard
 from widemargin.problems.polytope import HardMargin
 from widemargin.problems.protocol import Certificate
 from widemargin.solvers._hulls import Hulls, HullSolver, with_bounds
+from widemargin.solvers.protocol import Warm
 
 _FINISH_SOLVES = 8  # exact solves on the support in a row, each dropping rows, before pairwise steps go on
 _STEPS_PER_ROW = 20
@@ -96,14 +98,7 @@ class ActiveSet(HullSolver[State]):
     rows_per_class: int | Literal["auto"] = "auto"  # offered in one sweep by all ranks together
     inner_share: float = 0.1  # of the gap: what the working set is solved to
 
-    def start(
-        self,
-        problem: HardMargin,
-        shard: Shard,
-        comm: Communicator,
-        rng: np.random.Generator,
-        warm: np.ndarray | None = None,
-    ) -> State:
+    def start(self, problem: HardMargin, shard: Shard, comm: Communicator, rng: Generator, warm: Warm = None) -> State:
         hulls = Hulls.of(problem, shard, comm)
         w = hulls.start_from(warm, hulls.uniform_log_mass()).w
         working = WorkingSet.empty(shard.n_features) if comm.rank == 0 else None

@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.random import Generator
 
 from widemargin.comm.protocol import Communicator
 from widemargin.compiled.dense import FAST
@@ -36,6 +37,7 @@ from widemargin.compiled.jit import compiled
 from widemargin.data.shard import Shard
 from widemargin.problems.hinge_l2 import HingeL2
 from widemargin.solvers._linear_dual import Best, LinearDualSolver, Rows
+from widemargin.solvers.protocol import Warm
 
 
 class State(NamedTuple):
@@ -67,14 +69,7 @@ class DualDescent(LinearDualSolver[State]):
     rows_per_certificate: float = 2.0  # later: as many rows as there are, times this
     primal_precision: float = 0.01  # of the gap: how close to its best the scale of w and its intercept are brought
 
-    def start(
-        self,
-        problem: HingeL2,
-        shard: Shard,
-        comm: Communicator,
-        rng: np.random.Generator,
-        warm: np.ndarray | None = None,
-    ) -> State:
+    def start(self, problem: HingeL2, shard: Shard, comm: Communicator, rng: Generator, warm: Warm = None) -> State:
         """At alpha = 0; ``warm`` is not used, since a direction does not determine the alphas."""
         rows = Rows.of(problem, shard, comm, rng)
         norms = shard.squared_norms()

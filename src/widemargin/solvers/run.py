@@ -8,12 +8,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.random import Generator
 
 from widemargin.comm.protocol import Communicator
 from widemargin.data.shard import Shard
 from widemargin.ledger import Ledger
 from widemargin.problems.protocol import Certificate, Problem
-from widemargin.solvers.protocol import AnySolver
+from widemargin.solvers.protocol import AnySolver, Warm
 
 
 @dataclass(frozen=True)
@@ -121,9 +122,9 @@ def run(
     shard: Shard,
     comm: Communicator,
     limits: Limits,
-    rng: np.random.Generator,
+    rng: Generator,
     *,
-    warm: np.ndarray | None = None,
+    warm: Warm = None,
     sweeps_before: int = 0,
     watch: Watch | None = None,
     watch_model: bool = False,
