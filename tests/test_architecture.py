@@ -27,6 +27,7 @@ ALLOWED = {
     "solvers": FOUNDATION | {"problems", "comm", "kernels"},
     "peers": FOUNDATION | {"problems", "comm"},
     "engines": FOUNDATION | {"problems", "comm", "peers"},
+    "api": {"comm", "data", "problems", "solvers"},
     "callbacks": {"problems"},  # shows a certificate
     "checkpoint": FOUNDATION | {"problems"},
     "strategies": FOUNDATION

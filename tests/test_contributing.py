@@ -12,6 +12,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "CONTRIBUTING.md"
+SOLVER_PAGE = ROOT / "docs" / "own_solver.md"
+SOLVER = "src/widemargin/solvers/frank_wolfe.py"
 
 # Runs in an interpreter of its own, in which the new solver is a part of the package: its tests, then the first look.
 RUNNER = """
@@ -28,9 +30,11 @@ pytestmark = pytest.mark.skipif(not (ROOT / "Makefile").exists(), reason="not ru
 
 
 def files_on_the_page() -> dict[str, str]:
-    """Blocks of Python code, by the path that each names in its first line."""
+    """The solver, which is the first block of its page, and blocks of Python that name a path in their first line."""
+    page = SOLVER_PAGE.read_text(encoding="utf8")
+    [solver, *_] = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     blocks = re.findall(r"^```python\n# (\S+)\n(.*?)^```$", PAGE.read_text(encoding="utf8"), re.MULTILINE | re.DOTALL)
-    return dict(blocks)
+    return {SOLVER: solver, **dict(blocks)}
 
 
 def run_in(folder: Path, files: dict[str, str]) -> subprocess.CompletedProcess[str]:
@@ -53,11 +57,7 @@ def run_in(folder: Path, files: dict[str, str]) -> subprocess.CompletedProcess[s
 
 def test_the_solver_on_the_page_passes_the_tests_on_the_page_and_fits(tmp_path):
     files = files_on_the_page()
-    assert list(files) == [
-        "src/widemargin/solvers/frank_wolfe.py",
-        "tests/solvers/test_frank_wolfe.py",
-        "first_look.py",
-    ]
+    assert list(files) == [SOLVER, "tests/solvers/test_frank_wolfe.py", "first_look.py"]
     done = run_in(tmp_path, files)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Certificate(" in done.stdout
@@ -66,9 +66,9 @@ def test_the_solver_on_the_page_passes_the_tests_on_the_page_and_fits(tmp_path):
 
 def test_a_bound_that_does_not_hold_fails_the_tests_on_the_page(tmp_path):
     files = files_on_the_page()
-    name, right = "src/widemargin/solvers/frank_wolfe.py", "problem.dual_value(alpha_sum, float(z @ z))"
-    assert right in files[name]
-    done = run_in(tmp_path, {**files, name: files[name].replace(right, f"1.01 * {right}")})
+    right = "problem.dual_value(alpha_sum, float(z @ z))"
+    assert right in files[SOLVER]
+    done = run_in(tmp_path, {**files, SOLVER: files[SOLVER].replace(right, f"1.01 * {right}")})
     assert done.returncode != 0
     assert "test_it_ends_at_the_optimum_and_both_bounds_hold" in done.stdout
 

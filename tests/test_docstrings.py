@@ -14,6 +14,7 @@ import matplotlib.pyplot as plt
 import pytest
 
 import widemargin
+import widemargin.api
 import widemargin.callbacks
 import widemargin.data
 import widemargin.reports
@@ -35,7 +36,7 @@ def public(*modules: ModuleType) -> dict[str, object]:
     return found
 
 
-PUBLIC = public(widemargin, widemargin.data, widemargin.reports, widemargin.callbacks)
+PUBLIC = public(widemargin, widemargin.data, widemargin.reports, widemargin.callbacks, widemargin.api)
 
 
 def section(doc: str, title: str) -> str:

@@ -15,7 +15,8 @@ import widemargin
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 GUIDES = sorted((DOCS / "guide").glob("*.md"))
-PAGES = [*GUIDES, *(DOCS / f"{name}.md" for name in ("choose", "other_libraries", "probabilities", "peers"))]
+OTHERS = ("choose", "other_libraries", "probabilities", "peers", "own_solver")
+PAGES = [*GUIDES, *(DOCS / f"{name}.md" for name in OTHERS)]
 BLOCK = re.compile(r"```python\n(.*?)```(?:\n\n```text\n(.*?)```)?", re.DOTALL)
 NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?")
 
@@ -65,6 +66,12 @@ def test_a_page_that_shows_something_else_fails(tmp_path):
 @pytest.mark.parametrize("page", [page for page in PAGES if page.stem != "choose"], ids=lambda page: page.stem)
 def test_a_page_prints_what_it_shows(page):
     assert run_page(page) > 0
+
+
+def test_a_solver_takes_at_most_60_lines():
+    [(solver, _), *_] = BLOCK.findall((DOCS / "own_solver.md").read_text(encoding="utf8"))
+    assert "class FrankWolfe(Solver" in solver
+    assert len(solver.splitlines()) <= 60
 
 
 def test_every_estimator_has_a_guide_that_says_when_not_to_use_it():

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import widemargin
+import widemargin.api
 import widemargin.data
 import widemargin.reports
 
@@ -39,7 +40,7 @@ def test_code_on_the_page_runs(page, capsys):
 def test_the_reference_lists_every_public_name(tools):
     listed = set(re.findall(r"^   (\w+)$", tools["api_page"].page(), re.MULTILINE))
     modules = {"data"}  # has a part of its own
-    for module in (widemargin, widemargin.data, widemargin.reports):
+    for module in (widemargin, widemargin.api, widemargin.data, widemargin.reports):
         assert set(module.__all__) - modules <= listed
     assert {"ProgressLine", "first_interrupt_kept"} <= listed
     assert "_MODULES" not in listed

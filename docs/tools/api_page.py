@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import widemargin
+import widemargin.api
 import widemargin.callbacks
 import widemargin.data
 import widemargin.reports
@@ -80,6 +81,8 @@ def page() -> str:
     parts.append(titled("Pictures: widemargin.reports", listing(widemargin.reports, beyond(widemargin.reports))))
     running = listing(widemargin.callbacks, beyond(widemargin.callbacks))
     parts.append(titled("While it runs: widemargin.callbacks", CALLBACKS, running))
+    own = listing(widemargin.api, beyond(widemargin.api))
+    parts.append(titled("Solvers and problems of your own: widemargin.api", own))
     return "\n\n".join(parts)
 
 

@@ -27,7 +27,7 @@ from widemargin.solvers.margin_primal import MarginPrimal
 from widemargin.solvers.models import Separator
 from widemargin.solvers.multipliers import Multipliers
 from widemargin.solvers.newton import EntropicNewton
-from widemargin.solvers.protocol import Solver
+from widemargin.solvers.protocol import Inputs, Solver
 from widemargin.solvers.saddle import SaddlePoint
 from widemargin.solvers.svrg import SVRG
 
@@ -205,7 +205,7 @@ def test_by_default_a_solver_takes_over_from_the_warm_state_of_the_other():
     X, y = overlapping(0)
     shard, rng = Shard(X, y, np.ones(len(y))), np.random.default_rng(0)
     before = MarginPrimal().start(MarginDistribution(1.0), shard, Solo(), rng)
-    after = SVRG().take_over(MarginPrimal(), before, MarginDistribution(1.0), shard, Solo(), rng)
+    after = SVRG().take_over(MarginPrimal(), before, Inputs(MarginDistribution(1.0), shard, Solo(), rng))
     np.testing.assert_array_equal(after.point.w[:-1], before.best[:-1])
 
 

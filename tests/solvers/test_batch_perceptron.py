@@ -40,7 +40,7 @@ def problem(request, fit_intercept):
 @pytest.fixture
 def small_part(monkeypatch):
     """Some hundred rows begin with a part of them."""
-    monkeypatch.setattr(batch_perceptron, "_LEAST_PART", 20)
+    monkeypatch.setattr(batch_perceptron, "_MIN_SUBSET", 20)
 
 
 def begin(problem, X, y, weight=None, *, comm=None, cuts=None, kernel=RBF, seed=0, warm=None, **options):
@@ -405,7 +405,7 @@ def test_going_on_with_all_rows_keeps_the_function(small_part, problem, ranks):
 
     def task(comm):
         solver, state = begin(problem, X, y, comm=comm)
-        assert state.is_part
+        assert state.is_subset
         assert solver.certify(state) is None
         for _ in range(10):
             state = solver.sweep(state)
@@ -413,7 +413,7 @@ def test_going_on_with_all_rows_keeps_the_function(small_part, problem, ranks):
                 break
         before, norm = solver.warm_state(state), state.ascent.squared_norm
         solver._widen(state)
-        assert not state.is_part
+        assert not state.is_subset
         assert norm > 0
         return before, solver.warm_state(state), state.ascent.mean_response, state.ascent.squared_norm
 

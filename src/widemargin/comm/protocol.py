@@ -25,6 +25,13 @@ class Communicator(Protocol):
 
     All ranks call the collectives in the same order. Sums are taken in rank order, so all ranks and all runs get the
     same bits. Arrays are numeric and one-dimensional. Do not write to returned arrays: other ranks may share them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from widemargin.comm.threads import on_ranks
+    >>> on_ranks(2, lambda comm: float(comm.allreduce(np.array([comm.rank + 1.0]))[0]))
+    [3.0, 3.0]
     """
 
     rank: int

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from widemargin.comm.protocol import Reduction, reduce_in_order
+from widemargin.comm.protocol import Communicator, Reduction, reduce_in_order
+from widemargin.comm.solo import Solo
 from widemargin.ledger import Ledger
+
+T = TypeVar("T")
 
 
 class RankAborted(RuntimeError):
@@ -84,3 +87,35 @@ class Threads:
         outcome = self._meeting.exchange(self.rank, values, lambda everyone: everyone[root])
         self.ledger.exchanged(self, up=None, down=outcome, centre=root)
         return outcome
+
+
+def on_ranks(n_ranks: int, work: Callable[[Communicator], T]) -> list[T]:
+    """``work(comm)`` on every one of ``n_ranks`` threads; what each rank returned, in order.
+
+    Rank 0 is the calling thread, so that callbacks, progress and Ctrl-C act there. If a rank raises, all stop and that
+    error is raised here.
+    """
+    if n_ranks == 1:
+        return [work(Solo())]
+    meeting = Meeting(n_ranks)
+    outcomes: dict[int, T] = {}
+    errors: dict[int, BaseException] = {}
+
+    def rank(number: int) -> None:
+        try:
+            outcomes[number] = work(Threads(number, meeting))
+        except BaseException as error:
+            errors[number] = error
+            meeting.abort()
+
+    others = [threading.Thread(target=rank, args=(k,), name=f"widemargin-rank-{k}") for k in range(1, n_ranks)]
+    for thread in others:
+        thread.start()
+    rank(0)
+    for thread in others:
+        thread.join()
+    if errors:
+        # A rank that was only told to stop says nothing of the cause.
+        causes = [error for _, error in sorted(errors.items()) if not isinstance(error, RankAborted)]
+        raise causes[0] if causes else errors[min(errors)]
+    return [outcomes[number] for number in range(n_ranks)]

@@ -19,11 +19,26 @@ _MIN_BLOCK_ROWS = 512  # since the second moment is read and written once per bl
 
 @dataclass(frozen=True)
 class Shard:
-    """Rows with their labels and weights.
+    """One rank's rows with their labels and weights, and the passes over them.
 
-    ``X`` is a C-ordered dense array or a CSR matrix in float32 or float64, or a list of them for rows that came in
-    blocks; it is never copied or joined. ``y`` holds -1.0 and +1.0 in a two-class problem, and class numbers before.
-    ``weight`` is the multiplicity of each row.
+    Parameters
+    ----------
+    X : array, CSR matrix, or list of such
+        C-ordered, of float32 or float64; a list for rows that came in blocks. It is never copied or joined here.
+    y : array
+        -1.0 and +1.0 for a problem of two classes, or class numbers before such a problem is picked out.
+    weight : array
+        The multiplicity of each row.
+    kernel : object, optional
+        A kernel on these rows, shared by all problems on them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from widemargin.api import Shard
+    >>> shard = Shard(np.array([[1.0, 2.0], [0.0, 1.0]]), np.array([1.0, -1.0]), np.ones(2))
+    >>> shard.scores(np.array([1.0, 1.0])), shard.combine(np.array([1.0, -1.0]))
+    (array([3., 1.]), array([1., 1.]))
     """
 
     X: Any

@@ -15,9 +15,9 @@ class Certificate(NamedTuple):
 
     Parameters
     ----------
-    primal : float
+    primal : float, default=inf
         The upper bound: what the model at hand attains.
-    dual : float
+    dual : float, default=-inf
         The lower bound, which no model can go below.
 
     Examples
@@ -28,8 +28,8 @@ class Certificate(NamedTuple):
     (0.5, 0.25)
     """
 
-    primal: float
-    dual: float
+    primal: float = inf
+    dual: float = -inf
 
     @property
     def gap(self) -> float:
@@ -52,15 +52,19 @@ class Certificate(NamedTuple):
         return rounded(self.dual, digits, ROUND_FLOOR), rounded(self.primal, digits, ROUND_CEILING)
 
 
-NO_BOUNDS = Certificate(inf, -inf)
-
-
 class Problem(Protocol):
     """What is optimised, as formulas: a frozen dataclass of hyperparameters, without data or iterates.
 
     Every problem states its primal and dual in its docstring and evaluates each side from two numbers, which come from
     sums over the rows of all ranks. Any model gives an upper bound of the optimum, any feasible dual variables a lower
     one.
+
+    Examples
+    --------
+    >>> from widemargin.problems.hinge_l2 import HingeL2
+    >>> problem = HingeL2(C=2.0)
+    >>> problem.primal_value(loss=1.0, size=4.0), problem.dual_value(gain=3.0, size=4.0)
+    (4.0, 1.0)
     """
 
     def check(self, total_positive: float, total_negative: float) -> None:

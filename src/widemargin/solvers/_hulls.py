@@ -22,7 +22,7 @@ from widemargin.data.shard import Shard
 from widemargin.problems.polytope import HardMargin, NuMargin
 from widemargin.problems.protocol import Certificate
 from widemargin.solvers.models import Separator
-from widemargin.solvers.protocol import AnySolver, Solver
+from widemargin.solvers.protocol import AnySolver, Inputs, Solver, Warm
 
 _LARGEST_EXPONENT = 200.0  # clamped here, sums and products with any scale are finite
 _SMALLEST_SCALE = 1e-40  # factors beyond this, either way, mean that the search began too far away
@@ -81,8 +81,8 @@ class Hulls:
             radius, length = float(np.sqrt(farthest)), float(np.linalg.norm(mean))
         if not max(radius, length) <= _MAX_ROW_NORM or math.isnan(radius):
             raise ValueError(
-                f"Rows are longer than {_MAX_ROW_NORM:g}, from where on the squares of their inner products are beyond "
-                "float64: scale the features (StandardScaler)."
+                f"Rows have norms over {_MAX_ROW_NORM:g}, for which squares of inner products overflow float64: scale "
+                "the features (StandardScaler)."
             )
         entropy_range = problem.entropy_range(*totals)
         return cls(problem, shard, comm, side, cap * shard.weight, cap, totals, entropy_range, mean, radius)
@@ -182,7 +182,7 @@ class Hulls:
             free_mass = 1.0 - np.array(rest)
         return Softened(mass, is_capped, level, float(free_mass @ level + capped_value))
 
-    def start_from(self, warm: np.ndarray | None, log_centre: np.ndarray) -> Start:
+    def start_from(self, warm: Warm, log_centre: np.ndarray) -> Start:
         """A direction with masses that agree with it.
 
         Without an earlier direction it is the difference of the means. An earlier one is taken if it separates; its
@@ -356,16 +356,8 @@ class HullSolver(Solver[S, Separator]):
     def extract(self, state: S) -> Separator:
         return state.hulls.separator(state.best_w)
 
-    def take_over(
-        self,
-        other: AnySolver,
-        state: HullState,
-        problem: HardMargin | NuMargin,
-        shard: Shard,
-        comm: Communicator,
-        rng: np.random.Generator,
-    ) -> S:
+    def take_over(self, other: AnySolver, state: HullState, inputs: Inputs) -> S:
         """From the best direction of another hull solver, with its bounds."""
-        started, (distance, margin) = self.start(problem, shard, comm, rng, state.best_w), state.certificate
+        started, (distance, margin) = self.start(*inputs, state.best_w), state.certificate
         best_w = started.best_w if started.certificate.dual > margin else state.best_w
         return started._replace(certificate=started.certificate.tightened(distance, margin), best_w=best_w)

@@ -1,4 +1,4 @@
-"""An interior point for the 1-norm SVM on some columns and rows.
+"""The 1-norm SVM on some columns and rows, by a primal-dual interior point method.
 
 With W = y_i x_ij on the working columns, signed by the label, caps u_i and a penalty alpha,
 
@@ -32,17 +32,17 @@ from scipy.linalg.blas import dsyrk
 
 from widemargin.compiled.jit import compiled
 
-_STEP = 0.995  # of the way to the nearest bound
+_STEP = 0.995  # share of the way to the nearest bound
 _MAX_ITERATIONS = 60
-_DIVERGED = 100.0  # times the first gap: the rows of the band have no feasible masses
-_PATIENCE = 5  # iterations that lower gap and residuals by less than
-_MIN_DECREASE = 1e-3  # before rounding is held to rule; four times as many while they are large
+_DIVERGED = 100.0  # times the first gap: rows of the band have no feasible masses
+_MAX_SLOW_STEPS = 5  # iterations that reduce the merit by less than _MIN_DECREASE before the method stops;
+_NEAR = 1e-3  # four times as many while the merit is over this
+_MIN_DECREASE = 1e-3
 _FEASIBLE = 1e-9  # residuals below which only the gap counts
-_NEAR = 1e-3  # merit
 
 
 class Point(NamedTuple):
-    """Where the interior point stands; all arrays are over 0."""
+    """An iterate; all entries of its arrays are over 0."""
 
     a: np.ndarray
     v: np.ndarray
@@ -60,29 +60,21 @@ class Point(NamedTuple):
         return float(self.a @ self.s + self.v @ self.xi + self.p @ self.r + self.q @ self.t)
 
     def lengths(self, change: Point, share: float) -> tuple[float, float]:
-        """Steps of the primal and of the dual numbers, this share of the way to the first zero, at most 1."""
+        """Step lengths of the primal and the dual variables, ``share`` of the way to the first zero, at most 1."""
         primal = max(steepest_loss(self[i], change[i]) for i in (2, 3, 4, 5))
         dual = max(steepest_loss(self[i], change[i]) for i in (0, 1, 6, 7))
         return min(1.0, share / max(primal, 1e-300)), min(1.0, share / max(dual, 1e-300))
 
     def moved(self, change: Point, primal: float, dual: float) -> Point:
         """The point after these steps."""
-        a, v, s, xi, p, q, r, t, intercept = change
-        return Point(
-            self.a + dual * a,
-            self.v + dual * v,
-            self.s + primal * s,
-            self.xi + primal * xi,
-            self.p + primal * p,
-            self.q + primal * q,
-            self.r + dual * r,
-            self.t + dual * t,
-            self.intercept + primal * intercept,
-        )
+        by_dual = (self[k] + dual * change[k] for k in (0, 1, 6, 7))
+        by_primal = (self[k] + primal * change[k] for k in (2, 3, 4, 5))
+        (a, v, r, t), (s, xi, p, q) = by_dual, by_primal
+        return Point(a, v, s, xi, p, q, r, t, self.intercept + primal * change.intercept)
 
 
 class Answer(NamedTuple):
-    """What the interior point came to, and which of its numbers go to zero."""
+    """The last iterate, and which of its variables go to zero."""
 
     point: Point
     is_support: np.ndarray  # columns whose coefficient stays
@@ -124,7 +116,7 @@ class Program(NamedTuple):
     def solve(self, point: Point, precision: float) -> Answer:
         """Follow the central path from ``point`` until the gap is ``precision`` of the objective.
 
-        Where rounding ends that early it is the best point on the way, by gap and residuals.
+        If rounding ends it early, the answer is the best iterate by gap and residuals.
         """
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):  # a band may have no feasible masses
             return self._followed(point, precision)
@@ -140,9 +132,9 @@ class Program(NamedTuple):
             n_slow = 0 if is_better else n_slow + 1
             if best is None or is_better:
                 best = self._answer(system, predictor, precision)
-            if not best.has_stalled or n_slow >= (_PATIENCE if best.merit < _NEAR else 4 * _PATIENCE):
+            if not best.has_stalled or n_slow >= (_MAX_SLOW_STEPS if best.merit < _NEAR else 4 * _MAX_SLOW_STEPS):
                 break
-            # The closer the predictor comes to the end, the less the corrector aims at the centre.
+            # Mehrotra: the better the predictor, the less the corrector aims at the centre.
             ahead = point.moved(predictor, *point.lengths(predictor, 1.0))
             target = system.mu * (ahead.gap / system.gap) ** 3
             d = predictor
@@ -152,7 +144,7 @@ class Program(NamedTuple):
         return best
 
     def _answer(self, system: _System, predictor: Point, precision: float) -> Answer:
-        """Along the predictor a number that goes to zero loses all of itself, one that stays loses nothing."""
+        """A variable that goes to zero loses all of its value along the predictor, one that stays loses nothing."""
         point = system.point
         is_low, is_high = predictor.a <= -0.5 * point.a, predictor.v <= -0.5 * point.v
         is_support = (predictor.p > -0.5 * point.p) | (predictor.q > -0.5 * point.q)
@@ -189,7 +181,7 @@ class _System:
         self._e = p / r + q / t
         matrix = dsyrk(1.0, program.table * np.sqrt(self._inverse_d)[:, None], trans=1, lower=1)
         diagonal = np.einsum("ii->i", matrix)
-        self._is_held = diagonal[lead:] * self._e > 1  # columns that the rows hold in place, not their own bounds
+        self._is_held = diagonal[lead:] * self._e > 1  # columns fixed by rows rather than by their own bounds
         diagonal[lead:] += 1 / self._e
         self._factor = _cholesky(matrix, diagonal)
 
@@ -199,7 +191,7 @@ class _System:
         return self._factor is not None and bool(np.isfinite(self.merit + self._factor[-1, -1]))
 
     def direction(self, of_s: Any, of_xi: Any, of_p: Any, of_q: Any) -> Point:
-        """Changes for which the products s a, xi v, p r and q t become what is given, in first order."""
+        """Changes for which the products s a, xi v, p r and q t become the given ones, to first order."""
         a, v, s, xi, p, q, r, t, _ = self.point
         program, lead, inverse_d, e = self.program, self.program.lead, self._inverse_d, self._e
         g = self._row_residual - of_xi / v + xi + of_s / a - s
@@ -209,7 +201,7 @@ class _System:
         right[lead:] += h / e
         d = right if self._factor is None else la.lapack.dpotrs(self._factor, right, lower=1)[0]
         da = inverse_d * (g - program.table @ d)
-        # W'da in two ways; rounding asks for the one that does not divide by what goes to zero.
+        # Of two formulas for W'da, the one that does not divide by a value that goes to zero.
         dc = np.where(self._is_held, (d[lead:] - h) / e, program.columns.T @ da)
         dr, dt = self._r_residual - dc, self._t_residual + dc
         ds, dxi = (of_s - s * da) / a - s, (of_xi + xi * da) / v - xi
@@ -218,7 +210,7 @@ class _System:
 
 
 def _cholesky(matrix: np.ndarray, diagonal: np.ndarray) -> np.ndarray | None:
-    """The lower factor, of a slightly larger matrix if this one is not positive to rounding."""
+    """The lower factor, of a slightly larger matrix if rounding made this one indefinite."""
     kept = diagonal.copy()
     for extra in (0.0, 1e-14, 1e-12, 1e-10):
         diagonal[:] = kept * (1 + extra)
@@ -228,8 +220,8 @@ def _cholesky(matrix: np.ndarray, diagonal: np.ndarray) -> np.ndarray | None:
     return None
 
 
-@compiled(error_model="numpy")  # a value that rounding has put on its bound leaves no room for a step, and is no error
-def steepest_loss(value, change):
+@compiled(error_model="numpy")  # a value of 0 after rounding allows no step, and is no error
+def steepest_loss(value: np.ndarray, change: np.ndarray) -> float:
     """The largest ``-change / value``, at least 0."""
     most = 0.0
     for i in range(value.shape[0]):

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
+from numpy.random import Generator
 
 from widemargin.comm.protocol import Communicator
 from widemargin.data.shard import Shard
 from widemargin.problems.hinge_l2 import HingeL2
-from widemargin.problems.protocol import NO_BOUNDS, Certificate
+from widemargin.problems.protocol import Certificate
 from widemargin.solvers import _rounding
 from widemargin.solvers.models import Separator
 from widemargin.solvers.protocol import Solver
@@ -32,10 +33,10 @@ class Rows:
     lengths: np.ndarray  # ||x_i||
     of_score: float  # rounding error of a score, relative to ||x|| ||w||
     of_sum: float  # rounding error of z, relative to sum_i alpha_i ||x_i||
-    rng: np.random.Generator  # this rank's own
+    rng: Generator  # this rank's own
 
     @classmethod
-    def of(cls, problem: HingeL2, shard: Shard, comm: Communicator, rng: np.random.Generator) -> Rows:
+    def of(cls, problem: HingeL2, shard: Shard, comm: Communicator, rng: Generator) -> Rows:
         """Sum the totals over all ranks; raises ValueError on every rank if the problem has no solution."""
         lengths, n_long = _rounding.lengths_of(shard)
         counts = [n_long, float(shard.n_rows)]
@@ -81,7 +82,7 @@ class Best(NamedTuple):
 
     coef: np.ndarray
     intercept: float
-    certificate: Certificate = NO_BOUNDS
+    certificate: Certificate = Certificate()
 
     def or_better(self, w: np.ndarray, intercept: float, primal: float, dual: float) -> Best:
         """With another model and another lower bound, each taken if it is better."""

@@ -1,7 +1,7 @@
-"""What float64 does to the scores and sums of linear models, so that certificates can allow for it.
+"""Bounds on float64 rounding errors of the scores and sums of linear models, for which certificates allow.
 
-A sum of k products is wrong by at most about k roundings of the sum of their sizes, which ``||x|| ||w||`` bounds for a
-score. In sums over all rows the errors mostly cancel, and the root of their number stands for it.
+The error of a sum of k products is at most about k units of rounding of the sum of their sizes, which ``||x|| ||w||``
+bounds for a score. In sums over all rows errors mostly cancel: the root of the number of rows takes its place.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import scipy.sparse as sp
 
 from widemargin.data.shard import Shard
 
-UNIT = float(np.finfo(np.float64).eps) / 2  # a rounding error, as a part of what is rounded
-SMALL_PART = 0.01  # of a gap: rounding that is less does not show
-LESS = 0.9  # of a gap: a step that leaves no more than this has helped
-_LONGEST = 1e50  # rows: products of six of them are numbers yet, as they meet in Newton steps
+UNIT = float(np.finfo(np.float64).eps) / 2  # relative error of one rounding
+SMALL_PART = 0.01  # rounding below this part of a gap is ignored
+STALL_RATIO = 0.9  # a step that leaves more than this part of a gap has stalled
+_MAX_ROW_NORM = 1e50  # products of six such rows, as in Newton steps, are finite
 
 
 def of_score(shard: Shard) -> float:
-    """What a score may be wrong by, as a part of ``||x|| ||w||``; a few roundings more are for what it is added to."""
+    """Rounding error of a score and of what it is added to, relative to ``||x|| ||w||``."""
     sizes = [
         int(np.diff(block.indptr).max(initial=0)) if sp.issparse(block) else block.shape[1] for block in shard.blocks
     ]
@@ -28,21 +28,21 @@ def of_score(shard: Shard) -> float:
 
 
 def of_combination(n_rows: float) -> float:
-    """What ``sum_i alpha_i x_i`` over so many rows may be wrong by, as a part of ``sum_i |alpha_i| ||x_i||``."""
+    """Rounding error of ``sum_i alpha_i x_i`` over ``n_rows``, relative to ``sum_i |alpha_i| ||x_i||``."""
     return 2 * (math.sqrt(n_rows) + 2) * UNIT
 
 
 def lengths_of(shard: Shard) -> tuple[np.ndarray, float]:
-    """The length of every row, and how many of them are too long."""
+    """The norm of every row, and how many are over the limit."""
     with np.errstate(over="ignore", invalid="ignore"):
         lengths = np.sqrt(shard.squared_norms())
-    return lengths, float(np.count_nonzero(~(lengths <= _LONGEST)))
+    return lengths, float(np.count_nonzero(~(lengths <= _MAX_ROW_NORM)))
 
 
 def refuse_long_rows(n_long: float) -> None:
-    """Refuse rows whose products are no numbers, given how many there are on all ranks."""
+    """Raise ValueError if any rank has rows whose products overflow."""
     if n_long:
         raise ValueError(
-            f"{int(n_long)} rows are longer than {_LONGEST:g}, from where on the products of a Newton step are "
-            "beyond float64: scale the features (StandardScaler)."
+            f"{int(n_long)} rows have a norm over {_MAX_ROW_NORM:g}, for which the products of a Newton step overflow "
+            "float64: scale the features (StandardScaler)."
         )

@@ -12,6 +12,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+from numpy.random import Generator
 
 from widemargin.comm.protocol import Communicator
 from widemargin.problems.slack_constrained import SlackConstrained
@@ -43,7 +44,7 @@ class WaterFilling:
     """
 
     def __init__(
-        self, problem: SlackConstrained, y: np.ndarray, weight: np.ndarray, comm: Communicator, rng: np.random.Generator
+        self, problem: SlackConstrained, y: np.ndarray, weight: np.ndarray, comm: Communicator, rng: Generator
     ) -> None:
         self.problem, self.weight, self._comm, self._rng = problem, weight, comm, rng
         self._labels = [1.0, -1.0] if problem.fit_intercept else [0.0]

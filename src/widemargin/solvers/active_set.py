@@ -20,14 +20,16 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
+from numpy.random import Generator
 from scipy.linalg import LinAlgError, solve
 
 from widemargin.comm.protocol import Communicator
 from widemargin.compiled.jit import compiled
 from widemargin.data.shard import Shard
 from widemargin.problems.polytope import HardMargin
-from widemargin.problems.protocol import NO_BOUNDS, Certificate
+from widemargin.problems.protocol import Certificate
 from widemargin.solvers._hulls import Hulls, HullSolver, with_bounds
+from widemargin.solvers.protocol import Warm
 
 _FINISH_SOLVES = 8  # exact solves on the support in a row, each dropping rows, before pairwise steps go on
 _STEPS_PER_ROW = 20
@@ -96,18 +98,11 @@ class ActiveSet(HullSolver[State]):
     rows_per_class: int | Literal["auto"] = "auto"  # offered in one sweep by all ranks together
     inner_share: float = 0.1  # of the gap: what the working set is solved to
 
-    def start(
-        self,
-        problem: HardMargin,
-        shard: Shard,
-        comm: Communicator,
-        rng: np.random.Generator,
-        warm: np.ndarray | None = None,
-    ) -> State:
+    def start(self, problem: HardMargin, shard: Shard, comm: Communicator, rng: Generator, warm: Warm = None) -> State:
         hulls = Hulls.of(problem, shard, comm)
         w = hulls.start_from(warm, hulls.uniform_log_mass()).w
         working = WorkingSet.empty(shard.n_features) if comm.rank == 0 else None
-        return State(hulls, w, np.full(2, np.inf), working, w, NO_BOUNDS)
+        return State(hulls, w, np.full(2, np.inf), working, w, Certificate())
 
     def sweep(self, state: State) -> State:
         hulls, comm = state.hulls, state.hulls.comm
@@ -210,7 +205,7 @@ def finish_on_support(working: WorkingSet) -> None:
 
 
 @compiled()
-def pairwise_steps(gram, side, mass, tol, max_steps):
+def pairwise_steps(gram: np.ndarray, side: np.ndarray, mass: np.ndarray, tol: float, max_steps: int) -> None:
     """Shift mass within a class from one row to another, the pair that helps most, until the gap is below ``tol``.
 
     In place on ``mass``. The receiving row is the lowest of its class; the giving one is chosen for the largest fall of

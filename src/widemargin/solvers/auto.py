@@ -17,16 +17,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.random import Generator
 
 from widemargin.comm.protocol import Communicator
 from widemargin.data.shard import Shard
-from widemargin.problems.protocol import NO_BOUNDS, Certificate
+from widemargin.problems.protocol import Certificate
 from widemargin.solvers.dual_descent import DualDescent
 from widemargin.solvers.margin_descent import MarginDescent
 from widemargin.solvers.margin_descent import State as MarginState
 from widemargin.solvers.margin_newton import MarginNewton
 from widemargin.solvers.multipliers import Multipliers
-from widemargin.solvers.protocol import AnySolver, Solver
+from widemargin.solvers.protocol import AnySolver, Inputs, Solver, Warm
 
 _MAX_EXACT_ROWS = 200_000
 # For a cautious estimate of the time of the exact solver: its kernel values, by those of all pairs of rows, and the
@@ -38,7 +39,7 @@ _VALUES_PER_SECOND = 2e8
 class First(Protocol):
     """Which candidate begins, equal on all ranks."""
 
-    def __call__(self, shard: Shard, comm: Communicator, warm: np.ndarray | None) -> int: ...
+    def __call__(self, shard: Shard, comm: Communicator, warm: Warm) -> int: ...
 
 
 class HandOver(ABC):
@@ -49,12 +50,12 @@ class HandOver(ABC):
         """Called after each sweep that was certified; equal on all ranks."""
 
 
-def always_first(shard: Shard, comm: Communicator, warm: np.ndarray | None) -> int:
+def always_first(shard: Shard, comm: Communicator, warm: Warm) -> int:
     """The first candidate."""
     return 0
 
 
-def second_if_warm(shard: Shard, comm: Communicator, warm: np.ndarray | None) -> int:
+def second_if_warm(shard: Shard, comm: Communicator, warm: Warm) -> int:
     """The second candidate for a warm start, which the first cannot use or does not need."""
     return int(warm is not None)
 
@@ -65,7 +66,7 @@ class FewFeatures:
 
     max_features: int
 
-    def __call__(self, shard: Shard, comm: Communicator, warm: np.ndarray | None) -> int:
+    def __call__(self, shard: Shard, comm: Communicator, warm: Warm) -> int:
         return int(warm is not None or shard.n_features <= self.max_features)
 
 
@@ -75,7 +76,7 @@ class Affordable:
 
     max_time: float = np.inf
 
-    def __call__(self, shard: Shard, comm: Communicator, warm: np.ndarray | None) -> int:
+    def __call__(self, shard: Shard, comm: Communicator, warm: Warm) -> int:
         n_rows = comm.allreduce(np.array([float(shard.n_rows)]))[0]
         seconds = _KERNEL_PASSES * n_rows**2 / (_VALUES_PER_SECOND * comm.size)
         return int(n_rows > _MAX_EXACT_ROWS or seconds > self.max_time)
@@ -86,7 +87,7 @@ class Stalled(HandOver):
     """``patience`` certificates after the last one that halved the gap, or the primal, which falls where hulls meet."""
 
     patience: int = 10
-    reference: Certificate = NO_BOUNDS
+    reference: Certificate = field(default_factory=Certificate)
     n_stalled: int = 0
 
     def is_due(self, solver: Any, state: Any, certificate: Certificate) -> bool:
@@ -126,7 +127,7 @@ class AutoState:
 
     number: int
     inner: Any
-    run: tuple[Any, Shard, Communicator, np.random.Generator]  # what a candidate is started with
+    inputs: Inputs
     hand_over: HandOver | None  # the rule that watches this candidate; None for the last
 
 
@@ -146,11 +147,9 @@ class Auto(Solver[AutoState, Any]):
         """What all candidates solve."""
         return tuple(kind for kind in self.candidates[0].solves if all(kind in one.solves for one in self.candidates))
 
-    def start(
-        self, problem: Any, shard: Shard, comm: Communicator, rng: np.random.Generator, warm: np.ndarray | None = None
-    ) -> AutoState:
-        number, run = self.first(shard, comm, warm), (problem, shard, comm, rng)
-        return AutoState(number, self.candidates[number].start(*run, warm), run, self._rule(number))
+    def start(self, problem: Any, shard: Shard, comm: Communicator, rng: Generator, warm: Warm = None) -> AutoState:
+        number, inputs = self.first(shard, comm, warm), Inputs(problem, shard, comm, rng)
+        return AutoState(number, self.candidates[number].start(*inputs, warm), inputs, self._rule(number))
 
     def sweep(self, state: AutoState) -> AutoState:
         solver = self.candidates[state.number]
@@ -163,8 +162,8 @@ class Auto(Solver[AutoState, Any]):
         if solver.stop_reason(state.inner) is not None:
             return state
         number = state.number + 1
-        inner = self.candidates[number].take_over(solver, state.inner, *state.run)
-        return AutoState(number, inner, state.run, self._rule(number))
+        inner = self.candidates[number].take_over(solver, state.inner, state.inputs)
+        return AutoState(number, inner, state.inputs, self._rule(number))
 
     def _rule(self, number: int) -> HandOver | None:
         return deepcopy(self.hand_over) if number + 1 < len(self.candidates) else None

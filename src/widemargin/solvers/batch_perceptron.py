@@ -1,19 +1,19 @@
-"""The Kernelized Stochastic Batch Perceptron: few kernel evaluations, compact models, good early.
+"""The kernel SVM by the Kernelized Stochastic Batch Perceptron: few kernel evaluations, compact models, good early.
 
 The slack-constrained SVM (:mod:`widemargin.problems.slack_constrained`) is maximised over the unit ball by stochastic
-supergradient ascent. The responses c_i = y_i <w, phi_i> of all rows are kept; water poured over them gives p*, the
-distribution of the rows that matter now. In the paper's order (Section 3), with the library's own names:
+supergradient ascent. The responses c_i = y_i <w, phi_i> of all rows are kept; water filling over them gives p*, the
+distribution that the rows of a step are drawn from. In the paper's order (Section 3), with the library's own names:
 
-    repeat   p* = the water over c                               Section 3.2; two basins with an intercept, Section 3.6
+    repeat   p* = water filling over c                           Section 3.2; one group per class with an intercept, 3.6
              draw rows from p*, half of them in each class with an intercept
              w <- w + step * mean of y_i phi_i over the drawn    the paper draws one row
              w <- w / max(1, ||w||)
              c <- c + ..., by one kernel row for each drawn row
     return   the average of all w, weighted by t
 
-Beyond the paper: mini-batches, weights that grow with t, a start on a part of the rows, rows held out to tell when to
-stop, a bound from above, and C in the place of the slack (the level is then that of the best scale along w). On several
-ranks each holds the responses of its rows; drawn rows travel, and the lowest responses to where the water is poured.
+Beyond the paper: mini-batches, weights that grow with t, a start on a subset of the rows, rows held out to tell when to
+stop, an upper bound, and C in the place of the slack (the level is then that of the best scale along w). On several
+ranks each holds the responses of its rows; drawn rows are sent to all ranks, and the lowest responses to rank 0.
 
 [1] Cotter, Shalev-Shwartz, Srebro: The Kernelized Stochastic Batch Perceptron, ICML 2012.
 """
@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+from numpy.random import Generator
 
 from widemargin.comm.protocol import Communicator
 from widemargin.data.shard import Shard
@@ -44,32 +45,32 @@ from widemargin.solvers._kernel_ranks import (
 )
 from widemargin.solvers._water_filling import WaterFilling
 from widemargin.solvers.models import KernelModel
-from widemargin.solvers.protocol import Solver
+from widemargin.solvers.protocol import Solver, Warm
 
 _BATCH = 128
-_HELD_OUT, _MOST_HELD_OUT = 0.1, 10_000  # share of the rows, and how many, that tell when to stop
-_PART, _LEAST_PART = 8, 25_000  # the start on a part of the rows: one in so many, and at least this many
-_VALUES_PER_SWEEP, _PART_PER_SWEEP = 2e8, 0.02  # kernel values between two looks: so many, or this part of all pairs
-# A plateau: while the number of kernel values grew by a factor, the loss on rows held out, which is smooth, fell by
-# less than a part of it, or, for a larger factor, the error did not fall at all; and both over some sweeps, many while
-# all rows are given the larger class, as early models of unequal classes do.
-_BETTER, _PATIENCE, _PATIENCE_WITH_ERROR = 0.005, 1.5, 2.5
-_LEAST_LOOKS, _LEAST_LOOKS_AT_ONE_CLASS = 6, 60
+_HELD_OUT_SHARE, _MAX_HELD_OUT = 0.1, 10_000  # of the rows: those that tell when to stop
+_SUBSET_STRIDE, _MIN_SUBSET = 8, 25_000  # the first rows worked on: one in so many, if that leaves so many
+_VALUES_PER_SWEEP, _PAIRS_PER_SWEEP = 2e8, 0.02  # kernel values of a sweep: so many, or this share of all pairs of rows
+# A plateau: while the number of kernel values grew by a factor, the loss on rows held out fell by less than a share of
+# it, or, for a larger factor, the error did not fall; and this over some looks, many while all rows are given the
+# larger class, as early models of unequal classes do.
+_MIN_LOSS_DECREASE, _LOSS_PATIENCE, _ERROR_PATIENCE = 0.005, 1.5, 2.5
+_MIN_LOOKS, _MIN_LOOKS_AT_ONE_CLASS = 6, 60
 _PREFETCHED = 64  # rows of lowest response computed together, where a step alone needs few
-_STEPS_BEHIND = 100  # a start elsewhere than at 0 goes on with steps as small as after so many
-_LEAST_STEPS = 8  # between two looks
+_WARM_STEP = 100  # a warm start goes on with steps as small as after so many
+_MIN_STEPS = 8  # of a sweep
 
 
 @dataclass
 class _Ascent:
-    """The iterate and the average of all iterates, on the rows that are worked on."""
+    """The iterate and the average of all iterates, on the rows at work."""
 
     rows: Any
     cache: RowCache
-    number: np.ndarray  # of each of these rows among those of this rank
+    number: np.ndarray  # of each row at work among those of this rank
     y: np.ndarray
     filling: WaterFilling
-    n_everywhere: float  # how many they are on all ranks
+    n_everywhere: float  # rows at work on all ranks
     alpha: np.ndarray
     response: np.ndarray  # c
     mean_alpha: np.ndarray
@@ -92,11 +93,11 @@ class State:
     objective: HingeL2 | None  # where C is given
     shard: Shard
     comm: Communicator
-    rng: np.random.Generator  # of this rank alone
+    rng: Generator  # of this rank alone
     radius: float  # of the rows in the kernel's space
     weight: np.ndarray  # of the rows that are trained on, which stand for all
     held_out: np.ndarray  # weight of the rows that are not
-    is_part: bool  # whether the ascent works on a part of the rows
+    is_subset: bool  # whether the ascent works on a subset of the rows
     ascent: _Ascent
     step: int = 0
     looks: int = 0
@@ -124,12 +125,7 @@ class BatchPerceptron(Solver[State, KernelModel]):
     cache_bytes: int = 200 << 20
 
     def start(
-        self,
-        problem: HingeL2 | SlackConstrained,
-        shard: Shard,
-        comm: Communicator,
-        rng: np.random.Generator,
-        warm: np.ndarray | None = None,
+        self, problem: HingeL2 | SlackConstrained, shard: Shard, comm: Communicator, rng: Generator, warm: Warm = None
     ) -> State:
         """``warm`` has a coefficient for each row of all ranks; its length in the kernel's space does not matter."""
         objective = problem if isinstance(problem, HingeL2) else None
@@ -141,16 +137,18 @@ class BatchPerceptron(Solver[State, KernelModel]):
         kept, everything, n_rows = comm.allreduce(np.array([train.sum(), shard.weight.sum(), float(shard.n_rows)]))
         diagonal = shard.kernel.diagonal_of(shard.kernel.points(np.arange(shard.n_rows)))
         radius = float(comm.allreduce(np.array([diagonal.max(initial=0.0)]), "max")[0])
-        is_part = warm is None and n_rows >= _PART * _LEAST_PART
+        is_subset = warm is None and n_rows >= _SUBSET_STRIDE * _MIN_SUBSET
         chosen = np.arange(shard.n_rows)
-        if is_part:
+        if is_subset:
             classes = [np.flatnonzero(shard.y == label) for label in (-1.0, 1.0)]
             chosen = np.sort(
-                np.concatenate([own.choice(all_, -(-len(all_) // _PART), replace=False) for all_ in classes])
+                np.concatenate([own.choice(all_, -(-len(all_) // _SUBSET_STRIDE), replace=False) for all_ in classes])
             )
         weight = train * (everything / kept)
         ascent = self._ascent(problem, shard, comm, own, weight, chosen)
-        state = State(problem, objective, shard, comm, own, math.sqrt(radius) or 1.0, weight, held_out, is_part, ascent)
+        state = State(
+            problem, objective, shard, comm, own, math.sqrt(radius) or 1.0, weight, held_out, is_subset, ascent
+        )
         state.is_all_trained_on = bool(kept == everything)
         if warm is not None:
             mine = np.where(warm[shard.kernel.numbers] * shard.y > 0, warm[shard.kernel.numbers], 0.0)
@@ -159,25 +157,25 @@ class BatchPerceptron(Solver[State, KernelModel]):
         return state
 
     def sweep(self, state: State) -> State:
-        """Steps until so many kernel values were asked for; then a look at the rows held out."""
-        if state.is_flat and state.is_part:
+        """Steps until enough kernel values were computed; then a look at the rows held out."""
+        if state.is_flat and state.is_subset:
             self._widen(state)
-        budget = state.values + min(_VALUES_PER_SWEEP, _PART_PER_SWEEP * state.ascent.n_everywhere**2)
-        steps = state.step + _LEAST_STEPS
+        budget = state.values + min(_VALUES_PER_SWEEP, _PAIRS_PER_SWEEP * state.ascent.n_everywhere**2)
+        steps = state.step + _MIN_STEPS
         while state.values < budget or state.step < steps:
             self._step(state)
         self._look(state)
         return state
 
     def certify(self, state: State) -> Certificate | None:
-        """Bounds for all rows from the average; None while a part of the rows is worked on."""
-        if state.is_part:
+        """Bounds for all rows from the average; None while the ascent works on a subset."""
+        if state.is_subset:
             return None
         ascent = state.ascent
         return self._bounds(state, ascent.mean_alpha, ascent.mean_response)
 
     def confirm(self, state: State, latest: Certificate | None) -> Certificate:
-        """Bounds of the average, with kernel values and responses computed anew in float64."""
+        """Bounds of the average, with kernel values and responses computed in float64."""
         rows, y = state.shard.kernel, state.shard.y
         alpha = self._of_all_rows(state)
         points, coef = expansion(state.comm, rows, alpha * y)
@@ -185,7 +183,7 @@ class BatchPerceptron(Solver[State, KernelModel]):
         return self._bounds(state, *state.confirmed, is_exact=True)
 
     def compact(self, state: State) -> Certificate | None:
-        """A model of at most ``max_support`` rows near the average; it bounds the optimum from its side anew."""
+        """A model of at most ``max_support`` rows near the average, with its own bound."""
         if self.max_support is None or state.confirmed is None or state.certified is None:
             return None
         rows, y, comm = state.shard.kernel, state.shard.y, state.comm
@@ -196,11 +194,11 @@ class BatchPerceptron(Solver[State, KernelModel]):
         before = state.certified[0]
         points, coef = expansion(comm, rows, small)
         after = self._bounds(state, small * y, y * rows.times(points, coef, exact=True), is_exact=True)
-        # A model bounds the optimum by its objective or level, masses by what no model can pass.
+        # The model has a new objective or level; the bound from the other side stays.
         return before._replace(primal=after.primal) if state.objective is not None else before._replace(dual=after.dual)
 
     def stop_reason(self, state: State) -> str | None:
-        return "plateau" if state.is_flat and not state.is_part else None
+        return "plateau" if state.is_flat and not state.is_subset else None
 
     def diagnostics(self, state: State) -> dict[str, float]:
         """The error on rows held out, and the rows with a coefficient."""
@@ -220,12 +218,12 @@ class BatchPerceptron(Solver[State, KernelModel]):
 
     # -- rows --------------------------------------------------------------------------------------------------------
 
-    def _hold_out(self, shard: Shard, comm: Communicator, rng: np.random.Generator) -> np.ndarray:
-        """The weight of the rows that are held out, 0 for the others; each class keeps most of its rows."""
+    def _hold_out(self, shard: Shard, comm: Communicator, rng: Generator) -> np.ndarray:
+        """The weight of rows that are held out, 0 for others; each class keeps most of its rows."""
         n_rows = comm.allreduce(np.array([float(shard.n_rows)]))[0]
         fraction = self.validation_fraction
         if fraction is None:
-            fraction = min(_HELD_OUT, _MOST_HELD_OUT / n_rows)
+            fraction = min(_HELD_OUT_SHARE, _MAX_HELD_OUT / n_rows)
         held_out = np.zeros(shard.n_rows)
         for label in (-1.0, 1.0):
             mine = np.flatnonzero(shard.y == label)
@@ -238,11 +236,11 @@ class BatchPerceptron(Solver[State, KernelModel]):
         problem: SlackConstrained,
         shard: Shard,
         comm: Communicator,
-        rng: np.random.Generator,
+        rng: Generator,
         weight: np.ndarray,
         chosen: np.ndarray,
     ) -> _Ascent:
-        """Nothing done yet on the chosen rows, which stand for all."""
+        """An ascent at 0 on the chosen rows, with weights that add up to those of all rows."""
         here, everywhere, n_rows = comm.allreduce(np.array([weight[chosen].sum(), weight.sum(), float(len(chosen))]))
         rows = shard.kernel if len(chosen) == shard.n_rows else shard.kernel.only(chosen)
         y = shard.y[chosen]
@@ -256,16 +254,16 @@ class BatchPerceptron(Solver[State, KernelModel]):
         return alpha
 
     def _widen(self, state: State) -> None:
-        """Go on with all rows, from what the part has found."""
+        """Go on with all rows, from the average on the subset."""
         alpha = self._of_all_rows(state)
-        state.is_part, state.is_flat, state.looks = False, False, 0
+        state.is_subset, state.is_flat, state.looks = False, False, 0
         state.best_loss = state.best_error = math.inf
         everything = np.arange(state.shard.n_rows)
         state.ascent = self._ascent(state.problem, state.shard, state.comm, state.rng, state.weight, everything)
         self._begin_at(state, alpha)
 
     def _begin_at(self, state: State, alpha: np.ndarray) -> None:
-        """Put the iterate there; one that is not from this run gets a length that this many steps would give it."""
+        """Move the iterate to alpha; one from another run gets the norm that ``_WARM_STEP`` steps would give it."""
         ascent = state.ascent
         points, coef = expansion(state.comm, ascent.rows, alpha * ascent.y)
         if not len(points):
@@ -277,9 +275,9 @@ class BatchPerceptron(Solver[State, KernelModel]):
             return
         scale = 1.0
         if state.step == 0:
-            state.step = _STEPS_BEHIND
+            state.step = _WARM_STEP
             norm = math.sqrt(squared)
-            # Steps are about as long as the level is high, at a unit vector.
+            # At a unit vector, steps are about as long as the level is high.
             level = ascent.filling.level(response / norm, 1.0).level
             scale = min(1.0, 2 * math.sqrt(state.step) * level / state.radius if level > 0 else 1.0) / norm
         ascent.alpha, ascent.response, ascent.squared_norm = scale * alpha, scale * response, scale**2 * squared
@@ -314,7 +312,7 @@ class BatchPerceptron(Solver[State, KernelModel]):
         return max(2, size) if state.problem.fit_intercept else size
 
     def _prefetch(self, state: State, points: Points) -> None:
-        """Where a step needs few rows, compute the likely next ones with them: many cost little more than few."""
+        """Where a step needs few kernel rows, compute likely next ones with them: many cost little more than few."""
         ascent = state.ascent
         if state.comm.size > 1 or len(points) > _PREFETCHED // 8 or ascent.cache.n_slots < 4 * _PREFETCHED:
             return
@@ -330,8 +328,8 @@ class BatchPerceptron(Solver[State, KernelModel]):
 
     # -- how good ----------------------------------------------------------------------------------------------------
 
-    def _under_water(self, filling: WaterFilling, response: np.ndarray, squared: float) -> tuple[float, float]:
-        """Scale and intercept of the model along w under which the water's edge has the margin 1."""
+    def _at_level(self, filling: WaterFilling, response: np.ndarray, squared: float) -> tuple[float, float]:
+        """Scale and intercept of the model along w for which rows at the water level have the margin 1."""
         norm = math.sqrt(max(squared, 0.0)) or 1.0
         filled = filling.level(response / norm, 1.0)  # the slack is that of a unit vector
         scale = 1 / filled.level if 0 < filled.level < math.inf else 1.0
@@ -343,44 +341,37 @@ class BatchPerceptron(Solver[State, KernelModel]):
         squared = float(comm.allreduce(np.array([ascent.mean_alpha @ ascent.mean_response]))[0])
         held = state.held_out[ascent.number]
         if state.is_all_trained_on and self.validation_fraction is None:
-            held = ascent.filling.weight  # too few rows to hold one out
+            held = ascent.filling.weight  # too few rows to hold any out
         if state.objective is not None:
             y, weight, reduce = ascent.y, ascent.filling.weight, comm.allreduce
             point = state.objective.primal_point(y * ascent.mean_response, y, weight, squared, reduce, precision=1e-4)
             scale, intercept = point.scale, point.intercept
         else:
-            scale, intercept = self._under_water(ascent.filling, ascent.mean_response, squared)
+            scale, intercept = self._at_level(ascent.filling, ascent.mean_response, squared)
         margin = scale * ascent.mean_response + ascent.y * intercept
-        wrong, loss, positive, total = comm.allreduce(
-            np.array(
-                [
-                    held @ (margin <= 0),
-                    held @ np.maximum(0.0, 1 - margin),
-                    held @ (margin * ascent.y > 0),
-                    held.sum(),
-                ]
-            )
-        )
+        hinge, is_positive = np.maximum(0.0, 1 - margin), margin * ascent.y > 0
+        sums = [held @ (margin <= 0), held @ hinge, held @ is_positive, held.sum()]
+        wrong, loss, positive, total = comm.allreduce(np.array(sums))
         if scale == 0:
-            return  # the best model along w is none at all yet
+            return  # the best model along w is 0 so far
         state.looks += 1
         if total == 0:
-            state.is_flat = state.is_part and state.looks >= 2 * _LEAST_LOOKS
+            state.is_flat = state.is_subset and state.looks >= 2 * _MIN_LOOKS
             return
         state.error = float(wrong / total)
         if state.error < state.best_error:
             state.best_error, state.best_error_values = state.error, state.values
-        if loss / total < (1 - _BETTER) * state.best_loss:
+        if loss / total < (1 - _MIN_LOSS_DECREASE) * state.best_loss:
             state.best_loss, state.best_values = float(loss / total), state.values
-        is_loss_flat = state.values > _PATIENCE * state.best_values
-        is_error_flat = state.values > _PATIENCE_WITH_ERROR * state.best_error_values
-        least_looks = _LEAST_LOOKS if 0 < positive < total else _LEAST_LOOKS_AT_ONE_CLASS
-        state.is_flat = state.looks >= least_looks and (is_loss_flat or is_error_flat)
+        is_loss_flat = state.values > _LOSS_PATIENCE * state.best_values
+        is_error_flat = state.values > _ERROR_PATIENCE * state.best_error_values
+        min_looks = _MIN_LOOKS if 0 < positive < total else _MIN_LOOKS_AT_ONE_CLASS
+        state.is_flat = state.looks >= min_looks and (is_loss_flat or is_error_flat)
 
     def _bounds(self, state: State, alpha: np.ndarray, response: np.ndarray, *, is_exact: bool = False) -> Certificate:
-        """Bounds on the optimum for all rows, held out or not, from coefficients and responses; notes the model.
+        """Bounds on the optimum for all rows, held out or not, from coefficients and responses; keeps the model.
 
-        From responses in float64 they hold with what rounding does to these.
+        With ``is_exact``, of responses in float64, they allow for rounding errors.
         """
         shard, comm = state.shard, state.comm
         present = alpha > 0
@@ -388,8 +379,8 @@ class BatchPerceptron(Solver[State, KernelModel]):
         squared, mass, weight = map(
             float, comm.allreduce(np.array([alpha @ response, alpha.sum(), shard.weight.sum()]))
         )
-        room, more = rounding(comm, shard.kernel, alpha) if is_exact else (0.0, 0.0)
-        squared, response = max(squared, 0.0) + more, response - room
+        score_error, norm_error = rounding(comm, shard.kernel, alpha) if is_exact else (0.0, 0.0)
+        squared, response = max(squared, 0.0) + norm_error, response - score_error
         steepest = float(comm.allreduce(np.array([steepest]), "max")[0])
         if state.objective is not None:
             objective = state.objective
@@ -409,11 +400,11 @@ class BatchPerceptron(Solver[State, KernelModel]):
             volume = weight * problem.slack
             upper = problem.upper_bound(mass, squared, steepest, volume)
             certificate = Certificate(upper, problem.dual_value(filled.level, 1.0 if squared > 0 else 0.0))
-            # The threshold is that of the rows trained on: those held out may lie so low that they would decide it.
+            # The threshold is that of the rows trained on: held-out rows of very low response would decide it.
             trained_on = WaterFilling(problem, shard.y, state.weight, comm, state.rng)
-            scale, intercept = self._under_water(trained_on, response, squared)
+            scale, intercept = self._at_level(trained_on, response, squared)
             report = {"C": problem.implied_C(filled.level, filled.cover, volume, 1.0), "slack": problem.slack}
-        if not shard.kernel.kernel.is_positive:  # no inner product: masses bound nothing
+        if not shard.kernel.kernel.is_positive:  # not an inner product: masses bound nothing
             is_loss = state.objective is not None
             certificate = certificate._replace(dual=-math.inf) if is_loss else certificate._replace(primal=math.inf)
         state.certified = (certificate, alpha.copy(), scale, intercept, report)

@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.random import Generator
 
 from widemargin.comm.protocol import Communicator, place_among_ranks
 from widemargin.compiled.columns import add_squares_csr, add_squares_dense
@@ -32,7 +33,7 @@ from widemargin.problems.hinge_l1 import HingeL1, largest
 from widemargin.problems.protocol import Certificate
 from widemargin.solvers._restricted_lp import RestrictedLP
 from widemargin.solvers.models import Separator
-from widemargin.solvers.protocol import Solver
+from widemargin.solvers.protocol import Solver, Warm
 
 _ROUNDING = 1e-10  # of alpha: a column beyond it violates
 _EXACT = 1e-12  # gap, relative
@@ -162,14 +163,7 @@ class ColumnGeneration(Solver[State, Separator]):
     loosest: float = 0.03  # and the largest
     finds_alpha_max: bool = False  # whether the smallest alpha with no coefficients is found and reported too
 
-    def start(
-        self,
-        problem: HingeL1,
-        shard: Shard,
-        comm: Communicator,
-        rng: np.random.Generator,
-        warm: np.ndarray | None = None,
-    ) -> State:
+    def start(self, problem: HingeL1, shard: Shard, comm: Communicator, rng: Generator, warm: Warm = None) -> State:
         """At beta = 0, or on the columns of ``warm``: coefficients of an earlier model, its intercept or not."""
         rows = Rows.of(problem, shard, comm)
         problem, p = rows.problem, shard.n_features
@@ -306,10 +300,10 @@ def solved(
     problem: HingeL1,
     shard: Shard,
     comm: Communicator,
-    rng: np.random.Generator,
+    rng: Generator,
     tol: float,
     max_iter: int,
-    warm: np.ndarray | None = None,
+    warm: Warm = None,
     below: float | None = None,
 ) -> State:
     """The state at a relative gap of ``tol``, after ``max_iter`` sweeps, or as near as rounding lets it come.
@@ -328,7 +322,7 @@ def solved(
     return state
 
 
-def alpha_max(problem: HingeL1, shard: Shard, comm: Communicator, rng: np.random.Generator) -> float:
+def alpha_max(problem: HingeL1, shard: Shard, comm: Communicator, rng: Generator) -> float:
     """The smallest alpha for which beta = 0 is best, whatever alpha ``problem`` has.
 
     With one set of masses to choose at beta = 0 it is their largest correlation. With an intercept and classes of

@@ -26,6 +26,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.random import Generator
 
 from widemargin.comm.protocol import Communicator
 from widemargin.comm.solo import Solo
@@ -37,7 +38,7 @@ from widemargin.problems.protocol import Certificate
 from widemargin.solvers.column_generation import solved
 from widemargin.solvers.inverse_rows import clime_rows, scio_rows
 from widemargin.solvers.models import Separator
-from widemargin.solvers.protocol import Solver
+from widemargin.solvers.protocol import Solver, Warm
 from widemargin.solvers.refit import refit
 
 _MOST_REFITTED, _ROWS_PER_REFITTED = 500, 20  # coefficients, and the rows that each asks for
@@ -90,14 +91,7 @@ class DebiasedRounds(Solver[State, Separator]):
     tol: float = 1e-6
     max_iter: int = 1000
 
-    def start(
-        self,
-        problem: HingeL1,
-        shard: Shard,
-        comm: Communicator,
-        rng: np.random.Generator,
-        warm: np.ndarray | None = None,
-    ) -> State:
+    def start(self, problem: HingeL1, shard: Shard, comm: Communicator, rng: Generator, warm: Warm = None) -> State:
         """The 1-norm SVM of every machine; ``warm`` is where the first of them begins to look."""
         has_both = all(shard.weight[shard.y == label].sum() > 0 for label in (-1.0, 1.0))
         self._check_machines(

@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.random import Generator
 
 from widemargin.comm.protocol import Communicator
 from widemargin.compiled.dense import FAST
@@ -36,6 +37,7 @@ from widemargin.compiled.jit import compiled
 from widemargin.data.shard import Shard
 from widemargin.problems.hinge_l2 import HingeL2
 from widemargin.solvers._linear_dual import Best, LinearDualSolver, Rows
+from widemargin.solvers.protocol import Warm
 
 
 class State(NamedTuple):
@@ -67,14 +69,7 @@ class DualDescent(LinearDualSolver[State]):
     rows_per_certificate: float = 2.0  # later: as many rows as there are, times this
     primal_precision: float = 0.01  # of the gap: how close to its best the scale of w and its intercept are brought
 
-    def start(
-        self,
-        problem: HingeL2,
-        shard: Shard,
-        comm: Communicator,
-        rng: np.random.Generator,
-        warm: np.ndarray | None = None,
-    ) -> State:
+    def start(self, problem: HingeL2, shard: Shard, comm: Communicator, rng: Generator, warm: Warm = None) -> State:
         """At alpha = 0; ``warm`` is not used, since a direction does not determine the alphas."""
         rows = Rows.of(problem, shard, comm, rng)
         norms = shard.squared_norms()
@@ -178,7 +173,9 @@ def _descend(block: Any, *arguments: Any) -> None:
 
 
 @compiled()
-def _best_step(gradient, alpha, upper, curvature, top, bottom, extremes):
+def _best_step(
+    gradient: float, alpha: float, upper: float, curvature: float, top: float, bottom: float, extremes: np.ndarray
+) -> tuple[float, bool]:
     """The best change of one alpha, and whether its row is to be passed over from now on."""
     if alpha <= 0.0:
         if gradient > top:
@@ -201,8 +198,22 @@ def _best_step(gradient, alpha, upper, curvature, top, bottom, extremes):
 
 @compiled()
 def descend_csr(
-    data, indices, indptr, order, y, upper, norms, alpha, is_active, w, extremes, n_ranks, sigma2, top, bottom
-):
+    data: np.ndarray,
+    indices: np.ndarray,
+    indptr: np.ndarray,
+    order: np.ndarray,
+    y: np.ndarray,
+    upper: np.ndarray,
+    norms: np.ndarray,
+    alpha: np.ndarray,
+    is_active: np.ndarray,
+    w: np.ndarray,
+    extremes: np.ndarray,
+    n_ranks: float,
+    sigma2: float,
+    top: float,
+    bottom: float,
+) -> None:
     """Coordinate steps in the given order; the last entry of ``w`` is the intercept."""
     intercept = w[-1]
     for k in range(order.shape[0]):
@@ -226,7 +237,21 @@ def descend_csr(
 
 
 @compiled(fastmath=FAST)
-def descend_dense(X, order, y, upper, norms, alpha, is_active, w, extremes, n_ranks, sigma2, top, bottom):
+def descend_dense(
+    X: np.ndarray,
+    order: np.ndarray,
+    y: np.ndarray,
+    upper: np.ndarray,
+    norms: np.ndarray,
+    alpha: np.ndarray,
+    is_active: np.ndarray,
+    w: np.ndarray,
+    extremes: np.ndarray,
+    n_ranks: float,
+    sigma2: float,
+    top: float,
+    bottom: float,
+) -> None:
     """The twin of :func:`descend_csr`."""
     d = X.shape[1]
     intercept = w[-1]

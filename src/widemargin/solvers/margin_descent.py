@@ -20,16 +20,17 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+from numpy.random import Generator
 
 from widemargin.comm.protocol import Communicator, place_among_ranks
 from widemargin.compiled import margin_passes
 from widemargin.data.shard import Shard
 from widemargin.kernels.points import Points
 from widemargin.problems.margin_distribution import MarginDistribution
-from widemargin.problems.protocol import NO_BOUNDS, Certificate
+from widemargin.problems.protocol import Certificate
 from widemargin.solvers._kernel_ranks import expansion, share, share_points, spread
 from widemargin.solvers.models import KernelModel
-from widemargin.solvers.protocol import Solver
+from widemargin.solvers.protocol import Solver, Warm
 
 CACHE_BYTES = 2 << 30
 _LEAST_GAIN = 1e-12  # of the largest: a row that gains less is not drawn
@@ -98,7 +99,7 @@ class State:
     shard: Shard
     comm: Communicator
     rows: Any
-    rng: np.random.Generator  # this rank's own
+    rng: Generator  # this rank's own
     values: KernelValues
     steep: np.ndarray
     curvature: np.ndarray  # ||phi_i||^2, with the constant feature
@@ -133,12 +134,7 @@ class KernelMarginSolver(Solver[S, KernelModel]):
     cache_bytes: int
 
     def _start(
-        self,
-        problem: MarginDistribution,
-        shard: Shard,
-        comm: Communicator,
-        rng: np.random.Generator,
-        warm: np.ndarray | None,
+        self, problem: MarginDistribution, shard: Shard, comm: Communicator, rng: Generator, warm: Warm
     ) -> State:
         """At g = 0, or at ``warm``: a beta for the rows of all ranks, by their numbers."""
         rows = shard.kernel
@@ -211,7 +207,7 @@ class KernelMarginSolver(Solver[S, KernelModel]):
         squared = max(float(inner) + state.intercept**2, 0.0)
         primal = problem.primal_value(float(loss), squared)
         dual = problem.dual_value(float(linear), float(quadratic) + squared)
-        best = state.best or _Best(NO_BOUNDS, state.g, state.intercept, state.g)
+        best = state.best or _Best(Certificate(), state.g, state.intercept, state.g)
         if primal <= best.certificate.primal:
             best = best._replace(g=state.g, intercept=state.intercept)
         if dual >= best.certificate.dual:
@@ -238,12 +234,7 @@ class MarginDescent(KernelMarginSolver[State]):
     closer: float = 0.01  # passes end when they gain this part of the first
 
     def start(
-        self,
-        problem: MarginDistribution,
-        shard: Shard,
-        comm: Communicator,
-        rng: np.random.Generator,
-        warm: np.ndarray | None = None,
+        self, problem: MarginDistribution, shard: Shard, comm: Communicator, rng: Generator, warm: Warm = None
     ) -> State:
         return self._start(problem, shard, comm, rng, warm)
 

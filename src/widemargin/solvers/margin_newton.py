@@ -26,6 +26,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.random import Generator
 from scipy.linalg import cho_factor, cho_solve, solve_triangular
 from scipy.linalg.lapack import dpotrf, spotrf
 
@@ -36,7 +37,8 @@ from widemargin.problems.margin_distribution import MarginDistribution
 from widemargin.problems.protocol import Certificate
 from widemargin.solvers._kernel_ranks import share, share_points
 from widemargin.solvers.margin_descent import CACHE_BYTES, KernelMarginSolver, MarginDescent, State
-from widemargin.solvers.protocol import AnySolver
+from widemargin.solvers.newton import bracketed_newton
+from widemargin.solvers.protocol import AnySolver, Inputs, Warm
 
 _EXACT = 1e-28  # of the square of the right side: no step is more exact
 _VALUES_PER_SWEEP = 5e8  # kernel values between two looks at the clock
@@ -150,24 +152,11 @@ class MarginNewton(KernelMarginSolver[NewtonState]):
     descent: MarginDescent = field(default_factory=MarginDescent)
 
     def start(
-        self,
-        problem: MarginDistribution,
-        shard: Shard,
-        comm: Communicator,
-        rng: np.random.Generator,
-        warm: np.ndarray | None = None,
+        self, problem: MarginDistribution, shard: Shard, comm: Communicator, rng: Generator, warm: Warm = None
     ) -> NewtonState:
         return NewtonState(**vars(self._start(problem, shard, comm, rng, warm)))
 
-    def take_over(
-        self,
-        other: AnySolver,
-        state: State,
-        problem: MarginDistribution,
-        shard: Shard,
-        comm: Communicator,
-        rng: np.random.Generator,
-    ) -> NewtonState:
+    def take_over(self, other: AnySolver, state: State, inputs: Inputs) -> NewtonState:
         """From the coefficients, responses and bounds of coordinate steps."""
         return NewtonState(**vars(state))
 
@@ -288,20 +277,8 @@ class MarginNewton(KernelMarginSolver[NewtonState]):
 
 
 def best_length(slopes: Callable[[float], tuple[float, float]]) -> float:
-    """Where a convex function with a piecewise linear slope is lowest, on the positive side: Newton within a bracket.
-
-    ``slopes(length)`` are the first and the second derivative.
-    """
+    """The minimiser over lengths >= 0 of a convex function, whose first and second derivative ``slopes`` returns."""
     first, _ = slopes(0.0)
     if first >= 0:
         return 0.0
-    length, low, high = 1.0, 0.0, np.inf
-    for _ in range(50):
-        slope, bend = slopes(length)
-        if abs(slope) <= (_FULL if length == 1.0 else _FLAT) * abs(first):
-            break
-        low, high = (length, high) if slope < 0 else (low, length)
-        following = length - slope / bend if bend > 0 else np.inf
-        middle = (low + high) / 2 if high < np.inf else 4 * low
-        length = following if low < following < min(high, 10 * middle) else middle
-    return length
+    return bracketed_newton(slopes, lambda length: (_FULL if length == 1.0 else _FLAT) * abs(first), max_steps=50)

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from numpy.random import Generator
 
 from widemargin.comm.protocol import Communicator
 from widemargin.compiled import margin_passes
@@ -35,7 +36,7 @@ from widemargin.solvers import _rounding
 from widemargin.solvers.margin_newton import best_length
 from widemargin.solvers.models import Separator
 from widemargin.solvers.newton import conjugate_gradients
-from widemargin.solvers.protocol import Solver
+from widemargin.solvers.protocol import Solver, Warm
 
 _MOST_PRODUCTS = 500
 _PATIENCE = 20  # steps that may fail against rounding
@@ -53,10 +54,10 @@ class Rows:
     moment: float
     of_score: float  # what a score may be wrong by, as a part of ||x|| ||w||
     of_sum: float  # what z may be wrong by, as a part of sum_i |g_i| ||x_i||
-    rng: np.random.Generator  # this rank's own
+    rng: Generator  # this rank's own
 
     @classmethod
-    def of(cls, problem: MarginDistribution, shard: Shard, comm: Communicator, rng: np.random.Generator) -> Rows:
+    def of(cls, problem: MarginDistribution, shard: Shard, comm: Communicator, rng: Generator) -> Rows:
         """Agree with all ranks on the totals; fails on every rank alike if the problem has no answer."""
         lengths, n_long = _rounding.lengths_of(shard)
         with np.errstate(over="ignore", invalid="ignore"):
@@ -135,7 +136,7 @@ class State(NamedTuple):
         state = self._replace(point=point, best=best, certificate=certificate)
         if point.rounding <= _rounding.SMALL_PART * certificate.gap:
             return state._replace(n_stuck=0, reference=certificate.gap)
-        if certificate.gap <= _rounding.LESS * self.reference:
+        if certificate.gap <= _rounding.STALL_RATIO * self.reference:
             return state._replace(n_stuck=0, reference=certificate.gap)
         return state._replace(n_stuck=self.n_stuck + 1, is_stuck=self.n_stuck + 1 >= _PATIENCE)
 
@@ -146,12 +147,7 @@ class LinearMarginSolver(Solver[State, Separator]):
     solves = (MarginDistribution,)
 
     def start(
-        self,
-        problem: MarginDistribution,
-        shard: Shard,
-        comm: Communicator,
-        rng: np.random.Generator,
-        warm: np.ndarray | None = None,
+        self, problem: MarginDistribution, shard: Shard, comm: Communicator, rng: Generator, warm: Warm = None
     ) -> State:
         """At ``warm``, whose intercept is not known and begins at 0; or at no w."""
         rows = Rows.of(problem, shard, comm, rng)
@@ -207,12 +203,7 @@ class MarginPrimal(LinearMarginSolver):
     cg_residual: float = 0.05
 
     def start(
-        self,
-        problem: MarginDistribution,
-        shard: Shard,
-        comm: Communicator,
-        rng: np.random.Generator,
-        warm: np.ndarray | None = None,
+        self, problem: MarginDistribution, shard: Shard, comm: Communicator, rng: Generator, warm: Warm = None
     ) -> State:
         """A step down the slope from there: where C is tiny the gap is small at 0 already."""
         state = super().start(problem, shard, comm, rng, warm)

@@ -24,7 +24,24 @@ def _check_expansion(model: KernelModel) -> None:
 
 @record(check=_check_separator)
 class Separator(NamedTuple):
-    """A linear decision function ``x . coef + intercept``, and what else a problem reports of it."""
+    """A linear decision function ``x . coef + intercept``.
+
+    Parameters
+    ----------
+    coef : array of shape (n_features,)
+        The coefficients.
+    intercept : float
+        The intercept.
+    report : dict
+        Further numbers that the solver reports.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from widemargin.api import Separator
+    >>> Separator(np.array([1.0, -2.0]), 0.5, {}).intercept
+    0.5
+    """
 
     coef: np.ndarray
     intercept: float
@@ -33,9 +50,29 @@ class Separator(NamedTuple):
 
 @record(check=_check_expansion)
 class KernelModel(NamedTuple):
-    """A decision function ``sum_j coef_j k(x, z_j) + intercept``, and what else a problem reports of it."""
+    """A decision function ``sum_j coef_j k(x, z_j) + intercept``.
 
-    kernel: Kernel  # with a number for its gamma
+    Parameters
+    ----------
+    kernel : Kernel
+        The kernel function, with a number for its gamma.
+    points : Points
+        The support vectors z_j.
+    coef : array of shape (n_points,)
+        Their coefficients.
+    intercept : float
+        The intercept.
+    report : dict
+        Further numbers that the solver reports.
+
+    Examples
+    --------
+    >>> from widemargin.api import KernelModel
+    >>> KernelModel._fields
+    ('kernel', 'points', 'coef', 'intercept', 'report')
+    """
+
+    kernel: Kernel
     points: Points
     coef: np.ndarray
     intercept: float

@@ -29,6 +29,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
+from numpy.random import Generator
 
 from widemargin.comm.protocol import Communicator
 from widemargin.compiled.dense import FAST
@@ -36,9 +37,9 @@ from widemargin.compiled.jit import compiled
 from widemargin.data.shard import Shard
 from widemargin.problems.hinge_l2 import HingeL2
 from widemargin.solvers._linear_dual import Best, LinearDualSolver, LinearDualState, Rows
-from widemargin.solvers._rounding import LESS, UNIT
-from widemargin.solvers.newton import conjugate_gradients
-from widemargin.solvers.protocol import AnySolver
+from widemargin.solvers._rounding import STALL_RATIO, UNIT
+from widemargin.solvers.newton import bracketed_newton, conjugate_gradients
+from widemargin.solvers.protocol import AnySolver, Inputs, Warm
 
 _ROUGH = 1e-4  # precision of scale and intercept of a start, where they will move anyway
 _LARGEST_START_RHO = 4.0  # masses of a direction found elsewhere are ambiguous within a quarter of the margin
@@ -109,14 +110,7 @@ class Multipliers(LinearDualSolver[State]):
     cg_residual: float = 0.1
     patience: int = 200  # steps that may fail against rounding; beside a tiny optimum a hundred may, and then one helps
 
-    def start(
-        self,
-        problem: HingeL2,
-        shard: Shard,
-        comm: Communicator,
-        rng: np.random.Generator,
-        warm: np.ndarray | None = None,
-    ) -> State:
+    def start(self, problem: HingeL2, shard: Shard, comm: Communicator, rng: Generator, warm: Warm = None) -> State:
         rows = Rows.of(problem, shard, comm, rng)
         if warm is None and shard.n_features <= self.direct_features:
             warm = self._answer_of_a_sample(rows, rng)
@@ -140,15 +134,7 @@ class Multipliers(LinearDualSolver[State]):
         best = Best(w, point.intercept)
         return _bounded(State(rows, w, point.intercept, slack, rounding, centre, rho, soft, 0, best))
 
-    def take_over(
-        self,
-        other: AnySolver,
-        state: LinearDualState,
-        problem: HingeL2,
-        shard: Shard,
-        comm: Communicator,
-        rng: np.random.Generator,
-    ) -> State:
+    def take_over(self, other: AnySolver, state: LinearDualState, inputs: Inputs) -> State:
         """At the model, the alphas and the bounds that another solver of the linear C-SVM has found."""
         rows, best, alpha = state.rows, state.best, state.alpha
         slack = 1 - rows.shard.y * (rows.shard.scores(best.coef) + best.intercept)
@@ -156,7 +142,7 @@ class Multipliers(LinearDualSolver[State]):
         soft = _soften(rows, slack, rounding, alpha, 1.0)
         return _bounded(State(rows, best.coef, best.intercept, slack, rounding, alpha, 1.0, soft, 0, best))
 
-    def _answer_of_a_sample(self, rows: Rows, rng: np.random.Generator) -> np.ndarray | None:
+    def _answer_of_a_sample(self, rows: Rows, rng: Generator) -> np.ndarray | None:
         """The direction that a small share of all rows asks for; None where rows are too few to leave any out."""
         shard, comm = rows.shard, rows.comm
         n_rows = comm.allreduce(np.array([float(shard.n_rows)]))[0]
@@ -253,23 +239,14 @@ class Multipliers(LinearDualSolver[State]):
 
 
 def _length(state: State, step: np.ndarray, tilt: np.ndarray, slope: float) -> float:
-    """How far to go along a step in w that changes slacks by ``-tilt``.
-
-    What is minimised is convex and piecewise quadratic along the step: Newton's method within a bracket.
-    """
+    """The best length of a step in w that changes slacks by ``-tilt``; ``slope`` is the derivative at 0."""
     rows, along, squared = state.rows, float(state.w @ step), float(step @ step)
-    length, low, high = 1.0, 0.0, np.inf
-    for _ in range(30):
+
+    def slopes(length: float) -> tuple[float, float]:
         pull, curvature = rows.comm.allreduce(line_sums(state.slack, tilt, state.centre, rows.upper, state.rho, length))
-        derivative = along + length * squared - pull
-        if abs(derivative) <= 0.1 * abs(slope):
-            break
-        low, high = (length, high) if derivative < 0 else (low, length)
-        bend = squared + curvature
-        following = length - derivative / bend if bend > 0 else np.inf
-        middle = (low + high) / 2 if high < np.inf else 4 * low
-        length = following if low < following < min(high, 10 * middle) else middle
-    return length
+        return along + length * squared - pull, squared + curvature
+
+    return bracketed_newton(slopes, lambda length: 0.1 * abs(slope), max_steps=30)
 
 
 def _soften(rows: Rows, slack: np.ndarray, rounding: Rounding, centre: np.ndarray, rho: float) -> Softened:
@@ -294,7 +271,7 @@ def _bounded(state: State) -> State:
     scores, reduce = shard.y * (1 - state.slack), rows.comm.allreduce
     point = problem.primal_point(scores, shard.y, shard.weight, float(w @ w), reduce, score_error=score_error)
     best = best.or_better(point.scale * w, point.scale * intercept + point.intercept, point.value, dual)
-    is_less = best.certificate.gap <= LESS * state.reference
+    is_less = best.certificate.gap <= STALL_RATIO * state.reference
     return state._replace(
         best=best,
         n_stuck=0 if is_less else state.n_stuck + 1,
@@ -306,7 +283,18 @@ def _bounded(state: State) -> State:
 
 
 @compiled(fastmath=FAST)
-def soften_rows(slack, y, centre, upper, rho, lengths, by_length, anyway, signed, is_free):
+def soften_rows(
+    slack: np.ndarray,
+    y: np.ndarray,
+    centre: np.ndarray,
+    upper: np.ndarray,
+    rho: float,
+    lengths: np.ndarray,
+    by_length: float,
+    anyway: float,
+    signed: np.ndarray,
+    is_free: np.ndarray,
+) -> np.ndarray:
     """Masses ``centre + rho upper slack`` within bounds, times y, and which of them are within.
 
     Returns the sum of the masses of each class, of ``upper max(0, slack)`` where slacks may be larger by ``anyway`` and
@@ -331,7 +319,9 @@ def soften_rows(slack, y, centre, upper, rho, lengths, by_length, anyway, signed
 
 
 @compiled(fastmath=FAST)
-def line_sums(slack, tilt, centre, upper, rho, length):
+def line_sums(
+    slack: np.ndarray, tilt: np.ndarray, centre: np.ndarray, upper: np.ndarray, rho: float, length: float
+) -> np.ndarray:
     """Sum of ``mass tilt`` where slacks are ``slack - length tilt``, and minus its derivative by the length."""
     pull = bend = 0.0
     for i in range(slack.shape[0]):

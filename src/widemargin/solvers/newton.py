@@ -28,12 +28,14 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from numpy.random import Generator
 
 from widemargin.comm.protocol import Communicator
 from widemargin.data.shard import Shard
 from widemargin.problems.polytope import HardMargin, NuMargin
-from widemargin.problems.protocol import NO_BOUNDS, Certificate
+from widemargin.problems.protocol import Certificate
 from widemargin.solvers._hulls import Hulls, HullSolver, Softened, with_bounds
+from widemargin.solvers.protocol import Warm
 
 
 class State(NamedTuple):
@@ -61,17 +63,12 @@ class EntropicNewton(HullSolver[State]):
     direct_features: int = 512  # up to here the Hessian may be formed, once conjugate gradients work hard
 
     def start(
-        self,
-        problem: HardMargin | NuMargin,
-        shard: Shard,
-        comm: Communicator,
-        rng: np.random.Generator,
-        warm: np.ndarray | None = None,
+        self, problem: HardMargin | NuMargin, shard: Shard, comm: Communicator, rng: Generator, warm: Warm = None
     ) -> State:
         hulls = Hulls.of(problem, shard, comm)
         log_centre = hulls.uniform_log_mass()
         w, scores, gamma, soft, z, is_warm = hulls.start_from(warm, log_centre)
-        state = _bound(State(hulls, w, scores, log_centre, gamma, soft, z, w, NO_BOUNDS, False, 0))
+        state = _bound(State(hulls, w, scores, log_centre, gamma, soft, z, w, Certificate(), False, 0))
         return self._recentre(state, gamma) if is_warm else state
 
     def sweep(self, state: State) -> State:
@@ -178,3 +175,22 @@ def conjugate_gradients(
         search = left + (following / norm) * search
         norm = following
     return x, n_products
+
+
+def bracketed_newton(
+    slopes: Callable[[float], tuple[float, float]], flat: Callable[[float], float], max_steps: int
+) -> float:
+    """The positive zero of an increasing, piecewise linear function: Newton's method from 1, within a bracket.
+
+    ``slopes(length)`` is its value and derivative; the search ends at a value of at most ``flat(length)``.
+    """
+    length, low, high = 1.0, 0.0, np.inf
+    for _ in range(max_steps):
+        slope, bend = slopes(length)
+        if abs(slope) <= flat(length):
+            break
+        low, high = (length, high) if slope < 0 else (low, length)
+        following = length - slope / bend if bend > 0 else np.inf
+        middle = (low + high) / 2 if high < np.inf else 4 * low
+        length = following if low < following < min(high, 10 * middle) else middle
+    return length

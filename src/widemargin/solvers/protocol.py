@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
+from numpy.random import Generator
 
 from widemargin.comm.protocol import Communicator
 from widemargin.data.shard import Shard
@@ -13,6 +14,18 @@ from widemargin.problems.protocol import Certificate, Problem
 
 State = TypeVar("State")
 Model = TypeVar("Model")
+
+
+Warm: TypeAlias = np.ndarray | None  # the warm state of an earlier run
+
+
+class Inputs(NamedTuple):
+    """What a solver is started with."""
+
+    problem: Any
+    shard: Shard
+    comm: Communicator
+    rng: Generator
 
 
 class Solver(ABC, Generic[State, Model]):
@@ -23,6 +36,12 @@ class Solver(ABC, Generic[State, Model]):
     and short enough that Ctrl-C, the progress line and a time limit act within about a second.
 
     ``start``, ``sweep``, ``certify`` and ``extract`` are required; the other verbs have defaults.
+
+    Examples
+    --------
+    >>> from widemargin.api import Solver
+    >>> sorted(Solver.__abstractmethods__)
+    ['certify', 'extract', 'solves', 'start', 'sweep']
     """
 
     @property
@@ -31,9 +50,7 @@ class Solver(ABC, Generic[State, Model]):
         """The classes of problems that this solver solves, usually a class attribute; ``run`` refuses others."""
 
     @abstractmethod
-    def start(
-        self, problem: Any, shard: Shard, comm: Communicator, rng: np.random.Generator, warm: np.ndarray | None = None
-    ) -> State:
+    def start(self, problem: Any, shard: Shard, comm: Communicator, rng: Generator, warm: Warm = None) -> State:
         """The first state; ``warm`` is the warm state of an earlier run. ``rng`` is equal on all ranks."""
 
     @abstractmethod
@@ -69,17 +86,9 @@ class Solver(ABC, Generic[State, Model]):
         """Further numbers for the history, such as the largest violation of the optimality conditions."""
         return {}
 
-    def take_over(
-        self,
-        other: AnySolver,
-        state: Any,
-        problem: Any,
-        shard: Shard,
-        comm: Communicator,
-        rng: np.random.Generator,
-    ) -> State:
+    def take_over(self, other: AnySolver, state: Any, inputs: Inputs) -> State:
         """The first state after another solver of the same problem has stalled; by default, from its warm state."""
-        return self.start(problem, shard, comm, rng, other.warm_state(state))
+        return self.start(*inputs, other.warm_state(state))
 
     def refuse_unless_solved(self, problem: Problem) -> None:
         """Raise TypeError for a problem that this solver does not solve."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.random import Generator
 
 from widemargin.codec import record
 from widemargin.comm.protocol import Communicator
@@ -16,12 +17,28 @@ from widemargin.exceptions import ModelFileError
 from widemargin.ledger import Ledger
 from widemargin.problems.protocol import Certificate, Problem
 from widemargin.solvers.models import KernelModel, Separator
-from widemargin.solvers.protocol import AnySolver
+from widemargin.solvers.protocol import AnySolver, Warm
 
 
 @dataclass(frozen=True)
 class Limits:
-    """When to stop: relative gap, sweeps, seconds."""
+    """When to stop.
+
+    Parameters
+    ----------
+    tol : float
+        The relative gap.
+    max_iter : int
+        The number of sweeps.
+    max_time : float, default=inf
+        Seconds; the sweep at hand is finished.
+
+    Examples
+    --------
+    >>> from widemargin.api import Limits
+    >>> Limits(tol=1e-3, max_iter=100)
+    Limits(tol=0.001, max_iter=100, max_time=inf)
+    """
 
     tol: float
     max_iter: int
@@ -30,10 +47,32 @@ class Limits:
 
 @record()
 class Progress(NamedTuple):
-    """What those who watch a fit are told after a sweep."""
+    """What a callback is told after a sweep.
+
+    Parameters
+    ----------
+    sweep : int
+        The number of sweeps so far.
+    certificate : Certificate or None
+        The latest; None before the first.
+    seconds : float
+        Since the start of the run.
+    counts : dict of str to int
+        Traffic and kernel values of this rank so far.
+    warm_state : array or None
+        What a later run can start from, if the caller of ``run`` asked for it.
+    model : object or None
+        The model so far, if the caller of ``run`` asked for it and the sweep was certified.
+
+    Examples
+    --------
+    >>> from widemargin.api import Certificate, Progress
+    >>> Progress(3, Certificate(2.0, 1.9), 0.1, {}, None, None).certificate.relative
+    0.050000000000000044
+    """
 
     sweep: int
-    certificate: Certificate | None  # the latest; None before the first
+    certificate: Certificate | None
     seconds: float
     counts: dict[str, int]
     warm_state: np.ndarray | None
@@ -52,9 +91,31 @@ def _check_result(result: Result) -> None:
 @record(check=_check_result)
 @dataclass
 class Result:
-    """What came out of a run: the model, its proof, why it ended, the way there, and the cost."""
+    """What came out of a run.
 
-    model: Any  # a separator, or whatever the solver extracts
+    Parameters
+    ----------
+    model : object
+        What the solver extracts: a :class:`Separator`, a :class:`KernelModel` or another model.
+    certificate : Certificate
+        Proves how good the model is.
+    stop_reason : str
+        ``"gap"``, ``"max_iter"``, ``"max_time"``, ``"callback"``, or a reason of the solver's own.
+    n_iter : int
+        The number of sweeps.
+    history : list of dict
+        For every certified sweep its number, seconds, bounds, diagnostics and traffic.
+    ledger : Ledger
+        The cost.
+
+    Examples
+    --------
+    >>> from widemargin.api import Certificate, Result
+    >>> Result(None, Certificate(2.0, 2.0), "gap", 5).certificate.gap
+    0.0
+    """
+
+    model: Any
     certificate: Certificate
     stop_reason: str
     n_iter: int
@@ -71,19 +132,54 @@ def run(
     shard: Shard,
     comm: Communicator,
     limits: Limits,
-    rng: np.random.Generator,
+    rng: Generator,
     *,
-    warm: np.ndarray | None = None,
+    warm: Warm = None,
     sweeps_before: int = 0,
     watch: Watch | None = None,
     watch_model: bool = False,
     watch_state: bool = False,
 ) -> Result:
-    """Sweep until the relative gap is at most ``tol``, or say which limit ended it.
+    """Sweep until the relative gap is at most ``tol`` or another limit is reached. Every rank calls it.
 
-    ``warm`` is a direction to start from, ``sweeps_before`` how many sweeps it took earlier, which count.
-    ``watch_model`` and ``watch_state``, equal on all ranks, hand the model so far and what a later run may start from
-    to ``watch``, who is asked on rank 0 only; what it answers reaches every rank, so that all stop together.
+    Parameters
+    ----------
+    solver : Solver
+        The algorithm.
+    problem : Problem
+        What is optimised; raises TypeError unless ``solver`` solves it.
+    shard : Shard
+        This rank's rows.
+    comm : Communicator
+        The other ranks.
+    limits : Limits
+        When to stop.
+    rng : numpy.random.Generator
+        In the same state on all ranks.
+    warm : array, optional
+        The warm state of an earlier run.
+    sweeps_before : int, default=0
+        The sweeps of that run, which count.
+    watch : callable, optional
+        Called on rank 0 after every sweep with a :class:`Progress`; a string that it returns is the stop reason.
+    watch_model, watch_state : bool, default=False
+        Whether ``watch`` gets the model and the warm state; equal on all ranks.
+
+    Returns
+    -------
+    Result
+        The same on all ranks, but for seconds and kernel values.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from widemargin.api import Limits, Shard, run
+    >>> from widemargin.comm.solo import Solo
+    >>> from widemargin.problems.polytope import HardMargin
+    >>> from widemargin.solvers.newton import EntropicNewton
+    >>> shard = Shard(np.array([[0.0], [2.0]]), np.array([-1.0, 1.0]), np.ones(2))
+    >>> run(EntropicNewton(), HardMargin(), shard, Solo(), Limits(1e-3, 100), np.random.default_rng(0)).certificate
+    Certificate(primal=2.0, dual=2.0)
     """
     solver.refuse_unless_solved(problem)
     begin, ledger = time.perf_counter(), comm.ledger
@@ -101,7 +197,7 @@ def run(
                 history[-1].update(primal=certificate.primal, dual=certificate.dual)
             if reason != "gap" or certificate.relative <= limits.tol:
                 break
-            reason = None  # the gap was closed only as far as the solver could see
+            reason = None  # confirmed in float64, the gap is open
             if sweep >= limits.max_iter:
                 reason = "max_iter"
                 break
@@ -138,14 +234,14 @@ def run(
 
 
 def _reached(solver: AnySolver, state: Any, certificate: Certificate | None, limits: Limits) -> str | None:
-    """Whether the problem itself says that this is the end, or the gap does."""
+    """The reason of the solver to stop, or "gap" if that is closed."""
     if certificate is None:
         return None
     return solver.stop_reason(state) or ("gap" if certificate.relative <= limits.tol else None)
 
 
 def _with_traffic_of_all(result: Result, comm: Communicator) -> Result:
-    """What ranks put on the wire, summed over all, in the ledger and the history; times stay this rank's own."""
+    """The result with the traffic of all ranks in ledger and history; times stay those of this rank."""
     rows: list[Mapping[str, float]] = [*result.history, result.ledger.counts()]
     local = np.array([[row[name] for name in Ledger.TRAFFIC] for row in rows], dtype=np.float64)
     everywhere = comm.allreduce(local.ravel()).reshape(local.shape)

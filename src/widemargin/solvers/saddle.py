@@ -33,13 +33,15 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
+from numpy.random import Generator
 
 from widemargin.comm.protocol import Communicator
 from widemargin.compiled.transforms import walsh_hadamard
 from widemargin.data.shard import Shard
 from widemargin.problems.polytope import HardMargin, NuMargin
-from widemargin.problems.protocol import NO_BOUNDS, Certificate
+from widemargin.problems.protocol import Certificate
 from widemargin.solvers._hulls import Hulls, HullSolver, with_bounds
+from widemargin.solvers.protocol import Warm
 
 _MIN_ROUNDS = 16  # of a sweep, which ends in a certificate that costs about two rounds over all coordinates
 _BLOCK_ENTRIES = 1 << 18  # entries of a block at which the work of a round outweighs its Python calls
@@ -145,7 +147,7 @@ class Rotated:
 class State(NamedTuple):
     hulls: Hulls
     coordinates: Coordinates
-    rng: np.random.Generator  # the same on all ranks: the shared choice of blocks
+    rng: Generator  # the same on all ranks: the shared choice of blocks
     gamma: float
     w: np.ndarray  # in the coordinates of the algorithm
     scores: np.ndarray  # y_i <w, X_i>, kept beside w
@@ -167,12 +169,7 @@ class SaddlePoint(HullSolver[State]):
     gamma_per_gap: float = 2.0  # larger multiples of (gap * distance^2 / entropy range) stall
 
     def start(
-        self,
-        problem: HardMargin | NuMargin,
-        shard: Shard,
-        comm: Communicator,
-        rng: np.random.Generator,
-        warm: np.ndarray | None = None,
+        self, problem: HardMargin | NuMargin, shard: Shard, comm: Communicator, rng: Generator, warm: Warm = None
     ) -> State:
         hulls = Hulls.of(problem, shard, comm)
         signs = rng.choice([-1.0, 1.0], 1 << max(0, shard.n_features - 1).bit_length())
@@ -188,7 +185,7 @@ class SaddlePoint(HullSolver[State]):
             w, log_mass, mass = np.zeros(shard.n_features), log_centre, np.exp(log_centre)  # Algorithm 1, line 5
         log_density = log_mass - np.log(shard.weight)
         state = State(hulls, coordinates, rng, 0.0, coordinates.from_rows(w), hulls.scores(w), log_density, mass, mass,
-                      radius, radius, begin.w, NO_BOUNDS, 0)  # fmt: skip
+                      radius, radius, begin.w, Certificate(), 0)  # fmt: skip
         state = self._bound(state)
         return state._replace(gamma=max(self._aim(state), begin.gamma * 1e-12))
 

@@ -27,12 +27,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.random import Generator
 
 from widemargin.comm.protocol import Communicator
 from widemargin.compiled import margin_passes
 from widemargin.data.shard import Shard
 from widemargin.problems.margin_distribution import MarginDistribution
 from widemargin.solvers.margin_primal import LinearMarginSolver, Point, Rows, State
+from widemargin.solvers.protocol import Warm
 
 _SHORTEST = 1e-15  # a step that moves nothing
 
@@ -46,12 +48,7 @@ class SVRG(LinearMarginSolver):
     largest: float = 0.5  # no step forgets more of w than this at once
 
     def start(
-        self,
-        problem: MarginDistribution,
-        shard: Shard,
-        comm: Communicator,
-        rng: np.random.Generator,
-        warm: np.ndarray | None = None,
+        self, problem: MarginDistribution, shard: Shard, comm: Communicator, rng: Generator, warm: Warm = None
     ) -> State:
         state = super().start(problem, shard, comm, rng, warm)
         rows = state.rows
