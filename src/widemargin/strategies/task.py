@@ -19,9 +19,8 @@ from sklearn.utils.validation import _check_sample_weight, check_consistent_leng
 from widemargin.checkpoint import FitState
 from widemargin.comm.protocol import Communicator, place_among_ranks
 from widemargin.data.shard import Shard
-from widemargin.kernels.devices import library_of
+from widemargin.kernels.devices import kernel_rows
 from widemargin.kernels.functions import Kernel
-from widemargin.kernels.on_cpu import RowsOnCPU
 from widemargin.kernels.points import Points
 from widemargin.ledger import Ledger
 from widemargin.problems.protocol import Certificate
@@ -72,7 +71,7 @@ class Task:
     seed: int
     kernel: Kernel | None = None
     device: str = "cpu"  # or that of torch, which the kernel is computed on
-    precision: str = "float16"  # of rows on such a device
+    precision: str = "auto"  # of rows on such a device
     one_vs_rest: bool = False
     class_weight: Any = None
     counts_weight: bool = True  # False: weights matter as present or absent only
@@ -151,23 +150,11 @@ class Task:
                 f"kernel='precomputed' needs the kernel values of all pairs of rows: there are {n_rows} rows and "
                 f"{shard.n_features} columns, and X must be square."
             )
-        if self.device != "cpu":
-            return replace(shard, kernel=self._on_device(shard, multiplicity, numbers, n_rows, comm))
-        kernel = self.kernel.resolved(shard, comm.allreduce, multiplicity)
-        rows = RowsOnCPU(kernel, shard.X, numbers, comm.ledger, comm.allreduce, n_rows)
-        return replace(shard, kernel=rows)
-
-    def _on_device(
-        self, shard: Shard, multiplicity: np.ndarray, numbers: np.ndarray, n_rows: int, comm: Communicator
-    ) -> Any:
-        """The kernel on rows that lie on a torch device."""
-        from widemargin.kernels.on_torch import RowsOnTorch, resolved_there
-
-        assert self.kernel is not None
-        is_here = library_of(shard.blocks[0]) == "host"
-        resolve = self.kernel.resolved if is_here else partial(resolved_there, self.kernel)
-        kernel = resolve(shard, comm.allreduce, multiplicity)
-        return RowsOnTorch(kernel, shard.X, numbers, comm.ledger, n_rows, device=self.device, precision=self.precision)
+        rows = kernel_rows(
+            self.kernel, shard.X, numbers, comm.ledger, device=self.device, precision=self.precision,
+            reduce=comm.allreduce, n_everywhere=n_rows, weight=multiplicity,
+        )  # fmt: skip
+        return replace(shard, kernel_rows=rows)
 
     def _fresh_state(self, shard: Shard, classes: np.ndarray, width: int, comm: Communicator) -> FitState:
         """The state of a fit that has not begun, with marks of the data."""
