@@ -59,6 +59,7 @@ class State(DualState):
     numbers: Vector = None  # the violation before the last round; the squared change of beta since ``exact``
     repeat_rounds: Callable[[int], None] = lambda n_rounds: None
     mass: float = 0.0  # of all changes of beta that were added to the exact responses
+    exact_noise: float = 0.0  # the largest rounding error of an exact response
     next_check: float = np.inf
     is_exact: bool = True
 
@@ -106,7 +107,8 @@ class FlatDual(KernelDual[State]):
     def certify(self, state: State) -> Certificate | None:
         """Both objectives, when the violation has fallen enough since the last time; else None."""
         violation, squared_change = map(float, state.rows.host(state.numbers))
-        if not state.is_exact and violation <= _NOISE_UNITS * state.rows.error * np.sqrt(squared_change):
+        noise = _NOISE_UNITS * state.rows.error * np.sqrt(squared_change) + state.exact_noise
+        if not state.is_exact and violation <= noise:
             self._refresh(state)
         elif violation > state.next_check or (state.best is None and state.is_exact):
             return None
@@ -135,8 +137,8 @@ class FlatDual(KernelDual[State]):
         return float(np.clip(_PRECISION * self.stationary, 1e-12, 1e-5))
 
     def _exact_bounds(self, state: State) -> Certificate:
-        rows, mass = state.rows, state.mass
-        score_error, norm_error = rows.score_error(mass, state.beta), rows.norm_error(mass)
+        score_error = state.rows.score_error(state.mass, state.beta)
+        norm_error, state.exact_noise = state.rows.norm_error(state.mass), float(score_error.max())
         certificate = self._bounds(state, self._precision(), (score_error, norm_error))
         allowance = norm_error + state.problem.C * float(state.weight @ score_error)
         if allowance > _ROUNDING_SHARE * certificate.gap:
