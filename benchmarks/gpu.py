@@ -35,7 +35,9 @@ from widemargin import KernelSVC
 from widemargin.kernels import torch_cuda, torch_tensors
 from widemargin.kernels.functions import Kernel
 from widemargin.kernels.on_torch import RowsOnTorch
+from widemargin.kernels.torch_graphs import Graph
 from widemargin.kernels.torch_tensors import Form, Side
+from widemargin.kernels.vectors import Dual
 
 QUESTION = __doc__
 GAP = 1e-3
@@ -165,8 +167,9 @@ def vector_errors(generator: torch.Generator) -> dict[str, tuple[float, float]]:
     beta = torch.where(third < 0.4, low, torch.where(third < 0.8, high, low + third))
     is_kept = torch.rand(n, generator=generator, device="cuda") < 0.01
     middle = torch.tensor(0.1, dtype=torch.float64, device="cuda")
-    ours = torch_cuda.scan(response, y, beta, low, high, is_kept, middle, 64)
-    true = torch_tensors.scan(response, y, beta, low, high, is_kept, middle, 64)
+    dual, kept = Dual(y - response, beta, low, high), is_kept.nonzero()[:500, 0]
+    ours = torch_cuda.scan(dual, kept, middle, 64)
+    true = torch_tensors.scan(dual, kept, middle, 64)
     there = true[0] > -torch.inf
     same = [
         (ours[0] == true[0]).all(),
@@ -175,13 +178,11 @@ def vector_errors(generator: torch.Generator) -> dict[str, tuple[float, float]]:
         ours[3] == true[3],
     ]
     errors["scan: differences"] = float(sum(not bool(each) for each in same)), 0.0
-    kept = is_kept.nonzero()[:500, 0]
     chosen = [module.choose(*true[:2], kept, 512) for module in (torch_cuda, torch_tensors)]
     errors["choose: differences"] = float((chosen[0] != chosen[1]).sum()), 0.0
     working = chosen[0]
-    stay = [
-        module.keep(working, beta[working], low[working], high[working], 500) for module in (torch_cuda, torch_tensors)
-    ]
+    some = Dual(*(each[working] for each in dual))
+    stay = [module.keep(working, some, 500) for module in (torch_cuda, torch_tensors)]
     errors["keep: differences"] = float((stay[0] != stay[1]).sum()), 0.0
     sums = [module.HingeSums(response, y, third.double())(0.7, 0.1) for module in (torch_cuda, torch_tensors)]
     errors["loss and slopes"] = float(np.abs(sums[0] / sums[1] - 1).max()), 1e-12
@@ -192,7 +193,7 @@ def vector_errors(generator: torch.Generator) -> dict[str, tuple[float, float]]:
         tol, zero = torch.tensor(1e-3, dtype=torch.float64, device="cuda"), torch.zeros((), dtype=torch.float64)
         for is_tied in (True, False):
             start = torch.zeros(size, dtype=torch.float64, device="cuda")
-            arguments = (K, y[few].clone(), start, low[few], high[few], tol, zero.cuda(), is_tied, 100_000)
+            arguments = (K, Dual(y[few].clone(), start, low[few], high[few]), tol, zero.cuda(), is_tied, 100_000)
             answers = [module.solve(*arguments) for module in (torch_cuda, torch_tensors)]
             losses = [float(0.5 * b @ K.double() @ b - y[few] @ b) for b, _, _ in answers]
             b, pull, _ = answers[0]
@@ -252,7 +253,7 @@ def milliseconds(job: Callable[[], Any], times: int = 20) -> float:
     """Device time of a job: the median of five, each a run of some, started as one; of 1, started as it is."""
     job()
     torch.cuda.synchronize()
-    graph, runs = job if times == 1 else torch_cuda._Graph(lambda: [job() for _ in range(times)]), []
+    graph, runs = job if times == 1 else Graph(lambda: [job() for _ in range(times)]), []
     graph()
     for _ in range(5):
         begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
@@ -289,12 +290,12 @@ def rates(n: int, d: int) -> tuple[float, int, float]:
     X = np.random.default_rng(0).integers(0, 256, (n, d)).astype(np.float32) / 255
     rows = RowsOnTorch(Kernel("rbf", 1 / d), X)
     places = torch.randperm(n, device="cuda")
-    points, some = rows._points[places[:1024]], rows.points(places[:8192])
+    points, some = rows.stored.right[places[:1024]], rows.points(places[:8192])
     coef = torch.randn(8192, device="cuda", dtype=torch.float64)
     few = coef[:1024].clone()
-    fast = milliseconds(lambda: torch_cuda.times(rows._rows, points, few, rows._form))
+    fast = milliseconds(lambda: torch_cuda.times(rows.stored.left, points, few, rows.stored.form))
     exact = milliseconds(lambda: rows.times(some, coef, exact=True), 1)
-    return n * 1024 / fast / 1e6, rows._rows.matrix.shape[1], n * 8192 / exact / 1e6
+    return n * 1024 / fast / 1e6, rows.stored.left.matrix.shape[1], n * 8192 / exact / 1e6
 
 
 # -- fits --------------------------------------------------------------------------------------------------------------

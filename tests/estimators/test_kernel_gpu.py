@@ -19,7 +19,7 @@ from widemargin.kernels import devices
 
 torch = pytest.importorskip("torch", reason="kernels on a GPU need torch: make test-gpu installs it")
 
-from widemargin.kernels import on_torch  # noqa: E402
+from widemargin.kernels import on_torch, vectors  # noqa: E402
 from widemargin.solvers import flat_dual  # noqa: E402
 
 KERNELS = {
@@ -40,7 +40,7 @@ def stand_in(monkeypatch):
 def sizes(request, monkeypatch):
     if request.param is not None:
         monkeypatch.setattr(flat_dual, "BLOCK", request.param)
-        monkeypatch.setattr(on_torch, "_LEAST_GROUPS", request.param)
+        monkeypatch.setattr(vectors, "_MIN_GROUPS", request.param)
 
 
 def both(X, y, weight=None, **settings):

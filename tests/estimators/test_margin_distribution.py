@@ -257,7 +257,7 @@ def test_the_first_level_is_the_mean_of_models_of_parts(grown):
     rows = RowsOnCPU(model.kernel_, X)
     parts = partition_merge.Tree(4, 2, 32, True, 1).divide(Shard(X, (y > 0).astype(float), np.ones(len(y)), rows), rng)
     for part in parts:
-        alone = MarginDistributionSVC(C=100.0, gamma=GAMMA, tol=partition_merge._LOOSE).fit(X[part], y[part])
+        alone = MarginDistributionSVC(C=100.0, gamma=GAMMA, tol=partition_merge._PART_TOL).fit(X[part], y[part])
         whole += alone.decision_function(X) / 4
     early = model.at_level(0).decision_function(X)
     np.testing.assert_allclose(early, whole, atol=0.5)  # both are within a loose gap of the same
@@ -375,7 +375,7 @@ def test_merged_parts_begin_near_their_end_only_if_rescaled(monkeypatch):
         return usual(solver, problem, shard, comm, limits, rng, warm=warm, **options)
 
     monkeypatch.setattr(partition_merge, "run", noting)
-    monkeypatch.setattr(partition_merge, "_LOOSE", 1e-3)
+    monkeypatch.setattr(partition_merge, "_PART_TOL", 1e-3)
     MarginDistributionSVC(C=10.0, gamma=GAMMA, **{**TREE, "n_partitions": 2}).fit(X, y)
     rescaled, as_they_are, from_nothing = starts
     assert rescaled < 0.2 * min(as_they_are, from_nothing)

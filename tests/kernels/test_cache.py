@@ -71,7 +71,7 @@ def test_a_row_is_kept_from_the_second_time_that_it_is_asked_for(rows):
 
 
 def test_rows_among_many_are_not_kept(rows, monkeypatch):
-    monkeypatch.setattr(cache_module, "_FEW", 4)
+    monkeypatch.setattr(cache_module, "_MAX_CACHED_AT_ONCE", 4)
     cache = RowCache(rows, N_ROWS * ROW_BYTES)
     for _ in range(3):
         ask(cache, rows, *range(5))

@@ -1,4 +1,4 @@
-"""Which device is meant, what is said when it is not there, and arrays of other libraries; most of it without torch."""
+"""Which device is meant, what is said when it is missing, and kernels on rows there; most of it without torch."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ import types
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from widemargin.kernels import devices
+from widemargin.kernels.functions import Kernel
+from widemargin.kernels.on_cpu import RowsOnCPU
 
 
 @pytest.fixture
@@ -58,17 +61,18 @@ def test_a_gpu_that_is_there_is_used_where_it_is_asked_for_or_may_be(without):
     assert [devices.resolved(name) for name in ("cpu", "cuda", "auto")] == ["cpu", "cuda", "cuda"]
 
 
-def test_host_arrays_are_left_alone():
-    values = [1, 2, 3]
-    assert devices.on_host(values) is values
-    assert {devices.library_of(each) for each in (np.ones(2), values, None)} == {"host"}
-
-
-def test_tensors_go_to_the_host_and_back():
+def test_rows_are_put_where_they_are_to_be():
+    X = np.random.default_rng(0).normal(size=(30, 4))
+    rows = devices.kernel_rows(Kernel("rbf"), X, weight=np.ones(30))
+    assert isinstance(rows, RowsOnCPU)
+    assert rows.kernel.gamma == pytest.approx(1 / (4 * X.var()))
     torch = pytest.importorskip("torch", reason="tensors need torch: make test-gpu installs it")
-    there = torch.arange(3.0)
-    assert devices.library_of(there) == "torch"
-    assert devices.as_tensor(there) is there
-    np.testing.assert_array_equal(devices.on_host(there), [0.0, 1.0, 2.0])
-    assert devices.like(there, there) is there
-    assert isinstance(devices.like(there, np.ones(2)), np.ndarray)
+    for given in (X, [X[:10], X[10:]], sp.csr_matrix(X), torch.from_numpy(X)):
+        other = devices.kernel_rows(Kernel("rbf"), given, 5, device="cpu:0", weight=np.ones(30))
+        assert type(other).__name__ == "RowsOnTorch"
+        assert other.kernel.gamma == pytest.approx(rows.kernel.gamma, rel=1e-12)
+        points, coef = rows.points(np.arange(9)), np.linspace(-1, 1, 9)
+        np.testing.assert_allclose(
+            other.times(points, coef, exact=True), rows.times(points, coef, exact=True), rtol=1e-11
+        )
+        np.testing.assert_array_equal(other.numbers, np.arange(5, 35))

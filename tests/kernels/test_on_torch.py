@@ -13,7 +13,7 @@ from widemargin.kernels.points import Points
 
 torch = pytest.importorskip("torch", reason="kernels on a GPU need torch: make test-gpu installs it")
 
-from widemargin.kernels import on_torch  # noqa: E402
+from widemargin.kernels import torch_rows  # noqa: E402
 from widemargin.kernels.on_torch import RowsOnTorch  # noqa: E402
 
 KERNELS = {
@@ -123,13 +123,13 @@ def test_points_from_elsewhere_with_columns_that_are_zero_here(kernel):
 def test_rows_that_pass_in_blocks_give_what_rows_at_rest_do(kernel, storage, monkeypatch):
     X, coef = some_rows(), np.linspace(-1, 1, 20)
     rest = on_torch_cpu(kernel, storage(X))
-    monkeypatch.setattr(on_torch, "_ROWS_AT_ONCE", 16)
-    monkeypatch.setattr(on_torch, "BLOCK", 8)
+    monkeypatch.setattr(torch_rows, "_ROWS_AT_ONCE", 16)
+    monkeypatch.setattr(torch_rows, "BLOCK", 8)
     need = 12 * 8 * 60 + 16 * 24 * (5 + 64) + 16 * 8 * (8 + 5)
-    monkeypatch.setattr(on_torch, "free_bytes", lambda device: (need + 100) / on_torch._SHARE)
+    monkeypatch.setattr(torch_rows, "free_bytes", lambda device: (need + 100) / torch_rows._MEMORY_SHARE)
     passing = on_torch_cpu(kernel, storage(X))
-    assert rest._is_here
-    assert not passing._is_here
+    assert rest.stored.is_resident
+    assert not passing.stored.is_resident
     for rows in (rest, passing):
         rows.chosen = rows.points(rows.places(np.arange(0, 60, 3)))
     there = passing.vector(coef)
@@ -141,7 +141,7 @@ def test_rows_that_pass_in_blocks_give_what_rows_at_rest_do(kernel, storage, mon
 
 
 def test_too_little_memory_is_said_with_what_to_do(monkeypatch):
-    monkeypatch.setattr(on_torch, "free_bytes", lambda device: 1e6)
+    monkeypatch.setattr(torch_rows, "free_bytes", lambda device: 1e6)
     with pytest.raises(MemoryError, match=r"60 rows of 5 features need .* GiB on cpu .*device='cpu'"):
         on_torch_cpu(KERNELS["rbf"], some_rows())
 
@@ -199,7 +199,7 @@ def test_kernel_values_are_counted_as_on_the_other_device():
 def test_whole_numbers_and_pixels_lose_nothing(X):
     """But what float32 sums lose: some hundred roundings of 6e-8."""
     rows = on_torch_cpu(Kernel("rbf", 1 / (70 * X.var())), X)
-    assert len(rows._split) == 0
+    assert len(rows.stored.split) == 0
     assert rows.largest_error < 1e-5
 
 
@@ -207,11 +207,11 @@ def test_columns_that_lose_most_get_a_second_number_where_there_is_room():
     X = np.random.default_rng(0).normal(size=(300, 62))
     X[:, :61] = np.round(X[:, :61])
     rows = on_torch_cpu(Kernel("rbf", 0.01), X)
-    np.testing.assert_array_equal(rows._split, [61])
+    np.testing.assert_array_equal(rows.stored.split, [61])
     assert rows.largest_error < 1e-5
     X = np.random.default_rng(0).normal(size=(300, 64))
     narrow, wide = (on_torch_cpu(Kernel("rbf", 0.01), X, precision=each) for each in ("float16", "float32"))
-    assert (len(narrow._split), len(wide._split)) == (0, 64)
+    assert (len(narrow.stored.split), len(wide.stored.split)) == (0, 64)
     assert 1e-5 < narrow.largest_error < 1e-3
     assert wide.largest_error < 1e-5
 
@@ -234,66 +234,7 @@ def test_rows_may_be_very_large_or_small(precision):
         np.testing.assert_allclose(rows.times(points, coef), gram(kernel, X, X[:20]) @ coef, rtol=1e-4)
 
 
-# -- the choice of rows ------------------------------------------------------------------------------------------------
-
-
-def state_of(n, seed=0):
-    rng = np.random.default_rng(seed)
-    y = np.where(rng.random(n) < 0.5, 1.0, -1.0)
-    low, high = np.where(y > 0, 0.0, -2.0), np.where(y > 0, 2.0, 0.0)
-    place = rng.integers(0, 3, n)
-    beta = np.where(place == 0, low, np.where(place == 1, high, low + rng.uniform(0.1, 1.9, n)))
-    return rng.normal(size=n), y, beta, low, high
-
-
-@pytest.mark.parametrize("n", [40, 150, 1000])
-def test_a_working_set_is_what_is_kept_and_the_worst_of_each_group_on_both_sides(n, seed, monkeypatch):
-    monkeypatch.setattr(on_torch, "_LEAST_GROUPS", 32)
-    rows = on_torch_cpu(KERNELS["rbf"], some_rows(n))
-    response, y, beta, low, high = state_of(n, seed)
-    kept = np.random.default_rng(seed).choice(n, 16, replace=False)
-    vectors = [rows.vector(each) for each in (response, y, beta, low, high)]
-    middle = rows.vector(np.array(0.2))
-    working, top, bottom = rows.working_set(*vectors, rows.places(kept), middle, 32)
-    working, pull = working.numpy(), y - response
-    up, down = beta < high, beta > low
-    assert float(top) == pull[up].max()
-    assert float(bottom) == pull[down].min()
-    assert len(np.unique(working)) == 32
-    np.testing.assert_array_equal(working[:16], kept)
-    size = rows._neighbours()
-    assert n // size >= 32 > n // (2 * size)
-    force = (pull - 0.2).astype(np.float32)
-    rises, falls = up & (~down | (force >= 0)), down & (~up | (force < 0))
-    rises[kept], falls[kept] = False, False
-    for side, strength, chosen in ((rises, force, working[16:24]), (falls, -force, working[24:])):
-        worst = [
-            group[side[group]][np.argmax(strength[group[side[group]]])]
-            for group in np.array_split(np.arange(n), np.arange(size, n, size))
-            if side[group].any()
-        ]
-        expected = sorted(worst, key=lambda row: -strength[row])[:8]
-        np.testing.assert_array_equal(np.sort(chosen), np.sort(expected))
-
-
-def test_one_side_gives_way_to_the_other_where_it_has_too_few():
-    keys = torch.full((2, 20), -torch.inf)
-    keys[0, :3] = torch.tensor([1.0, 3.0, 2.0])
-    keys[1, 5:18] = torch.arange(13.0)
-    places, kept = torch.arange(40).view(2, 20), torch.tensor([99, 98])
-    chosen = on_torch.torch_tensors.choose(keys, places, kept, 10).numpy()
-    np.testing.assert_array_equal(chosen, [99, 98, 1, 2, 0, *range(37, 30, -1)])
-    chosen = on_torch.torch_tensors.choose(keys.flip(0), places, kept, 10).numpy()
-    np.testing.assert_array_equal(chosen, [99, 98, *range(17, 10, -1), 21, 22, 20])
-
-
-def test_rows_between_their_bounds_stay_and_then_the_latest():
-    beta = torch.tensor([0.0, 0.5, 0.0, 1.0, 0.2, 1.0])
-    low, high, working = torch.zeros(6), torch.ones(6), torch.arange(10, 16)
-    keep = on_torch.torch_tensors.keep
-    np.testing.assert_array_equal(keep(working, beta, low, high, 1), [14])
-    np.testing.assert_array_equal(keep(working, beta, low, high, 2), [11, 14])
-    np.testing.assert_array_equal(keep(working, beta, low, high, 4), [11, 13, 14, 15])
+# -- vectors -----------------------------------------------------------------------------------------------------------
 
 
 def test_vectors_go_there_and_come_back():
@@ -313,5 +254,5 @@ def test_vectors_go_there_and_come_back():
 def test_sparse_rows_are_those_of_dense_ones_bit_by_bit():
     X = np.where(np.random.default_rng(0).random((60, 8)) < 0.7, 0.0, some_rows(60, 8))
     dense, sparse = (on_torch_cpu(KERNELS["rbf"], each) for each in (X, sp.csr_matrix(X)))
-    np.testing.assert_array_equal(dense._rows.matrix, sparse._rows.matrix)
-    np.testing.assert_array_equal(dense._given, sparse._given)
+    np.testing.assert_array_equal(dense.stored.left.matrix, sparse.stored.left.matrix)
+    np.testing.assert_array_equal(dense.stored.given, sparse.stored.given)

@@ -18,6 +18,7 @@ pytest.importorskip("triton", reason="kernels on a GPU need triton: make test-gp
 
 from widemargin.kernels import torch_cuda, torch_tensors  # noqa: E402
 from widemargin.kernels.torch_tensors import Form, Side  # noqa: E402
+from widemargin.kernels.vectors import Dual  # noqa: E402
 
 pytestmark = pytest.mark.skipif(not torch_cuda._INTERPRETED, reason="triton was imported before its interpreter was on")
 
@@ -83,8 +84,13 @@ def test_the_search_for_rows_is_that_of_the_twin(size):
     y = np.where(rng.random(n) < 0.5, 1.0, -1.0)
     low = np.where(y > 0, 0.0, -1.0)
     beta = low + rng.choice([0.0, 0.5, 1.0], n)
-    vectors = [torch.from_numpy(each) for each in (rng.normal(size=n), y, beta, low, low + 1)]
-    arguments = (*vectors, torch.from_numpy(rng.random(n) < 0.1), torch.tensor(0.2, dtype=torch.float64), size)
+    dual = Dual(*(torch.from_numpy(each) for each in (y - rng.normal(size=n), beta, low, low + 1)))
+    arguments = (
+        dual,
+        torch.from_numpy(rng.choice(n, 100, replace=False)),
+        torch.tensor(0.2, dtype=torch.float64),
+        size,
+    )
     ours, twin = torch_cuda.scan(*arguments), torch_tensors.scan(*arguments)
     there = twin[0] > -torch.inf
     assert torch.equal(ours[0], twin[0])

@@ -12,7 +12,7 @@ from tests.problems_at_hand import on_ranks, overlapping, separable
 from widemargin.comm.solo import Solo
 from widemargin.data.shard import Shard
 from widemargin.data.synthetic import make_nonseparable
-from widemargin.kernels import on_cpu
+from widemargin.kernels import precision
 from widemargin.kernels.functions import Kernel
 from widemargin.kernels.on_cpu import RowsOnCPU
 from widemargin.problems.hinge_l2 import HingeL2
@@ -41,10 +41,10 @@ def fit_intercept(request):
 def small_sets(monkeypatch):
     """Sets so small that some hundred rows go through stages, drawn working sets and passes over all rows."""
     for name, size in {
-        "_LEAST_BLOCK": 16,
-        "_LARGEST_BLOCK": 32,
-        "_LEAST_STAGE": 40,
-        "_FIRST_LEAST": 30,
+        "_MIN_BLOCK": 16,
+        "_MAX_BLOCK": 32,
+        "_MIN_STAGE": 40,
+        "_MIN_FIRST_STAGE": 30,
         "_VALUES_PER_SWEEP": 1e4,
     }.items():
         monkeypatch.setattr(block_dual, name, size)
@@ -281,10 +281,10 @@ def test_nested_sets_end_at_the_exact_answer(small_sets, ranks, C, fit_intercept
 
 @pytest.mark.parametrize("gamma", [0.25, 1e3], ids=["float32", "float64"])
 def test_no_working_set_holds_more_bytes_than_is_allowed(monkeypatch, gamma):
-    monkeypatch.setattr(on_cpu, "_FEW_ROWS", 1000)
+    monkeypatch.setattr(precision, "_MAX_FLOAT64_ROWS", 1000)
     X, y = make_nonseparable(3000, 5, random_state=0)
-    seen, block = [], BlockDual._block
-    monkeypatch.setattr(BlockDual, "_block", staticmethod(lambda *them: (seen.append(block(*them)), seen[-1])[1]))
+    seen, block = [], RowsOnCPU.working_block
+    monkeypatch.setattr(RowsOnCPU, "working_block", lambda *them: (seen.append(block(*them)), seen[-1])[1])
     result = solve(Kernel("rbf", gamma), HingeL2(1.0), X, y, tol=1e-2, solver=BlockDual(block_bytes=8 << 20))[0]
     assert result.stop_reason == "gap"
     assert seen[0].dtype == (np.float32 if gamma < 1 else np.float64)

@@ -1,4 +1,4 @@
-"""The exact kernel C-SVM that keeps its state on a device, on torch's CPU device, against a generic QP."""
+"""The exact kernel C-SVM by single working sets, in NumPy and on torch's CPU device, against a generic QP."""
 
 from __future__ import annotations
 
@@ -12,19 +12,28 @@ from tests.problems_at_hand import assert_brackets, overlapping, separable
 from tests.solvers.test_block_dual import KERNELS, RBF, assert_solved, assert_true, exact_of, gram, objective
 from widemargin.comm.solo import Solo
 from widemargin.data.shard import Shard
+from widemargin.kernels import vectors
+from widemargin.kernels.devices import kernel_rows
 from widemargin.kernels.functions import Kernel
 from widemargin.problems.hinge_l2 import HingeL2
 from widemargin.solvers import flat_dual
 from widemargin.solvers.flat_dual import FlatDual
 from widemargin.solvers.run import Limits, run
 
-pytest.importorskip("torch", reason="kernels on a GPU need torch: make test-gpu installs it")
-
-from widemargin.kernels import on_torch
-from widemargin.kernels.on_torch import RowsOnTorch
-
 TOL = 1e-5
-THERE = [name for name in KERNELS if name != "callable"]
+NAMED = [name for name in KERNELS if name != "callable"]
+
+
+@pytest.fixture(autouse=True, params=["cpu", "cpu:0"], ids=["numpy", "torch"])
+def device(request, monkeypatch):
+    """Where :func:`solve` puts the rows."""
+    if request.param != "cpu":
+        pytest.importorskip("torch", reason="kernels on a GPU need torch: make test-gpu installs it")
+    monkeypatch.setitem(PLACE, "device", request.param)
+    return request.param
+
+
+PLACE = {"device": "cpu"}
 
 
 @pytest.fixture(params=[False, True], ids=["no-intercept", "intercept"])
@@ -36,20 +45,20 @@ def fit_intercept(request):
 def small_sets(monkeypatch):
     """Working sets so small that some hundred rows need many of them."""
     monkeypatch.setattr(flat_dual, "BLOCK", 32)
-    monkeypatch.setattr(on_torch, "_LEAST_GROUPS", 32)
+    monkeypatch.setattr(vectors, "_MIN_GROUPS", 32)
 
 
 def solve(kernel, problem, X, y, weight=None, *, tol=TOL, max_iter=2000, seed=0, precision="float16", **options):
     weight = np.ones(len(y)) if weight is None else np.asarray(weight, dtype=np.float64)
     comm = Solo()
-    rows = RowsOnTorch(kernel, X, 0, comm.ledger, device="cpu", precision=precision)
+    rows = kernel_rows(kernel, X, 0, comm.ledger, precision=precision, **PLACE)
     shard = Shard(X, np.asarray(y, dtype=np.float64), weight, rows)
     limits = Limits(tol, max_iter, options.pop("max_time", np.inf))
     solver = FlatDual(stationary=tol, max_support=options.pop("max_support", None))
     return run(solver, problem, shard, comm, limits, np.random.default_rng(seed), **options)
 
 
-@pytest.mark.parametrize("name", THERE)
+@pytest.mark.parametrize("name", NAMED)
 @pytest.mark.parametrize("n", [50, 200], ids=["all-rows-fit", "many-sets"])
 def test_the_optimum_is_reached_with_every_kernel(name, n, fit_intercept, small_sets):
     X, y = overlapping(0, n=n, shift=0.5)
@@ -63,14 +72,14 @@ def test_the_optimum_is_reached_with_every_kernel(name, n, fit_intercept, small_
 
 
 @pytest.mark.parametrize("C", [0.01, 1.0, 1000.0])
-def test_rows_that_rounding_moves_are_solved_as_they_were_given(C, fit_intercept, small_sets):
+def test_rows_that_rounding_moves_are_solved_as_they_were_given(C, fit_intercept, small_sets, device):
     """Of 64 columns none has room for a second number: the gap is closed for the rows themselves nevertheless."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(150, 64))
     y = np.where(X[:, 0] + 0.5 * rng.normal(size=150) > 0, 1.0, -1.0)
     kernel = Kernel("rbf", 0.02)
     result = solve(kernel, HingeL2(C, fit_intercept), X, y, tol=1e-6)
-    assert result.model.report["kernel_error"] > 1e-5
+    assert device == "cpu" or result.model.report["kernel_error"] > 1e-5
     assert_solved(result, exact_of(gram(kernel, X), y, C, fit_intercept=fit_intercept), 1e-6)
 
 
@@ -122,6 +131,16 @@ def test_classes_apart_and_rows_that_repeat(small_sets, fit_intercept):
     assert_solved(result, exact_of(gram(RBF, X), y, 10.0, fit_intercept=fit_intercept), TOL)
 
 
+@pytest.mark.parametrize("kernel", [RBF, Kernel("linear")], ids=["rbf", "linear"])
+def test_a_gap_that_rounding_keeps_open_is_the_end_and_the_certificate_is_true(small_sets, fit_intercept, kernel):
+    X, y = overlapping(1, n=120, shift=0.3)
+    result = solve(kernel, HingeL2(100.0, fit_intercept), X, y, tol=1e-16)
+    assert result.stop_reason == "precision"
+    assert 0 < result.certificate.relative < 1e-9
+    exact = exact_of(gram(kernel, X), y, 100.0, fit_intercept=fit_intercept)
+    assert_true(result.certificate, exact, slack=1e-10)
+
+
 def test_without_an_inner_product_the_conditions_end_it(fit_intercept):
     X, y = overlapping(0)
     result = solve(Kernel("sigmoid", 0.1, coef0=-0.5), HingeL2(1.0, fit_intercept), X, y, tol=1e-3)
@@ -166,9 +185,9 @@ def test_equal_seeds_give_equal_bits(small_sets):
 
 
 def test_a_round_costs_its_block_and_one_pass(small_sets, monkeypatch):
-    monkeypatch.setattr(flat_dual, "_ROUNDS", 1)
+    monkeypatch.setattr(flat_dual, "_ROUNDS_PER_SWEEP", 1)
     X, y = overlapping(0, n=200)
-    rows = RowsOnTorch(RBF, X, device="cpu")
+    rows = kernel_rows(RBF, X, **PLACE)
     shard = Shard(X, y, np.ones(200), rows)
     state = FlatDual().start(HingeL2(1.0), shard, Solo(), np.random.default_rng(0), None)
     assert rows.ledger.kernel_evaluations == 0
@@ -181,7 +200,7 @@ def test_memory_of_the_device_is_given_back_at_once(small_sets):
     X, y = overlapping(0, n=200)
     gc.disable()
     try:
-        rows = RowsOnTorch(RBF, X, device="cpu")
+        rows = kernel_rows(RBF, X, **PLACE)
         shard = Shard(X, y, np.ones(200), rows)
         state = FlatDual().start(HingeL2(1.0), shard, Solo(), np.random.default_rng(0), None)
         FlatDual().sweep(state)

@@ -12,7 +12,7 @@ from tests.problems_at_hand import assert_brackets, on_ranks, overlapping
 from widemargin.comm.solo import Solo
 from widemargin.compiled import margin_passes
 from widemargin.data.shard import Shard
-from widemargin.kernels import on_cpu
+from widemargin.kernels import precision
 from widemargin.kernels.functions import Kernel
 from widemargin.kernels.on_cpu import RowsOnCPU
 from widemargin.problems.margin_distribution import MarginDistribution
@@ -153,7 +153,7 @@ def check_storage(solver, storage, dtype):
 
 def check_less_precision(solver, monkeypatch):
     """Kernel values in float32, as for many rows: what is shown is true in float64 all the same."""
-    monkeypatch.setattr(on_cpu, "_FEW_ROWS", 10)
+    monkeypatch.setattr(precision, "_MAX_FLOAT64_ROWS", 10)
     X, y = overlapping(6, n=40)
     problem = MarginDistribution(1e5)
     K = gram(RBF, X)

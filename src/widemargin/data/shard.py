@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
 from scipy.linalg.blas import dsyrk
 
 from widemargin.compiled import csr, dense
+
+if TYPE_CHECKING:
+    from widemargin.kernels.protocol import KernelRows
 
 _BLOCK_BYTES = 1 << 19  # of float64 rows passed to BLAS at a time, so that they stay in the L2 cache
 _MIN_BLOCK_ROWS = 512  # since the second moment is read and written once per block
@@ -44,7 +47,14 @@ class Shard:
     X: Any
     y: np.ndarray
     weight: np.ndarray
-    kernel: Any = None  # a kernel on these rows, shared by all problems on them
+    kernel_rows: KernelRows | None = None  # shared by all problems on these rows
+
+    @property
+    def kernel(self) -> KernelRows:
+        """The kernel on these rows, for solvers of kernel problems."""
+        if self.kernel_rows is None:
+            raise TypeError("This solver needs a kernel on the rows, and the shard has none.")
+        return self.kernel_rows
 
     @cached_property
     def blocks(self) -> list[Any]:

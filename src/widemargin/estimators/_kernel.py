@@ -16,9 +16,8 @@ from widemargin.engines.select import is_dask, is_mpi
 from widemargin.estimators._base import FORM, MarginClassifier, common_attributes, linear_scores
 from widemargin.estimators.registry import LABELS, Array, Each
 from widemargin.kernels import devices
-from widemargin.kernels.devices import as_tensor, library_of, like, on_host
+from widemargin.kernels.arrays import as_tensor, is_on_host, library_of, like, on_host, taken
 from widemargin.kernels.functions import NAMES, Kernel
-from widemargin.kernels.on_cpu import RowsOnCPU
 from widemargin.kernels.points import Points
 from widemargin.sklearn_private import Interval, StrOptions
 from widemargin.solvers.models import KernelModel, Separator
@@ -26,8 +25,6 @@ from widemargin.strategies.labels import checked_labels
 from widemargin.strategies.parts import MultiClass
 from widemargin.strategies.protocol import Outcome, Rows
 from widemargin.strategies.ranks import Ranks
-
-_AUTO = {"auto": "float16"}  # of fits
 
 
 class KernelClassifier(MarginClassifier):
@@ -61,7 +58,7 @@ class KernelClassifier(MarginClassifier):
     degree: Any
     coef0: Any
     cache_size: Any
-    # Of parameters that not every estimator has.
+    # Only some estimators have these parameters.
     device: Any = "cpu"
     precision: Any = "auto"
 
@@ -80,6 +77,9 @@ class KernelClassifier(MarginClassifier):
     def _device(self) -> str:
         """Where the kernel is computed: "cpu", or a device of torch."""
         return devices.resolved(self.device)
+
+    def _uses_gpu(self) -> bool:
+        return devices.is_gpu(self._device())
 
     def _cache_bytes(self) -> int:
         return int(self.cache_size * (1 << 20))
@@ -100,68 +100,52 @@ class KernelClassifier(MarginClassifier):
                 "are not: give X as an array, or the features and a kernel by name."
             )
         ranks = super()._ranks(rows)
-        if self._device() == "cpu":
-            return ranks
-        if self.cluster is not None or is_dask(rows.X):
+        if self._uses_gpu() and (self.cluster is not None or is_dask(rows.X)):
             raise ValueError(
                 f"device={self.device!r} computes on one GPU of this machine: cluster must be None, and X no Dask "
                 "collection."
             )
-        return replace(ranks, device=self._device(), precision=_AUTO.get(self.precision, self.precision))
+        return replace(ranks, device=self._device(), precision=self.precision)
 
     def _validate(self, X: Any, y: Any, sample_weight: Any) -> Rows:
-        """Rows for a device are not read here: whether they are finite is found out there."""
-        if library_of(X) == "host":
-            y, sample_weight = on_host(y), on_host(sample_weight)
-            if self._device() == "cpu":
-                return super()._validate(X, y, sample_weight)
+        """On a GPU, rows are checked for NaN and infinity there."""
+        y, sample_weight = on_host(y), on_host(sample_weight)
+        if not is_on_host(X):
+            X, y = self._checked_tensor(X), column_or_1d(y)
+            check_consistent_length(y, np.empty(X.shape[0]))
+            self.n_features_in_ = X.shape[1]
+        elif self._uses_gpu():
             X, y = validate_data(self, X, y, **FORM, ensure_all_finite=False)
-            return checked_labels(Rows(X, y, sample_weight), X.shape[0])
-        X = self._checked_tensor(X)
-        y = column_or_1d(on_host(y))
-        check_consistent_length(y, np.empty(X.shape[0]))
-        self.n_features_in_ = X.shape[1]
-        return checked_labels(Rows(X, y, on_host(sample_weight)), X.shape[0])
+        else:
+            return super()._validate(X, y, sample_weight)
+        return checked_labels(Rows(X, y, sample_weight), X.shape[0])
 
     def _checked_tensor(self, X: Any) -> Any:
-        """Rows in an array of torch or CuPy, as a tensor."""
-        there = as_tensor(X)
-        if self._device() == "cpu":
+        """Rows in an array of torch or CuPy, as a tensor of float32 or float64."""
+        rows = as_tensor(X)
+        if not self._uses_gpu():
             raise ValueError(
-                f"X is an array of {library_of(X)} on {there.device}, and device={self.device!r} computes on the CPU: "
+                f"X is an array of {library_of(X)} on {rows.device}, and device={self.device!r} computes on the CPU: "
                 "use device='cuda', or give X as a NumPy array."
             )
-        if there.ndim != 2 or 0 in there.shape or not there.dtype.is_floating_point:
+        if rows.ndim != 2 or 0 in rows.shape or not rows.dtype.is_floating_point:
             raise ValueError(
-                f"X has the shape {tuple(there.shape)} and the type {there.dtype}: it must have two dimensions, rows "
+                f"X has the shape {tuple(rows.shape)} and the type {rows.dtype}: it must have two dimensions, rows "
                 "and features, and be of float32 or float64."
             )
-        return there if there.element_size() >= 4 else there.float()
+        return rows if rows.element_size() >= 4 else rows.float()
 
     def _warm_state(self, rows: Rows) -> np.ndarray | None:
-        """Coefficients of the last fit: of features, or of rows if those that had one are still the same."""
+        """Coefficients of the last fit: of features, or of rows if the support vectors are still the same rows."""
         if self._is_linear():
             return getattr(self, "coef_", None) if self.warm_start else None
         support, X = getattr(self, "support_", None), rows.X
         if not self.warm_start or support is None or self.kernel == "precomputed" or not hasattr(X, "shape"):
             return None
-        if library_of(X) != "host":
-            return None if X.shape[1] != self.n_features_in_ else self._warm_there(X)
         if is_dask(X) or X.shape[1] != self.n_features_in_ or support.max(initial=-1) >= X.shape[0]:
             return None
-        difference = X[support] - self.support_vectors_
-        if (difference.nnz if sp.issparse(difference) else difference.any()) != 0:
-            return None
-        warm = np.zeros((len(self.dual_coef_), X.shape[0]))
-        warm[:, support] = self.dual_coef_
-        return warm
-
-    def _warm_there(self, X: Any) -> np.ndarray | None:
-        """The same for rows that are a tensor."""
-        support = self.support_
-        if support.max(initial=-1) >= X.shape[0] or sp.issparse(self.support_vectors_):
-            return None
-        if (X[as_tensor(support).to(X.device)].cpu().numpy() != self.support_vectors_).any():
+        difference = on_host(taken(X, support)) - self.support_vectors_
+        if (difference.nnz if sp.issparse(difference) else np.any(difference)) != 0:
             return None
         warm = np.zeros((len(self.dual_coef_), X.shape[0]))
         warm[:, support] = self.dual_coef_
@@ -169,11 +153,11 @@ class KernelClassifier(MarginClassifier):
 
     def _unpack(self, outcome: Outcome, rows: Rows) -> None:
         super()._unpack(outcome, rows)
-        self.device_ = "cpu" if self._device() == "cpu" else "cuda"
+        self.device_ = "cuda" if self._uses_gpu() else "cpu"
         if not hasattr(self, "support_"):
             return
         if is_dask(rows.X):
-            del self.support_  # the rows of a collection have no numbers
+            del self.support_  # rows of a collection have no numbers
         elif not is_mpi(self.cluster):
             self.support_labels_ = np.asarray(rows.y)[self.support_]
             self.support_weight_ = np.asarray(rows.weight)[self.support_]
@@ -199,26 +183,21 @@ class KernelClassifier(MarginClassifier):
 
     def _scores(self, X: Any) -> np.ndarray:
         """One column for each class, or a single one for two classes."""
-        if hasattr(self, "coef_"):
+        if hasattr(self, "coef_") and is_on_host(X):
             scores = linear_scores(X, self.coef_, self.intercept_)
         elif self.dual_coef_.shape[1] == 0:
             scores = np.tile(self.intercept_, (X.shape[0], 1))
         else:
-            rows = RowsOnCPU(self.kernel_, X) if self._device() == "cpu" else self._rows_there(X)
-            is_exact = X.dtype == np.float64
-            scores = rows.times(self._support_points(), self.dual_coef_.T, exact=is_exact) + self.intercept_
+            precision = "float32" if self.precision == "auto" else self.precision
+            rows = devices.kernel_rows(self.kernel_, X, device=self._device(), precision=precision)
+            coef, intercept = rows.vector(self.dual_coef_.T), rows.vector(self.intercept_)
+            scores = rows.times(self._support_points(), coef, exact=X.dtype.itemsize == 8) + intercept
         return self._parts.class_scores(scores)
 
     def _support_points(self) -> Points:
         n_support = self.dual_coef_.shape[1]
         X = self.support_vectors_ if self.support_vectors_.shape[0] else np.empty((n_support, 0))
         return Points(X, getattr(self, "support_", np.arange(n_support)))
-
-    def _rows_there(self, X: Any) -> Any:
-        from widemargin.kernels.on_torch import RowsOnTorch
-
-        precision = "float32" if self.precision == "auto" else self.precision
-        return RowsOnTorch(self.kernel_, X, device=self._device(), precision=precision)
 
     def decision_function(self, X: Any) -> Any:
         """Signed scores of rows.
@@ -233,19 +212,18 @@ class KernelClassifier(MarginClassifier):
             With two classes, positive for the second. With more, one column for each class, the highest being the
             class that :meth:`predict` gives. For an array of torch or CuPy, one of the same library and device.
         """
-        if library_of(X) == "host" or self._device() == "cpu":
-            return super().decision_function(X if library_of(X) == "host" else on_host(X))
+        if is_on_host(X):
+            return on_host(super().decision_function(X))
         check_is_fitted(self)
-        there = self._checked_tensor(X)
-        if there.shape[1] != self.n_features_in_:
+        if not self._uses_gpu():
+            return super().decision_function(on_host(X))
+        rows = self._checked_tensor(X)
+        if rows.shape[1] != self.n_features_in_:
             raise ValueError(
-                f"X has {there.shape[1]} features, but {type(self).__name__} is expecting {self.n_features_in_} "
+                f"X has {rows.shape[1]} features, but {type(self).__name__} is expecting {self.n_features_in_} "
                 "features as input."
             )
-        rows = self._rows_there(there)
-        coef, intercept = rows.vector(self.dual_coef_.T), rows.vector(self.intercept_)
-        scores = rows.times(self._support_points(), coef, exact=there.element_size() == 8) + intercept
-        return like(self._parts.class_scores(scores), X)
+        return like(self._scores(rows), X)
 
     def predict(self, X: Any) -> Any:
         """Class labels of rows.
@@ -257,11 +235,9 @@ class KernelClassifier(MarginClassifier):
         Returns
         -------
         labels : ndarray of shape (n_samples,)
-            Of NumPy, also for arrays of torch or CuPy: labels may be strings.
+            A NumPy array, also for X of torch or CuPy: labels may be strings.
         """
-        if library_of(X) == "host":
-            return super().predict(X)
-        return self._labels(on_host(self.decision_function(X)))
+        return super().predict(X) if is_on_host(X) else self._labels(on_host(self.decision_function(X)))
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

@@ -310,7 +310,7 @@ class KernelSVC(KernelClassifier):
         return HingeL2(float(self.C), self.fit_intercept)
 
     def _is_linear(self) -> bool:
-        return self.kernel == "linear" and not self._uses_perceptron() and self._device() == "cpu"
+        return self.kernel == "linear" and not self._uses_perceptron() and not self._uses_gpu()
 
     def _uses_perceptron(self) -> bool:
         """Whether the parameters allow only the batch perceptron."""
@@ -327,7 +327,7 @@ class KernelSVC(KernelClassifier):
                     f"{name}={getattr(self, name)!r} has no effect with solver='exact': leave it {absent!r}, or use "
                     "solver='batch-perceptron'."
                 )
-        if self.precision != "auto" and self._device() == "cpu":
+        if self.precision != "auto" and not self._uses_gpu():
             raise ValueError(
                 f"precision={self.precision!r} has no effect on the CPU: leave it 'auto', or use device='cuda'."
             )
@@ -342,7 +342,7 @@ class KernelSVC(KernelClassifier):
         perceptron = BatchPerceptron(self.batch_size, most, self.validation_fraction, self._cache_bytes())
         if self._uses_perceptron():
             return perceptron
-        if self._device() != "cpu":
+        if self._uses_gpu():
             return FlatDual(stationary=self.tol, max_support=most)
         exact = BlockDual(self._cache_bytes(), self.tol, most)
         if self.solver == "exact":

@@ -1,28 +1,31 @@
-"""Kernel rows that are kept, in so many bytes."""
+"""A cache of kernel rows of limited size."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from widemargin.kernels.points import Points
 
-_FEW = 32
+if TYPE_CHECKING:
+    from widemargin.kernels.protocol import KernelRows
+
+_MAX_CACHED_AT_ONCE = 32
 
 
 class RowCache:
-    """Rows of kernel values with all rows of a rank, the least recently used given up first.
+    """Kernel values of points with all rows of a rank; the least recently used row is replaced first.
 
-    Nothing is held beyond ``n_bytes``. A row is kept from the second time that it is asked for among few others: most
-    are asked for once, and many at once are cheaper used as they are made than stored.
+    A row is kept from the second time that it is asked for among few others: most are asked for once, and many at once
+    are cheaper to use as they are computed than to store.
     """
 
-    def __init__(self, rows: Any, n_bytes: int) -> None:
+    def __init__(self, rows: KernelRows, n_bytes: int) -> None:
         self._rows, self.n_bytes = rows, n_bytes
         n_slots = n_bytes // (np.dtype(rows.dtype).itemsize * max(rows.n_rows, 1))
-        self._values = np.empty((n_slots, rows.n_rows), rows.dtype)  # taken from the system when written to
+        self._values = np.empty((n_slots, rows.n_rows), rows.dtype)  # the system provides pages when they are written
         self._slot_of: OrderedDict[int, int] = OrderedDict()
         self._asked: set[int] = set()
 
@@ -42,7 +45,7 @@ class RowCache:
         self._rows.ledger.cache_misses += len(numbers) - len(hits)
         for k in hits:
             self._slot_of.move_to_end(numbers[k])
-        if len(numbers) <= _FEW and len(again) + len(hits) <= self.n_slots:
+        if len(numbers) <= _MAX_CACHED_AT_ONCE and len(again) + len(hits) <= self.n_slots:
             self.keep(points[again])
             hits += again
         out = np.zeros(self._rows.n_rows)
@@ -56,7 +59,7 @@ class RowCache:
         return out
 
     def keep(self, points: Points) -> None:
-        """Compute and keep the rows of these points, of which none is kept yet, and which fit."""
+        """Compute and keep the rows of these points, which must fit and not be kept yet."""
         if len(points):
             self._values[[self._free_slot(number) for number in points.numbers.tolist()]] = self._rows.rows(points)
 

@@ -1,4 +1,4 @@
-"""Which device computes kernels, and arrays that lie on one; torch is imported when it is asked for, not before."""
+"""Which device computes kernels, and a kernel on rows there; torch is imported only where it is used."""
 
 from __future__ import annotations
 
@@ -7,24 +7,66 @@ from typing import Any
 
 import numpy as np
 
+from widemargin.data.shard import Shard
+from widemargin.kernels.functions import Kernel
+from widemargin.kernels.on_cpu import RowsOnCPU, alone
+from widemargin.kernels.precision import Reduce
+from widemargin.kernels.protocol import KernelRows
+from widemargin.ledger import Ledger
+
 NAMES = ("cpu", "cuda", "auto")
-GPU = "cuda"  # the torch device that stands behind "cuda"
+CPU = "cpu"
+GPU = "cuda"  # the torch device behind "cuda"
 
 
 def resolved(name: str) -> str:
-    """``"cpu"``, or the name of a torch device; ``"auto"`` is a GPU if all that it takes is there."""
-    if name == "cpu":
-        return "cpu"
+    """``"cpu"``, or the name of a torch device; ``"auto"`` is a GPU if everything that it needs is installed."""
+    if name == CPU:
+        return CPU
     missing = _missing()
     if missing is None:
         return GPU
     if name == "auto":
-        return "cpu"
+        return CPU
     raise missing
 
 
+def is_gpu(device: str) -> bool:
+    """Whether a resolved device is one of torch."""
+    return device != CPU
+
+
+def kernel_rows(
+    kernel: Kernel,
+    X: Any,
+    numbers: int | np.ndarray = 0,
+    ledger: Ledger | None = None,
+    *,
+    device: str = CPU,
+    precision: str = "auto",
+    reduce: Reduce = alone,
+    n_everywhere: int | None = None,
+    weight: np.ndarray | None = None,
+) -> KernelRows:
+    """A kernel on rows, on the device that computes it.
+
+    ``X`` is an array, a CSR matrix, a list of such, or a tensor. ``gamma="scale"`` and ``"auto"`` are resolved with
+    rows counted by ``weight``. ``reduce`` combines an array over ranks by "sum" or "max". ``precision`` is that of rows
+    on a GPU, where "auto" is float16.
+    """
+    if isinstance(kernel.gamma, str) and kernel.needs_gamma:
+        assert weight is not None
+        kernel = kernel.resolved(Shard(X, weight, weight), lambda sums: reduce(sums, "sum"))
+    if not is_gpu(device):
+        return RowsOnCPU(kernel, X, numbers, ledger, reduce, n_everywhere)
+    from widemargin.kernels.on_torch import RowsOnTorch
+
+    precision = "float16" if precision == "auto" else precision
+    return RowsOnTorch(kernel, X, numbers, ledger, n_everywhere, device=device, precision=precision)
+
+
 def _missing() -> Exception | None:
-    """What keeps a GPU from being used."""
+    """The error that says why no GPU can be used, if there is one."""
     advice = "pip install 'widemargin[gpu]', or use device='cpu'"
     for package in ("torch", "triton") if GPU == "cuda" else ("torch",):
         try:
@@ -40,30 +82,3 @@ def _missing() -> Exception | None:
             "install a build of torch for CUDA, or use device='cpu'."
         )
     return None
-
-
-def library_of(X: Any) -> str:
-    """``"torch"`` or ``"cupy"`` for their arrays, else ``"host"``; found out without importing either."""
-    names = {base.__module__.split(".")[0] for base in type(X).__mro__}
-    return next((name for name in ("torch", "cupy") if name in names), "host")
-
-
-def as_tensor(X: Any) -> Any:
-    """An array as a tensor, which shares its memory."""
-    import torch
-
-    return X if library_of(X) == "torch" else torch.from_dlpack(X)
-
-
-def like(values: Any, X: Any) -> Any:
-    """A tensor as an array of the library that ``X`` is from, on its device."""
-    if library_of(X) == "torch":
-        return values.to(X.device)
-    if library_of(X) == "cupy":
-        return importlib.import_module("cupy").from_dlpack(values)
-    return values.cpu().numpy()
-
-
-def on_host(values: Any) -> Any:
-    """Labels or weights as a host array; what is one, or a list, as it is."""
-    return values if library_of(values) == "host" else np.asarray(as_tensor(values).cpu().numpy())

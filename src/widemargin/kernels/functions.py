@@ -12,6 +12,8 @@ import scipy.sparse as sp
 from widemargin.codec import conforms, record
 from widemargin.data.shard import Shard
 from widemargin.exceptions import ModelFileError
+from widemargin.kernels.arrays import is_on_host, on_host
+from widemargin.kernels.storage import pieces, squared_norms
 
 NAMES = ("linear", "rbf", "poly", "sigmoid", "laplacian", "cosine", "precomputed")
 
@@ -46,15 +48,20 @@ class Kernel:
     """
 
     name: str = "rbf"
-    gamma: float | str = "scale"  # a number, or "scale" or "auto" until the rows are known
+    gamma: float | str = "scale"  # "scale" and "auto" become numbers when the rows are known
     degree: int = 3
     coef0: float = 0.0
     function: Callable[[Any, Any], np.ndarray] | None = None
 
     @property
     def is_positive(self) -> bool:
-        """Whether it is an inner product for certain or by the word of the user; of ``sigmoid`` nobody can say so."""
+        """Whether it is an inner product; a function or values that the user gives are taken to be one."""
         return not (self.name == "sigmoid" or (self.name == "poly" and self.coef0 < 0))
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether no value exceeds 1 in size."""
+        return self.name in ("rbf", "laplacian", "cosine", "sigmoid")
 
     @property
     def is_shift_invariant(self) -> bool:
@@ -69,7 +76,7 @@ class Kernel:
     ) -> Kernel:
         """The same kernel with a number for ``gamma``; ``total`` sums over ranks.
 
-        ``"scale"`` is 1 / (n_features * variance of all entries), rows counted by ``weight``, else by that of the
+        ``"scale"`` is 1 / (n_features * variance of all entries), rows weighted by ``weight``, by default that of the
         shard; ``"auto"`` is 1 / n_features.
         """
         if not isinstance(self.gamma, str) or not self.needs_gamma:
@@ -77,11 +84,32 @@ class Kernel:
         gamma = 1.0 / shard.n_features
         if self.gamma == "scale":
             weight = shard.weight if weight is None else weight
-            first, mass = total(np.array([shard.combine(weight).sum(), weight.sum() * shard.n_features]))
+            first, mass = total(np.array([_weighted_sum(shard, weight), weight.sum() * shard.n_features]))
             mean = first / mass if mass else 0.0
             variance = total(np.array([weight @ _squared_deviations(shard, mean)]))[0] / mass if mass else 0.0
             gamma = gamma / variance if variance > 0 else 1.0
         return replace(self, gamma=float(gamma))
+
+    def diagonal(self, X: Any, numbers: np.ndarray) -> np.ndarray:
+        """``k(x, x)`` of every row, in float64; ``numbers`` are the columns of the rows of a precomputed kernel."""
+        if self.is_shift_invariant:
+            return np.ones(X.shape[0])
+        if self.name == "precomputed":
+            return np.asarray(X[np.arange(len(numbers)), numbers], dtype=np.float64).ravel()
+        if self.function is not None:
+            some = (X[begin:end] for begin, end in pieces(X.shape[0], 64))
+            values = [np.diagonal(self.function(few, few)) for few in some]
+            return np.concatenate(values or [np.empty(0)]).astype(np.float64)
+        return np.asarray(self.diagonal_of_norms(squared_norms(X)))
+
+    def diagonal_of_norms(self, norms: Any) -> Any:
+        """The same from ``||x||^2`` of every row, as an array or a tensor; for kernels of inner products."""
+        if self.name == "cosine":
+            return (norms > 0).astype(np.float64)
+        if self.name == "linear":
+            return norms
+        inside = float(self.gamma) * norms + self.coef0
+        return inside**self.degree if self.name == "poly" else np.tanh(inside)
 
     def __str__(self) -> str:
         """Name and parameters, the same in every process."""
@@ -89,17 +117,24 @@ class Kernel:
         return f"{self.name}{function}(gamma={self.gamma}, degree={self.degree}, coef0={self.coef0})"
 
 
+def _weighted_sum(shard: Shard, weight: np.ndarray) -> float:
+    """The sum of all entries, each row times its weight."""
+    if is_on_host(shard.blocks[0]):
+        return float(shard.combine(weight).sum())
+    return float(weight @ on_host(shard.X.double().sum(1)))
+
+
 def _squared_deviations(shard: Shard, mean: float) -> np.ndarray:
-    """``sum_j (x_ij - mean)^2`` of every row; not by a difference of sums, which would lose what is small in them."""
+    """``sum_j (x_ij - mean)^2`` of every row; a difference of sums would lose small deviations."""
     out = []
     for block in shard.blocks:
         if sp.issparse(block):
             from_zero = (block.data.astype(np.float64) - mean) ** 2 - mean**2
             sums = np.bincount(np.repeat(np.arange(block.shape[0]), np.diff(block.indptr)), from_zero, block.shape[0])
             out.append(sums + block.shape[1] * mean**2)
+        elif not is_on_host(block):
+            out.append(on_host(((block.double() - mean) ** 2).sum(1)))
         else:
             few = max(1, (1 << 18) // max(block.shape[1], 1))
-            out += [
-                ((block[k : k + few].astype(np.float64) - mean) ** 2).sum(axis=1) for k in range(0, len(block), few)
-            ]
+            out += [((block[a:b].astype(np.float64) - mean) ** 2).sum(axis=1) for a, b in pieces(len(block), few)]
     return np.concatenate(out) if out else np.empty(0)

@@ -1,4 +1,4 @@
-"""Rows that travel: support vectors, working sets, sampled rows."""
+"""Rows that travel between ranks: support vectors, working sets, sampled rows."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from widemargin.codec import check_row_numbers, check_rows, record
+from widemargin.kernels.storage import joined
 
 
 def _check(points: Points) -> None:
@@ -21,7 +22,7 @@ def _check(points: Points) -> None:
 class Points:
     """Some rows of the data, as stored, and their numbers among all rows of all ranks.
 
-    With a precomputed kernel the numbers alone say what is meant.
+    With a precomputed kernel the numbers alone identify them.
     """
 
     X: Any  # dense or CSR, in the type of the data
@@ -34,13 +35,13 @@ class Points:
         return Points(self.X[chosen], self.numbers[chosen])
 
     def pack(self) -> list[np.ndarray]:
-        """The same as arrays of one dimension, which can be sent."""
+        """One-dimensional arrays that can be sent."""
         if not sp.issparse(self.X):
             return [self.numbers, np.ascontiguousarray(self.X).ravel()]
         return [self.numbers, np.diff(self.X.indptr), self.X.indices, self.X.data]
 
     def unpack(self, arrays: list[np.ndarray]) -> Points:
-        """The points that arrays of :meth:`pack`, put one after the other, stand for; of the same kind as these."""
+        """The points of arrays from :meth:`pack`, concatenated over ranks; stored as these points are."""
         numbers, *parts = arrays
         shape = (len(numbers), self.X.shape[1])
         if not sp.issparse(self.X):
@@ -49,9 +50,7 @@ class Points:
         return Points(sp.csr_matrix((data, indices, np.concatenate([[0], np.cumsum(lengths)])), shape=shape), numbers)
 
     @classmethod
-    def joined(cls, pieces: list[Points]) -> Points:
-        if len(pieces) == 1:
-            return pieces[0]
-        blocks = [piece.X for piece in pieces]
-        X = sp.vstack(blocks, format="csr") if sp.issparse(blocks[0]) else np.concatenate(blocks)
-        return cls(X, np.concatenate([piece.numbers for piece in pieces]))
+    def joined(cls, parts: list[Points]) -> Points:
+        if len(parts) == 1:
+            return parts[0]
+        return cls(joined([part.X for part in parts]), np.concatenate([part.numbers for part in parts]))

@@ -1,11 +1,11 @@
-"""What a torch device does with kernel values, in plain tensor code: the oracle of :mod:`torch_cuda`, on any device.
+"""The primitives of a torch device in plain tensor code, on any device; those of :mod:`torch_cuda` must agree.
 
-Rows come as the inner loops read them. ``left`` and ``right`` are such that their inner products are those of the rows;
-a :class:`Form` says what becomes of a product p of row i and point j, with a number t for each of them:
+Inner products of a left and a right :class:`Side` are those of their rows. A :class:`Form` says how a kernel value is
+computed from the product p of row i and point j, with a term t of each:
 
     RBF       2^(scale * p + t_i + t_j)        POLY      (scale * p + shift)^degree
     LINEAR    scale * p                        SIGMOID   tanh(scale * p + shift)
-    LAPLACIAN 2^(scale * p), where p is the distance in the 1-norm
+    LAPLACIAN 2^(scale * p), where p is the 1-norm distance
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from widemargin.compiled import working_set
+from widemargin.compiled.hinge import hinge_sums
+from widemargin.kernels import vectors
 
 RBF, LINEAR, POLY, SIGMOID, LAPLACIAN = range(5)
-_TILE = 1 << 22  # kernel values held at a time
+_TILE_VALUES = 1 << 22  # kernel values in memory at a time
 
 
 class Form(NamedTuple):
-    """What becomes of an inner product."""
+    """How a kernel value is computed from an inner product."""
 
     kind: int
     scale: float
@@ -34,7 +35,7 @@ class Form(NamedTuple):
 
 @dataclass(frozen=True)
 class Side:
-    """Rows or points: a matrix with one of them in each line, and a number for each."""
+    """Rows or points of a product: a matrix, and a term for each row of it."""
 
     matrix: torch.Tensor
     term: torch.Tensor
@@ -44,6 +45,9 @@ class Side:
 
     def __len__(self) -> int:
         return len(self.term)
+
+    def to(self, device: torch.device) -> Side:
+        return Side(self.matrix.to(device), self.term.to(device))
 
 
 def finished(products: torch.Tensor, row_term: torch.Tensor, point_term: torch.Tensor, form: Form) -> torch.Tensor:
@@ -74,7 +78,7 @@ def values(rows: Side, points: Side, form: Form) -> torch.Tensor:
 def times(rows: Side, points: Side, coef: torch.Tensor, form: Form) -> torch.Tensor:
     """``sum_j coef_j k(x_i, z_j)`` of every row in float64; ``coef`` has a column for each of several sums."""
     out = torch.zeros((len(rows), *coef.shape[1:]), dtype=torch.float64, device=coef.device)
-    few = max(1, _TILE // max(len(points), 1))
+    few = max(1, _TILE_VALUES // max(len(points), 1))
     for begin in range(0, len(rows), few):
         tile = values(rows[begin : begin + few], points, form)
         out[begin : begin + few] = tile.to(torch.float64) @ coef
@@ -82,101 +86,36 @@ def times(rows: Side, points: Side, coef: torch.Tensor, form: Form) -> torch.Ten
 
 
 class HingeSums:
-    """The loss of all rows and its slopes by scale and intercept: :func:`widemargin.problems.hinge_l2.hinge_sums`."""
+    """The loss of all rows and its slopes by scale and intercept: :func:`widemargin.compiled.hinge.hinge_sums`."""
 
-    def __init__(self, scores: torch.Tensor, y: torch.Tensor, weight: torch.Tensor) -> None:
-        self._arrays = scores, y, weight
+    def __init__(self, *tensors: torch.Tensor) -> None:
+        self._tensors = tensors
+        self._arrays = [each.cpu().numpy() for each in tensors]
+
+    def is_for(self, *tensors: torch.Tensor) -> bool:
+        return all(a is b for a, b in zip(self._tensors, tensors, strict=True))
 
     def __call__(self, scale: float, intercept: float) -> np.ndarray:
-        scores, y, weight = self._arrays
-        slack = 1.0 - y * (scale * scores + intercept)
-        push = torch.where(slack > 0, weight * y, 0.0)
-        return torch.stack([(weight * slack.clamp(min=0)).sum(), -(push @ scores), -push.sum()]).cpu().numpy()
+        return np.asarray(hinge_sums(*self._arrays, scale, intercept))
 
 
-class Repeated:
-    """A step that is done again and again, on the same memory."""
+def _in_numpy(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of NumPy arrays as one of tensors; on the CPU nothing is copied."""
 
-    def __init__(self, step: Callable[[], None], ledger: Any) -> None:
-        self._step = step
+    def converted(value: Any) -> Any:
+        if isinstance(value, vectors.Dual):
+            return vectors.Dual(*map(converted, value))
+        return value.cpu().numpy() if isinstance(value, torch.Tensor) else value
 
-    def __call__(self, times: int) -> None:
-        for _ in range(times):
-            self._step()
+    def on_tensors(first: Any, *others: Any) -> Any:
+        device = first.beta.device if isinstance(first, vectors.Dual) else first.device
+        answer = function(*map(converted, (first, *others)))
+        parts = answer if isinstance(answer, tuple) else (answer,)
+        tensors = tuple(torch.as_tensor(np.asarray(part), device=device) for part in parts)
+        return tensors if isinstance(answer, tuple) else tensors[0]
 
-
-def solve(
-    K: torch.Tensor,
-    pull: torch.Tensor,
-    beta: torch.Tensor,
-    low: torch.Tensor,
-    high: torch.Tensor,
-    tol: torch.Tensor,
-    middle: torch.Tensor,
-    is_tied: bool,
-    max_steps: int,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """The problem of a working set by the compiled loops of the host: new ``beta``, new ``pull``, number of steps.
-
-    ``middle`` is a number near those of the rows that pull most, from which pulls are counted where that is less exact.
-    """
-    n = len(beta)
-    width = -(-n // working_set.LANES) * working_set.LANES
-    vectors = [np.pad(each.cpu().numpy(), (0, width - n)) for each in (pull, beta, low, high)]
-    full = np.zeros((n, width), np.float32)
-    full[:, :n] = K.cpu().numpy()
-    diagonal = np.pad(np.diagonal(full[:, :n]), (0, width - n), constant_values=1.0)
-    loop = working_set.pairs if is_tied else working_set.singles
-    steps = loop(full, diagonal, *vectors, float(tol), max_steps)
-    new_pull, new_beta = (torch.from_numpy(each[:n]).to(beta.device) for each in vectors[:2])
-    return new_beta, new_pull, torch.tensor(int(steps))
+    return on_tensors
 
 
-def scan(
-    response: torch.Tensor,
-    y: torch.Tensor,
-    beta: torch.Tensor,
-    low: torch.Tensor,
-    high: torch.Tensor,
-    is_kept: torch.Tensor,
-    middle: torch.Tensor,
-    size: int,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """The worst rows of each group of ``size`` neighbours, and of all.
-
-    Gives keys and places, two lines each: of rows that may rise and that may fall, those that are kept apart. A key is
-    how far a row pulls beyond ``middle``, minus infinity where there is none. Then the largest pull of any row that may
-    rise, and the least of any that may fall.
-    """
-    pull = y - response
-    up, down = beta < high, beta > low
-    top = torch.where(up, pull, -torch.inf).max()
-    bottom = torch.where(down, pull, torch.inf).min()
-    force = (pull - middle).to(torch.float32)
-    rises = up & (~down | (force >= 0)) & ~is_kept
-    falls = down & (~up | (force < 0)) & ~is_kept
-    both = torch.stack([torch.where(rises, force, -torch.inf), torch.where(falls, -force, -torch.inf)])
-    n_groups = -(-len(pull) // size)
-    both = torch.nn.functional.pad(both, (0, n_groups * size - len(pull)), value=-torch.inf)
-    keys, places = both.view(2, n_groups, size).max(dim=2)
-    return keys, places + size * torch.arange(n_groups, device=pull.device), top, bottom
-
-
-def choose(keys: torch.Tensor, places: torch.Tensor, kept: torch.Tensor, n_new: int) -> torch.Tensor:
-    """The rows that are kept, and ``n_new`` of the largest keys: half of each side, where both have as many.
-
-    Keys and places have a line for each side; a key of minus infinity stands for nothing.
-    """
-    keys, order = torch.sort(keys, dim=1, descending=True, stable=True)
-    n_up, n_down = (keys > -torch.inf).sum(dim=1)
-    n_up = torch.minimum(n_up, torch.clamp(n_new - n_down, min=n_new // 2))
-    at = torch.arange(n_new, device=keys.device)
-    side = (at >= n_up).to(torch.int64)
-    return torch.cat([kept, places[side, order[side, at - side * n_up]]])
-
-
-def keep(working: torch.Tensor, beta: torch.Tensor, low: torch.Tensor, high: torch.Tensor, n_kept: int) -> torch.Tensor:
-    """``n_kept`` rows of a working set, in order: those between their bounds first, and, of equals, the later ones."""
-    is_free = (beta > low) & (beta < high)
-    age = torch.arange(len(working), device=working.device) + len(working) * is_free
-    return working[torch.topk(age, n_kept).indices.sort().values]
+scan, choose, keep, solve = (_in_numpy(each) for each in (vectors.scan, vectors.choose, vectors.keep, vectors.solve))
+Repeated = vectors.Repeated

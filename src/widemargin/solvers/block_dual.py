@@ -1,17 +1,14 @@
 """Exact kernel C-SVM: block descent on the dual over three nested sets of rows.
 
-    minimise over beta   0.5 beta' K beta - y' beta,   0 <= y_i beta_i <= C m_i,   sum_i beta_i = 0 with an intercept,
+The problem is in :mod:`widemargin.solvers._kernel_dual`. The three sets:
 
-where beta_i = y_i alpha_i. Every row has a response f_i = (K beta)_i and a pull y_i - f_i; beta is optimal when no row
-that may rise pulls more than one that may fall.
-
-* All rows: their responses are brought up to date once in a stage, by one pass of the kernel over the rows that moved.
+* All rows: their responses are updated once per stage, by one kernel pass over the rows that changed.
 * The rows of a stage: those that violate the optimality conditions, or nearly do; at first a random few.
-* The working set of a round: some of these, small enough to hold all kernel values between them. Its problem is solved
-  by sequential minimal optimisation (:mod:`widemargin.compiled.working_set`).
+* The working set of a round: rows of the stage, few enough to hold all kernel values between them. Its problem is
+  solved by sequential minimal optimisation (:mod:`widemargin.compiled.working_set`).
 
-Where more rows violate than fit, a random choice among them is taken: the worst alone are near copies of each other,
-whose joint solution moves few of them. On several ranks the responses stay where they are and working sets travel.
+If more rows violate than fit, a random choice is taken: the worst alone are near copies of each other, and solving them
+together changes few of them. On several ranks the responses stay on their ranks and working sets travel.
 
 [1] Osuna, Freund, Girosi: An improved training algorithm for support vector machines, 1997.
 [2] Fan, Chen, Lin: Working set selection using second order information for training SVMs, JMLR 2005.
@@ -19,139 +16,103 @@ whose joint solution moves few of them. On several ranks the responses stay wher
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 
 from widemargin.comm.protocol import Communicator, place_among_ranks
 from widemargin.data.shard import Shard
 from widemargin.kernels.points import Points
-from widemargin.problems.hinge_l2 import HingeL2, PrimalPoint, hinge_sums
+from widemargin.kernels.protocol import KernelRows
+from widemargin.kernels.vectors import Dual
+from widemargin.problems.hinge_l2 import HingeL2
 from widemargin.problems.protocol import Certificate
-from widemargin.solvers._kernel_ranks import (
-    balanced,
-    expansion,
-    reduced,
-    rounding,
-    share,
-    share_points,
-    spread,
-)
-from widemargin.solvers.models import KernelModel
-from widemargin.solvers.protocol import Solver
+from widemargin.solvers._kernel_dual import DualState, KernelDual, feasible_start
+from widemargin.solvers._kernel_ranks import expansion, rounding, share, share_points, spread
 
-_LEAST_BLOCK, _DRAWN_BLOCK, _LARGEST_BLOCK = 1024, 3008, 6016
-_LEAST_STAGE = 8000
-_STAGE_SHARE = 4  # a stage has at most this part of all rows, where that is more than twice the least
-_FIRST_SHARE = 16  # and the first, which is random, this part
-_FIRST_LEAST = 1000
-_WORST = 0.1  # part of a working set that are the worst rows, where others are drawn
-_CLOSER = 0.1  # a round, and a stage, ends when the violation is this part of what it was
-_CLOSER_DRAWN = 0.02  # ... for a working set that was drawn, whose rows are far apart
-_MOST_ROUNDS = 20  # of a stage, which then ends as it is
-_ROUNDINGS = 200  # of a response, where it is asked whether they may be what is left of the violation
-_BETTER, _MOST_REFUTED = 0.9, 5  # gaps confirmed in float64 that fall no more, while they look closed in less
-_VALUES_PER_SWEEP = 5e8  # kernel values of a pass over all rows between two looks at the clock
+_MIN_BLOCK, _DRAWN_BLOCK, _MAX_BLOCK = 1024, 3008, 6016  # rows of a working set
+_MIN_STAGE = 8000  # rows
+_MAX_STAGE_SHARE = 1 / 4  # of all rows, where that is more than twice the minimum
+_FIRST_STAGE_SHARE, _MIN_FIRST_STAGE = 1 / 16, 1000  # of the random rows to start with
+_WORST_SHARE = 0.1  # of a drawn working set that are the worst rows
+_REDUCTION = 0.1  # of the violation by a round or a stage
+_DRAWN_REDUCTION = 0.02  # by a round on a drawn working set, whose rows are far apart
+_MAX_ROUNDS = 20  # of a stage
+_STEPS_PER_ROW, _EXTRA_STEPS = 100, 10_000  # limit on the steps of a working set
+_NOISE_UNITS = 200  # rounding errors of a response, to tell whether they may be what is left of the violation
+_VALUES_PER_SWEEP = 5e8  # kernel values of a pass over all rows between two checks of the clock
 
 
 @dataclass
 class _Stage:
-    """Rows that are worked on while the responses of the others wait."""
+    """Rows that are worked on while the responses of the others are out of date."""
 
-    rows: Any  # the kernel on these rows
-    chosen: np.ndarray  # their numbers on this rank
+    rows: KernelRows
+    chosen: np.ndarray  # their places on this rank
     beta: np.ndarray
     response: np.ndarray
     target: float
     rounds: int = 0
 
 
-class _Best(NamedTuple):
-    """The model with the lowest objective so far, and the certificate."""
-
-    certificate: Certificate
-    beta: np.ndarray
-    point: PrimalPoint  # scale and intercept
-    squared_norm: float  # of beta
-
-
 @dataclass
-class State:
-    """Where a run stands on one rank; arrays have one entry for each of its rows."""
+class State(DualState):
+    """``response`` lacks the changes that are pending."""
 
-    problem: HingeL2
-    shard: Shard
-    comm: Communicator
-    rows: Any
-    rng: np.random.Generator
-    low: np.ndarray
-    high: np.ndarray
-    beta: np.ndarray
-    response: np.ndarray  # K beta, but for what is due
-    y: Any  # labels and weights, where the rows are
-    weight: Any
     stage: _Stage | None = None
-    due: list[tuple[Points, np.ndarray]] = field(default_factory=list)  # rows that moved, and by how much
-    violation: float = np.inf
-    settled_at: float = np.inf  # the violation when the last stage began
-    space: np.ndarray = field(default_factory=lambda: np.empty(0, np.float32))
-    best: _Best | None = None
-    refuted: float = np.inf  # the relative gap that was confirmed last, and how often that was no less than before
-    n_refuted: int = 0
+    pending: tuple[Points, np.ndarray] | None = None  # rows that changed, and by how much
+    stage_violation: float = np.inf  # when the last stage began
 
     @property
     def is_settled(self) -> bool:
-        """Whether the responses of all rows are those of ``beta``."""
-        return self.stage is None and not self.due
+        return self.stage is None and self.pending is None
 
 
 @dataclass(frozen=True)
-class BlockDual(Solver[Any, Any]):
-    """Nested working sets; ``block_bytes`` bounds the kernel values that are held.
+class BlockDual(KernelDual[State]):
+    """Nested working sets; ``block_bytes`` limits the kernel values in memory.
 
-    Without a lower bound, for kernels that are no inner products, a run ends at a violation of ``stationary``.
+    For kernels that are no inner products, without a lower bound, a run ends at a violation of ``stationary``.
     """
-
-    solves: ClassVar = (HingeL2,)
 
     block_bytes: int = 200 << 20
     stationary: float = 1e-3
     max_support: int | None = None
 
     def start(
-        self, problem: HingeL2, shard: Shard, comm: Communicator, rng: np.random.Generator, warm: np.ndarray | None
+        self,
+        problem: HingeL2,
+        shard: Shard,
+        comm: Communicator,
+        rng: np.random.Generator,
+        warm: np.ndarray | None = None,
     ) -> State:
         """``warm`` is a beta for the rows of all ranks, by their numbers."""
-        caps = problem.caps(shard.weight)
-        low, high = np.where(shard.y > 0, 0.0, -caps), np.where(shard.y > 0, caps, 0.0)
-        rows = shard.kernel
-        beta, response = np.zeros((2, shard.n_rows))
+        low, high, beta = feasible_start(problem, shard, comm, warm)
         # Each rank draws among its own rows.
         own = np.random.default_rng([int(rng.integers(2**31)), comm.rank])
-        state = State(problem, shard, comm, rows, own, low, high, beta, response, shard.y, shard.weight)
-        if warm is not None:
-            state.beta = np.clip(warm[rows.numbers], low, high)
-            state.beta = balanced(comm, state.beta) if problem.fit_intercept else state.beta
-            points, coef = expansion(comm, rows, state.beta)
-            state.due = [(points, coef)] if len(points) else []
-        else:
+        response = np.zeros(shard.n_rows)
+        state = State(problem, shard, comm, shard.kernel, own, low, high, beta, response, shard.y, shard.weight)
+        if warm is None:
             state.stage = self._first_stage(state)
+        else:
+            points, coef = expansion(comm, state.rows, beta)
+            state.pending = (points, coef) if len(points) else None
         return state
 
     def sweep(self, state: State) -> State:
-        """A round on a working set; or, when the stage is done, a piece of the pass that tells all rows about it."""
+        """A round on a working set; or, after a stage, a piece of the pass that updates all responses."""
         if state.is_settled:
             state.stage = self._next_stage(state)
         if state.stage is not None:
             self._round(state, state.stage)
-        elif state.due:
-            self._pay(state)
+        else:
+            self._update_responses(state)
         return state
 
     def certify(self, state: State) -> Certificate | None:
-        """Both objectives at the responses as they are known; None while some are due."""
-        return self._bounds(state) if state.is_settled else None
+        """Both objectives at the responses as they are known; None while some are out of date."""
+        return self._bounds(state, self._precision(state)) if state.is_settled else None
 
     def confirm(self, state: State, latest: Certificate | None = None) -> Certificate:
         """The same with kernel values and responses computed anew in float64."""
@@ -159,107 +120,39 @@ class BlockDual(Solver[Any, Any]):
             self._leave(state, state.stage)
         self._refresh(state)
         state.violation = self._violation(state)
-        certificate = self._bounds(state, is_exact=True)
-        is_better = certificate.relative <= _BETTER * state.refuted
-        state.n_refuted = 0 if is_better else state.n_refuted + 1
-        state.refuted = certificate.relative
+        certificate = self._exact_bounds(state)
+        self._note_confirmed(state, certificate)
         return certificate
-
-    def compact(self, state: State) -> Certificate | None:
-        """A model of at most ``max_support`` rows near the best one, with its own primal bound."""
-        if self.max_support is None or state.best is None:
-            return None
-        comm, rows, dual = state.comm, state.rows, state.best.certificate.dual
-        small = reduced(comm, rows, rows.host(state.beta), rows.host(state.response), self.max_support, state.rng)
-        if small is None:
-            return None
-        state.beta = rows.vector(small)
-        self._refresh(state)
-        self._bounds(state, is_exact=True)
-        # The smaller model has coefficients of any sign and size, which bound nothing from below.
-        state.best = state.best._replace(certificate=state.best.certificate._replace(dual=dual))
-        return state.best.certificate
-
-    def _refresh(self, state: State) -> None:
-        """Compute all responses anew, in float64."""
-        state.due = []
-        points, coef = expansion(state.comm, state.rows, state.beta)
-        state.response = state.rows.times(points, coef, exact=True)
-        state.best = None  # what was thought best was measured less exactly
-
-    def diagnostics(self, state: State) -> dict[str, float]:
-        """The violation of the optimality conditions, which LIBSVM stops by, and the rows with a coefficient."""
-        support = float(state.comm.allreduce(np.array([float(len(state.rows.nonzero(state.beta)))]))[0])
-        state.violation = self._violation(state)
-        return {"violation": state.violation, "n_support": support}
-
-    def stop_reason(self, state: State) -> str | None:
-        """Rounding, which no step gets over; and the optimality conditions, where there is no lower bound."""
-        if state.n_refuted >= _MOST_REFUTED:
-            return "precision"
-        if not state.rows.kernel.is_positive and state.is_settled and self._violation(state) <= self.stationary:
-            return "stationary"
-        return None
 
     def warm_state(self, state: State) -> np.ndarray:
         """beta of the rows of all ranks."""
-        beta = state.rows.host(state.beta)
+        beta = state.beta.copy()
         if state.stage is not None:
             beta[state.stage.chosen] = state.stage.beta
         return spread(state.comm, state.rows, beta)
 
-    def extract(self, state: State) -> KernelModel:
-        assert state.best is not None
-        point, problem = state.best.point, state.problem
-        points, coef = expansion(state.comm, state.rows, state.best.beta)
-        weight = float(state.comm.allreduce(np.array([state.shard.weight.sum()]))[0])
-        slack = problem.implied_slack(point.value, point.scale * np.sqrt(state.best.squared_norm), weight)
-        report = {"C": problem.C, "slack": float(slack), "violation": state.violation}
-        return KernelModel(state.rows.kernel, points, point.scale * coef, point.intercept, report)
+    def _refresh(self, state: State) -> None:
+        """Compute all responses anew, in float64."""
+        state.pending = None
+        points, coef = expansion(state.comm, state.rows, state.beta)
+        state.response = state.rows.times(points, coef, exact=True)
+        state.best = None  # it was measured less exactly
 
-    # -- bounds ----------------------------------------------------------------------------------------------------
+    def _exact_bounds(self, state: State) -> Certificate:
+        return self._bounds(state, self._precision(state), rounding(state.comm, state.rows, state.beta))
 
-    def _bounds(self, state: State, *, is_exact: bool = False) -> Certificate:
-        """The best primal point along the current w, the dual objective of beta; the best yet of each.
-
-        Bounds from responses that are as exact as float64 makes them hold with what rounding does to these.
-        """
-        problem, rows, comm = state.problem, state.rows, state.comm
-        sums = [float(abs(state.beta).sum()), float(state.beta @ state.response)]
-        alpha_sum, squared = comm.allreduce(np.array(sums))
-        room, more = rounding(comm, rows, state.beta) if is_exact else (0.0, 0.0)
-        squared, best = max(float(squared), 0.0) + more, state.best
-        near, open_gap = (best.point.intercept, best.certificate.relative) if best is not None else (0.0, 0.0)
-        point = problem.primal_point(
-            state.response,
-            state.y,
-            state.weight,
-            squared,
-            comm.allreduce,
-            near=near,
-            precision=self._precision(open_gap),
-            sums=rows.hinge_sums if rows.is_on_device else hinge_sums,
-            score_error=room,
-        )
-        # Without an inner product there is no lower bound.
-        dual = problem.dual_value(float(alpha_sum), squared) if rows.kernel.is_positive else -np.inf
-        if best is not None:
-            dual = max(dual, best.certificate.dual)
-        if best is None or point.value <= best.certificate.primal:
-            best = _Best(Certificate(point.value, dual), rows.host(state.beta), point, squared)
-        state.best = best._replace(certificate=best.certificate._replace(dual=dual))
-        return state.best.certificate
-
-    def _precision(self, open_gap: float) -> float:
-        """Of the primal value, as a part of it."""
-        return float(np.clip(1e-3 * open_gap, 1e-12, 1e-6))
+    @staticmethod
+    def _precision(state: State) -> float:
+        """Of the primal value: a small part of the gap."""
+        gap = 0.0 if state.best is None else state.best.certificate.relative
+        return float(np.clip(1e-3 * gap, 1e-12, 1e-6))
 
     # -- choice of rows ----------------------------------------------------------------------------------------------
 
     def _forces(
         self, state: State, chosen: slice | np.ndarray, beta: np.ndarray, response: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, float]:
-        """How strongly rows pull up and down, where they may go there, measured from the threshold; the violation."""
+        """How strongly rows pull up and down from the threshold, where they may move that way; and the violation."""
         pull = state.shard.y[chosen] - response
         up, down = beta < state.high[chosen], beta > state.low[chosen]
         highest = np.max(pull[up], initial=-np.inf)
@@ -267,7 +160,7 @@ class BlockDual(Solver[Any, Any]):
         highest, lowest = state.comm.allreduce(np.array([highest, -lowest]), "max") * [1, -1]
         threshold = 0.0
         if state.problem.fit_intercept:
-            # Rows between their bounds lie at the threshold, once all is done.
+            # At the optimum free rows are at the threshold.
             free = up & down
             total, count = state.comm.allreduce(np.array([pull[free].sum(), np.count_nonzero(free)]))
             threshold = total / count if count > 10 else (highest + lowest) / 2
@@ -283,9 +176,9 @@ class BlockDual(Solver[Any, Any]):
     def _choose(
         self, state: State, rise: np.ndarray, fall: np.ndarray, least: int, most: int, drawn: int
     ) -> tuple[np.ndarray, bool]:
-        """Rows that violate, and the nearest to it; where they are too many, the worst and a random choice of others.
+        """Rows that violate or nearly do; if they are too many, the worst and a random choice. Whether rows were drawn.
 
-        Each rank chooses among its own rows, as many as is its share of those that violate.
+        Each rank chooses among its own rows, in proportion to its violators.
         """
         force = np.maximum(rise, fall)
         n_violators = np.count_nonzero(force > 0)
@@ -300,7 +193,7 @@ class BlockDual(Solver[Any, Any]):
             return np.arange(len(force)), is_drawn
         if not is_drawn:
             return np.sort(np.argpartition(-force, mine - 1)[:mine]), False
-        few = max(1, int(_WORST * mine) // 2)
+        few = max(1, int(_WORST_SHARE * mine) // 2)
         taken = np.zeros(len(force), dtype=bool)
         taken[np.argpartition(-rise, few - 1)[:few]] = True
         taken[np.argpartition(-fall, few - 1)[:few]] = True
@@ -313,39 +206,39 @@ class BlockDual(Solver[Any, Any]):
     def _first_stage(self, state: State) -> _Stage | None:
         n = state.shard.n_rows
         total = state.comm.allreduce(np.array([float(n)]))[0]
-        size = max(_FIRST_LEAST, total / _FIRST_SHARE)
+        size = max(_MIN_FIRST_STAGE, total * _FIRST_STAGE_SHARE)
         if size >= total / 2:
             return None
         chosen = np.sort(state.rng.choice(n, min(n, 1 + int(size * n / total)), replace=False))
-        return self._enter(state, chosen, target=_CLOSER)
+        return self._enter(state, chosen, target=_REDUCTION)
 
     def _next_stage(self, state: State) -> _Stage:
         rise, fall, violation = self._forces(state, slice(None), state.beta, state.response)
-        if violation > state.settled_at / 2 and violation <= self._noise(state):
-            # The last stage did not help as it should, and what is left may be the error of the responses.
+        if violation > state.stage_violation / 2 and violation <= self._noise(state):
+            # The last stage helped little, and what is left may be the error of the responses.
             self._refresh(state)
             rise, fall, violation = self._forces(state, slice(None), state.beta, state.response)
-        state.settled_at = violation
+        state.stage_violation = violation
         total = int(state.comm.allreduce(np.array([float(len(rise))]))[0])
-        most = max(2 * _LEAST_STAGE, total // _STAGE_SHARE)
-        chosen, _ = self._choose(state, rise, fall, _LEAST_STAGE, most, most)
+        most = max(2 * _MIN_STAGE, int(total * _MAX_STAGE_SHARE))
+        chosen, _ = self._choose(state, rise, fall, _MIN_STAGE, most, most)
         kept = state.comm.allreduce(np.array([float(len(chosen))]))[0]
         if kept > 0.7 * total:
             chosen = np.arange(len(rise))
-        return self._enter(state, chosen, target=_CLOSER * violation)
+        return self._enter(state, chosen, target=_REDUCTION * violation)
 
     @staticmethod
     def _noise(state: State) -> float:
-        """What rounding may have done to the difference of two responses by now, generously."""
+        """A generous estimate of the rounding error in the difference of two responses."""
         squares = float(state.comm.allreduce(np.array([state.beta @ state.beta]))[0])
-        return _ROUNDINGS * float(np.finfo(state.rows.dtype).eps) * np.sqrt(squares)
+        return _NOISE_UNITS * float(np.finfo(state.rows.dtype).eps) * float(np.sqrt(squares))
 
     def _enter(self, state: State, chosen: np.ndarray, target: float) -> _Stage:
         rows = state.rows if len(chosen) == state.shard.n_rows else state.rows.only(chosen)
         return _Stage(rows, chosen, state.beta[chosen], state.response[chosen], target)
 
     def _leave(self, state: State, stage: _Stage) -> None:
-        """Note what moved, to be told to all rows; a stage of all rows has nothing to tell."""
+        """End a stage: its changes become pending for all rows, unless the stage had all rows."""
         moved = np.flatnonzero(stage.beta != state.beta[stage.chosen])
         delta = (stage.beta - state.beta[stage.chosen])[moved]
         state.beta[stage.chosen] = stage.beta
@@ -356,29 +249,30 @@ class BlockDual(Solver[Any, Any]):
             return
         points = share_points(state.comm, stage.rows.points(moved))
         if len(points):
-            state.due = [(points, share(state.comm, delta))]
+            state.pending = points, share(state.comm, delta)
 
-    def _pay(self, state: State) -> None:
-        """A piece of the pass that brings all responses up to date."""
-        points, delta = state.due[0]
+    def _update_responses(self, state: State) -> None:
+        """Add a piece of the pending changes to all responses."""
+        assert state.pending is not None
+        points, delta = state.pending
         largest = state.comm.allreduce(np.array([float(state.shard.n_rows)]), "max")[0]
         few = max(256, int(_VALUES_PER_SWEEP / max(largest, 1)))
         state.response += state.rows.times(points[:few], delta[:few])
-        state.due = [(points[few:], delta[few:])] if len(points) > few else []
+        state.pending = (points[few:], delta[few:]) if len(points) > few else None
 
     # -- one round ---------------------------------------------------------------------------------------------------
 
     def _round(self, state: State, stage: _Stage) -> None:
         rise, fall, violation = self._forces(state, stage.chosen, stage.beta, stage.response)
         stage.rounds += 1
-        if violation <= stage.target or stage.rounds > _MOST_ROUNDS:
+        if violation <= stage.target or stage.rounds > _MAX_ROUNDS:
             self._leave(state, stage)
-            if state.due:
-                self._pay(state)
+            if state.pending is not None:
+                self._update_responses(state)
             return
         fitting = int(np.sqrt(self.block_bytes / np.dtype(state.rows.dtype).itemsize)) // 64 * 64
-        most = min(_LARGEST_BLOCK, max(64, fitting))
-        working, is_drawn = self._choose(state, rise, fall, min(_LEAST_BLOCK, most), most, min(_DRAWN_BLOCK, most))
+        most = min(_MAX_BLOCK, max(64, fitting))
+        working, is_drawn = self._choose(state, rise, fall, min(_MIN_BLOCK, most), most, min(_DRAWN_BLOCK, most))
         where = stage.chosen[working]
         comm, place = state.comm, place_among_ranks(state.comm, len(working))
         points = share_points(comm, stage.rows.points(working))
@@ -387,21 +281,11 @@ class BlockDual(Solver[Any, Any]):
         pull, beta, low, high = share(comm, numbers.ravel()).reshape(-1, 4).T
         solved = np.empty(0)
         if comm.rank == 0:
-            tol = (_CLOSER_DRAWN if is_drawn else _CLOSER) * violation
-            K = self._block(state, points)
-            solved, _, _ = state.rows.solve_block(K, pull, beta, low, high, tol, state.problem.fit_intercept)
+            tol = (_DRAWN_REDUCTION if is_drawn else _REDUCTION) * violation
+            K, max_steps = state.rows.working_block(points), _STEPS_PER_ROW * len(points) + _EXTRA_STEPS
+            dual, is_tied = Dual(pull, beta, low, high), state.problem.fit_intercept
+            solved, _, _ = state.rows.solve_block(K, dual, tol, is_tied=is_tied, max_steps=max_steps)
         solved = comm.broadcast(solved)
         moved = np.flatnonzero(solved != beta)
         stage.response += stage.rows.times(points[moved], (solved - beta)[moved])
         stage.beta[working] = solved[place]
-
-    @staticmethod
-    def _block(state: State, points: Points) -> np.ndarray:
-        """Kernel values of a working set, in space that is used again."""
-        n, width = len(points), state.rows.padded(len(points))
-        if state.space.size < n * width:
-            state.space = np.empty(n * width, state.rows.dtype)
-        K = state.space[: n * width].reshape(n, width)
-        K[:, n:] = 0
-        state.rows.block(points, out=K[:, :n])
-        return K

@@ -1,178 +1,201 @@
-"""Exact kernel C-SVM where kernel values are cheap and a look from the host is not: one working set after the other.
+"""Exact kernel C-SVM where kernel values are cheap and a transfer to the host is not: one working set after the other.
 
-The problem, its dual and its certificate are those of :mod:`widemargin.solvers.block_dual`; the choice of rows is not.
-All numbers stay where the rows are, a GPU for one, and nothing on the host waits for them during a sweep:
+The problem and its bounds are those of :mod:`widemargin.solvers._kernel_dual`. All vectors stay on the device of the
+rows, a GPU for example, and a sweep reads nothing back to the host:
 
-    repeat   the working set: half of the last one, rows between their bounds first, then the latest,
-             and those that violate the optimality conditions most, each the worst among a few neighbours
-             its kernel values, and its problem solved until the violation in it is a quarter of that of all rows
-             responses of all rows, by one pass of the kernel over the working set
+    repeat   the working set: half of the last one, free rows first, then the latest,
+             and the worst violators, each the worst in a group of neighbouring rows
+             its kernel values, and its problem solved until its violation is a quarter of that of all rows
+             responses of all rows, by one kernel pass over the working set
 
-Neighbours that are worst together are near copies of each other, so that one for each group is better than the worst of
-all; rows are taken to come in no order. Responses gather the errors of less exact kernel values; when what is left of
-the violation may be these, and before a certificate is believed, they are computed anew in float64 from the rows as
-they were given, and the descent goes on from there. It thus ends at the optimum of the rows as given, whatever the
-precision of the kernel values in between.
+The worst rows overall are near copies of each other, so one per group is the better choice; rows should come in no
+particular order. Responses accumulate the errors of less exact kernel values. When these may be what is left of the
+violation, and before a certificate is shown, responses are computed in float64 from the rows as given, and the descent
+continues from there. It therefore ends at the optimum of the rows as given.
 
 [1] Wen, Shi, Li, He, Chen: ThunderSVM: a fast SVM library on GPUs and CPUs, JMLR 2018.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 from weakref import proxy
 
 import numpy as np
 
 from widemargin.comm.protocol import Communicator
 from widemargin.data.shard import Shard
+from widemargin.kernels.protocol import Places, Vector
+from widemargin.kernels.vectors import Dual
 from widemargin.problems.hinge_l2 import HingeL2
 from widemargin.problems.protocol import Certificate
-from widemargin.solvers._kernel_ranks import balanced
-from widemargin.solvers.block_dual import BlockDual, State
+from widemargin.solvers._kernel_dual import DualState, KernelDual, feasible_start
+from widemargin.solvers._kernel_ranks import spread
 from widemargin.solvers.models import KernelModel
 
 BLOCK = 1024  # rows of a working set
-_CLOSER = 0.25  # a working set is solved to this part of the violation
-_STEPS_PER_ROW = 16  # at most
-_ROUNDS, _VALUES_PER_SWEEP = 8, 2e10  # rounds between two looks, and kernel values where rows are many
-# Bounds are computed when the violation is a part of the first one, at most so much, and so many times the gap that is
-# asked for; then again when it is between two parts of what it was.
-_FIRST_LOOK, _FIRST_LOOK_GAPS = 0.25, 50.0
-_SOONER, _LATER = 0.7, 0.02
-_PRECISION = 0.02  # of the primal value, as a part of the gap that is asked for
-_ROUNDINGS = 24.0  # errors of a kernel value, where it is asked whether they may be what is left of the violation
+_REDUCTION = 0.25  # of the violation by a working set
+_MAX_STEPS_PER_ROW = 16
+_ROUNDS_PER_SWEEP, _VALUES_PER_SWEEP = 8, 2e10  # kernel values where rows are many
+# Bounds are computed when the violation has fallen to a share of the first one, which depends on the gap asked for;
+# then whenever it has fallen to a share of what it was, within these limits.
+_FIRST_CHECK_SHARE, _FIRST_CHECK_GAPS = 0.25, 50.0
+_MAX_CHECK_SHARE, _MIN_CHECK_SHARE = 0.7, 0.02
+_PRECISION = 0.02  # of the primal value, relative to the gap asked for
+_NOISE_UNITS = 24.0  # errors of a kernel value, to tell whether they may be what is left of the violation
+_ROUNDING_SHARE = 0.01  # of the gap: less rounding does not keep it open
 
 
 @dataclass
-class FlatState(State):
-    """The vectors are on the device, one entry for each row."""
+class State(DualState):
+    """Vectors on the device, one entry per row; a round updates all of them in place."""
 
-    together: Any = None  # bounds, coefficients, responses and labels, in this order: the same memory
-    exact: Any = None  # coefficients when the responses were last computed in float64, and these
-    kept: Any = None  # rows of the last working set that stay
-    middle: Any = None  # of the pulls of rows that violate most, up and down
-    numbers: Any = None  # the next two, in the same memory
-    open: Any = None  # the violation when the last round began
-    moved: Any = None  # sum of squares of all changes since the responses were exact
-    repeated: Any = None  # the round, so many times
-    next_look: float = np.inf
+    together: Vector = None  # low, high, beta, response and y in one block of memory
+    exact: Vector = None  # beta when responses were last computed in float64, and these responses
+    kept: Places = None  # rows of the last working set that stay
+    middle: Vector = None  # midway between the largest pull up and the smallest pull down
+    numbers: Vector = None  # the violation before the last round; the squared change of beta since ``exact``
+    repeat_rounds: Callable[[int], None] = lambda n_rounds: None
+    mass: float = 0.0  # of all changes of beta that were added to the exact responses
+    exact_noise: float = 0.0  # the largest rounding error of an exact response
+    next_check: float = np.inf
     is_exact: bool = True
 
 
 @dataclass(frozen=True)
-class FlatDual(BlockDual):
-    """Single working sets; ``stationary`` is the gap that a run is to reach, too."""
+class FlatDual(KernelDual[State]):
+    """Single working sets; ``stationary`` is also the gap that a run is to reach."""
+
+    stationary: float = 1e-3
+    max_support: int | None = None
 
     def start(
-        self, problem: HingeL2, shard: Shard, comm: Communicator, rng: np.random.Generator, warm: np.ndarray | None
-    ) -> FlatState:
+        self,
+        problem: HingeL2,
+        shard: Shard,
+        comm: Communicator,
+        rng: np.random.Generator,
+        warm: np.ndarray | None = None,
+    ) -> State:
+        """``warm`` is a beta for all rows, by their numbers."""
         rows, n = shard.kernel, shard.n_rows
-        caps = problem.caps(shard.weight)
-        low, high = np.where(shard.y > 0, 0.0, -caps), np.where(shard.y > 0, caps, 0.0)
-        beta = np.zeros(n)
-        if warm is not None:
-            beta = np.clip(warm[rows.numbers], low, high)
-            beta = balanced(comm, beta) if problem.fit_intercept else beta
+        low, high, beta = feasible_start(problem, shard, comm, warm)
         both = rows.vectors([low, high, beta, np.zeros(n), shard.y, shard.weight])
-        state = FlatState(problem, shard, comm, rows, rng, both[0], both[1], both[2], both[3], both[4], both[5])
+        state = State(problem, shard, comm, rows, rng, *both)
         state.together = both[:5]
         state.exact = rows.vectors([np.zeros(n), np.zeros(n)])
-        state.kept = rows.places(np.empty(0) if n <= BLOCK else self._of_both_classes(shard, rng))
+        state.kept = rows.places(np.empty(0) if n <= BLOCK else _of_both_classes(shard, rng))
         state.middle, state.numbers = rows.vector(np.array(0.0)), rows.vector(np.zeros(2))
-        state.open, state.moved = state.numbers
-        state.repeated = rows.repeated(partial(self._flat_round, proxy(state)))  # no circle: memory there is dear
+        state.repeat_rounds = rows.repeated(
+            partial(_round, proxy(state))
+        )  # no cycle, so device memory is freed at once
         if warm is not None:
             self._refresh(state)
-        part = min(_FIRST_LOOK, _FIRST_LOOK_GAPS * self.stationary)
-        state.next_look = part * self._violation(state)
+        share = min(_FIRST_CHECK_SHARE, _FIRST_CHECK_GAPS * self.stationary)
+        state.next_check = share * self._violation(state)
         return state
 
-    def sweep(self, state: FlatState) -> FlatState:  # type: ignore[override]
-        """Some rounds, of which nothing is known here until they are over."""
-        rounds = int(np.clip(_VALUES_PER_SWEEP / (BLOCK * state.shard.n_rows), 1, _ROUNDS))
-        state.repeated(rounds)
+    def sweep(self, state: State) -> State:
+        """Some rounds, without a look at their result."""
+        rounds = int(np.clip(_VALUES_PER_SWEEP / (BLOCK * state.shard.n_rows), 1, _ROUNDS_PER_SWEEP))
+        state.repeat_rounds(rounds)
         state.is_exact = False
         return state
 
-    def certify(self, state: FlatState) -> Certificate | None:  # type: ignore[override]
+    def certify(self, state: State) -> Certificate | None:
         """Both objectives, when the violation has fallen enough since the last time; else None."""
-        violation, moved = map(float, state.rows.host(state.numbers))
-        if not state.is_exact and violation <= _ROUNDINGS * state.rows.error * np.sqrt(moved):
+        violation, squared_change = map(float, state.rows.host(state.numbers))
+        noise = _NOISE_UNITS * state.rows.error * np.sqrt(squared_change) + state.exact_noise
+        if not state.is_exact and violation <= noise:
             self._refresh(state)
-        elif violation > state.next_look or (state.best is None and state.is_exact):
+        elif violation > state.next_check or (state.best is None and state.is_exact):
             return None
-        certificate = self._bounds(state)
-        share = np.clip(2 * self.stationary / max(certificate.relative, 1e-300), _LATER, _SOONER)
-        state.next_look = float(share * violation)
+        certificate = self._exact_bounds(state) if state.is_exact else self._bounds(state, self._precision())
+        share = np.clip(2 * self.stationary / max(certificate.relative, 1e-300), _MIN_CHECK_SHARE, _MAX_CHECK_SHARE)
+        state.next_check = float(share * violation)
         return certificate
 
-    def confirm(self, state: FlatState, latest: Certificate | None = None) -> Certificate:  # type: ignore[override]
-        """The same with kernel values and responses computed in float64, where they are not yet."""
+    def confirm(self, state: State, latest: Certificate | None = None) -> Certificate:
+        """The same with responses in float64."""
         if not state.is_exact:
             self._refresh(state)
         state.violation = self._violation(state)
-        return self._bounds(state)
+        return self._exact_bounds(state) if state.best is None else state.best.certificate
 
-    def _refresh(self, state: State) -> None:
-        """Responses in float64; those of rows that did not move since the last time are known."""
-        assert isinstance(state, FlatState)
-        rows, known = state.rows, state.exact
-        moved = rows.nonzero(state.beta - known[0])
-        known[1] += rows.times(rows.points(moved), (state.beta - known[0])[moved], exact=True)
-        known[0] = state.beta
-        state.response[...] = known[1]  # where the rounds find it
-        state.moved[...] = 0.0
-        state.is_exact, state.best = True, None  # what was thought best was measured less exactly
+    def warm_state(self, state: State) -> np.ndarray:
+        """beta of all rows."""
+        return spread(state.comm, state.rows, state.rows.host(state.beta))
 
-    def _flat_round(self, state: FlatState) -> None:
-        """All that is changed is changed where it lies."""
-        rows, is_tied = state.rows, state.problem.fit_intercept
-        working, top, bottom = self._working_set(state)
-        state.open[...] = top - bottom if is_tied else top.clip(0.0) + (-bottom).clip(0.0)
-        if is_tied:
-            state.middle[...] = 0.5 * (top + bottom)
-        points = rows.points(working)
-        low, high, beta, response, y = state.together[:, working]
-        tol, most, K = _CLOSER * state.open, _STEPS_PER_ROW * len(working), rows.block(points)
-        solved, _, _ = rows.solve_block(K, y - response, beta, low, high, tol, state.middle, is_tied, most)
-        delta = solved - beta
-        state.response += rows.times(points, delta)
-        state.beta[working] = solved
-        state.moved += (delta * delta).sum()
-        if len(state.kept):
-            state.kept[...] = rows.kept(working, solved, low, high, len(state.kept))
+    def extract(self, state: State) -> KernelModel:
+        model = super().extract(state)
+        return model._replace(report={**model.report, "kernel_error": state.rows.largest_error})
 
-    def _precision(self, open_gap: float) -> float:
-        """As much as the gap that is asked for needs: each look at the loss is a look at the device."""
+    def _precision(self) -> float:
+        """Not finer than the gap asked for needs: every evaluation of the loss waits for the device."""
         return float(np.clip(_PRECISION * self.stationary, 1e-12, 1e-5))
 
-    @staticmethod
-    def _working_set(state: FlatState) -> tuple[Any, Any, Any]:
-        vectors = (state.response, state.y, state.beta, state.low, state.high)
-        return state.rows.working_set(*vectors, state.kept, state.middle, BLOCK)
+    def _exact_bounds(self, state: State) -> Certificate:
+        score_error = state.rows.score_error(state.mass, state.beta)
+        norm_error, state.exact_noise = state.rows.norm_error(state.mass), float(score_error.max())
+        certificate = self._bounds(state, self._precision(), (score_error, norm_error))
+        allowance = norm_error + state.problem.C * float(state.weight @ score_error)
+        if allowance > _ROUNDING_SHARE * certificate.gap:
+            self._note_confirmed(state, certificate)
+        return certificate
+
+    def _refresh(self, state: State) -> None:
+        """Responses in float64: only the changes since the last time are added."""
+        rows, (beta, response) = state.rows, state.exact
+        change = state.beta - beta
+        changed = rows.nonzero(change)
+        response += rows.times(rows.points(changed), change[changed], exact=True)
+        state.mass += rows.mass(change)
+        beta[...] = state.beta
+        state.response[...] = response
+        state.numbers[1] = 0.0
+        state.is_exact, state.best = True, None  # the best model so far was measured less exactly
 
     def _violation(self, state: State) -> float:
-        assert isinstance(state, FlatState)
-        _, top, bottom = self._working_set(state)
+        _, top, bottom = _working_set(state)
         top, bottom = float(top), float(bottom)
         if not state.problem.fit_intercept:
             top, bottom = max(top, 0.0), min(bottom, 0.0)
         return top - bottom
 
-    @staticmethod
-    def _of_both_classes(shard: Shard, rng: np.random.Generator) -> np.ndarray:
-        """Half a working set to begin with, of both classes where there are as many."""
-        positive, negative = np.flatnonzero(shard.y > 0), np.flatnonzero(shard.y < 0)
-        few = min(BLOCK // 4, len(positive), len(negative))
-        drawn = [rng.choice(each, few, replace=False, shuffle=False) for each in (positive, negative)]
-        if 2 * few < BLOCK // 2:  # the smaller class is all in it
-            others = np.setdiff1d(max(positive, negative, key=len), np.concatenate(drawn))
-            drawn.append(rng.choice(others, BLOCK // 2 - 2 * few, replace=False, shuffle=False))
-        return np.concatenate(drawn)
 
-    def extract(self, state: State) -> KernelModel:
-        model = super().extract(state)
-        return model._replace(report={**model.report, "kernel_error": state.rows.largest_error})
+def _round(state: State) -> None:
+    """One working set; everything is updated in place."""
+    rows, is_tied = state.rows, state.problem.fit_intercept
+    working, top, bottom = _working_set(state)
+    violation = top - bottom if is_tied else top.clip(0.0) + (-bottom).clip(0.0)
+    if is_tied:
+        state.middle[...] = 0.5 * (top + bottom)
+    points, (low, high, beta, response, y) = rows.points(working), state.together[:, working]
+    K, tol, max_steps = rows.working_block(points), _REDUCTION * violation, _MAX_STEPS_PER_ROW * len(working)
+    dual = Dual(y - response, beta, low, high)
+    solved, _, _ = rows.solve_block(K, dual, tol, is_tied=is_tied, max_steps=max_steps, middle=state.middle)
+    change = solved - beta
+    state.response += rows.times(points, change)
+    state.beta[working] = solved
+    state.numbers[0] = violation
+    state.numbers[1] += (change * change).sum()
+    if len(state.kept):
+        state.kept[...] = rows.kept(working, dual._replace(beta=solved), len(state.kept))
+
+
+def _working_set(state: State) -> tuple[Places, Vector, Vector]:
+    dual = Dual(state.y - state.response, state.beta, state.low, state.high)
+    return state.rows.working_set(dual, state.kept, state.middle, BLOCK)
+
+
+def _of_both_classes(shard: Shard, rng: np.random.Generator) -> np.ndarray:
+    """Half a working set to begin with, the same number of rows of both classes where possible."""
+    positive, negative = np.flatnonzero(shard.y > 0), np.flatnonzero(shard.y < 0)
+    few = min(BLOCK // 4, len(positive), len(negative))
+    drawn = [rng.choice(each, few, replace=False, shuffle=False) for each in (positive, negative)]
+    if 2 * few < BLOCK // 2:  # the smaller class is used up
+        others = np.setdiff1d(max(positive, negative, key=len), np.concatenate(drawn))
+        drawn.append(rng.choice(others, BLOCK // 2 - 2 * few, replace=False, shuffle=False))
+    return np.concatenate(drawn)

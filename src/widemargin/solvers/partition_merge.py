@@ -1,20 +1,20 @@
-"""SODM: a fit on parts of the rows, merged by and by; every level has a model of all rows.
+"""SODM: parts of the rows are solved and merged step by step; every level has a model of all rows.
 
-    divide    rows into p^L parts that are like the whole
+    divide    rows into p^L parts distributed like the whole
     leaves    solve the problem of each part
     merge     every p neighbours: their rows together, their coefficients times the share that each part has of the
-              weight (coefficients go as 1 over the number of rows), and solve on from there
+              weight (coefficients go as 1 over the number of rows), and solve from there
     root      all rows: the problem itself, to its certified gap
 
-Parts are like the whole if each has its share of every stratum, and of every class in it. Strata lie around landmarks
-([1], section 3.2): these are chosen one by one, each the row farthest from the span of those before it in the kernel's
-space, which is Cholesky's factorisation with pivots of the kernel matrix and makes the determinant of their kernel
-values large ((8)); a stratum is what is nearest to one of them ((7)).
+Each part has its share of every stratum, and of every class in it. Strata form around landmarks ([1], section 3.2),
+which are chosen one by one: each is the row farthest from the span of those before it in the kernel's space. This is
+pivoted Cholesky of the kernel matrix and makes the determinant of the landmarks' kernel values large ((8)). The stratum
+of a row is its nearest landmark ((7)).
 
-[1] stops before the root, at p parts, with coefficients that are not rescaled; here the root is solved, and begins near
-its end. Before, at level l, the coefficients of all parts, each times its share, are a model of all rows.
+[1] stops before the root, at p parts, with coefficients that are not rescaled; here the root is solved too, from a
+start near its solution. At lower levels the coefficients of all parts, each times its share, are a model of all rows.
 
-Who starts the tasks of the tree is not said here: they are plain functions of branches.
+Tasks of the tree are plain functions of branches; :mod:`widemargin.strategies` starts them.
 
 [1] Wang, Cao, Zhang, Shi, Jin: Scalable Optimal Margin Distribution Machine, 2023, Algorithm 1.
 """
@@ -32,21 +32,24 @@ from widemargin.codec import check_row_numbers, record
 from widemargin.comm.solo import Solo
 from widemargin.data.shard import Shard
 from widemargin.exceptions import ModelFileError
+from widemargin.kernels.devices import kernel_rows
 from widemargin.kernels.functions import Kernel
-from widemargin.kernels.on_cpu import RowsOnCPU
 from widemargin.kernels.points import Points
+from widemargin.kernels.protocol import KernelRows
+from widemargin.problems.margin_distribution import MarginDistribution
 from widemargin.problems.protocol import Certificate
 from widemargin.solvers.models import KernelModel
+from widemargin.solvers.protocol import AnySolver
 from widemargin.solvers.run import Limits, Result, run
 
-_ROWS_PER_PART = 2000  # of the leaves, at least, where their number is not given
-_SPANNED = 1e-10  # of the longest row: a squared distance to a span that is none
-_LOOSE = 0.1  # relative gap below the root, where another merge comes anyway
+_MIN_ROWS_PER_PART = 2000  # of the leaves, for n_parts="auto"
+_MIN_DISTANCE = 1e-10  # squared, relative to the largest squared norm: nearer to a span counts as within it
+_PART_TOL = 0.1  # relative gap below the root, where another merge follows
 
 
 @dataclass(frozen=True)
 class Tree:
-    """How rows are divided and merged, and at how many parts to stop: 1 is the root."""
+    """How rows are divided and merged, and at how many parts to stop; 1 is the root."""
 
     n_parts: int | Literal["auto"]
     fan_in: int
@@ -60,7 +63,7 @@ class Tree:
         n, rarest, n_parts = shard.n_rows, int(counts.min()), self.n_parts
         if n_parts == "auto":
             n_parts = 1
-            while n_parts * self.fan_in * _ROWS_PER_PART <= n and n_parts * self.fan_in <= rarest:
+            while n_parts * self.fan_in * _MIN_ROWS_PER_PART <= n and n_parts * self.fan_in <= rarest:
                 n_parts *= self.fan_in
         if n_parts > rarest:
             raise ValueError(
@@ -70,17 +73,17 @@ class Tree:
         groups = shard.y
         if self.is_stratified and n_parts > 1:
             nearest = strata(shard.kernel, landmarks(shard.kernel, self.n_strata))
-            groups = shard.y * (nearest.max() + 1) + nearest  # by class first, so that each part has its share of it
+            groups = shard.y * (nearest.max() + 1) + nearest  # by class first, so that each part has its share of each
         return spread_evenly(groups, n_parts, rng)
 
 
 # -- how rows are divided
 
 
-def landmarks(rows: Any, n_landmarks: int) -> np.ndarray:
-    """Numbers of rows, fewer where all others lie in their span; ``rows`` is a kernel on the rows of one place."""
+def landmarks(rows: KernelRows, n_landmarks: int) -> np.ndarray:
+    """Numbers of rows; fewer than ``n_landmarks`` if all others are in their span."""
     left = rows.diagonal_of(rows.points(np.arange(rows.n_rows))).copy()
-    least = _SPANNED * float(left.max(initial=0.0))
+    least = _MIN_DISTANCE * float(left.max(initial=0.0))
     factor = np.empty((n_landmarks, rows.n_rows))
     chosen: list[int] = []
     while len(chosen) < min(n_landmarks, rows.n_rows):
@@ -96,20 +99,21 @@ def landmarks(rows: Any, n_landmarks: int) -> np.ndarray:
     return np.array(chosen, dtype=np.intp)
 
 
-def strata(rows: Any, chosen: np.ndarray) -> np.ndarray:
-    """For every row the number of the landmark nearest to it; 0 where there are none, all rows being 0."""
+def strata(rows: KernelRows, chosen: np.ndarray) -> np.ndarray:
+    """The number of the nearest landmark of every row; 0 if there are none, because all rows are 0."""
     if not len(chosen):
         return np.zeros(rows.n_rows, dtype=np.intp)
     points = rows.points(np.sort(chosen))
-    # ||phi(x) - phi(z)||^2 but for what does not depend on z.
-    height = rows.diagonal_of(points)[:, None] - 2.0 * rows.rows(points)
-    return np.argmin(height, axis=0)
+    # ||phi(x) - phi(z)||^2 without the term that does not depend on z.
+    distance = rows.diagonal_of(points)[:, None] - 2.0 * rows.rows(points)
+    nearest: np.ndarray = np.argmin(distance, axis=0)
+    return nearest
 
 
 def spread_evenly(groups: np.ndarray, n_parts: int, rng: np.random.Generator) -> list[np.ndarray]:
-    """Ascending numbers of the rows of each part: rows of every group in random order, dealt out in turn.
+    """Ascending numbers of the rows of each part: rows of every group, in random order, go to the parts in turn.
 
-    Dealing goes on from group to group where it stopped, so that parts are of one size to within a row.
+    The turn continues from group to group, so that sizes differ by at most one row.
     """
     order = np.argsort(groups[shuffled := rng.permutation(len(groups))], kind="stable")
     part = np.empty(len(groups), dtype=np.intp)
@@ -137,13 +141,13 @@ class Branch(NamedTuple):
 
 
 class View(NamedTuple):
-    """What is seen of a solved branch from outside."""
+    """A solved branch without its rows."""
 
     numbers: np.ndarray
     beta: np.ndarray
     weight: float
     result: Result
-    seconds: float  # that its solution took, where it was solved
+    seconds: float  # of its solution, on the machine that solved it
 
 
 def _check_level(level: Level) -> None:
@@ -156,14 +160,14 @@ def _check_level(level: Level) -> None:
 @record(check=_check_level)
 @dataclass(frozen=True)
 class Level:
-    """A level of the tree; rows are kept once for all levels, and the model is made of them when it is asked for."""
+    """A level of the tree; all levels share their rows, and the model is built from them on demand."""
 
     n_parts: int
     seconds: float  # since the beginning
     task_seconds: list[float]  # of each part
     largest_gap: float  # of the parts
     kernel: Kernel
-    among: Points  # rows in ascending order of their numbers, all that have a coefficient among them
+    among: Points  # rows in ascending order of their numbers, with all that have a coefficient
     numbers: np.ndarray  # of those with a coefficient here
     coef: np.ndarray
     intercept: float
@@ -179,24 +183,24 @@ class Level:
 class Branching:
     """The problem of any branch, and how it is solved; plain data, so that it can travel."""
 
-    problem: Any
+    problem: MarginDistribution
     kernel: Kernel
-    solver: Any
+    solver: AnySolver
     limits: Limits
-    until: float  # the end of the time for all, on a clock that all machines have
+    until: float  # deadline, in seconds since the epoch
     n_rows: int  # of the root
     n_numbers: int  # the largest number of a row is below it
     seed: int
 
     def solve(self, children: list[Branch], is_over: Callable[[], str | None] | None = None) -> Branch:
-        """Some branches together, from where they stand; ``is_over`` says why not to go on."""
+        """Merge and solve branches, from their coefficients; ``is_over`` returns a reason to stop, or None."""
         y, weights, numbers = (np.concatenate([child[k] for child in children]) for k in (1, 2, 3))
         comm, warm = Solo(), together(children, self.n_numbers)
         blocks = [child.X for child in children]
-        rows = RowsOnCPU(self.kernel, blocks, numbers, comm.ledger, n_everywhere=self.n_numbers)
+        rows = kernel_rows(self.kernel, blocks, numbers, comm.ledger, n_everywhere=self.n_numbers)
         limits = replace(self.limits, max_time=min(self.limits.max_time, self.until - time.time()))
         if len(y) < self.n_rows:
-            limits = replace(limits, tol=max(limits.tol, _LOOSE))
+            limits = replace(limits, tol=max(limits.tol, _PART_TOL))
         rng = np.random.default_rng([self.seed, len(y), int(numbers[0])])
         result = run(
             self.solver,
@@ -213,11 +217,11 @@ class Branching:
         return Branch(rows.X, y, weights, numbers, beta[numbers], result)
 
     def certified(self, shard: Shard, model: KernelModel) -> Certificate:
-        """Bounds of the problem of all rows by a model of a level below: one product with the kernel."""
+        """Bounds of the problem of all rows from a model of a lower level, by one kernel product."""
         beta = np.zeros(self.n_numbers)
         beta[model.points.numbers] = model.coef
         state = self.solver.start(self.problem, shard, Solo(), np.random.default_rng(0), beta)
-        certificate = self.solver.certify(state)  # in float64: so start computed the responses
+        certificate = self.solver.certify(state)  # in float64, as ``start`` computes the responses
         assert certificate is not None
         return certificate
 
@@ -232,7 +236,7 @@ def leaves(shard: Shard, divided: list[np.ndarray]) -> list[Branch]:
 
 
 def look(branch: Branch) -> View:
-    """A branch without its rows."""
+    """What is kept of a branch."""
     result = branch.result
     assert result is not None
     seconds = sum(result.ledger.seconds.values())
@@ -241,7 +245,7 @@ def look(branch: Branch) -> View:
 
 
 def together(parts: Sequence[Branch | View], n_numbers: int) -> np.ndarray:
-    """Coefficients of all parts by the numbers of their rows, each times the share of its part in the weight."""
+    """Coefficients of all parts by row number, each times the share of its part in the weight."""
     whole = sum(part.weight for part in parts)
     beta = np.zeros(n_numbers)
     for part in parts:
@@ -249,11 +253,11 @@ def together(parts: Sequence[Branch | View], n_numbers: int) -> np.ndarray:
     return beta
 
 
-def level_of(views: list[View], branching: Branching, rows: RowsOnCPU, seconds: float) -> Level:
-    """What is kept of a level whose parts are all solved."""
+def level_of(views: list[View], branching: Branching, rows: KernelRows, seconds: float) -> Level:
+    """A level whose parts are all solved."""
     beta = together(views, branching.n_numbers)
     numbers = np.flatnonzero(beta)
-    # Of given kernel values numbers say it all.
+    # Rows of a precomputed kernel are known by their numbers.
     X = np.empty((rows.n_rows, 0)) if rows.kernel.name == "precomputed" else rows.X
     return Level(
         len(views),
@@ -269,7 +273,7 @@ def level_of(views: list[View], branching: Branching, rows: RowsOnCPU, seconds: 
 
 
 def without_other_rows(levels: list[Level]) -> list[Level]:
-    """The same levels, which keep but the rows that have a coefficient at one of them."""
+    """The same levels with only the rows that have a coefficient at one of them."""
     used = np.unique(np.concatenate([level.numbers for level in levels]))
     everything = levels[0].among
     among = everything[np.searchsorted(everything.numbers, used)]

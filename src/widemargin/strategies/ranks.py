@@ -13,9 +13,8 @@ from widemargin.checkpoint import FitState
 from widemargin.comm.protocol import Communicator, place_among_ranks
 from widemargin.data.shard import Shard
 from widemargin.engines.select import engine_for
-from widemargin.kernels.devices import library_of
+from widemargin.kernels.devices import kernel_rows
 from widemargin.kernels.functions import Kernel
-from widemargin.kernels.on_cpu import RowsOnCPU
 from widemargin.ledger import Ledger
 from widemargin.solvers.protocol import AnySolver
 from widemargin.solvers.run import Progress, run
@@ -51,7 +50,7 @@ class Ranks:
     solver: AnySolver
     kernel: Kernel | None = None
     device: str = "cpu"  # or the torch device that computes the kernel
-    precision: str = "float16"  # of rows on a torch device
+    precision: str = "auto"  # of rows on a torch device
     counts_weight: bool = True  # False: a row of positive weight counts once
     warm: np.ndarray | None = None  # warm state of each part
     are_rows_checked: bool = True  # False: each rank checks its own rows
@@ -77,8 +76,8 @@ class Ranks:
         results = []
         for k in range(len(parts)):
             comm.ledger = first if k == 0 else Ledger()
-            if shard.kernel is not None:
-                shard.kernel.ledger = comm.ledger
+            if shard.kernel_rows is not None:
+                shard.kernel_rows.ledger = comm.ledger
             result = run(
                 self.solver,
                 self.plan.problem,
@@ -116,42 +115,24 @@ class Ranks:
         n_rows: int,
         comm: Communicator,
     ) -> Shard:
-        """The shard with the kernel attached."""
+        """The shard with the kernel on its rows."""
         if kernel.name == "precomputed" and shard.n_features != n_rows:
             raise ValueError(
-                f"kernel='precomputed' needs the kernel values of all pairs of rows: X must be square, and it has "
-                f"{n_rows} rows and {shard.n_features} columns."
+                f"kernel='precomputed' needs the kernel values of all pairs of rows: there are {n_rows} rows and "
+                f"{shard.n_features} columns, and X must be square."
             )
-        if self.device != "cpu":
-            return replace(shard, kernel=self._on_device(kernel, shard, multiplicity, numbers, n_rows, comm))
-        resolved = kernel.resolved(shard, comm.allreduce, multiplicity)
-        return replace(shard, kernel=RowsOnCPU(resolved, shard.X, numbers, comm.ledger, comm.allreduce, n_rows))
-
-    def _on_device(
-        self,
-        kernel: Kernel,
-        shard: Shard,
-        multiplicity: np.ndarray,
-        numbers: np.ndarray,
-        n_rows: int,
-        comm: Communicator,
-    ) -> Any:
-        """The kernel on a torch device."""
-        from widemargin.kernels.on_torch import RowsOnTorch, resolved_there
-
-        is_here = library_of(shard.blocks[0]) == "host"
-        resolve = kernel.resolved if is_here else partial(resolved_there, kernel)
-        resolved = resolve(shard, comm.allreduce, multiplicity)
-        return RowsOnTorch(
-            resolved, shard.X, numbers, comm.ledger, n_rows, device=self.device, precision=self.precision
-        )
+        rows = kernel_rows(
+            kernel, shard.X, numbers, comm.ledger, device=self.device, precision=self.precision,
+            reduce=comm.allreduce, n_everywhere=n_rows, weight=multiplicity,
+        )  # fmt: skip
+        return replace(shard, kernel_rows=rows)
 
     def _fresh_state(self, shard: Shard, classes: np.ndarray, n_parts: int, width: int, comm: Communicator) -> FitState:
         """The state before the first sweep, with sums by which the data are recognised."""
         weights = np.bincount(shard.y.astype(np.intp), shard.weight, len(classes))
         marks = comm.allreduce(np.concatenate([weights, shard.combine(shard.weight)]))
         name = f"{self.name} {self.plan.problem!r} {classes.tolist()!r}"
-        name += "" if shard.kernel is None else f" {shard.kernel.kernel}"
+        name += "" if shard.kernel_rows is None else f" {shard.kernel_rows.kernel}"
         return FitState(name, marks, np.zeros((n_parts, width)), np.zeros(n_parts, np.int64))
 
     def _start(

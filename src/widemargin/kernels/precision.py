@@ -1,0 +1,129 @@
+"""The precision of kernel values on a CPU: float32 or float64, from rows as they are, centred, or subtracted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import scipy.sparse as sp
+
+from widemargin.kernels.functions import Kernel
+from widemargin.kernels.storage import dense, density, pieces, squared_norms
+
+Reduce: TypeAlias = Callable[[np.ndarray, Any], np.ndarray]  # combines an array over ranks by "sum" or "max"
+
+_MAX_SPARSE_DENSITY = 0.4  # products with sparse rows are faster below it; measured
+_FLOAT32_KERNELS = ("rbf", "laplacian", "cosine")
+_MAX_FLOAT64_ROWS = 4096  # so few rows cost little in float64
+_PRODUCT_ERROR = 4 * float(np.finfo(np.float32).eps)  # of a float32 product, relative to the squared norms
+_MAX_EXPONENT_ERROR = 1e-5  # in float32; an error of an exponent is a relative error of the kernel value
+# In float64 the error must be below 1e-9: certificates would be those of another kernel.
+_MAX_EXPONENT = 1e-9 / (4 * np.finfo(np.float64).eps)
+_MAX_ROW_NORM = 1e150  # so that squares do not overflow
+_MAX_KERNEL_VALUE = 1e150  # so that products of two values do not
+_MAX_DENSE_BYTES = 1 << 30  # of one rank's sparse rows that must be made dense
+
+
+class Precision(NamedTuple):
+    """The type of kernel values, and how rows are stored to compute them."""
+
+    dtype: Any
+    is_sparse: bool = False
+    centre: np.ndarray | None = None  # subtracted from all rows
+    by_differences: bool = False  # squared distances come from differences of rows, not from products
+
+
+def choose(kernel: Kernel, X: Any, reduce: Reduce) -> Precision:
+    """float32 for kernels with values up to 1, unless exponents would lose too much; all ranks choose alike.
+
+    Values of other kernels may be large and differ by little: they need float64.
+    """
+    if kernel.function is not None or kernel.name == "precomputed":
+        return Precision(X.dtype if kernel.name == "precomputed" else np.float64)
+    precision = Precision(np.float64, is_sparse=density(X) < _MAX_SPARSE_DENSITY)
+    if not kernel.is_shift_invariant:
+        _refuse_overflow(kernel, _max_over_ranks(X, None, reduce))
+    if kernel.name not in _FLOAT32_KERNELS:
+        return precision
+    n_rows = reduce(np.array([float(X.shape[0])]), "sum")[0]
+    is_float32 = True
+    if kernel.name != "cosine":
+        precision, is_float32 = _of_distances(kernel, X, precision, reduce)
+    return precision._replace(dtype=np.float32 if is_float32 and n_rows > _MAX_FLOAT64_ROWS else np.float64)
+
+
+def _of_distances(kernel: Kernel, X: Any, precision: Precision, reduce: Reduce) -> tuple[Precision, bool]:
+    """The precision for kernels of distances, and whether float32 is exact enough.
+
+    Dense rows are centred where float32 needs it. Sparse rows are made dense and centred only where float64 needs it
+    and they fit. Where that is not enough either, distances come from differences of rows.
+    """
+    gamma = float(kernel.gamma)
+    smallest = float(np.finfo(np.float64).tiny)  # so that its inverse is finite
+    max_float32 = _MAX_EXPONENT_ERROR / (max(gamma, smallest / _PRODUCT_ERROR) * _PRODUCT_ERROR)
+    sparse_bytes = 8.0 * X.shape[0] * X.shape[1] if precision.is_sparse or sp.issparse(X) else 0.0
+    largest, sparse_bytes = map(float, reduce(np.array([_max_squared_norm(X, None), sparse_bytes]), "max"))
+    _refuse_overflow(kernel, largest)
+    exponent = _exponent(kernel, X, largest)
+    if exponent > _MAX_EXPONENT and sparse_bytes > _MAX_DENSE_BYTES:
+        raise ValueError(
+            f"gamma={gamma:g} is too large for sparse rows up to {np.sqrt(largest):.1e} long: their distances are "
+            f"rounded to more than the kernel's width. With these rows gamma must be at most "
+            f"{gamma * _MAX_EXPONENT / exponent:.1e}; or scale the features (MaxAbsScaler)."
+        )
+    if exponent <= _MAX_EXPONENT and (largest <= max_float32 or sparse_bytes > 0):
+        return precision, largest <= max_float32
+    sums = np.asarray(X.sum(axis=0, dtype=np.float64)).ravel()
+    sums = reduce(np.append(sums, float(X.shape[0])), "sum")
+    centre = sums[:-1] / max(sums[-1], 1.0)
+    centred = _max_over_ranks(X, centre, reduce)
+    # A few rows far from all others pull the centre away from the others.
+    is_centred = centred <= max(max_float32, largest / 4)
+    if _exponent(kernel, X, centred if is_centred else largest) > _MAX_EXPONENT:
+        precision = Precision(np.float64, by_differences=True)
+    elif is_centred:
+        precision = Precision(np.float64, centre=centre)
+    return precision, centred <= max_float32
+
+
+def _refuse_overflow(kernel: Kernel, squared_norm: float) -> None:
+    """Raise ValueError if kernel values overflow, given the largest squared norm of a row."""
+    length, largest = float(np.sqrt(squared_norm)), 1.0
+    if kernel.name in ("linear", "poly"):
+        gamma = 1.0 if kernel.name == "linear" else float(kernel.gamma)
+        degree = 1 if kernel.name == "linear" else kernel.degree
+        with np.errstate(over="ignore"):
+            largest = float(np.float64(gamma * squared_norm + abs(kernel.coef0)) ** degree)
+    if not (length <= _MAX_ROW_NORM and largest <= _MAX_KERNEL_VALUE):
+        raise ValueError(
+            f"Rows are up to {length:.0e} long, too long for kernel={kernel.name!r} in float64: they may be of up "
+            f"to {_MAX_ROW_NORM:g}, with kernel values of up to {_MAX_KERNEL_VALUE:g} (here {largest:.0e}); scale the "
+            "features (StandardScaler)."
+        )
+
+
+def _exponent(kernel: Kernel, X: Any, squared_norm: float) -> float:
+    """The exponent that rounding errors are relative to, given the largest squared norm of a row."""
+    is_one_norm = kernel.name == "laplacian"
+    return float(kernel.gamma) * float(np.sqrt(squared_norm * X.shape[1]) if is_one_norm else squared_norm)
+
+
+def _max_over_ranks(X: Any, centre: np.ndarray | None, reduce: Reduce) -> float:
+    return float(reduce(np.array([_max_squared_norm(X, centre)]), "max")[0])
+
+
+def _max_squared_norm(X: Any, centre: np.ndarray | None) -> float:
+    """The largest squared norm of a row, measured from the centre."""
+    if centre is None:
+        return float(squared_norms(X).max(initial=0.0))
+    some = (dense(X[begin:end]) - centre for begin, end in pieces(X.shape[0], tile_rows(X.shape[1])))
+    return max((float(squared_norms(few).max(initial=0.0)) for few in some), default=0.0)
+
+
+_TILE_BYTES = 1 << 19  # a tile of kernel values stays in the second-level cache
+
+
+def tile_rows(width: int) -> int:
+    """How many rows of so many numbers are worked on at a time."""
+    return max(16, _TILE_BYTES // (4 * max(width, 1)))

@@ -1,0 +1,179 @@
+"""A kernel on the rows of one rank: the primitives that algorithms call, with the same signatures on every device.
+
+A vector has one float64 number per row, and places are row positions. Both are NumPy arrays on the CPU and tensors on
+a torch device. Code that combines them only by arithmetic, indexing and these primitives runs on both.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from widemargin.kernels.cache import RowCache
+from widemargin.kernels.functions import Kernel
+from widemargin.kernels.points import Points
+from widemargin.kernels.storage import joined
+from widemargin.kernels.vectors import Dual, group_size
+from widemargin.ledger import Ledger
+
+Vector: TypeAlias = Any  # float64, on the device of the rows: one number per row, or per row of a working set
+Places: TypeAlias = Any  # row positions, on the device of the rows
+Block: TypeAlias = Any  # kernel values, on the device of the rows
+Matrix: TypeAlias = Any  # rows: a dense array, a CSR matrix, or a tensor
+
+_UNIT_ERROR = 4 * float(np.finfo(np.float64).eps) / 2  # of a sum of kernel values, relative to the sum of their sizes
+
+
+class KernelRows(ABC):
+    """Primitives marked ``exact`` compute kernel values in float64 from the rows as given.
+
+    ``numbers`` are the row numbers among the rows of all ranks; ``n_everywhere`` is how many rows all ranks have, rows
+    of weight 0 included, where that is known.
+    """
+
+    dtype: Any  # NumPy type of kernel values that are not exact
+    error: float  # typical error of such a value
+    largest_error: float
+    _primitives: Any  # the module of vector primitives: scan, choose, keep, solve, Repeated
+
+    def __init__(
+        self, kernel: Kernel, X: Matrix, first: int | np.ndarray, ledger: Ledger | None, n_everywhere: int | None
+    ) -> None:
+        self.kernel, self.X = kernel, joined(X) if isinstance(X, list) else X
+        self.numbers = first if isinstance(first, np.ndarray) else np.arange(first, first + self.X.shape[0])
+        self.ledger = ledger if ledger is not None else Ledger()
+        self.n_everywhere = n_everywhere
+
+    @property
+    def n_rows(self) -> int:
+        return int(self.X.shape[0])
+
+    # -- vectors -----------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def vector(self, values: np.ndarray) -> Vector:
+        """A host array on the device."""
+
+    @abstractmethod
+    def vectors(self, several: list[np.ndarray]) -> Vector:
+        """Several vectors in one block of memory, as the rows of a matrix; always a copy."""
+
+    @abstractmethod
+    def places(self, rows: np.ndarray) -> Places:
+        """Row positions on the device."""
+
+    @abstractmethod
+    def host(self, values: Vector) -> np.ndarray:
+        """A copy of a vector on the host."""
+
+    @abstractmethod
+    def nonzero(self, values: Vector) -> Places:
+        """Where a vector is not zero."""
+
+    def repeated(self, step: Callable[[], None]) -> Callable[[int], None]:
+        """A function that repeats ``step``, which must update arrays in place and read nothing back to the host."""
+        repeat: Callable[[int], None] = self._primitives.Repeated(step, self.ledger)
+        return repeat
+
+    @abstractmethod
+    def hinge_sums(self, scores: Vector, y: Vector, weight: Vector, scale: float, intercept: float) -> np.ndarray:
+        """Hinge loss of all rows and its slopes, as :func:`widemargin.compiled.hinge.hinge_sums`."""
+
+    # -- kernel values -----------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def points(self, rows: Places) -> Points:
+        """The rows at these places, with their numbers."""
+
+    @abstractmethod
+    def only(self, rows: np.ndarray) -> KernelRows:
+        """The same kernel on some of the rows."""
+
+    @abstractmethod
+    def cache(self, n_bytes: int) -> RowCache:
+        """A cache of kernel rows of at most so many bytes, one for all problems on these rows."""
+
+    @abstractmethod
+    def times(self, points: Points, coef: Vector, *, exact: bool = False) -> Vector:
+        """``sum_j coef_j k(x_i, z_j)`` for every row, summed in float64.
+
+        Several columns of coefficients give as many columns of sums. The result is on the device of the coefficients.
+        """
+
+    @abstractmethod
+    def rows(self, points: Points, out: np.ndarray | None = None) -> np.ndarray:
+        """Kernel values of points (down) with all rows (across), on the host."""
+
+    @abstractmethod
+    def block(self, points: Points, out: np.ndarray | None = None, *, exact: bool = False) -> Block:
+        """Kernel values between all pairs of some points, on the device of the points."""
+
+    def diagonal_of(self, points: Points) -> np.ndarray:
+        """``k(z, z)`` of every point, in float64, on the host."""
+        return self.kernel.diagonal(points.X, points.numbers)
+
+    # -- working sets ------------------------------------------------------------------------------------------------
+
+    def working_set(self, dual: Dual, kept: Places, middle: Vector, size: int) -> tuple[Places, Vector, Vector]:
+        """``size`` rows: those that are kept, then the worst violators, half of them rising and half falling.
+
+        Rows are grouped with their neighbours, and each group offers its worst row on each side. A free row counts on
+        the side of ``middle`` that it pulls to. If one side has too few rows, the other fills up. Also returns the
+        largest pull of a row that may rise and the smallest pull of a row that may fall.
+        """
+        keys, places, top, bottom = self._primitives.scan(dual, kept, middle, group_size(self.n_rows))
+        if size >= self.n_rows:
+            return self.places(np.arange(self.n_rows)), top, bottom
+        return self._primitives.choose(keys, places, kept, size - len(kept)), top, bottom
+
+    def kept(self, working: Places, dual: Dual, size: int) -> Places:
+        """``size`` rows of a working set to keep, in order: free rows first, then the latest."""
+        return self._primitives.keep(working, dual, size)
+
+    @abstractmethod
+    def working_block(self, points: Points) -> Block:
+        """Kernel values of a working set as :meth:`solve_block` reads them; the next call may overwrite them."""
+
+    def solve_block(
+        self, K: Block, dual: Dual, tol: Vector, *, is_tied: bool, max_steps: int, middle: Vector = 0.0
+    ) -> tuple[Vector, Vector, Any]:
+        """Solve the dual of a working set: new ``beta``, new ``pull`` and the number of steps.
+
+        ``is_tied`` keeps the sum of ``beta``. A GPU searches in float32 and measures pulls from ``middle`` for that.
+        """
+        solved: tuple[Vector, Vector, Any] = self._primitives.solve(K, dual, tol, middle, is_tied, max_steps)
+        return solved
+
+    # -- rounding ----------------------------------------------------------------------------------------------------
+    # Exact responses are float64 sums of coef_j k(x, z_j) on every device, and |k(x, z)| <= ||phi(x)|| ||phi(z)||.
+    # As in ``times``, results are on the device of the coefficients.
+
+    def mass(self, coef: Vector) -> float:
+        """``sum_j |coef_j| ||phi_j||`` over the rows of this rank; its sum over ranks scales all rounding errors."""
+        return float(abs(coef) @ self._lengths(coef))
+
+    def score_error(self, mass: float, coef: Vector) -> Vector:
+        """By how much the exact response of each row may be wrong, for coefficients of this mass."""
+        return self._unit_error() * (1.0 + mass * self._lengths(coef))
+
+    def norm_error(self, mass: float) -> float:
+        """By how much ``coef @ response``, the squared norm of w, may be wrong."""
+        return self._unit_error() * mass**2
+
+    def _unit_error(self) -> float:
+        if self.kernel.name not in ("linear", "poly"):
+            return _UNIT_ERROR
+        # Values of these kernels are sums over features themselves.
+        return _UNIT_ERROR * (math.sqrt(self.X.shape[1]) * (self.kernel.degree if self.kernel.name == "poly" else 1))
+
+    def _lengths(self, coef: Vector) -> Vector:
+        """``||phi(x)||`` of every row, or 1 for all rows where no kernel value is larger."""
+        return 0.0 * coef + 1.0 if self.kernel.is_bounded else abs(self._diagonal(coef)) ** 0.5
+
+    @abstractmethod
+    def _diagonal(self, coef: Vector) -> Vector:
+        """``k(x, x)`` of every row, on the device of the coefficients."""

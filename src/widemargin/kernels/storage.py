@@ -1,0 +1,69 @@
+"""Rows as they are stored, dense or CSR: what all kernels need to know about them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from widemargin.compiled import csr
+
+
+def joined(blocks: list[Any]) -> Any:
+    """Blocks of rows as one."""
+    if len(blocks) == 1:
+        return blocks[0]
+    return sp.vstack(blocks, format="csr") if sp.issparse(blocks[0]) else np.concatenate(blocks)
+
+
+def pieces(n: int, size: int) -> Iterator[tuple[int, int]]:
+    """Begin and end of each piece of ``n`` rows."""
+    for begin in range(0, n, size):
+        yield begin, min(begin + size, n)
+
+
+def dense(X: Any) -> np.ndarray:
+    return np.asarray(X.toarray() if sp.issparse(X) else X)
+
+
+def density(X: Any) -> float:
+    """The share of entries that are not zero."""
+    size = X.shape[0] * X.shape[1]
+    if size == 0:
+        return 1.0
+    return float(X.nnz / size) if sp.issparse(X) else float(np.count_nonzero(X) / size)
+
+
+def squared_norms(X: Any) -> np.ndarray:
+    """``||x||^2`` of every row, in float64 from the values as stored."""
+    if not sp.issparse(X) and X.dtype == np.float64:
+        return np.asarray(np.einsum("ij,ij->i", X, X, dtype=np.float64))
+    out = np.empty(X.shape[0])
+    if sp.issparse(X):
+        csr.squared_norms_csr(np.asarray(X.data), np.asarray(X.indices), np.asarray(X.indptr), out)
+        return out
+    for begin, end in pieces(len(X), 4096):
+        few = X[begin:end].astype(np.float64)
+        out[begin:end] = np.einsum("ij,ij->i", few, few)
+    return out
+
+
+def csr_arrays(X: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Data, indices and row starts; 32-bit indices as unsigned, which the compiled loops index faster with."""
+    # Not 64-bit ones: Numba turns the sum of an unsigned and a signed 64-bit number into a float.
+    return X.data, *(each.view(np.uint32) if each.itemsize == 4 else each for each in (X.indices, X.indptr))
+
+
+def exact_in_float32(X: Any) -> bool:
+    """Whether inner products of such rows are exact in float32: integers, or multiples of 1/256, of limited norm.
+
+    A partial sum is at most the product of two norms, and float32 represents all integers below 2**24.
+    """
+    values = X.data if sp.issparse(X) else X
+    largest = squared_norms(X).max(initial=0.0)
+    return any(
+        largest * unit * unit < 2.0**24 and bool(np.all(values * unit == np.rint(values * unit)))
+        for unit in (1.0, 256.0)
+    )

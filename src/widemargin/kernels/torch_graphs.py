@@ -1,0 +1,76 @@
+"""Work on a CUDA device that is recorded once and then started as a whole."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar
+
+import torch
+
+from widemargin.ledger import Ledger
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """No garbage collection: it might destroy another graph, which is not allowed during a recording."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+class Graph:
+    """A step that is recorded once and replayed."""
+
+    # Memory for temporary tensors, one pool per device; a graph that stays alive keeps it.
+    _pools: ClassVar[dict[int, tuple[Any, Graph | None]]] = {}
+
+    def __init__(self, step: Callable[[], Any]) -> None:
+        device = torch.cuda.current_device()
+        if device not in self._pools:
+            self._pools[device] = torch.cuda.graph_pool_handle(), None
+            keeper = Graph(lambda: torch.zeros(1, device="cuda"))
+            self._pools[device] = self._pools[device][0], keeper
+        self._graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream), _no_collection():
+            self._graph.capture_begin(pool=self._pools[device][0])
+            try:
+                step()
+            finally:
+                self._graph.capture_end()
+        torch.cuda.current_stream().wait_stream(stream)
+
+    def __call__(self) -> None:
+        self._graph.replay()
+
+
+class Repeated:
+    """A step that is repeated on the same memory without reading anything back to the host.
+
+    A replayed step adds to the ledger what it added when it was recorded.
+    """
+
+    def __init__(self, step: Callable[[], None], ledger: Ledger) -> None:
+        self._step, self._ledger = step, ledger
+        self._graph: Graph | None = None
+        self._values, self._is_warm = 0, False
+
+    def __call__(self, times: int) -> None:
+        for _ in range(times):
+            if not self._is_warm:
+                self._step()  # kernels that are compiled when first used cannot be recorded
+                self._is_warm = True
+                continue
+            if self._graph is None:
+                before = self._ledger.kernel_evaluations
+                self._graph = Graph(self._step)
+                self._values = self._ledger.kernel_evaluations - before
+                self._ledger.kernel_evaluations = before
+            self._graph()
+            self._ledger.kernel_evaluations += self._values

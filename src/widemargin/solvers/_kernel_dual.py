@@ -1,0 +1,173 @@
+"""What the two exact solvers of the kernel C-SVM share: a feasible start, bounds, the stop rule, the model.
+
+    minimise over beta   0.5 beta' K beta - y' beta,   0 <= y_i beta_i <= C m_i,   sum_i beta_i = 0 with an intercept,
+
+where beta_i = y_i alpha_i. Every row has a response f_i = (K beta)_i and a pull y_i - f_i; beta is optimal when no row
+that may rise pulls more than one that may fall.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple, TypeVar
+
+import numpy as np
+
+from widemargin.comm.protocol import Communicator
+from widemargin.data.shard import Shard
+from widemargin.kernels.protocol import KernelRows, Vector
+from widemargin.problems.hinge_l2 import HingeL2, PrimalPoint
+from widemargin.problems.protocol import Certificate
+from widemargin.solvers._kernel_ranks import balanced, expansion, reduced
+from widemargin.solvers.models import KernelModel
+from widemargin.solvers.protocol import Solver
+
+_STALL_RATIO, _MAX_STALLED_CHECKS = 0.9, 5
+
+
+class Best(NamedTuple):
+    """The model with the lowest objective so far, and the certificate."""
+
+    certificate: Certificate
+    beta: np.ndarray
+    point: PrimalPoint  # scale and intercept
+    squared_norm: float  # of beta
+
+
+@dataclass
+class DualState:
+    """Where a run stands on one rank; vectors have one entry per row and are on the device of the rows."""
+
+    problem: HingeL2
+    shard: Shard
+    comm: Communicator
+    rows: KernelRows
+    rng: np.random.Generator
+    low: Vector
+    high: Vector
+    beta: Vector
+    response: Vector
+    y: Vector
+    weight: Vector
+    violation: float = np.inf
+    best: Best | None = None
+    confirmed: float = np.inf  # the relative gap confirmed last
+    n_stalled: int = 0  # confirmed gaps in a row that were hardly smaller than the one before
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the responses of all rows belong to ``beta``."""
+        return True
+
+
+S = TypeVar("S", bound=DualState)
+
+
+def feasible_start(
+    problem: HingeL2, shard: Shard, comm: Communicator, warm: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Bounds of beta, and a beta within them near ``warm``, which has the rows of all ranks by their numbers."""
+    caps = problem.caps(shard.weight)
+    low, high = np.where(shard.y > 0, 0.0, -caps), np.where(shard.y > 0, caps, 0.0)
+    if warm is None:
+        return low, high, np.zeros(shard.n_rows)
+    beta = np.clip(warm[shard.kernel.numbers], low, high)
+    return low, high, balanced(comm, beta) if problem.fit_intercept else beta
+
+
+class KernelDual(Solver[S, KernelModel]):
+    """Bounds, stop rules and models; a subclass says how beta moves, and how exactly its responses are known."""
+
+    solves: ClassVar = (HingeL2,)
+    stationary: float
+    max_support: int | None
+
+    @abstractmethod
+    def _violation(self, state: S) -> float:
+        """The violation of the optimality conditions."""
+
+    @abstractmethod
+    def _refresh(self, state: S) -> None:
+        """Compute the responses of all rows in float64, and forget the best model, which was measured less exactly."""
+
+    @abstractmethod
+    def _exact_bounds(self, state: S) -> Certificate:
+        """Bounds from such responses that allow for rounding."""
+
+    def compact(self, state: S) -> Certificate | None:
+        """A model of at most ``max_support`` rows near the best one, with its own primal bound."""
+        if self.max_support is None or state.best is None:
+            return None
+        rows, dual = state.rows, state.best.certificate.dual
+        small = reduced(state.comm, rows, rows.host(state.beta), rows.host(state.response), self.max_support, state.rng)
+        if small is None:
+            return None
+        state.beta = rows.vector(small)
+        self._refresh(state)
+        self._exact_bounds(state)
+        # Coefficients of the smaller model are not feasible and give no lower bound.
+        state.best = state.best._replace(certificate=state.best.certificate._replace(dual=dual))
+        return state.best.certificate
+
+    def diagnostics(self, state: S) -> dict[str, float]:
+        """The violation of the optimality conditions, LIBSVM's stop rule, and the number of support vectors."""
+        support = float(state.comm.allreduce(np.array([float(len(state.rows.nonzero(state.beta)))]))[0])
+        state.violation = self._violation(state)
+        return {"violation": state.violation, "n_support": support}
+
+    def stop_reason(self, state: S) -> str | None:
+        """``"precision"`` if rounding keeps the gap open; the optimality conditions where there is no lower bound."""
+        if state.n_stalled >= _MAX_STALLED_CHECKS:
+            return "precision"
+        if not state.rows.kernel.is_positive and state.is_settled and self._violation(state) <= self.stationary:
+            return "stationary"
+        return None
+
+    def extract(self, state: S) -> KernelModel:
+        assert state.best is not None
+        point, problem = state.best.point, state.problem
+        points, coef = expansion(state.comm, state.rows, state.best.beta)
+        weight = float(state.comm.allreduce(np.array([state.shard.weight.sum()]))[0])
+        slack = problem.implied_slack(point.value, point.scale * np.sqrt(state.best.squared_norm), weight)
+        report = {"C": problem.C, "slack": float(slack), "violation": state.violation}
+        return KernelModel(state.rows.kernel, points, point.scale * coef, point.intercept, report)
+
+    @staticmethod
+    def _bounds(state: S, precision: float, rounding: tuple[Vector, float] = (0.0, 0.0)) -> Certificate:
+        """The primal objective at the best point along w, the dual objective of beta; each the best so far.
+
+        ``precision`` is that of the primal value, relative to it. Both bounds allow for ``rounding``, the errors of
+        responses and squared norm.
+        """
+        problem, rows, comm, best = state.problem, state.rows, state.comm, state.best
+        sums = [float(abs(state.beta).sum()), float(state.beta @ state.response)]
+        alpha_sum, squared = comm.allreduce(np.array(sums))
+        score_error, norm_error = rounding
+        squared = max(float(squared), 0.0) + norm_error
+        point = problem.primal_point(
+            state.response,
+            state.y,
+            state.weight,
+            squared,
+            comm.allreduce,
+            near=0.0 if best is None else best.point.intercept,
+            precision=precision,
+            sums=rows.hinge_sums,
+            score_error=score_error,
+        )
+        # Without an inner product there is no lower bound.
+        dual = problem.dual_value(float(alpha_sum), squared) if rows.kernel.is_positive else -np.inf
+        if best is not None:
+            dual = max(dual, best.certificate.dual)
+        if best is None or point.value <= best.certificate.primal:
+            best = Best(Certificate(point.value, dual), rows.host(state.beta), point, squared)
+        state.best = best._replace(certificate=best.certificate._replace(dual=dual))
+        return state.best.certificate
+
+    @staticmethod
+    def _note_confirmed(state: S, certificate: Certificate) -> None:
+        """Count confirmed gaps that no longer fall."""
+        is_better = certificate.relative <= _STALL_RATIO * state.confirmed
+        state.n_stalled = 0 if is_better else state.n_stalled + 1
+        state.confirmed = certificate.relative
