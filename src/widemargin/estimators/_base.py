@@ -28,7 +28,9 @@ from widemargin.kernels.functions import Kernel
 from widemargin.problems.protocol import Certificate
 from widemargin.solvers.protocol import AnySolver
 from widemargin.solvers.run import Limits, Progress, Result
-from widemargin.strategies.task import FLOATS, Outcome, PartWatch, Rows, Task, checked_labels
+from widemargin.strategies.labels import FLOATS, checked_labels
+from widemargin.strategies.protocol import Outcome, Plan, Rows, Strategy
+from widemargin.strategies.task import PartWatch, Task
 
 FORM: dict[str, Any] = {"accept_sparse": "csr", "dtype": FLOATS, "order": "C", "accept_large_sparse": True}
 _SWEEPS_PER_CHECKPOINT = 5
@@ -99,9 +101,9 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     def _problem(self) -> Any:
         """What is optimised."""
 
-    @abstractmethod
     def _solver(self) -> AnySolver:
         """How."""
+        raise NotImplementedError
 
     @abstractmethod
     def _advice(self, result: Result) -> str:
@@ -141,20 +143,48 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         self : object
             The fitted estimator.
         """
-        launch = launcher(self.cluster, X)
         is_remote = is_mpi(self.cluster) or is_dask(X)
         if is_mpi(self.cluster):
             self._refuse_search()
         rows = Rows(X, y, sample_weight) if is_remote else self._validate(X, y, sample_weight)
-        task = self._plan(rows, are_rows_checked=not (is_remote or is_dask(self.cluster)))
-        outcome = self._launch(launch, task, rows, X, y, sample_weight)
-        self._unpack(outcome, rows)
-        if is_remote:
-            # A Dask dataframe names its columns as the empty frame does that it carries.
-            _check_feature_names(self, getattr(X, "_meta", X), reset=True)
-            self.n_features_in_ = outcome.n_features
+        return self._fit(rows, X, y, sample_weight)
+
+    def _fit(self, rows: Any, X: Any, y: Any, sample_weight: Any = None, strategy: Strategy | None = None) -> Self:
+        strategy = self._strategy(rows) if strategy is None else strategy
+        if strategy is None:
+            is_remote = is_mpi(self.cluster) or is_dask(X)
+            task = self._task(rows, are_rows_checked=not (is_remote or is_dask(self.cluster)))
+            outcome = self._launch(launcher(self.cluster, X), task, rows, X, y, sample_weight)
+            self._unpack(outcome, rows)
+            if is_remote:
+                # A Dask dataframe names its columns as the empty frame does that it carries.
+                _check_feature_names(self, getattr(X, "_meta", X), reset=True)
+                self.n_features_in_ = outcome.n_features
+        else:
+            chosen = strategy
+
+            def launch(rows: Any, cluster: Any, task: Task, watch: PartWatch) -> Outcome:
+                return chosen.run(rows, cluster, lambda told: watch(*told))
+
+            plan = self._plan()
+            task = Task(plan.name, plan.problem, None, plan.limits, plan.seed, one_vs_rest=self._one_vs_rest)  # type: ignore[arg-type]
+            self._unpack(self._launch(launch, task, rows, X, y, sample_weight), rows)
         self._warn()
         return self
+
+    def _strategy(self, rows: Any) -> Strategy | None:
+        return None
+
+    def _plan(self) -> Plan:
+        return Plan(
+            name=type(self).__name__,
+            problem=self._problem(),
+            limits=Limits(self.tol, self.max_iter, np.inf if self.max_time is None else self.max_time),
+            seed=int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max)),
+            multi_class="rest" if self._one_vs_rest else "pairs",
+            class_weight=self.class_weight,
+            watch_model=bool(getattr(self, "_skl_callbacks", [])),
+        )
 
     def _validate(self, X: Any, y: Any, sample_weight: Any) -> Rows:
         """Check everything that can be wrong with the input before any work is done."""
@@ -172,7 +202,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
                 )
             context = context.parent
 
-    def _plan(self, rows: Rows, *, are_rows_checked: bool) -> Task:
+    def _task(self, rows: Rows, *, are_rows_checked: bool) -> Task:
         return Task(
             name=type(self).__name__,
             problem=self._problem(),

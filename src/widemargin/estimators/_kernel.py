@@ -78,13 +78,13 @@ class KernelClassifier(MarginClassifier):
         vectors = X.data.nbytes + X.indices.nbytes + X.indptr.nbytes if sp.issparse(X) else X.nbytes
         return int(vectors + self.dual_coef_.nbytes + self.intercept_.nbytes)
 
-    def _plan(self, rows: Rows, *, are_rows_checked: bool) -> Task:
+    def _task(self, rows: Rows, *, are_rows_checked: bool) -> Task:
         if is_dask(rows.X) and self.kernel == "precomputed":
             raise ValueError(
                 "kernel='precomputed' needs rows that are numbered as the columns are, and those of a Dask collection "
                 "are not: give X as an array, or the features and a kernel by name."
             )
-        task = super()._plan(rows, are_rows_checked=are_rows_checked)
+        task = super()._task(rows, are_rows_checked=are_rows_checked)
         if self._device() == "cpu":
             return task
         if self.cluster is not None or is_dask(rows.X):

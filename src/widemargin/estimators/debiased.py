@@ -188,8 +188,8 @@ class DebiasedSparseSVC(LinearClassifier):
             max_iter=self.max_iter,
         )
 
-    def _plan(self, rows: Rows, *, are_rows_checked: bool) -> Task:
-        task = super()._plan(rows, are_rows_checked=are_rows_checked)
+    def _task(self, rows: Rows, *, are_rows_checked: bool) -> Task:
+        task = super()._task(rows, are_rows_checked=are_rows_checked)
         # Sweeps are rounds here.
         return replace(task, if_lost=self.if_lost, limits=replace(task.limits, max_iter=self.rounds))
 

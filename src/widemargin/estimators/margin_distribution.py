@@ -284,7 +284,7 @@ class MarginDistributionSVC(KernelClassifier):
         kind = MarginNewton if self.solver == "newton" else MarginAuto
         return kind(cache_bytes=self._cache_bytes(), descent=descent)
 
-    def _plan(self, rows: Rows, *, are_rows_checked: bool) -> Task:
+    def _task(self, rows: Rows, *, are_rows_checked: bool) -> Task:
         if self.solver == "partition-merge":
             if is_dask(rows.X) or is_mpi(self.cluster):
                 raise ValueError(
@@ -296,7 +296,7 @@ class MarginDistributionSVC(KernelClassifier):
                     "checkpoint and warm_start mean nothing with solver='partition-merge', which begins at its leaves: "
                     "leave them None and False."
                 )
-        return super()._plan(rows, are_rows_checked=are_rows_checked)
+        return super()._task(rows, are_rows_checked=are_rows_checked)
 
     def _launch(self, launch: Launch, task: Task, rows: Any, X: Any, y: Any, sample_weight: Any) -> Outcome:
         if self.solver == "partition-merge":

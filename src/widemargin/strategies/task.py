@@ -27,18 +27,11 @@ from widemargin.ledger import Ledger
 from widemargin.problems.protocol import Certificate
 from widemargin.solvers.models import KernelModel, Separator
 from widemargin.solvers.protocol import Solver
-from widemargin.solvers.run import Limits, Progress, Result, run
+from widemargin.solvers.run import Limits, Progress, run
+from widemargin.strategies.protocol import Outcome, Rows
 
 FLOATS = [np.float64, np.float32]
 _NO_STATE, _OUR_STATE, _FOREIGN_STATE = 0.0, 1.0, 2.0
-
-
-class Rows(NamedTuple):
-    """Rows as they came: ``X`` may be a list of pieces; labels of any kind; ``weight`` may be None."""
-
-    X: Any
-    y: Any
-    weight: Any
 
 
 class Prepared(NamedTuple):
@@ -49,12 +42,6 @@ class Prepared(NamedTuple):
     parts: list[tuple[int, int | None]]  # positive and negative class of each problem
     width: int  # of a direction: one number for each feature, or for each row of all ranks
     seed: int
-
-
-class Outcome(NamedTuple):
-    classes: np.ndarray
-    results: list[Result]
-    n_features: int
 
 
 # Told which part of the fit a sweep belongs to, all classes, and how the fit began; returns a stop reason or None.
