@@ -33,7 +33,7 @@ ALLOWED = {
     "reports": FOUNDATION | {"problems", "estimators", "__version__"},
     "io": FOUNDATION | {"problems", "comm", "kernels", "solvers", "strategies", "estimators", "__version__"},
     "cli": FOUNDATION
-    | {"problems", "comm", "peers", "engines", "callbacks", "estimators", "reports", "io", "__version__"},
+    | {"problems", "comm", "peers", "engines", "strategies", "callbacks", "estimators", "reports", "io", "__version__"},
 }
 # Packages that only certain files may import, as a test of the path within the package.
 RESERVED = {
