@@ -15,6 +15,7 @@ pytest.importorskip("typer", reason="needs the cli extra")
 pytest.importorskip("rich", reason="needs the cli extra")
 pytest.importorskip("zmq", reason="needs the gossip extra")
 
+from widemargin import GossipSVC
 from widemargin.cli import main
 from widemargin.cli._peer_run import _chosen
 from widemargin.cli._peer_terms import Terms
@@ -182,6 +183,22 @@ def test_terms_that_make_no_sense_are_refused():
     ):  # fmt: skip
         with pytest.raises(ValueError, match="does not understand"):
             Terms.of({**good, **change})
+
+
+def test_defaults_are_those_of_gossip_svc_and_help_says_so(folder, monkeypatch, capsys):
+    given = dict.fromkeys(("alpha", "tol", "peers", "classes", "features", "degree", "fan_out", "intercept"))
+    terms, model = Terms.begin(given, read_rows(folder / "rows.svm"), folder / "rows.svm"), GossipSVC()
+    for name, value in terms.parameters().items():
+        assert name == "metric" or value == getattr(model, name)
+    assert (terms.classes, terms.is_metric_full) == ([-1, 1], True)
+    wide = Terms.begin({**given, "features": 1022}, read_rows(folder / "rows.svm"), folder / "rows.svm")
+    assert wide.is_metric_full
+    assert not Terms.begin({**given, "features": 1023}, read_rows(folder / "rows.svm"), folder).is_metric_full
+    monkeypatch.setenv("COLUMNS", "200")
+    assert run(monkeypatch, "--help") == 0
+    out, _ = capsys.readouterr()
+    for value in (model.alpha, model.tol, model.degree):
+        assert f"Default: {value}." in out
 
 
 def test_a_newcomer_writes_to_the_one_it_asked_and_to_others_by_chance():

@@ -189,8 +189,7 @@ class Peers:
         ends = {str(report.stop_reason) for report in reports.values()}
         reason = "gap" if ends == {"gap"} else (reasons or sorted(ends - {"gap"}))[0]
         states = {number: _State.of_report(report, owned[number].n_rows) for number, report in reports.items()}
-        run_of_first = _Run(_STOP_REASONS.get(reason, reason), first.ticks, _history(first), ledger)
-        return _outcome(self.network, classes, states, run_of_first)
+        return _outcome(self.network, classes, states, _result(first, reason, ledger))
 
 
 @dataclass(frozen=True)
@@ -253,21 +252,11 @@ def outcome_of_peer(network: Network, classes: np.ndarray, peer: Peer, report: P
             neighbours, n_rows = snapshot.neighbours.tolist(), round(snapshot.total)
             states[number] = _State(snapshot.model, [], states[peer.number].members, 0.0, n_rows, neighbours, Traffic())
     graph = {number: sorted(states.keys() & state.live_neighbours) for number, state in sorted(states.items())}
-    reason = str(report.stop_reason)
-    whole = _Run(_STOP_REASONS.get(reason, reason), report.ticks, _history(report), ledger)
-    return _outcome(replace(network, graph=graph), classes, states, whole, of=peer.number)
+    result = _result(report, str(report.stop_reason), ledger)
+    return _outcome(replace(network, graph=graph), classes, states, result, of=peer.number)
 
 
 # -- from peers to an outcome ------------------------------------------------------------------------------------------
-
-
-class _Run(NamedTuple):
-    """How a network ended."""
-
-    stop_reason: str
-    n_iter: int
-    history: list[dict[str, float]]
-    ledger: Ledger
 
 
 class _State(NamedTuple):
@@ -313,15 +302,14 @@ def _simulate(
     watching: dict[str, Any] = {"watch": watch_parts, "watch_model": plan.watch_model}
     result = run(simulation, network.problem, no_rows, comm, plan.limits, rng, **watching)
     states = {number: _State.of_peer(peer) for number, peer in result.model.items()}
-    whole = _Run(result.stop_reason, result.n_iter, result.history, result.ledger)
-    return _outcome(network, classes, states, whole, peers=result.model)
+    return _outcome(network, classes, states, result, peers=result.model)
 
 
 def _outcome(
     network: Network,
     classes: np.ndarray,
     states: dict[int, _State],
-    whole: _Run,
+    whole: Result,
     *,
     of: int | None = None,
     peers: dict[int, Peer] | None = None,
@@ -376,6 +364,7 @@ def _count(report: PeerReport, ledger: Ledger) -> None:
     ledger.scalars += report.bytes_sent // 8
 
 
-def _history(report: PeerReport) -> list[dict[str, float]]:
-    """The rows of a peer's history that have a certificate, as those of a fit."""
-    return [{"sweep": row.tick, **row._asdict()} for row in report.history if np.isfinite(row.gap)]
+def _result(report: PeerReport, reason: str, ledger: Ledger) -> Result:
+    """The run of a peer, with the rows of its history that have a certificate."""
+    history = [{"sweep": row.tick, **row._asdict()} for row in report.history if np.isfinite(row.gap)]
+    return Result(report, NOTHING_PROVED, _STOP_REASONS.get(reason, reason), report.ticks, history, ledger)
