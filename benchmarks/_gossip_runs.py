@@ -22,13 +22,14 @@ from benchmarks import _harness as harness
 from benchmarks import _sets as sets
 from widemargin.comm.faults import Faults
 from widemargin.comm.solo import Solo
+from widemargin.data.shard import Shard
 from widemargin.peers import topology
-from widemargin.peers.claims import Examiner
 from widemargin.peers.peer import Peer
+from widemargin.peers.records import RecordChecker
 from widemargin.problems.mean_hinge import MeanHinge
 from widemargin.strategies.peers import Network
+from widemargin.strategies.protocol import Rows
 from widemargin.strategies.simulation import Simulation
-from widemargin.strategies.task import Rows
 
 ALPHAS = {"Adult": 3.07e-5, "MNIST": 1.67e-5, "Reuters": 1.29e-4}  # Table 2 of the paper
 PEERS, DEGREE, FAN_OUT = 10, 3, 3
@@ -128,6 +129,7 @@ def trace(
     ``prepare`` may change a peer before it begins.
     """
     network = Network(
+        problem=MeanHinge(task.alpha),
         graph=topology.build(graph, n_peers, DEGREE, seed),
         fan_out=fan_out,
         algorithm=solver,  # type: ignore[arg-type]
@@ -135,25 +137,25 @@ def trace(
         batch_size=batch_size,
         rounds=1,
         has_constant=has_constant,
-        faults=Faults(),
     )
-    problem, classes = MeanHinge(task.alpha), np.array([-1.0, 1.0])
+    classes = np.array([-1.0, 1.0])
     owned = [
-        network.encoded(Rows(task.X[part], task.y[part], np.ones(len(part))), classes, np.ones(2))
+        network.encode(Rows(task.X[part], task.y[part], np.ones(len(part))), classes)
         for part in parts(len(task.y), n_peers, seed)
     ]
 
-    examiner = Examiner()
+    checker = RecordChecker()
 
-    def begin(number: int, life: int) -> Peer:
-        peer = network.begin(problem, seed, number, owned[number], life, examiner)
+    def begin(number: int, incarnation: int) -> Peer:
+        peer = network.begin(number, owned[number], seed, incarnation, checker)
         if prepare is not None:
             prepare(peer)
         return peer
 
-    comm, simulation = Solo(), Simulation(begin, n_peers, Faults())
-    started = time.process_time()
-    state = simulation.start(problem, None, comm, np.random.default_rng([seed, 2]), None)
+    comm, started = Solo(), time.process_time()
+    simulation = Simulation({k: begin(k, 0) for k in range(n_peers)}, Faults(), begin)
+    no_rows = Shard(np.empty((0, 1)), np.empty(0), np.empty(0))
+    state = simulation.start(network.problem, no_rows, comm, np.random.default_rng([seed, 2]))
     spent, tick = time.process_time() - started, 0
     for stop in ticks:
         started = time.process_time()

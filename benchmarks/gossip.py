@@ -4,7 +4,7 @@
     python -m benchmarks.gossip --only ticks,faults     some of them; each writes its own file
 
 Sections: ticks, faults, accuracy, curves, scale, rho, topologies, processes. Unless said otherwise: ten peers, a random
-3-regular network, letters to three neighbours in each tick, rows divided at random, five seeds (three for rho and
+3-regular network, messages to three neighbours in each tick, rows divided at random, five seeds (three for rho and
 topologies). A certified gap is the largest that any peer has certified by gossip alone; a true gap is the largest of
 any peer's model over the objective of LIBLINEAR, run to a violation of 1e-6. Seconds are of the processor, one thread,
 and of all simulated peers together.
@@ -677,7 +677,7 @@ def with_rho(seed: int, metric: str, factor: float | None, quick: bool) -> dict[
         algorithm: Any = peer.algorithm
         if factor is not None:
             algorithm.rho *= factor
-            algorithm.agree = lambda stiffness: None
+            algorithm.set_rho = lambda rho: None
 
     limit = 50 if quick else 400 if metric == "full" else 1_000
     settings: dict[str, Any] = {"is_metric_full": metric == "full", "prepare": hold, "ticks": range(1, limit + 1)}

@@ -1,4 +1,4 @@
-"""Ten peers train one SVM without a server; a tenth of the letters is lost, two peers crash and one comes back."""
+"""Ten peers train one SVM without a server; a tenth of the messages is lost, two peers crash and one comes back."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 Gossip through faults
 =====================
 
-Ten peers train one SVM, write to neighbours and have no server. Letters may be lost or late, peers may crash and come
+Ten peers train one SVM, write to neighbours and have no server. Messages may be lost or late, peers may crash and come
 back: the network still ends at a gap that every peer knows to be true. Faults cost ticks, not truth.
 """
 
@@ -18,7 +18,7 @@ X, y = make_nonseparable(6_000, 20, random_state=0)
 
 networks = {
     "no faults": Faults(),
-    "30% of letters lost": Faults(drop=0.3),
+    "30% of messages lost": Faults(drop=0.3),
     "30% lost, 0 to 3 ticks late": Faults(drop=0.3, delay=(0, 3)),
     "two peers crash, and are back": Faults(crash={2: 10, 7: 10}, rejoin={2: 60, 7: 60}),
     "cut in two for 50 ticks": Faults(partition=[(5, 55, [0, 1, 2, 3, 4])]),

@@ -3,7 +3,7 @@ Which network gossips fastest?
 ==============================
 
 News must cross the network before anything is proved for all rows. In a ring of twelve peers it needs six ticks from
-one side to the other; in a complete network one. What a closer network costs is letters, or one peer through which
+one side to the other; in a complete network one. What a closer network costs is messages, or one peer through which
 everything goes.
 """
 
@@ -31,12 +31,12 @@ for name in names:
     print(f"{name:15} {ticks[-1]:4.0f} ticks, {messages[-1]:5.0f} messages, busiest peer {busiest[-1]:.1f} x mean")
 
 # %%
-# Medians of three seeds. The star is a server by another name: the fewest letters, a centre that receives more than
+# Medians of three seeds. The star is a server by another name: the fewest messages, a centre that receives more than
 # twice what others do, and a network that falls apart when it fails.
 
 figure, axes = plt.subplots(1, 3, figsize=(10, 3.6), sharey=True, layout="constrained")
 titles = ("ticks to a certified 1e-3", "messages", "bytes received by the busiest peer")
-units, colours = ("ticks", "letters of all peers", "times the mean"), ("#0072B2", "#D55E00", "#009E73")
+units, colours = ("ticks", "messages of all peers", "times the mean"), ("#0072B2", "#D55E00", "#009E73")
 for axis, values, colour, title, unit in zip(axes, (ticks, messages, busiest), colours, titles, units, strict=True):
     bars = axis.barh(names, values, color=colour)
     digits = 1 if axis is axes[2] else 0

@@ -38,7 +38,18 @@ ALLOWED = {
     "reports": FOUNDATION | {"problems", "estimators", "strategies", "__version__"},
     "io": FOUNDATION | {"kernels", "estimators", "strategies", "sklearn_private", "__version__"},
     "cli": FOUNDATION
-    | {"problems", "comm", "peers", "engines", "callbacks", "estimators", "reports", "io", "sklearn_private"}
+    | {
+        "problems",
+        "comm",
+        "peers",
+        "engines",
+        "strategies",
+        "callbacks",
+        "estimators",
+        "reports",
+        "io",
+        "sklearn_private",
+    }
     | {"__version__"},
 }
 # Packages that only certain files may import, as a test of the path within the package.

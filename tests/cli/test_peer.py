@@ -15,6 +15,7 @@ pytest.importorskip("typer", reason="needs the cli extra")
 pytest.importorskip("rich", reason="needs the cli extra")
 pytest.importorskip("zmq", reason="needs the gossip extra")
 
+from widemargin import GossipSVC
 from widemargin.cli import main
 from widemargin.cli._peer_run import _chosen
 from widemargin.cli._peer_terms import Terms
@@ -23,7 +24,7 @@ from widemargin.data.rows import read_rows
 TEXT = "1 1:0.5 3:2\n-1 2:1\n1 1:1 2:-1\n-1 3:-1\n"
 DENSE = np.array([[0.5, 0, 2], [0, 1, 0], [1, -1, 0], [0, 0, -1]])
 LABELS = [1, -1, 1, -1]
-NO_SECRET = "Peers need a secret that they share"
+NO_SECRET = "Peers need a shared secret"
 
 
 @pytest.fixture
@@ -50,7 +51,7 @@ def run(monkeypatch, *options):
         (["--pace", "1"], "Missing option '--data'"),
         (["--data", "rows.svm"], NO_SECRET),
         (["--data", "rows.svm", "--secret", "short"], "at least 16"),
-        (["--data", "rows.svm", "--secret-file", "none"], "cannot be read from none: No such file"),
+        (["--data", "rows.svm", "--secret-file", "none"], "Cannot read the secret from none: No such file"),
         (["--data", "none.svm"], "none.svm cannot be read: No such file or directory."),
         (["--data", "bad.svm"], "bad.svm is not understood"),
         (["--data", "bad.csv"], "bad.csv is not understood: line 2 has"),
@@ -58,19 +59,22 @@ def run(monkeypatch, *options):
         (["--data", "bad.npz"], "bad.npz"),
         (["--data", "pickled.npz"], "pickled.npz is not understood"),
         (["--data", "nan.csv"], "missing or not finite"),
-        (["--data", "rows.svm", "--listen", "here"], "'here' is no address"),
+        (["--data", "rows.svm", "--listen", "here"], "'here' is not an address"),
         (["--data", "rows.svm", "--listen", "0.0.0.0:0"], "how others reach it"),
-        (["--data", "rows.svm", "--alpha", "-1"], "--alpha -1.0 must be positive"),
-        (["--data", "rows.svm", "--tol", "nan"], "--tol nan must be at least 0"),
+        (
+            ["--data", "rows.svm", "--alpha", "-1"],
+            "'alpha' parameter of GossipSVC must be a float in the range (0.0, inf)",
+        ),
+        (["--data", "rows.svm", "--tol", "nan"], "'tol' parameter of GossipSVC must be"),
         (["--data", "rows.svm", "--pace", "fast"], "--pace"),
         (["--data", "rows.svm", "--classes", "1"], "at least two different classes"),
         (["--data", "rows.svm", "--classes", "a,b"], "must be numbers"),
-        (["--data", "rows.svm", "--classes", "1,2"], "has labels [-1.0]"),
+        (["--data", "rows.svm", "--classes", "1,2"], "rows.svm: y has the classes [-1]; the known classes are [1, 2]."),
         (["--data", "rows.svm", "--features", "2"], "has 3 features and the network 2"),
         (["--data", "rows.svm", "--model", "no/where.npz"], "There is no folder no"),
         (["--data", "rows.svm", "--number", str(1 << 40)], "must be below"),
-        (["--data", "rows.svm", "--join", "127.0.0.1:1", "--alpha", "1"], "decided by whoever begins"),
-        (["--data", "rows.svm", "--join", "127.0.0.1:1"], "Nobody answers at 127.0.0.1:1"),
+        (["--data", "rows.svm", "--join", "127.0.0.1:1", "--alpha", "1"], "decided by the peer that begins"),
+        (["--data", "rows.svm", "--join", "127.0.0.1:1"], "No peer answers at 127.0.0.1:1"),
     ],
 )
 def test_whatever_is_wrong_is_said_in_a_sentence(folder, monkeypatch, capsys, options, sentence):
@@ -80,7 +84,7 @@ def test_whatever_is_wrong_is_said_in_a_sentence(folder, monkeypatch, capsys, op
     (folder / "bad.xz").write_bytes(b"not compressed")
     (folder / "bad.npz").write_bytes(b"not arrays")
     np.savez(folder / "pickled.npz", X=np.array([{}], dtype=object), y=np.ones(1))
-    monkeypatch.setattr("widemargin.cli._peer_run._ANSWER_TIME", 0.3)
+    monkeypatch.setattr("widemargin.cli._peer_run._ANSWER_SECONDS", 0.3)
     if sentence != NO_SECRET:
         monkeypatch.setenv("WIDEMARGIN_SECRET", "a secret that is long enough")
     assert run(monkeypatch, *options) == 2
@@ -106,7 +110,7 @@ def test_a_peer_alone_trains_prints_and_saves(folder, monkeypatch, capsys):
     out, err = capsys.readouterr()
     assert code == 0, err
     assert "listens at 127.0.0.1:" in out
-    assert "ends: all peers have certified what was asked for" in out
+    assert "stopped: all peers have certified the gap" in out
     assert "certificate: optimum in [" in out
     assert out.count("gap ") >= 3
     with np.load("out.npz", allow_pickle=False) as arrays:
@@ -124,7 +128,7 @@ def test_a_secret_that_others_can_read_is_pointed_out(folder, monkeypatch, capsy
     code = run(monkeypatch, "--data", "rows.svm", "--secret-file", "secret", "--peers", 2, "--max-time", 0.1)
     _, err = capsys.readouterr()
     assert code == 0, err
-    sentence = "Others on this machine can read the secret in secret; chmod 600 keeps it from them.\n"
+    sentence = "Other users of this machine can read the secret in secret; chmod 600 prevents that.\n"
     assert err == ("" if mode in (0o600, 0o400) else sentence)
 
 
@@ -137,7 +141,7 @@ def test_strings_for_classes_and_a_time_limit(folder, monkeypatch, capsys):
     )  # fmt: skip
     out, err = capsys.readouterr()
     assert code == 0, err
-    assert "its time is over" in out
+    assert "--max-time was reached" in out
     with np.load("three.npz", allow_pickle=False) as arrays:
         assert arrays["coef"].shape == (3, 2)
         assert arrays["classes"].tolist() == ["a", "b", "c"]
@@ -177,8 +181,24 @@ def test_terms_that_make_no_sense_are_refused():
         {"alpha": 0.0}, {"alpha": "x"}, {"tol": -1}, {"classes": [1]}, {"classes": [1, 1]}, {"classes": [1, "a"]},
         {"classes": None}, {"n_features": 0}, {"fan_out": None}, {"more": 1},
     ):  # fmt: skip
-        with pytest.raises(ValueError, match="not understood"):
+        with pytest.raises(ValueError, match="does not understand"):
             Terms.of({**good, **change})
+
+
+def test_defaults_are_those_of_gossip_svc_and_help_says_so(folder, monkeypatch, capsys):
+    given = dict.fromkeys(("alpha", "tol", "peers", "classes", "features", "degree", "fan_out", "intercept"))
+    terms, model = Terms.begin(given, read_rows(folder / "rows.svm"), folder / "rows.svm"), GossipSVC()
+    for name, value in terms.parameters().items():
+        assert name == "metric" or value == getattr(model, name)
+    assert (terms.classes, terms.is_metric_full) == ([-1, 1], True)
+    wide = Terms.begin({**given, "features": 1022}, read_rows(folder / "rows.svm"), folder / "rows.svm")
+    assert wide.is_metric_full
+    assert not Terms.begin({**given, "features": 1023}, read_rows(folder / "rows.svm"), folder).is_metric_full
+    monkeypatch.setenv("COLUMNS", "200")
+    assert run(monkeypatch, "--help") == 0
+    out, _ = capsys.readouterr()
+    for value in (model.alpha, model.tol, model.degree):
+        assert f"Default: {value}." in out
 
 
 def test_a_newcomer_writes_to_the_one_it_asked_and_to_others_by_chance():
@@ -212,9 +232,9 @@ def test_a_line_that_changes_is_shown_on_a_terminal():
 
     class Loop:
         def report(self):
-            from widemargin.peers.loop import Report
+            from widemargin.peers.loop import PeerReport
 
-            return Report(1, np.zeros((1, 2)), [], [1], 0.0, 0.5, [], 7, 1.0, 3, 2_000_000, 2, 500, 0, 0, None, [])
+            return PeerReport(1, np.zeros((1, 2)), [], [1], 0.0, 0.5, [], 7, 1.0, 3, 2_000_000, 2, 500, 0, 0, None, [])
 
     stream = io.StringIO()
     with _Line(Console(file=stream, force_terminal=True, width=200), None) as line:

@@ -17,7 +17,7 @@ import pytest
 
 from widemargin.exceptions import PeerLostWarning
 from widemargin.peers.admm import GossipADMM
-from widemargin.peers.loop import Limits, PeerLoop, PeerRun
+from widemargin.peers.loop import PeerLimits, PeerLoop, PeerRun
 from widemargin.peers.peer import Peer
 from widemargin.peers.rows import PeerRows
 from widemargin.problems.mean_hinge import MeanHinge
@@ -32,7 +32,7 @@ pytestmark = [
 
 N_WORKERS = 10
 ALPHA, TOL = 1e-3, 1e-3
-LIMITS = Limits(TOL, max_time=90.0, pace=0.01, silence=8.0)
+LIMITS = PeerLimits(TOL, max_time=90.0, pace=0.01, silence=8.0)
 
 
 @pytest.fixture(scope="module")
@@ -59,10 +59,10 @@ def census(n_rows, seed=0):
 def begin(neighbours, number, rows):
     X, y = rows
     problem = MeanHinge(ALPHA)
-    of_work, of_letters = np.random.default_rng([7, number]).spawn(2)
+    of_work, of_messages = np.random.default_rng([7, number]).spawn(2)
     owned = PeerRows.of(X, y, np.ones(len(y)), 2, has_constant=True)
     return Peer(
-        number, problem, GossipADMM(problem, owned, of_work, is_full=True), list(neighbours[number]), 3, of_letters
+        number, problem, GossipADMM(problem, owned, of_work, is_full=True), list(neighbours[number]), 3, of_messages
     )
 
 

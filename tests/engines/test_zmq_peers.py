@@ -12,6 +12,7 @@ import sys
 import time
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.datasets import dump_svmlight_file
 from sklearn.svm import LinearSVC
@@ -20,6 +21,7 @@ zmq = pytest.importorskip("zmq", reason="needs the gossip extra")
 pytest.importorskip("typer", reason="needs the cli extra")
 pytest.importorskip("rich", reason="needs the cli extra")
 
+from widemargin import GossipSVC, load, report  # noqa: E402
 from widemargin.comm.zmq_peers import Keys, ZmqPeers, ask  # noqa: E402
 
 ALPHA, TOL = 0.01, 1e-3
@@ -33,9 +35,9 @@ FIGURES = re.compile(
 class Shell:
     """One ``widemargin peer`` in a process of its own, whose output goes to a file."""
 
-    def __init__(self, folder, name, *options):
-        self.output, self.model = folder / f"{name}.txt", folder / f"{name}.npz"
-        command = [sys.executable, "-m", "widemargin.cli", "peer", "--data", folder / f"{name}.svm"]
+    def __init__(self, folder, name, *options, data="svm", model="npz"):
+        self.output, self.model = folder / f"{name}.txt", folder / f"{name}.{model}"
+        command = [sys.executable, "-m", "widemargin.cli", "peer", "--data", folder / f"{name}.{data}"]
         command += ["--secret-file", folder / "secret", "--model", self.model, "--every", 0.1, "--silence", 3]
         command += ["--max-time", 100, *options]
         threads = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
@@ -81,6 +83,10 @@ class Shell:
 
         self.wait_until(is_certified)
         return self.figures()[-1]
+
+    def end_with_model(self):
+        assert self.process.wait(timeout=90) == 0, self.text
+        return load(self.model)
 
     def end(self):
         """What it printed, once it has ended by itself, and its model."""
@@ -129,7 +135,7 @@ def assert_ended_well(shells, folder, which):
     best, objective = optimum(folder, which)
     for shell in shells:
         text, arrays = shell.end()
-        assert "ends: all peers have certified what was asked for" in text
+        assert "stopped: all peers have certified the gap" in text
         assert f"for the rows of {len(which)} peers" in text
         assert sorted(arrays) == ["classes", "coef", "intercept"]
         assert arrays["classes"].tolist() == [-1, 1]
@@ -152,10 +158,10 @@ def test_three_agree_with_liblinear_and_strangers_do_no_harm(folder, shells):
     noise = [b"GET / HTTP/1.0\r\n\r\n", np.random.default_rng(0).bytes(4000), b"\xff" + bytes(63), b""]
     for junk in noise:
         knock(address, junk)
-    with pytest.raises(ValueError, match="Nobody answers"):
+    with pytest.raises(ValueError, match="No peer answers"):
         ask(address, Keys.of("of another network"), 5, timeout=0.5)
     half = Keys.of(SECRET)._replace(**Keys.of("of another network")._asdict() | {"listener_public": Keys.of(SECRET)[0]})
-    with pytest.raises(ValueError, match="Nobody answers"):
+    with pytest.raises(ValueError, match="No peer answers"):
         ask(address, half, 5, timeout=0.5)
     # A member that talks nonsense.
     babbler = ZmqPeers(7, "127.0.0.1:0", Keys.of(SECRET), 10_000)
@@ -202,8 +208,56 @@ def test_one_is_killed_and_comes_back(folder, shells):
     # Ctrl-C ends one with the best that it has.
     os.kill(other.process.pid, signal.SIGINT)
     text, arrays = other.end()
-    assert "it was interrupted" in text
+    assert "stopped: interrupted" in text
     assert arrays["coef"].shape == (1, 6)
+
+
+def widemargin(*arguments):
+    """What the command prints, in a process of its own."""
+    path = os.pathsep.join(each for each in sys.path if each)
+    command = [sys.executable, "-m", "widemargin.cli", *map(str, arguments)]
+    ended = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path}, timeout=90)
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
+
+
+def test_the_model_of_a_peer_is_one_that_every_command_reads(folder, shells):
+    """Rows with names of columns and words for labels; what a peer knows of the network is in its model."""
+    with np.load(folder / "all.npz") as arrays:
+        X, y = arrays["X"], np.where(arrays["y"] > 0, "yes", "no")
+    names = [f"column {k}" for k in range(X.shape[1])]
+    for k in range(2):
+        rows = [",".join([*map(str, X[i]), y[i]]) for i in range(80 * k, 80 * k + 80)]
+        (folder / f"part{k}.csv").write_text("\n".join([",".join([*names, "answer"]), *rows]))
+    begins = Shell(folder, "part0", "--alpha", ALPHA, "--tol", TOL, data="csv", model="wm")
+    shells.append(begins)
+    own, address = begins.where()
+    shells.append(Shell(folder, "part1", "--join", address, data="csv", model="wm"))
+    other = shells[1].where()[0]
+    best, objective = optimum(folder, [0, 1])
+    for shell in shells:
+        model = shell.end_with_model()
+        assert type(model) is GossipSVC
+        assert (model.stop_reason_, model.alpha, model.tol) == ("gap", ALPHA, TOL)
+        assert model.classes_.tolist() == ["no", "yes"]
+        assert model.feature_names_in_.tolist() == names
+        assert model.certificate_.dual <= best * (1 + 1e-9)
+        assert model.certificate_.relative <= TOL
+        value = objective(model.coef_[0], model.intercept_[0])
+        assert value == pytest.approx(model.certificate_.primal, rel=1e-9)
+        assert set(model.nodes_) == {own, other}
+        assert model.graph_ == {own: [other], other: [own]}
+        node = model.nodes_[own if shell is begins else other]
+        assert node.certificate == model.certificate_
+        assert node.members == {own, other}
+        assert (node.messages_sent, node.bytes_sent) == (model.cost_.messages, model.cost_.bytes)
+        assert [each.n_rows for each in model.nodes_.values()] == [80, 80]
+        assert model.history_[-1]["gap"] <= TOL
+    assert "the N rows of 2 peers" in report(model).html
+    assert "GossipSVC" in widemargin("inspect", begins.model)
+    assert "accuracy" in widemargin("evaluate", begins.model, folder / "part1.csv")
+    predicted = widemargin("predict", begins.model, folder / "part1.csv").split()
+    assert predicted == ["class", *load(begins.model).predict(pd.DataFrame(X[80:160], columns=names))]
 
 
 # -- the transport by itself -----------------------------------------------------------------------------------------
@@ -220,7 +274,7 @@ def exchange(sender, to, receiver, data, seconds=20.0):
     raise AssertionError("nothing came")
 
 
-def test_letters_introductions_and_a_return_at_another_address():
+def test_messages_introductions_and_a_return_at_another_address():
     keys = Keys.of(SECRET)
     one, two = ZmqPeers(1, "127.0.0.1:0", keys, 1000), ZmqPeers(2, "127.0.0.1:0", keys, 1000)
     try:
@@ -329,7 +383,7 @@ def test_secrets_and_addresses_are_checked():
     assert Keys.of(SECRET) == Keys.of(SECRET)
     assert not set(Keys.of(SECRET)) & set(Keys.of(SECRET + "!"))
     for address in ("nowhere", "host:99999", "a b:1", "host:1/../x", "tcp://host:1"):
-        with pytest.raises(ValueError, match="no address"):
+        with pytest.raises(ValueError, match="not an address"):
             ZmqPeers(1, address, Keys.of(SECRET), 1000)
     with pytest.raises(ValueError, match="how others reach it"):
         ZmqPeers(1, "0.0.0.0:0", Keys.of(SECRET), 1000)
@@ -338,7 +392,7 @@ def test_secrets_and_addresses_are_checked():
     everywhere.close()
     with pytest.raises(ValueError, match="port is 0"):
         ZmqPeers(1, "0.0.0.0:0", Keys.of(SECRET), 1000, advertise="example.org:0")
-    for address, why in (("127.0.0.1:0", "port is 0"), ("-:1", "can be reached")):
+    for address, why in (("127.0.0.1:0", "port is 0"), ("-:1", "cannot be reached")):
         with pytest.raises(ValueError, match=why):
             ask(address, Keys.of(SECRET), 5, timeout=0.1)
     taken = ZmqPeers(1, "127.0.0.1:0", Keys.of(SECRET), 1000)

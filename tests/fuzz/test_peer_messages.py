@@ -1,4 +1,4 @@
-"""What comes from another peer, damaged and invented: letters, records, questions and answers."""
+"""What comes from another peer, damaged and invented: messages, records, questions and answers."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import pytest
 
 from tests.fuzz.mutants import attempts, try_all
 from tests.peers.test_wire import FORM, LIMIT, assert_same, example
-from widemargin.peers.claims import KINDS, Portrait, Snapshot, Verdict
 from widemargin.peers.peer import Message
+from widemargin.peers.records import KINDS, HingeCosts, Moments, Snapshot
 from widemargin.peers.wire import BadMessage, decode, encode
 
 SOME = pytest.mark.parametrize("n", [1500, pytest.param(60_000, marks=pytest.mark.long)])
 
 
-def letters():
+def messages():
     """Messages of every kind of record alone, of none, and of all."""
     whole = example()
     parts = [whole, whole._replace(records=[])]
@@ -26,22 +26,22 @@ def letters():
 
 def is_message(message):
     """Finite numbers of the network's shapes, and nothing lost on the way back."""
-    if not isinstance(message, Message) or message.letter.shape != FORM.letter:
+    if not isinstance(message, Message) or message.payload.shape != FORM.payload:
         return False
     for record in message.records:
         arrays = [each for each in record if isinstance(each, np.ndarray)]
         if type(record) not in KINDS or not all(np.isfinite(each).all() for each in arrays):
             return False
-        if isinstance(record, Portrait | Snapshot | Verdict) and not 0 <= record.total < 1e100:
+        if isinstance(record, Moments | Snapshot | HingeCosts) and not 0 <= record.total < 1e100:
             return False
     assert_same(decode(encode(message), FORM, LIMIT), message)
     return True
 
 
 @SOME
-def test_a_letter_is_a_message_or_refused(n):
+def test_a_frame_is_a_message_or_refused(n):
     accepted, refused = try_all(
-        lambda data: decode(data, FORM, LIMIT), is_message, (BadMessage,), attempts(letters(), n, seed=3), times=60
+        lambda data: decode(data, FORM, LIMIT), is_message, (BadMessage,), attempts(messages(), n, seed=3), times=60
     )
     assert accepted > n // 100
     assert refused > n // 4
@@ -78,7 +78,7 @@ def test_a_question_is_an_object_or_refused(n):
     try_all(zmq_peers._parsed, lambda found: isinstance(found, dict), (ValueError,), attempts(QUESTIONS, n, seed=4))
 
 
-class _Door:
+class _Listener:
     """Hands out frames as if they had come from a member."""
 
     def __init__(self, frames):
@@ -93,7 +93,7 @@ class _Door:
 
 
 @SOME
-def test_frames_at_the_door_are_letters_or_counted_as_refused(n):
+def test_frames_at_the_door_are_messages_or_counted_as_refused(n):
     """The transport of a listening peer, with a member that writes nonsense; nothing is connected to."""
     pytest.importorskip("zmq", reason="peers over ZeroMQ need pyzmq")
     from widemargin.comm.zmq_peers import Keys, ZmqPeers
@@ -105,19 +105,19 @@ def test_frames_at_the_door_are_letters_or_counted_as_refused(n):
 
             _check_foreign(address)
 
-    peers = Deaf(3, "127.0.0.1:0", Keys.of("a secret of enough letters"), 1 << 16)
-    door = peers._door
+    peers = Deaf(3, "127.0.0.1:0", Keys.of("a secret of enough messages"), 1 << 16)
+    listener = peers._listener
     try:
         rng = np.random.default_rng(5)
-        n_letters = 0
+        n_messages = 0
         for k, data in enumerate(attempts([*QUESTIONS, b"Lsomething"], n, seed=6)):
             frames = [data] if k % 5 else [data, *[rng.bytes(3) for _ in range(int(rng.integers(0, 3)))]]
-            peers._door = _Door([[rng.bytes(int(rng.integers(0, 12))), *frames]])
+            peers._listener = _Listener([[rng.bytes(int(rng.integers(0, 12))), *frames]])
             taken = peers._take()
-            n_letters += len(taken)
+            n_messages += len(taken)
             assert all(isinstance(each, bytes) for each in taken)
-        assert n_letters > 0
+        assert n_messages > 0
         assert peers.refused > n // 4
     finally:
-        peers._door = door
+        peers._listener = listener
         peers.close()

@@ -10,10 +10,11 @@ from sklearn.svm import LinearSVC
 
 from widemargin.comm.faults import Faults
 from widemargin.comm.solo import Solo
+from widemargin.data.shard import Shard
 from widemargin.peers.admm import GossipADMM
-from widemargin.peers.claims import Examiner
 from widemargin.peers.peer import Peer
 from widemargin.peers.push_sum import PushSum
+from widemargin.peers.records import RecordChecker
 from widemargin.peers.rows import PeerRows
 from widemargin.problems.mean_hinge import MeanHinge
 from widemargin.strategies.simulation import Simulation, State
@@ -82,18 +83,23 @@ class Network:
 
     def __post_init__(self):
         self.problem = MeanHinge(self.alpha)
-        self.simulation = Simulation(self.begin, len(self.parts), self.faults)
-        self.comm, self.examiner = Solo(), Examiner()
-        self.state = self.simulation.start(self.problem, None, self.comm, np.random.default_rng(self.seed), None)
+        self.comm, self.checker = Solo(), RecordChecker()
+        self.start({k: self.begin(k, 0) for k in range(len(self.parts))}, np.random.default_rng(self.seed))
 
-    def begin(self, number: int, life: int) -> Peer:
-        of_work, of_letters = np.random.default_rng([self.seed, number, life]).spawn(2)
+    def start(self, peers: dict[int, Peer], rng: np.random.Generator) -> None:
+        """Simulate these peers from now on."""
+        self.simulation = Simulation(peers, self.faults, self.begin)
+        no_rows = Shard(np.empty((0, 1)), np.empty(0), np.empty(0))
+        self.state = self.simulation.start(self.problem, no_rows, self.comm, rng)
+
+    def begin(self, number: int, incarnation: int) -> Peer:
+        of_work, of_messages = np.random.default_rng([self.seed, number, incarnation]).spawn(2)
         rows = self.parts[number]
         algorithm: Any = GossipADMM(self.problem, rows, of_work, self.is_full)
         if self.solver == "push-sum":
             algorithm = PushSum(self.problem, rows, of_work, self.batch_size, self.rounds, self.fan_out)
         neighbours = list(self.graph[number])
-        return Peer(number, self.problem, algorithm, neighbours, self.fan_out, of_letters, life, self.examiner)
+        return Peer(number, self.problem, algorithm, neighbours, self.fan_out, of_messages, incarnation, self.checker)
 
     @property
     def peers(self) -> dict[int, Peer]:

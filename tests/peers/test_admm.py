@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from tests.peers.networks import ALPHA, Network, assert_brackets, chords, even, overlapping_rows, ring, split
 from widemargin.peers import admm
 from widemargin.peers.admm import GossipADMM
-from widemargin.peers.claims import Examiner, Portrait
+from widemargin.peers.records import Moments, RecordChecker
 from widemargin.peers.rows import PeerRows
 from widemargin.problems.mean_hinge import MeanHinge
 
@@ -85,31 +85,31 @@ def test_rho_does_not_run_away_at_the_end():
     network = Network(split(X[:30], CODES[:30], [10, 10, 10]), ring(3)).go(1200)
     first = network.peers[0].algorithm._first_rho()
     for peer in network.peers.values():
-        assert first / admm._FURTHEST <= peer.algorithm.rho <= first * admm._FURTHEST
+        assert first / admm._MAX_RHO_CHANGE <= peer.algorithm.rho <= first * admm._MAX_RHO_CHANGE
         assert peer.proof.worst.relative < 1e-9
 
 
 def test_a_suggestion_stays_within_its_range_whatever_residuals_say():
     algorithm = GossipADMM(MeanHinge(ALPHA), PARTS[0], np.random.default_rng(0), False)
     first = algorithm.rho
-    for moved, apart, limit in ((1.0, 1e9, first * admm._FURTHEST), (1e9, 1.0, first / admm._FURTHEST)):
+    for moved, apart, limit in ((1.0, 1e9, first * admm._MAX_RHO_CHANGE), (1e9, 1.0, first / admm._MAX_RHO_CHANGE)):
         for _ in range(200):
             algorithm._moved, algorithm._apart = moved, apart
-            algorithm.agree(algorithm.suggest())
+            algorithm.set_rho(algorithm.suggest_rho())
         assert algorithm.rho == pytest.approx(limit, rel=0.02)
     before = algorithm.suggestion
-    assert algorithm.suggest() == before  # nothing was heard since
+    assert algorithm.suggest_rho() == before  # nothing was heard since
 
 
 def test_the_metric_is_the_mean_second_moment_of_all_rows():
     algorithms = [GossipADMM(MeanHinge(ALPHA), part, np.random.default_rng(0), True) for part in PARTS]
-    portraits = [algorithm.portrait(k, 1) for k, algorithm in enumerate(algorithms)]
-    algorithms[0].adopt(portraits)
+    moments = [algorithm.moments(k, 1) for k, algorithm in enumerate(algorithms)]
+    algorithms[0].set_metric(moments)
     moment = X.T @ X / 90
-    floor = admm._FLOOR * np.diag(moment)
+    floor = admm._METRIC_FLOOR * np.diag(moment)
     np.testing.assert_allclose(algorithms[0].metric, moment + np.diag(floor), rtol=1e-5, atol=1e-6)
     diagonal = GossipADMM(MeanHinge(ALPHA), PARTS[0], np.random.default_rng(0), False)
-    diagonal.adopt([Portrait(0, 1, 90.0, np.diag(X.T @ X).astype(np.float32))])
+    diagonal.set_metric([Moments(0, 1, 90.0, np.diag(X.T @ X).astype(np.float32))])
     np.testing.assert_allclose(diagonal.metric, np.diag(moment) + floor, rtol=1e-5)
 
 
@@ -130,9 +130,9 @@ def test_moments_that_are_none_do_not_stop_a_peer():
     (part,) = split(X[:10, :3], CODES[:10], [10])
     algorithm = GossipADMM(MeanHinge(ALPHA), part, np.random.default_rng(0), True)
     moment = np.array([1, -1, -1, 1, -1, 1], dtype=np.float32)
-    assert Examiner().size_of(Portrait(1, 1, 1.0, moment), algorithm.model, moment) > 0
-    algorithm.adopt([Portrait(1, 1, 1.0, moment)])
-    np.testing.assert_allclose(algorithm.metric, (1 + admm._FLOOR) * np.eye(3))
+    assert RecordChecker().size_of(Moments(1, 1, 1.0, moment), algorithm.model, moment) > 0
+    algorithm.set_metric([Moments(1, 1, 1.0, moment)])
+    np.testing.assert_allclose(algorithm.metric, (1 + admm._METRIC_FLOOR) * np.eye(3))
     algorithm.work()
     assert np.isfinite(algorithm.model).all()
 
@@ -148,7 +148,7 @@ def test_rows_that_are_too_many_to_keep_in_the_metric_are_made_anew_in_blocks(mo
 
 
 def test_peers_whose_metrics_differ_for_a_while_converge():
-    """Portraits arrive late where each writes to one neighbour at a time, and prices of two metrics do not cancel.
+    """Moments arrive late where each writes to one neighbour at a time, and prices of two metrics do not cancel.
 
     With fewer rows than features the metrics of a few peers and of all differ much.
     """
@@ -163,17 +163,17 @@ def test_a_price_in_another_metric_is_dropped():
     for algorithm in (one, other):
         algorithm.work()
     other.neighbours[0] = admm.Neighbour(one.model, np.ones_like(one.model))
-    one.hear(1, other.letter(0))
+    one.receive(1, other.payload(0))
     assert not one.neighbours[1].price.any()
     np.testing.assert_array_equal(one.neighbours[1].centre, other.model)
-    both = [each.portrait(k, 1) for k, each in enumerate((one, other))]
+    both = [each.moments(k, 1) for k, each in enumerate((one, other))]
     for algorithm in (one, other):
-        algorithm.adopt(both)
+        algorithm.set_metric(both)
         algorithm.work()
     other.neighbours[0] = admm.Neighbour(one.model, np.ones_like(one.model))
-    letter = other.letter(0)
-    one.hear(1, letter)
-    np.testing.assert_array_equal(one.neighbours[1].price.ravel(), -letter[1 + one.model.size :])
+    message = other.payload(0)
+    one.receive(1, message)
+    np.testing.assert_array_equal(one.neighbours[1].price.ravel(), -message[1 + one.model.size :])
 
 
 def test_the_fixed_point_is_the_optimum_whatever_rho_was():

@@ -11,7 +11,7 @@ import pytest
 from sklearn.svm import LinearSVC
 
 from widemargin.peers.admm import GossipADMM
-from widemargin.peers.loop import Limits, PeerLoop
+from widemargin.peers.loop import PeerLimits, PeerLoop
 from widemargin.peers.peer import Peer
 from widemargin.peers.rows import PeerRows
 from widemargin.problems.mean_hinge import MeanHinge
@@ -21,7 +21,7 @@ FAST = {"pace": 0.002, "silence": 0.5, "max_time": 30.0}
 
 
 class Wires:
-    """Queues, one for each peer; ``lose(sender, to)`` says which letters get lost."""
+    """Queues, one for each peer; ``lose(sender, to)`` says which messages get lost."""
 
     def __init__(self, n_peers, lose=lambda sender, to: False):
         self.inboxes = [queue.SimpleQueue() for _ in range(n_peers)]
@@ -75,11 +75,11 @@ def data(n_peers, n_rows=80, seed=0):
     return np.split(X, n_peers), np.split(y, n_peers)
 
 
-def peer_of(number, X, y, neighbours, life=0, weight=1.0):
+def peer_of(number, X, y, neighbours, incarnation=0, weight=1.0):
     rows = PeerRows.of(X, y, np.full(len(y), weight), 2, has_constant=True)
     problem = MeanHinge(ALPHA)
     algorithm = GossipADMM(problem, rows, np.random.default_rng(number), is_full=True)
-    return Peer(number, problem, algorithm, list(neighbours), 3, np.random.default_rng(number + 100), life)
+    return Peer(number, problem, algorithm, list(neighbours), 3, np.random.default_rng(number + 100), incarnation)
 
 
 def optimum(parts, labels, which):
@@ -137,7 +137,7 @@ def test_all_certify_the_optimum_of_all_and_end_by_themselves(loss):
             return rng.random() < loss
 
     wires, threads = Wires(n, lose), Threads()
-    limits = Limits(TOL, at_least=n, **FAST)
+    limits = PeerLimits(TOL, at_least=n, **FAST)
     transports = [wires.of(k) for k in range(n)]
     for k in range(n):
         threads.start(PeerLoop(peer_of(k, parts[k], labels[k], ring(n)[k]), transports[k], limits))
@@ -163,17 +163,17 @@ def test_all_certify_the_optimum_of_all_and_end_by_themselves(loss):
         assert transports[k].is_closed
     if not loss:
         sent = sum(report.messages_sent for report in reports.values())
-        # The last letters to those who have ended already are read by nobody.
+        # The last messages to those who have ended already are read by nobody.
         assert sent - 60 * n <= sum(report.messages_received for report in reports.values()) <= sent
 
 
 def test_limits_and_wishes_end_a_peer():
     (X,), (y,) = data(1)
     for limits, watch, reason in [
-        (Limits(0.0, at_least=2, max_ticks=4, **FAST), None, "max_ticks"),
-        (Limits(0.5, at_least=2, pace=0.001, max_time=0.05), None, "max_time"),
-        (Limits(0.0, at_least=2, **FAST), lambda loop: loop.peer.ticks >= 4, "interrupted"),
-        (Limits(0.5, **FAST), None, "gap"),
+        (PeerLimits(0.0, at_least=2, max_ticks=4, **FAST), None, "max_ticks"),
+        (PeerLimits(0.5, at_least=2, pace=0.001, max_time=0.05), None, "max_time"),
+        (PeerLimits(0.0, at_least=2, **FAST), lambda loop: loop.peer.ticks >= 4, "interrupted"),
+        (PeerLimits(0.5, **FAST), None, "gap"),
     ]:
         report = PeerLoop(peer_of(0, X, y, []), Wires(1).of(0), limits, watch).run()
         assert report.stop_reason == reason
@@ -187,7 +187,7 @@ def test_a_peer_whose_rows_have_no_weight_stops_nobody():
     wires, threads = Wires(n), Threads()
     for k in range(n):
         peer = peer_of(k, parts[k], labels[k], ring(n)[k], weight=float(k > 0))
-        threads.start(PeerLoop(peer, wires.of(k), Limits(TOL, at_least=n, **FAST)))
+        threads.start(PeerLoop(peer, wires.of(k), PeerLimits(TOL, at_least=n, **FAST)))
     best = optimum(parts, labels, [1, 2])
     for report in threads.join().values():
         assert (report.stop_reason, report.total, report.refused) == ("gap", 160.0, 0)
@@ -196,7 +196,7 @@ def test_a_peer_whose_rows_have_no_weight_stops_nobody():
 
 def test_before_there_is_a_proof_there_are_no_bounds():
     parts, labels = data(2)
-    loop = PeerLoop(peer_of(0, parts[0], labels[0], [1]), Wires(2).of(0), Limits(TOL, max_ticks=2, **FAST))
+    loop = PeerLoop(peer_of(0, parts[0], labels[0], [1]), Wires(2).of(0), PeerLimits(TOL, max_ticks=2, **FAST))
     report = loop.run()
     assert report.total == 0.0
     assert report.certificates == []
@@ -212,7 +212,7 @@ def test_the_limit_of_ticks_counts_those_of_this_peer():
     from widemargin.peers.wire import encode
 
     wires.inboxes[0].put(b"\x00" + encode(early.tick()[0][1]))
-    loop = PeerLoop(peer_of(0, parts[0], labels[0], [1]), wires.of(0), Limits(TOL, max_ticks=20, **FAST))
+    loop = PeerLoop(peer_of(0, parts[0], labels[0], [1]), wires.of(0), PeerLimits(TOL, max_ticks=20, **FAST))
     report = loop.run()
     assert report.stop_reason == "max_ticks"
     assert 500 + 15 < report.ticks < 500 + 25
@@ -220,12 +220,12 @@ def test_the_limit_of_ticks_counts_those_of_this_peer():
 
 def test_a_peer_alone_waits_for_others_where_it_must():
     (X,), (y,) = data(1)
-    limits = Limits(0.5, at_least=2, pace=0.002, max_time=0.5)
+    limits = PeerLimits(0.5, at_least=2, pace=0.002, max_time=0.5)
     report = PeerLoop(peer_of(0, X, y, []), Wires(1).of(0), limits).run()
     assert report.stop_reason == "max_time"
     assert report.gap <= 0.5
     assert report.ticks < 4  # it does not tick for nobody
-    limits = Limits(0.5, at_least=2, grace=0.0, max_ticks=60, **FAST)
+    limits = PeerLimits(0.5, at_least=2, grace=0.0, max_ticks=60, **FAST)
     assert PeerLoop(peer_of(0, X, y, []), Wires(1).of(0), limits).run().stop_reason == "gap"
 
 
@@ -237,11 +237,11 @@ def test_bytes_that_are_no_message_are_counted_and_do_no_harm():
     stranger = peer_of(7, parts[0], labels[0], [0])
     from widemargin.peers.wire import encode
 
-    letter = b"\x00" + encode(stranger.tick()[0][1])
+    message = b"\x00" + encode(stranger.tick()[0][1])
     own = b"\x00" + encode(peer_of(0, parts[0], labels[0], [1]).tick()[0][1])
-    for data_ in [*bad, letter, letter[:-1], own]:
+    for data_ in [*bad, message, message[:-1], own]:
         wires.inboxes[0].put(data_)
-    limits = Limits(TOL, at_least=n, **FAST)
+    limits = PeerLimits(TOL, at_least=n, **FAST)
     for k in range(n):
         threads.start(PeerLoop(peer_of(k, parts[k], labels[k], [1 - k]), wires.of(k), limits))
     reports = threads.join()
@@ -254,7 +254,7 @@ def test_one_that_falls_silent_is_left_out_and_its_return_takes_it_in_again():
     n = 4
     parts, labels = data(n)
     wires, threads = Wires(n), Threads()
-    endless = Limits(0.0, at_least=n + 1, **FAST)
+    endless = PeerLimits(0.0, at_least=n + 1, **FAST)
     is_ill, is_enough = threading.Event(), threading.Event()
     loops = [
         PeerLoop(
@@ -281,9 +281,8 @@ def test_one_that_falls_silent_is_left_out_and_its_return_takes_it_in_again():
     assert rest.certificate.primal >= best * (1 - 1e-9)
     assert 0 not in rest.live_neighbours
     # It comes back with its rows and nothing else: the one that proposes, and whose old words still go round.
-    returned = PeerLoop(
-        peer_of(0, parts[0], labels[0], ring(n)[0], life=1), wires.of(0), endless, lambda loop: is_enough.is_set()
-    )
+    restarted = peer_of(0, parts[0], labels[0], ring(n)[0], incarnation=1)
+    returned = PeerLoop(restarted, wires.of(0), endless, lambda loop: is_enough.is_set())
     loops[0] = returned
     threads.start(returned)
     wait_until(lambda: are_certified(range(n)))
@@ -301,7 +300,7 @@ def test_a_newcomer_is_met_and_the_network_goes_on_with_it():
     n = 3
     parts, labels = data(n)
     wires, threads = Wires(n), Threads()
-    endless = Limits(0.0, at_least=n + 1, **FAST)
+    endless = PeerLimits(0.0, at_least=n + 1, **FAST)
     is_enough = threading.Event()
     transports = [wires.of(k) for k in range(n)]
     watch = lambda loop: is_enough.is_set()  # noqa: E731

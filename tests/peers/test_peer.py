@@ -11,8 +11,8 @@ import scipy.sparse as sp
 
 from tests.peers.networks import Network, assert_brackets, chords, even, overlapping_rows, ring, split
 from widemargin.peers import peer as module
-from widemargin.peers.claims import NUMBERS_PER_LIFE, Portrait, Proposal, Snapshot, Verdict
 from widemargin.peers.peer import Message
+from widemargin.peers.records import NUMBERS_PER_INCARNATION, HingeCosts, Moments, Proposal, Snapshot
 from widemargin.peers.rows import PeerRows
 
 X, CODES = overlapping_rows(60)
@@ -54,29 +54,29 @@ def test_a_stranger(trio):
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_a_letter_that_is_not_finite(trio, value):
+def test_a_message_that_is_not_finite(trio, value):
     message = one_of(trio, 1, 0)
-    letter = message.letter.copy()
-    letter[3] = value
-    assert refused(trio.peers[0], message._replace(letter=letter))
+    payload = message.payload.copy()
+    payload[3] = value
+    assert refused(trio.peers[0], message._replace(payload=payload))
     trio.go(5)
     assert all(np.isfinite(peer.model).all() for peer in trio.peers.values())
 
 
-def test_a_letter_of_large_numbers_is_finite(trio):
+def test_a_message_of_large_numbers_is_finite(trio):
     """The fast check overflows there, and must not decide."""
     message = one_of(trio, 1, 0)
     with np.errstate(over="ignore"):
-        assert not refused(trio.peers[0], message._replace(letter=np.full_like(message.letter, 1e200)))
+        assert not refused(trio.peers[0], message._replace(payload=np.full_like(message.payload, 1e200)))
 
 
 @pytest.mark.parametrize(
-    "letter",
+    "payload",
     [np.zeros(12), np.zeros((1, 13)), np.zeros(13, dtype=np.int64), [0.0] * 13, None],
     ids=["short", "of more dimensions", "whole numbers", "a list", "nothing"],
 )
-def test_a_letter_of_another_kind(trio, letter):
-    assert refused(trio.peers[0], one_of(trio, 1, 0)._replace(letter=letter))
+def test_a_payload_of_another_kind(trio, payload):
+    assert refused(trio.peers[0], one_of(trio, 1, 0)._replace(payload=payload))
 
 
 def test_a_number_below_one(trio):
@@ -93,28 +93,28 @@ def with_second(moment, value):
 
 
 SPOILT = {
-    "portrait, not finite": (Portrait, lambda r: {"moment": r.moment * np.nan}),
-    "portrait, of fewer features": (Portrait, lambda r: {"moment": r.moment[1:]}),
-    "portrait, squares below zero": (Portrait, lambda r: {"moment": -r.moment}),
-    "portrait, of no rows": (Portrait, lambda r: {"moment": with_second(r.moment, 2 * np.sqrt(r.moment[0] * 1e9))}),
-    "portrait, weight": (Portrait, lambda r: {"total": -1.0}),
-    "snapshot, mass": (Snapshot, lambda r: {"mass": r.mass * np.inf}),
-    "snapshot, pull": (Snapshot, lambda r: {"pull": r.pull[:, 1:]}),
+    "moments, not finite": (Moments, lambda r: {"moment": r.moment * np.nan}),
+    "moments, of fewer features": (Moments, lambda r: {"moment": r.moment[1:]}),
+    "moments, squares below zero": (Moments, lambda r: {"moment": -r.moment}),
+    "moments, of no rows": (Moments, lambda r: {"moment": with_second(r.moment, 2 * np.sqrt(r.moment[0] * 1e9))}),
+    "moments, weight": (Moments, lambda r: {"total": -1.0}),
+    "snapshot, dual sum": (Snapshot, lambda r: {"dual_sum": r.dual_sum * np.inf}),
+    "snapshot, dual vector": (Snapshot, lambda r: {"dual_vector": r.dual_vector[:, 1:]}),
     "snapshot, model": (Snapshot, lambda r: {"model": r.model + np.nan}),
     "snapshot, weight": (Snapshot, lambda r: {"total": np.nan}),
-    "snapshot, stiffness": (Snapshot, lambda r: {"stiffness": 0.0}),
-    "snapshot, infinite stiffness": (Snapshot, lambda r: {"stiffness": np.inf}),
-    "snapshot, birth": (Snapshot, lambda r: {"birth": 0.5}),
+    "snapshot, rho": (Snapshot, lambda r: {"rho": 0.0}),
+    "snapshot, infinite rho": (Snapshot, lambda r: {"rho": np.inf}),
+    "snapshot, data_version": (Snapshot, lambda r: {"data_version": 0.5}),
     "snapshot, gap": (Snapshot, lambda r: {"gap": np.nan}),
     "snapshot, neighbours": (Snapshot, lambda r: {"neighbours": r.neighbours.astype(float)}),
     "proposal, not finite": (Proposal, lambda r: {"model": r.model * np.inf}),
     "proposal, of another shape": (Proposal, lambda r: {"model": r.model[0]}),
-    "verdict, costs": (Verdict, lambda r: {"costs": r.costs * np.nan}),
-    "verdict, fewer costs": (Verdict, lambda r: {"costs": r.costs[:-1]}),
-    "verdict, judged": (Verdict, lambda r: {"judged": r.judged.astype(float)}),
-    "verdict, on nothing": (Verdict, lambda r: {"judged": r.judged[:0], "costs": r.costs[:0]}),
-    "verdict, birth": (Verdict, lambda r: {"birth": None}),
-    "verdict, weight": (Verdict, lambda r: {"total": np.inf}),
+    "hinge_costs, costs": (HingeCosts, lambda r: {"costs": r.costs * np.nan}),
+    "hinge_costs, fewer costs": (HingeCosts, lambda r: {"costs": r.costs[:-1]}),
+    "hinge_costs, proposals": (HingeCosts, lambda r: {"proposals": r.proposals.astype(float)}),
+    "hinge_costs, on nothing": (HingeCosts, lambda r: {"proposals": r.proposals[:0], "costs": r.costs[:0]}),
+    "hinge_costs, data_version": (HingeCosts, lambda r: {"data_version": None}),
+    "hinge_costs, weight": (HingeCosts, lambda r: {"total": np.inf}),
     "a peer below zero": (Snapshot, lambda r: {"peer": -1}),
 }
 
@@ -135,15 +135,15 @@ def test_something_that_is_no_record(trio):
     assert refused(trio.peers[0], message._replace(records=[("snapshot", 1)]))
 
 
-def test_a_portrait_where_nobody_uses_them():
+def test_a_moments_where_nobody_uses_them():
     network = Network(PARTS, ring(3), solver="push-sum").go(5)
     message = one_of(network, 1, 0)
     before = network.peers[0].traffic.refused
-    network.peers[0].receive(message._replace(records=[Portrait(1, 5, 1.0, np.ones(6, np.float32))]))
+    network.peers[0].receive(message._replace(records=[Moments(1, 5, 1.0, np.ones(6, np.float32))]))
     assert network.peers[0].traffic.refused == before + 1
 
 
-def test_stale_letters_are_dropped_and_their_records_taken(trio):
+def test_stale_message_are_dropped_and_their_records_taken(trio):
     peer, other = trio.peers[0], trio.peers[1]
     late = one_of(trio, 1, 0)
     news = spoilt(other.table.newest[Snapshot][1])
@@ -155,15 +155,15 @@ def test_stale_letters_are_dropped_and_their_records_taken(trio):
     assert peer.table.newest[Snapshot][1] is news
 
 
-# -- lives -------------------------------------------------------------------------------------------------------------
+# -- incarnations ------------------------------------------------------------------------------------------------------
 
 
 def test_a_peer_that_begins_anew_is_understood_and_gets_everything(trio):
     trio.state.peers[1] = anew = trio.begin(1, 1)
     trio.go(8)
-    for kind in (Portrait, Snapshot, Proposal, Verdict):
+    for kind in (Moments, Snapshot, Proposal, HingeCosts):
         assert anew.table.newest[kind].keys() >= trio.peers[0].table.newest[kind].keys() - {1}
-    assert trio.peers[0].table.newest[Snapshot][1].number > NUMBERS_PER_LIFE
+    assert trio.peers[0].table.newest[Snapshot][1].number > NUMBERS_PER_INCARNATION
     assert anew.proof is not None
     assert anew.proof.members == frozenset(range(3))
 
@@ -171,16 +171,16 @@ def test_a_peer_that_begins_anew_is_understood_and_gets_everything(trio):
 def test_a_peer_that_begins_anew_is_told_what_it_said_before(trio):
     """Of which it knows nothing: it neither believes it nor stumbles over it."""
     anew = trio.begin(0, 1)
-    old = [trio.peers[1].table.newest[kind][0] for kind in (Portrait, Snapshot, Proposal, Verdict)]
+    old = [trio.peers[1].table.newest[kind][0] for kind in (Moments, Snapshot, Proposal, HingeCosts)]
     anew.receive(one_of(trio, 1, 0)._replace(records=old))
     assert anew.traffic.refused == 0
     assert Proposal not in anew.table.newest or 0 not in anew.table.newest[Proposal]
-    assert anew.table.newest[Portrait][0].number > NUMBERS_PER_LIFE
+    assert anew.table.newest[Moments][0].number > NUMBERS_PER_INCARNATION
 
 
 @pytest.mark.parametrize("number", [0, 1], ids=["the one that proposes", "another"])
 @pytest.mark.parametrize("features", ["the same features", "other features"])
-def test_a_peer_is_started_again_in_the_same_life_with_as_many_other_rows(number, features):
+def test_a_peer_is_started_again_in_the_same_incarnation_with_as_many_other_rows(number, features):
     """What it said of its former rows never meets what it says of those it has now."""
     network = Network(PARTS, ring(3)).go(60)
     rows = PARTS[number]
@@ -195,8 +195,8 @@ def test_a_peer_is_started_again_in_the_same_life_with_as_many_other_rows(number
     n_seen = 0
     for _ in range(400):
         network.go()
-        marks = {peer.table.newest[Snapshot][number].birth for peer in network.peers.values() if peer.proof}
-        if marks == {network.peers[number]._birth}:
+        marks = {peer.table.newest[Snapshot][number].data_version for peer in network.peers.values() if peer.proof}
+        if marks == {network.peers[number]._data_version}:
             n_seen += 1
             for peer in network.peers.values():
                 if peer.proof is not None:
@@ -205,43 +205,47 @@ def test_a_peer_is_started_again_in_the_same_life_with_as_many_other_rows(number
     assert all(peer.proof.worst.relative < 1e-3 for peer in network.peers.values())
 
 
-def test_numbers_go_on_after_those_of_who_was_here_before_in_the_same_life(trio):
-    """Else two proposals could have the same number, and verdicts on one would count for the other."""
+def test_numbers_go_on_after_those_of_who_was_here_before_in_the_same_incarnation(trio):
+    """Else two proposals could have the same number, and costs of one would count for the other."""
     other, anew = one_of(trio, 1, 0), trio.begin(0, 0)
     former = trio.peers[1].table.newest[Proposal][0]._replace(number=900)
     anew.receive(other._replace(records=[former]))
     assert dict(anew.tick())[1].number > 900
-    own = anew.table.newest[Portrait][0]
+    own = anew.table.newest[Moments][0]
     before = anew.ticks
     anew.receive(one_of(trio, 1, 0)._replace(records=[own]))
     assert anew.ticks == before  # an echo is none of these
 
 
-def test_rows_that_arrive_are_another_birth(trio):
+def test_rows_that_arrive_are_another_data_version(trio):
     peer = trio.peers[0]
-    before = peer._birth
-    peer.gain(PARTS[1])
-    assert peer._birth != before
+    before = peer._data_version
+    peer.add_rows(PARTS[1])
+    assert peer._data_version != before
 
 
 @pytest.mark.parametrize("solver", ["admm", "push-sum"])
 def test_rows_that_cannot_be_taken_in_change_nothing(solver):
     network = Network(PARTS, ring(3), solver=solver).go(12)
     peer = network.peers[0]
-    before, birth, portrait = deepcopy(vars(peer.algorithm)), peer._birth, peer.table.newest[Portrait].get(0)
+    before, data_version, moments = (
+        deepcopy(vars(peer.algorithm)),
+        peer._data_version,
+        peer.table.newest[Moments].get(0),
+    )
     wrong = [replace(PARTS[1], X=sp.csr_matrix(PARTS[1].X))]
     wrong += [replace(PARTS[1], X=1e25 * PARTS[1].X)] if solver == "admm" else []
     for each in wrong:
         with pytest.raises(ValueError, match=r"must be sparse if|scale the features"):
-            peer.gain(each)
+            peer.add_rows(each)
         assert peer.algorithm.rows.n_rows == PARTS[0].n_rows
-        assert (peer._birth, peer.table.newest[Portrait].get(0)) == (birth, portrait)
+        assert (peer._data_version, peer.table.newest[Moments].get(0)) == (data_version, moments)
         for name in ("model", "dual", "_moment", "pair", "_violated"):
             if name in before:
                 np.testing.assert_array_equal(getattr(peer.algorithm, name), before[name])
 
 
-def test_letters_of_a_former_life_are_stale(trio):
+def test_message_of_a_former_incarnation_are_stale(trio):
     old = one_of(trio, 1, 0)
     trio.state.peers[1] = trio.begin(1, 3)
     trio.go(4)
@@ -259,10 +263,10 @@ def test_silence_drops_an_edge_and_a_return_restores_it(trio):
     trio.go(1)
     while 1 in trio.peers[0].live_neighbours:
         trio.go(1)
-    assert trio.peers[0].ticks == 12 + module.LETTERS_OF_SILENCE + 1  # the last letter was heard after twelve ticks
+    assert trio.peers[0].ticks == 12 + module.MAX_MISSED_MESSAGES + 1  # the last message was heard after twelve ticks
     assert 1 not in trio.peers[0].algorithm.neighbours
     trio.state.peers[1] = silent  # with all that it knew
-    trio.go(2 * module._PROBE)
+    trio.go(2 * module._PROBE_TICKS)
     assert trio.peers[0].live_neighbours == [1, 2]
     assert silent.live_neighbours == [0, 2]
 
@@ -270,17 +274,17 @@ def test_silence_drops_an_edge_and_a_return_restores_it(trio):
 def test_a_silent_neighbour_is_tried_now_and_then(trio):
     del trio.state.peers[1]
     trio.go(40)
-    to_silent = [any(to == 1 for to, _ in trio.peers[0].tick()) for _ in range(module._PROBE)]
+    to_silent = [any(to == 1 for to, _ in trio.peers[0].tick()) for _ in range(module._PROBE_TICKS)]
     assert sum(to_silent) == 1
 
 
-def test_fan_out_is_the_number_of_letters_in_a_tick():
+def test_fan_out_is_the_number_of_message_in_a_tick():
     network = Network(split(X, CODES, even(60, 6)), chords(6), fan_out=2).go(30)
     for _ in range(10):
-        letters = network.peers[0].tick()
-        assert len({to for to, _ in letters}) == len(letters) == 2
+        messages = network.peers[0].tick()
+        assert len({to for to, _ in messages}) == len(messages) == 2
     assert network.comm.ledger.messages == 30 * 6 * 2
 
 
 def test_message_is_what_wire_and_loop_expect():
-    assert Message._fields == ("sender", "number", "letter", "records", "heard", "heard_before", "n_bytes")
+    assert Message._fields == ("sender", "number", "payload", "records", "ack", "ack_bits", "n_bytes")

@@ -34,9 +34,9 @@ def under_way(network):
     for number, peer in network.peers.items():
         for j, edge in peer.algorithm.edges.items():
             other = network.peers.get(j)
-            if other is not None and other.algorithm._name == edge.name:
+            if other is not None and other.algorithm._identifier == edge.identifier:
                 back = other.algorithm.edges.get(number)
-                is_known = back is not None and back.name == peer.algorithm._name
+                is_known = back is not None and back.identifier == peer.algorithm._identifier
                 total = total + edge.given - (back.taken if is_known else 0.0)
     return total
 
@@ -79,14 +79,14 @@ def test_a_share_that_was_lost_arrives_with_the_next_letter():
     one, other = (
         PushSum(MeanHinge(ALPHA), PeerRows(X[:9], Y[None, :9], np.ones(9)), rng(k), fan_out=1) for k in (0, 1)
     )
-    one.hear(1, other.letter(0))
-    other.hear(0, one.letter(1))
+    one.receive(1, other.payload(0))
+    other.receive(0, one.payload(1))
     one.work()
     given = one._share.copy()
-    one.letter(1)  # which is lost
+    one.payload(1)  # which is lost
     one.work()
     given += one._share
-    other.hear(0, one.letter(1))
+    other.receive(0, one.payload(1))
     np.testing.assert_allclose(other.pair, np.concatenate([[9.0], np.zeros(6)]) + given)
     assert one.pair[0] + other.pair[0] == pytest.approx(18.0)
 
@@ -99,7 +99,7 @@ def test_what_is_not_fetched_stays_and_shares_are_by_those_that_may_be_written_t
     algorithm.work()
     assert algorithm._share[0] == pytest.approx(before / 3)
     assert algorithm.pair[0] == before
-    algorithm.letter(1)
+    algorithm.payload(1)
     assert algorithm.pair[0] == pytest.approx(before * 2 / 3)
 
 
@@ -127,7 +127,7 @@ def test_a_peer_that_begins_anew_brings_its_own_and_gets_nothing_meant_for_the_f
 
 
 def test_a_peer_that_begins_anew_at_once_is_noticed_by_its_name():
-    """Without silence in between: letters for the former life are under way and already there."""
+    """Without silence in between: messages for the former incarnation are under way and already there."""
     network = pushing(sizes=even(120, 6), faults=Faults(delay=2)).go(100)
     network.state.peers[2] = network.begin(2, 1)
     network.go(10)  # until all know
@@ -141,7 +141,7 @@ def test_rows_that_arrive_bring_mass_and_leave_the_model_as_it_is():
     network = pushing().go(100)
     algorithm = network.peers[1].algorithm
     before, iterate = held(network)[0] + under_way(network)[0], algorithm._iterate()
-    network.peers[1].gain(PeerRows(X[:7], Y[None, :7], np.full(7, 2.0)))
+    network.peers[1].add_rows(PeerRows(X[:7], Y[None, :7], np.full(7, 2.0)))
     assert held(network)[0] + under_way(network)[0] == pytest.approx(before + 14.0)
     np.testing.assert_allclose(algorithm._iterate(), iterate, rtol=1e-12)
     mass, _ = algorithm.bounds()

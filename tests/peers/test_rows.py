@@ -26,7 +26,7 @@ def test_sums(store):
             y = np.where(k == CODES, 1.0, -1.0)
             hinge = WEIGHT @ np.maximum(0, 1 - y * (X @ models[m, k]))
             assert rows.hinge_sums(models)[m, k] == pytest.approx(hinge)
-            np.testing.assert_allclose(rows.pull(dual)[k], (dual[k] * y) @ X)
+            np.testing.assert_allclose(rows.combine(dual)[k], (dual[k] * y) @ X)
     moment = X.T @ np.diag(WEIGHT) @ X
     np.testing.assert_allclose(rows.moment(is_full=True), moment)
     np.testing.assert_allclose(rows.moment(is_full=False), np.diag(moment))

@@ -7,7 +7,7 @@ import pytest
 
 from tests.peers.networks import Network, assert_brackets, chords, even, overlapping_rows, ring, split
 from widemargin.comm.faults import Faults
-from widemargin.peers.claims import KINDS, Portrait, Proposal, Snapshot
+from widemargin.peers.records import KINDS, Moments, Proposal, Snapshot
 from widemargin.peers.rows import PeerRows
 
 X, CODES = overlapping_rows(200, seed=4)
@@ -55,16 +55,18 @@ def test_survivors_certify_their_own_optimum_and_the_whole_when_others_return(de
         assert peer.proof.members == frozenset(range(10))
         assert_brackets(peer.proof, whole)
         assert peer.table.proposer == 0
-    assert [network.peers[number].life for number in sorted(network.peers)] == [int(k in dead) for k in range(10)]
+    assert [network.peers[number].incarnation for number in sorted(network.peers)] == [
+        int(k in dead) for k in range(10)
+    ]
 
 
 def test_a_peer_may_crash_in_every_run_over_the_same_peers():
-    """A second run begins where the first ended, with the same faults: lives go on, and all are understood."""
+    """A second run begins where the first ended, with the same faults: incarnations go on, and all are understood."""
     network = Network(PARTS, chords(10), faults=Faults(crash={4: 5}, rejoin={4: 40}))
     network.until(1e-2, 300)
-    network.state = network.simulation.start(network.problem, None, network.comm, network.state.rng, network.peers)
+    network.start(network.peers, network.state.rng)
     network.until(1e-2, 300)
-    assert network.peers[4].life == 2
+    assert network.peers[4].incarnation == 2
     assert network.peers[4].proof.members == frozenset(range(10))
 
 
@@ -103,7 +105,7 @@ def test_every_record_reaches_everybody_though_half_of_all_messages_are_lost(see
                     continue
                 known = peer.table.newest[kind][number]
                 late = own.number - known.number
-                assert late == 0 if kind is Portrait else 0 <= late <= 60
+                assert late == 0 if kind is Moments else 0 <= late <= 60
 
 
 def test_the_ledger_counts_what_peers_sent_and_peers_what_they_received():
@@ -115,7 +117,7 @@ def test_the_ledger_counts_what_peers_sent_and_peers_what_they_received():
     assert ledger.bytes == sum(each.bytes_sent for each in sent)
     received = sum(each.messages_received for each in sent)
     assert received / ledger.messages == pytest.approx(0.7 * 1.2, abs=0.05)
-    # A letter is two arrays of d numbers and a header; the rest are records.
+    # A message is two arrays of d numbers and a header; the rest are records.
     assert ledger.bytes > ledger.messages * (32 + 2 * 6 * 8)
 
 
@@ -132,7 +134,7 @@ def test_rows_that_arrive_change_the_problem_and_no_old_proof_stays():
     network.until(1e-3, 200)
     before = network.optima(range(10))
     more, codes = overlapping_rows(60, seed=9)
-    network.peers[6].gain(PeerRows.of(more, 1 - codes, np.ones(60), 2, has_constant=False))
+    network.peers[6].add_rows(PeerRows.of(more, 1 - codes, np.ones(60), 2, has_constant=False))
     exact = network.optima(range(10))
     assert exact[0] > before[0] + 1e-2
     assert network.peers[6].proof is None
@@ -148,7 +150,7 @@ def test_rows_that_arrive_change_the_problem_and_no_old_proof_stays():
 
 
 def test_rows_that_arrive_again_and_again_under_faults(seed):
-    """No mixture of old verdicts and new weights, however late records are."""
+    """No mixture of old costs and new weights, however late records are."""
     rng = np.random.default_rng(seed)
     faults = Faults(drop=0.3, delay=(0, 4), reorder=0.2)
     network = Network(PARTS, chords(10), fan_out=2, seed=seed, faults=faults)
@@ -162,7 +164,7 @@ def test_rows_that_arrive_again_and_again_under_faults(seed):
                     assert_brackets(proof, exact[proof.total])
         more, codes = overlapping_rows(40 + burst, seed=20 + burst)
         rows = PeerRows.of(more, 1 - codes, np.ones(len(codes)), 2, has_constant=False)
-        network.peers[int(rng.integers(10))].gain(rows)
+        network.peers[int(rng.integers(10))].add_rows(rows)
         exact[sum(peer.algorithm.rows.total for peer in network.peers.values())] = network.optima(range(10))
     network.until(1e-2, 600)
 
@@ -173,9 +175,9 @@ def test_peers_that_meet_become_one_network():
     network = Network(PARTS, graph)
     network.until(1e-2, 300)
     assert network.peers[1].proof.members == frozenset(range(5))
-    network.peers[2].meet(8)
-    network.peers[8].meet(2)
-    network.peers[2].meet(8)  # which changes nothing
+    network.peers[2].add_neighbour(8)
+    network.peers[8].add_neighbour(2)
+    network.peers[2].add_neighbour(8)  # which changes nothing
     assert network.peers[2].neighbours == [1, 3, 8]
     network.until(1e-2, 300)
     assert network.peers[1].proof.members == frozenset(range(10))
@@ -188,7 +190,7 @@ def test_a_newcomer_joins_with_its_rows():
     network.go(100)
     newcomer = network.begin(9, 0)
     for number in (0, 4):
-        network.peers[number].meet(9)
+        network.peers[number].add_neighbour(9)
     network.peers[9] = newcomer
     network.until(1e-3, 400)
     assert newcomer.ticks > 100  # it keeps the time of the others
@@ -256,7 +258,7 @@ def test_a_network_that_ran_long_certifies_changes_as_quickly_as_a_young_one():
 
     def ticks_after(age):
         network = Network(split(X[:60], CODES[:60], [20] * 3), ring(3)).go(age)
-        network.peers[1].gain(PARTS[9])
+        network.peers[1].add_rows(PARTS[9])
         ticks = [network.until(1e-3, 500)]
         del network.peers[2]
         ticks.append(next(n for n in range(1, 500) if _have_certified(network.go(), {0, 1}, 1e-3)))

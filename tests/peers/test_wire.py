@@ -9,34 +9,34 @@ import numpy as np
 import pytest
 
 from widemargin.peers.admm import GossipADMM
-from widemargin.peers.claims import Portrait, Proposal, Snapshot, Verdict
 from widemargin.peers.peer import Message, Peer
+from widemargin.peers.records import HingeCosts, Moments, Proposal, Snapshot
 from widemargin.peers.rows import PeerRows
-from widemargin.peers.wire import BadMessage, Form, decode, encode
+from widemargin.peers.wire import BadMessage, MessageFormat, decode, encode
 from widemargin.problems.mean_hinge import MeanHinge
 
-FORM = Form(n_problems=2, n_features=3, letter=(2, 2, 3), n_moments=6)
+FORM = MessageFormat(n_problems=2, n_features=3, payload=(2, 2, 3), n_moments=6)
 LIMIT = 1 << 16
 
 
 def records(rng):
     return [
-        Portrait(7, 3, 12.0, rng.normal(size=6).astype(np.float32)),
+        Moments(7, 3, 12.0, rng.normal(size=6).astype(np.float32)),
         Snapshot(
             peer=8,
             number=(5 << 40) + 9,
             tick=8,
             neighbours=np.array([7, (1 << 40) - 1]),
-            birth=(1 << 62) - 1,
+            data_version=(1 << 62) - 1,
             total=20.0,
-            mass=np.array([0.0, 20.0]),
-            pull=rng.normal(size=(2, 3)),
+            dual_sum=np.array([0.0, 20.0]),
+            dual_vector=rng.normal(size=(2, 3)),
             model=rng.normal(size=(2, 3)),
-            stiffness=0.3,
+            rho=0.3,
             gap=np.inf,
         ),
         Proposal(7, 11, rng.normal(size=(2, 3))),
-        Verdict(9, 12, 7, 123, 30.0, np.array([11, 10]), rng.random((2, 2))),
+        HingeCosts(9, 12, 7, 123, 30.0, np.array([11, 10]), rng.random((2, 2))),
     ]
 
 
@@ -63,7 +63,7 @@ def test_a_message_comes_back_as_it_was():
 
 def test_the_comparison_sees_a_difference():
     message, other = example(), example()
-    other.records[1].pull[1, 2] += 1e-12
+    other.records[1].dual_vector[1, 2] += 1e-12
     with pytest.raises(AssertionError):
         assert_same(message, other)
 
@@ -77,7 +77,7 @@ def test_what_a_peer_says_it_sends_is_about_what_goes_over_the_wire():
         problem = MeanHinge(0.01)
         algorithm = GossipADMM(problem, rows, np.random.default_rng(k), is_full=True)
         peers.append(Peer(k, problem, algorithm, [1 - k], 1, np.random.default_rng(k)))
-    form = Form.of(peers[0])
+    form = MessageFormat.of(peers[0])
     assert form.n_moments == 31 * 32 // 2
     said = on_wire = 0
     for _ in range(12):
@@ -155,25 +155,25 @@ def changed(kind, **fields):
         (example()._replace(sender=-1), "no peer -1"),
         (example()._replace(sender=1 << 40), "no peer"),
         (example()._replace(number=0), "numbers begin at 1"),
-        (example()._replace(heard=-5), "confirms"),
-        (example()._replace(heard_before=1 << 60), "confirms"),
-        (example()._replace(letter=np.full((2, 2, 3), np.nan)), "not finite"),
-        (example()._replace(letter=np.full((2, 2, 3), 1e200)), "beyond all measure"),
-        (example()._replace(letter=np.ones((2, 2, 4))), "shape"),
-        (example()._replace(letter=np.ones((1, 2, 3))), "."),
-        (changed(Portrait, total=-1e-9), "weights"),
-        (changed(Portrait, moment=np.full(6, np.inf, np.float32)), "not finite"),
+        (example()._replace(ack=-5), "acknowledges"),
+        (example()._replace(ack_bits=1 << 60), "acknowledges"),
+        (example()._replace(payload=np.full((2, 2, 3), np.nan)), "not finite"),
+        (example()._replace(payload=np.full((2, 2, 3), 1e200)), "too large"),
+        (example()._replace(payload=np.ones((2, 2, 4))), "shape"),
+        (example()._replace(payload=np.ones((1, 2, 3))), "."),
+        (changed(Moments, total=-1e-9), "weights"),
+        (changed(Moments, moment=np.full(6, np.inf, np.float32)), "not finite"),
         (changed(Snapshot, gap=np.nan), "gap"),
-        (changed(Snapshot, stiffness=0.0), "stiffness"),
-        (changed(Snapshot, stiffness=np.inf), "stiffness"),
+        (changed(Snapshot, rho=0.0), "rho"),
+        (changed(Snapshot, rho=np.inf), "rho"),
         (changed(Snapshot, total=np.nan), "weights"),
         (changed(Snapshot, tick=-1), "tick"),
-        (changed(Snapshot, mass=np.array([0.0, 21.0])), "mass"),
+        (changed(Snapshot, dual_sum=np.array([0.0, 21.0])), "not feasible"),
         (changed(Snapshot, neighbours=np.array([-1])), "neighbours"),
-        (changed(Verdict, costs=np.array([[1.0, -1.0], [0.0, 0.0]])), "negative"),
-        (changed(Verdict, judged=np.arange(1, 6), costs=np.ones((5, 2))), "1 to 4"),
-        (changed(Verdict, judged=np.array([0, 1])), "without a number"),
-        (changed(Verdict, total=-1.0), "weights"),
+        (changed(HingeCosts, costs=np.array([[1.0, -1.0], [0.0, 0.0]])), "negative"),
+        (changed(HingeCosts, proposals=np.arange(1, 6), costs=np.ones((5, 2))), "1 to 4"),
+        (changed(HingeCosts, proposals=np.array([0, 1])), "without a number"),
+        (changed(HingeCosts, total=-1.0), "weights"),
         (changed(Proposal, number=-3), "begin at 1"),
     ],
 )
@@ -182,9 +182,9 @@ def test_what_cannot_be_is_refused_in_words(message, why):
         decode(encode(message), FORM, LIMIT)
 
 
-@pytest.mark.parametrize("kind", [Portrait, Snapshot, Verdict])
+@pytest.mark.parametrize("kind", [Moments, Snapshot, HingeCosts])
 def test_rows_may_be_without_any_weight(kind):
-    message = changed(kind, total=0.0, **({"mass": np.zeros(2)} if kind is Snapshot else {}))
+    message = changed(kind, total=0.0, **({"dual_sum": np.zeros(2)} if kind is Snapshot else {}))
     assert_same(decode(encode(message), FORM, LIMIT), message)
 
 
@@ -196,6 +196,6 @@ def test_what_is_too_long_or_goes_on_is_refused():
         decode(data + b"\0", FORM, LIMIT)
 
 
-def test_portraits_are_refused_where_there_are_none():
-    with pytest.raises(BadMessage, match="no portraits"):
-        decode(encode(example()), Form(2, 3, (2, 2, 3), 0), LIMIT)
+def test_moments_are_refused_where_there_are_none():
+    with pytest.raises(BadMessage, match="no moments"):
+        decode(encode(example()), MessageFormat(2, 3, (2, 2, 3), 0), LIMIT)

@@ -1,4 +1,4 @@
-"""A peer of a network from its first message to its model: it joins or begins, runs, prints, and saves."""
+"""One peer from the command line: it begins or joins a network, runs, prints, and saves its model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from rich.console import Console
@@ -19,26 +19,28 @@ from rich.text import Text
 
 from widemargin.callbacks import Interruption
 from widemargin.cli._input import check_outputs
-from widemargin.cli._peer_terms import Terms, begin, encoded
+from widemargin.cli._peer_terms import Terms
+from widemargin.comm.protocol import HIGHEST_NUMBER
 from widemargin.comm.zmq_peers import Keys, ZmqPeers, ask, check_address
 from widemargin.data.files import write_whole
 from widemargin.data.layout import Layout
 from widemargin.data.rows import read_rows
-from widemargin.peers.admm import GossipADMM
-from widemargin.peers.claims import life_of
-from widemargin.peers.loop import Limits, PeerLoop, Report
+from widemargin.estimators.gossip import GossipSVC, of_outcome
+from widemargin.io.archive import save
+from widemargin.peers.loop import PeerLimits, PeerLoop, PeerReport
 from widemargin.peers.peer import Peer
-from widemargin.peers.rows import PeerRows
-from widemargin.peers.wire import HIGHEST_NUMBER, Form
-from widemargin.problems.mean_hinge import MeanHinge
+from widemargin.peers.records import incarnation_of
+from widemargin.peers.wire import MessageFormat
+from widemargin.strategies.peers import Network, outcome_of_peer
 
-_ANSWER_TIME = 10.0  # seconds to wait for a member's answer
-_HIGHEST_LIFE = 1 << 22
+_ANSWER_SECONDS = 10.0  # to wait for a member's answer
+_MAX_INCARNATION = 1 << 22
+_UNLIMITED_TICKS = np.iinfo(np.int32).max  # max_iter of a model without --max-ticks
 
 
 @dataclass(frozen=True)
-class Wish:
-    """What was asked for on the command line."""
+class Request:
+    """The options of the command."""
 
     data: Path
     secret: str
@@ -49,84 +51,100 @@ class Wish:
     number: int | None
     every: float | None
     zero_based: bool
-    limits: dict[str, Any]  # of the loop
+    max_time: float | None
+    max_ticks: int | None
+    pace: float
+    silence: float
     begins: dict[str, Any]  # terms of a network that begins here; None where not given
 
 
-def run(wish: Wish) -> None:
-    """Be a peer until all have what they want, or a limit is reached."""
+class _Ready(NamedTuple):
+    """A peer with its connections, before its first tick."""
+
+    peer: Peer
+    transport: ZmqPeers
+    network: Network
+    terms: Terms
+    feature_names: list[str] | None
+
+
+def run(request: Request) -> None:
+    """Be a peer until all have certified the gap, or a limit is reached."""
     console = Console(highlight=False, soft_wrap=True)
-    owner, transport, terms = _prepare(wish)
-    console.print(f"peer {owner.number} listens at {transport.address}, {owner.algorithm.rows.n_rows} rows")
-    with _signals() as has_to_stop, _Line(console, wish.every) as line:
+    ready = _prepare(request)
+    peer, terms = ready.peer, ready.terms
+    console.print(f"peer {peer.number} listens at {ready.transport.address}, {peer.algorithm.rows.n_rows} rows")
+    limits = PeerLimits(
+        terms.tol,
+        request.max_ticks or np.inf,
+        np.inf if request.max_time is None else request.max_time,
+        request.pace,
+        request.silence,
+        terms.at_least,
+    )
+    with _signals() as has_to_stop, _Line(console, request.every) as line:
 
         def watch(loop: PeerLoop) -> bool:
             line.show(loop)
             return bool(has_to_stop)
 
-        limits = Limits(terms.tol, at_least=terms.at_least, **wish.limits)
-        report = PeerLoop(owner, transport, limits, watch).run()
+        report = PeerLoop(peer, ready.transport, limits, watch).run()
     _print_end(console, report, terms)
-    if wish.model is not None:
-        _save(wish.model, report, terms)
-        console.print(f"model saved as {wish.model}", markup=False)
+    if request.model is not None:
+        _save(request.model, _fitted(ready, report, request))
+        console.print(f"model saved as {request.model}", markup=False)
 
 
 # -- before ------------------------------------------------------------------------------------------------------------
 
 
-def _prepare(wish: Wish) -> tuple[Peer, ZmqPeers, Terms]:
-    """The peer, its wire with links to those it knows, and the terms; all that can be wrong is found here."""
-    keys = Keys.of(wish.secret)
-    check_address(wish.listen)
-    check_outputs({"the model": wish.model}, wish.data)
-    own = secrets.randbelow(HIGHEST_NUMBER) if wish.number is None else wish.number
+def _prepare(request: Request) -> _Ready:
+    """The peer with its connections; all errors in the options and files are raised here."""
+    keys = Keys.of(request.secret)
+    check_address(request.listen)
+    check_outputs({"the model": request.model}, request.data)
+    own = secrets.randbelow(HIGHEST_NUMBER) if request.number is None else request.number
     if own >= HIGHEST_NUMBER:
         raise ValueError(f"--number {own} must be below {HIGHEST_NUMBER}.")
-    rows = read_rows(wish.data, Layout(zero_based=wish.zero_based))
+    rows = read_rows(request.data, Layout(zero_based=request.zero_based))
     known: dict[int, str]
-    if wish.join is None:
-        terms, life, known = begin(wish.begins, rows, wish.data), 0, {}
+    if request.join is None:
+        terms, incarnation, known = Terms.begin(request.begins, rows, request.data), 0, {}
     else:
-        terms, life, known = _joined(wish.join, wish.begins, keys, own)
-    owner = _make_peer(own, life, sorted(known), terms, encoded(rows, terms, wish.data))
-    transport = ZmqPeers(own, wish.listen, keys, Form.of(owner).limit_bytes, wish.advertise)
+        terms, incarnation, known = _joined(request.join, request.begins, keys, own)
+    network = terms.network({own: sorted(known)})
+    owned = terms.encode(network, rows, request.data)
+    peer = network.begin(own, owned, secrets.randbits(62), incarnation)
+    transport = ZmqPeers(own, request.listen, keys, MessageFormat.of(peer).limit_bytes, request.advertise)
     for each, address in known.items():
         transport.link(each, address)
-    transport.host(lambda asking: {"terms": terms._asdict(), "life": _next_life(owner, asking)})
-    return owner, transport, terms
+    transport.host(lambda asking: {"terms": terms._asdict(), "life": _next_incarnation(peer, asking)})
+    return _Ready(peer, transport, network, terms, rows.names)
 
 
 def _joined(member: str, begins: dict[str, Any], keys: Keys, own: int) -> tuple[Terms, int, dict[int, str]]:
-    """Terms of the network that a member is of, the life to lead there, and neighbours."""
+    """The terms of a member's network, this peer's incarnation there, and neighbours."""
     given = [name for name, value in begins.items() if value is not None]
     if given:
-        raise ValueError(f"--{given[0].replace('_', '-')} is decided by whoever begins a network, not by who joins.")
-    welcome = ask(member, keys, own, _ANSWER_TIME)
-    terms, life = Terms.of(welcome.terms), welcome.life
-    if not 0 <= life < _HIGHEST_LIFE:
+        raise ValueError(f"--{given[0].replace('_', '-')} is decided by the peer that begins the network.")
+    welcome = ask(member, keys, own, _ANSWER_SECONDS)
+    terms = Terms.of(welcome.terms)
+    if not 0 <= welcome.incarnation < _MAX_INCARNATION:
         raise ValueError(f"--number {own} has been used too often; leave it out to have another.")
-    return terms, life, _chosen(welcome.peers, welcome.number, terms.degree)
+    return terms, welcome.incarnation, _chosen(welcome.peers, welcome.number, terms.degree)
 
 
 def _chosen(known: dict[int, str], first: int, degree: int) -> dict[int, str]:
-    """The member that was asked, and others by chance."""
+    """The member that was asked, and random others."""
     others = sorted(set(known) - {first})
     chosen = np.random.default_rng().permutation(others)[: degree - 1].tolist() if others else []
     return {each: known[each] for each in ([first] if first in known else []) + chosen}
 
 
-def _make_peer(number: int, life: int, neighbours: list[int], terms: Terms, rows: PeerRows) -> Peer:
-    problem = MeanHinge(terms.alpha)
-    of_work, of_letters = np.random.default_rng().spawn(2)
-    algorithm = GossipADMM(problem, rows, of_work, terms.is_metric_full)
-    return Peer(number, problem, algorithm, neighbours, terms.fan_out, of_letters, life)
-
-
-def _next_life(owner: Peer, number: int) -> int:
-    """A life that a peer of this number has not led, as far as is known here."""
-    said = [newest[number].number for newest in owner.table.newest.values() if number in newest]
-    return life_of(max(said)) + 1 if said else 0
+def _next_incarnation(peer: Peer, number: int) -> int:
+    """One that the peer of this number has not had, as far as ``peer`` knows."""
+    known = [newest[number].number for newest in peer.table.newest.values() if number in newest]
+    return incarnation_of(max(known)) + 1 if known else 0
 
 
 # -- while it runs -----------------------------------------------------------------------------------------------------
@@ -134,7 +152,7 @@ def _next_life(owner: Peer, number: int) -> int:
 
 @contextmanager
 def _signals() -> Iterator[Interruption]:
-    """The first Ctrl-C, or wish to terminate, ends the peer with what it has; a second Ctrl-C ends it at once."""
+    """The first Ctrl-C or SIGTERM stops the peer and keeps its model; a second Ctrl-C ends the process."""
     stop = Interruption()
     before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
 
@@ -152,7 +170,7 @@ def _signals() -> Iterator[Interruption]:
 
 
 class _Line:
-    """A line that changes, on a terminal; and lines from time to time, where they are asked for."""
+    """A status line on a terminal, and a printed line every so many seconds."""
 
     def __init__(self, console: Console, every: float | None) -> None:
         self._console, self._every, self._due = console, every, 0.0
@@ -169,17 +187,16 @@ class _Line:
 
     def show(self, loop: PeerLoop) -> None:
         now = time.monotonic()
-        is_due = self._every is not None and now >= self._due
-        if is_due or (self._live is not None and now >= self._due):
-            text = _figures(loop.report())
-            self._due = now + (self._every or 0.1)
-            if self._live is not None:
-                self._live.update(Text(text, no_wrap=True, overflow="ellipsis"))
-            if is_due:
-                self._console.print(text, markup=False)
+        if now < self._due or (self._every is None and self._live is None):
+            return
+        self._due, text = now + (self._every or 0.1), _figures(loop.report())
+        if self._live is not None:
+            self._live.update(Text(text, no_wrap=True, overflow="ellipsis"))
+        if self._every is not None:
+            self._console.print(text, markup=False)
 
 
-def _figures(report: Report) -> str:
+def _figures(report: PeerReport) -> str:
     optimum = "" if (proof := report.certificate) is None else f"  optimum in [{', '.join(proof.as_text(9))}]"
     return (
         f"tick {report.ticks}  gap {report.gap:.2e}  consensus {report.consensus:.2e}  peers {len(report.members)}  "
@@ -195,36 +212,44 @@ def _size(n_bytes: int) -> str:
 
 # -- afterwards --------------------------------------------------------------------------------------------------------
 
-_ENDS = {
-    "gap": "all peers have certified what was asked for",
-    "max_time": "its time is over",
-    "max_ticks": "its ticks are over",
-    "interrupted": "it was interrupted",
+_STOPPED = {
+    "gap": "all peers have certified the gap",
+    "max_time": "--max-time was reached",
+    "max_ticks": "--max-ticks was reached",
+    "interrupted": "interrupted",
 }
 
 
-def _print_end(console: Console, report: Report, terms: Terms) -> None:
+def _print_end(console: Console, report: PeerReport, terms: Terms) -> None:
     console.print(_figures(report), markup=False)
-    console.print(f"ends: {_ENDS[str(report.stop_reason)]}")
-    certificate = report.certificate
-    if certificate is None:
-        console.print("certificate: none for the network as it is now; the model is this peer's own")
-    else:
-        console.print(
-            f"certificate: optimum in [{', '.join(certificate.as_text(9))}], "
-            f"gap {certificate.relative:.2e} (tol {terms.tol:.0e}), "
-            f"for the rows of {len(report.members)} peer{'s' if len(report.members) > 1 else ''}",
-            markup=False,
-        )
+    console.print(f"stopped: {_STOPPED[str(report.stop_reason)]}")
+    if report.certificate is None:
+        console.print("certificate: none for the present members; the model is this peer's own")
+        return
+    bounds, n_peers = ", ".join(report.certificate.as_text(9)), len(report.members)
+    console.print(
+        f"certificate: optimum in [{bounds}], gap {report.gap:.2e} (tol {terms.tol:.0e}), for the rows of {n_peers} "
+        f"peer{'s' if n_peers > 1 else ''}",
+        markup=False,
+    )
 
 
-def _save(path: Path, report: Report, terms: Terms) -> None:
-    coef, intercept = report.model, np.zeros(len(report.model))
-    if terms.has_constant:
-        coef, intercept = report.model[:, :-1], report.model[:, -1]
-    content = io.BytesIO()
-    np.savez(content, coef=coef, intercept=intercept, classes=np.array(terms.classes))
+def _fitted(ready: _Ready, report: PeerReport, request: Request) -> GossipSVC:
+    """The model of this peer as a fitted estimator."""
+    max_iter = _UNLIMITED_TICKS if request.max_ticks is None else request.max_ticks
+    parameters = {**ready.terms.parameters(), "max_iter": int(max_iter), "max_time": request.max_time or None}
+    outcome = outcome_of_peer(ready.network, np.array(ready.terms.classes), ready.peer, report)
+    return of_outcome(parameters, outcome, ready.feature_names)
+
+
+def _save(path: Path, model: GossipSVC) -> None:
+    """As a model file, or as arrays if the name ends in .npz."""
     try:
+        if path.suffix != ".npz":
+            save(model, path)
+            return
+        content = io.BytesIO()
+        np.savez(content, coef=model.coef_, intercept=model.intercept_, classes=model.classes_)
         write_whole(path, content.getvalue())
     except OSError as error:
         raise ValueError(f"The model cannot be saved as {path}: {error.strerror}.") from error

@@ -1,104 +1,110 @@
-"""What the peers of a network agree on, and how the rows of a file become those of a peer."""
+"""The terms of a network: what the peer that begins it decides, and all others are told."""
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
+from widemargin.cli._input import plain_labels
 from widemargin.data.layout import FileRows
+from widemargin.estimators.gossip import GossipSVC
 from widemargin.peers.rows import PeerRows
+from widemargin.problems.mean_hinge import MeanHinge
+from widemargin.strategies.peers import Network, has_full_metric
+from widemargin.strategies.protocol import Rows
 
-_FULL_METRIC = 512  # features up to which the metric is a matrix
+_DEFAULT_AT_LEAST = 2  # peers that must have met
 
 
 class Terms(NamedTuple):
-    """What all peers of a network agree on; whoever begins it decides."""
+    """What all peers of a network agree on. The names of the fields are sent, as JSON."""
 
     alpha: float
     tol: float
-    classes: list[Any]  # numbers or strings, in order
-    n_features: int  # without the constant one
+    classes: list[Any]  # sorted numbers or strings
+    n_features: int  # without the constant feature
     has_constant: bool
     is_metric_full: bool
     fan_out: int
     degree: int
-    at_least: int
+    at_least: int  # peers that must have met before the network may stop
+
+    @classmethod
+    def begin(cls, given: dict[str, Any], rows: FileRows, path: Path) -> Terms:
+        """The terms of a new network: GossipSVC's defaults, and what was ``given`` (None where not)."""
+        names = {"alpha": "alpha", "tol": "tol", "degree": "degree", "fan_out": "fan_out", "intercept": "fit_intercept"}
+        model = GossipSVC(**{name: given[each] for each, name in names.items() if given[each] is not None})
+        model._validate_params()
+        for name in ("peers", "features"):
+            if given[name] is not None and given[name] < 1:
+                raise ValueError(f"--{name} {given[name]} must be at least 1.")
+        classes = np.unique(plain_labels(rows.y)) if given["classes"] is None else _parsed(given["classes"], rows, path)
+        if len(classes) < 2:
+            raise ValueError(f"{path} has labels of one class, {classes.tolist()}: give all classes with --classes.")
+        n_features, at_least = given["features"] or rows.X.shape[1], given["peers"] or _DEFAULT_AT_LEAST
+        is_full = has_full_metric("auto", n_features + model.fit_intercept, at_least)
+        shape = classes.tolist(), n_features, model.fit_intercept, is_full
+        return cls(float(model.alpha), float(model.tol), *shape, model.fan_out, model.degree, at_least)
 
     @classmethod
     def of(cls, answer: dict[str, Any]) -> Terms:
-        """What a member answered; ValueError if it makes no sense."""
+        """The terms that a member sent; ValueError if they are invalid."""
         try:
             terms = cls(**answer)
-            kinds = {type(each) for each in terms.classes}
-            is_good = (
-                terms.alpha > 0
-                and terms.tol >= 0
-                and len(set(terms.classes)) == len(terms.classes) >= 2
-                and (kinds == {str} or kinds <= {int, float})
-                and min(terms.n_features, terms.fan_out, terms.degree, terms.at_least) >= 1
-            )
-        except TypeError:
-            is_good = False
-        if not is_good:
-            raise ValueError("The terms of this network are not understood by this version.")
+            GossipSVC(**terms.parameters())._validate_params()
+            kinds, are_sorted = {type(each) for each in terms.classes}, terms.classes == sorted(set(terms.classes))
+            if len(terms.classes) < 2 or not are_sorted or not (kinds == {str} or kinds <= {int, float}):
+                raise ValueError("classes")
+            if min(terms.n_features, terms.at_least) < 1:
+                raise ValueError("sizes")
+        except (TypeError, ValueError) as error:
+            raise ValueError("This version does not understand the terms of the network.") from error
         return terms
 
+    def parameters(self) -> dict[str, Any]:
+        """The same as parameters of GossipSVC."""
+        return {
+            "alpha": self.alpha,
+            "tol": self.tol,
+            "degree": self.degree,
+            "fan_out": self.fan_out,
+            "fit_intercept": self.has_constant,
+            "metric": "full" if self.is_metric_full else "diagonal",
+        }
 
-def begin(given: dict[str, Any], rows: FileRows, path: Path) -> Terms:
-    """The terms of a new network."""
+    def network(self, graph: dict[int, list[int]]) -> Network:
+        """The network as one of its peers knows it."""
+        return Network(MeanHinge(self.alpha), graph, self.fan_out, self.is_metric_full, self.has_constant)
 
-    def default(name: str, value: Any) -> Any:
-        return value if given[name] is None else given[name]
-
-    labels = np.unique(rows.y).tolist()
-    if given["classes"] is not None:
-        texts = [each.strip() for each in given["classes"].split(",")]
+    def encode(self, network: Network, rows: FileRows, path: Path) -> PeerRows:
+        """The rows of a file, with the features and classes of the network."""
+        X, d, classes, y = rows.X, rows.X.shape[1], np.array(self.classes), plain_labels(rows.y)
+        if d > self.n_features or (d < self.n_features and not sp.issparse(X)):
+            raise ValueError(
+                f"{path} has {d} features and the network {self.n_features}: give --features when it begins."
+            )
+        if d < self.n_features:
+            X = sp.csr_matrix((X.data, X.indices, X.indptr), shape=(X.shape[0], self.n_features))
+        if (classes.dtype.kind == "U") != (y.dtype.kind == "U"):
+            raise ValueError(f"{path} has labels {np.unique(y).tolist()}; those of the network are {self.classes}.")
         try:
-            labels = sorted(texts) if isinstance(labels[0], str) else sorted(float(each) for each in texts)
+            return network.encode(Rows(X, y, np.ones(len(y))), classes)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error} Give all of them with --classes when the network begins.") from None
+
+
+def _parsed(text: str, rows: FileRows, path: Path) -> np.ndarray:
+    """The labels of ``--classes``, sorted, in the type of those in the file."""
+    labels = np.array([each.strip() for each in text.split(",")])
+    if rows.y.dtype.kind != "U":
+        try:
+            labels = labels.astype(np.float64)
         except ValueError:
-            raise ValueError(f"--classes {given['classes']} must be numbers, as the labels in {path} are.") from None
-    if len(set(labels)) < 2 or len(set(labels)) < len(labels):
-        raise ValueError(f"There must be at least two different classes, not {labels}; --classes names all of them.")
-    for name in ("alpha", "peers", "features", "degree", "fan_out"):
-        if given[name] is not None and not 0 < given[name] < math.inf:
-            raise ValueError(f"--{name.replace('_', '-')} {given[name]} must be positive.")
-    if given["tol"] is not None and not 0 <= given["tol"] < math.inf:
-        raise ValueError(f"--tol {given['tol']} must be at least 0.")
-    n_features = int(default("features", rows.X.shape[1]))
-    return Terms(
-        alpha=float(default("alpha", 1e-4)),
-        tol=float(default("tol", 1e-3)),
-        classes=labels,
-        n_features=n_features,
-        has_constant=bool(default("intercept", True)),
-        is_metric_full=n_features < _FULL_METRIC,
-        fan_out=int(default("fan_out", 3)),
-        degree=int(default("degree", 3)),
-        at_least=int(default("peers", 2)),
-    )
-
-
-def encoded(rows: FileRows, terms: Terms, path: Path) -> PeerRows:
-    """The rows as the network has them: its features and its classes."""
-    X, d = rows.X, rows.X.shape[1]
-    if d > terms.n_features or (d < terms.n_features and not sp.issparse(X)):
-        raise ValueError(
-            f"{path} has {d} features and the network {terms.n_features}: --features says how many when it begins."
-        )
-    if d < terms.n_features:
-        X = sp.csr_matrix((X.data, X.indices, X.indptr), shape=(X.shape[0], terms.n_features))
-    classes = np.array(terms.classes)
-    if (classes.dtype.kind == "U") != (rows.y.dtype.kind == "U"):
-        raise ValueError(f"{path} has labels {np.unique(rows.y).tolist()}; those of the network are {terms.classes}.")
-    codes = np.searchsorted(classes, rows.y).clip(max=len(classes) - 1)
-    unknown = np.unique(rows.y[classes[codes] != rows.y]).tolist()
-    if unknown:
-        raise ValueError(
-            f"{path} has labels {unknown}, which are not among those of the network, {terms.classes}: --classes names "
-            "all of them when it begins."
-        )
-    return PeerRows.of(X, codes, np.ones(len(codes)), len(classes), has_constant=terms.has_constant)
+            raise ValueError(f"--classes {text} must be numbers, as the labels in {path} are.") from None
+    found: np.ndarray = np.unique(plain_labels(labels))
+    if len(found) < max(2, len(labels)):
+        raise ValueError(f"--classes {text} must name at least two different classes.")
+    return found

@@ -1,6 +1,6 @@
-"""A network that fails, in this process and by a seed: what may go wrong, and the wire on which it does.
+"""Faults of a simulated network, reproducible by a seed.
 
-Time is in ticks. A message that is sent at tick t arrives at t + 1, if nothing happens to it.
+Time is in ticks. A message sent at tick t arrives at t + 1 unless a fault hits it.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from widemargin.codec import record
 @record()
 @dataclass(frozen=True)
 class Faults:
-    """What goes wrong in a simulated network.
+    """Faults of a simulated network.
 
     Parameters
     ----------
     drop : float, default=0
-        The share of messages that are lost.
+        Share of messages that are lost.
     delay : int or tuple of two ints, default=0
-        Ticks that a message is late, or the least and the most of them.
+        Ticks by which messages are late, or the least and the most.
     duplicate : float, default=0
-        The share of messages that arrive twice.
+        Share of messages that arrive twice.
     reorder : float, default=0
-        The share of messages that are held back for one to five ticks more, and so overtaken.
+        Share of messages that are delayed by one to five more ticks, so that later ones overtake them.
     idle : float, default=0
-        The share of ticks in which a peer does nothing.
+        Share of ticks in which a peer does nothing.
     crash : mapping of int to int, default={}
-        Peers that end, and at which tick; what is sent to them is lost.
+        Peers that crash, each with its tick; messages to them are lost.
     rejoin : mapping of int to int, default={}
-        Peers that begin anew, and at which tick: with their rows, and nothing else.
+        Peers that restart after a crash, each with its tick; they keep only their rows.
     partition : sequence of (first tick, last tick, peers), default=()
-        From the first to the last of these ticks, nothing passes between these peers and the others.
+        No message passes between these peers and the others from the first to the last tick.
 
     Examples
     --------
@@ -63,12 +63,12 @@ class Faults:
         for name in ("drop", "duplicate", "reorder", "idle"):
             share = getattr(self, name)
             if not 0 <= share < 1:
-                raise ValueError(f"Faults({name}={share!r}) is a share of messages or ticks: it must lie in [0, 1).")
-        delays = self.delay if isinstance(self.delay, tuple) else (self.delay, self.delay)
+                raise ValueError(f"Faults({name}={share!r}) must be a share of messages or ticks, in [0, 1).")
+        delays = self.delays
         are_ticks = len(delays) == 2 and all(isinstance(ticks, Integral) for ticks in delays)
         if not are_ticks or not 0 <= delays[0] <= delays[1]:
             raise ValueError(
-                f"Faults(delay={self.delay!r}) must be a number of ticks, or the least and the most: >= 0."
+                f"Faults(delay={self.delay!r}) must be a number of ticks, or the least and the most, all >= 0."
             )
         for peer, tick in self.crash.items():
             if tick < 1:
@@ -89,26 +89,26 @@ class Faults:
 
     @property
     def delays(self) -> tuple[int, int]:
-        """The least and the most ticks that a message is late."""
+        """The least and the most ticks by which messages are late."""
         return self.delay if isinstance(self.delay, tuple) else (self.delay, self.delay)
 
     def are_over_at(self, tick: int) -> bool:
-        """Whether no crash, return or partition is still to come, and none that will end is there, at this tick."""
+        """Whether all crashes, restarts and partitions are over at this tick."""
         ends = [last + 1 for _, last, _ in self.partition]
         return tick >= max([0, *self.crash.values(), *self.rejoin.values(), *ends])
 
 
 @dataclass
 class FaultyWire:
-    """Messages under way."""
+    """Carries the messages of a simulated network."""
 
     faults: Faults
     rng: np.random.Generator
     now: int = 0
-    _under_way: dict[int, list[tuple[int, Any]]] = field(default_factory=dict)
+    _in_flight: dict[int, list[tuple[int, Any]]] = field(default_factory=dict)
 
     def send(self, sender: int, to: int, message: Any) -> None:
-        """Put a message on its way, or lose it."""
+        """Send a message, or lose it."""
         faults, rng = self.faults, self.rng
         if self.is_cut(sender, to) or (faults.drop and rng.random() < faults.drop):
             return
@@ -117,15 +117,15 @@ class FaultyWire:
             late = int(rng.integers(low, high + 1)) if high else 0
             if faults.reorder and rng.random() < faults.reorder:
                 late += int(rng.integers(1, 6))
-            self._under_way.setdefault(self.now + 1 + late, []).append((to, message))
+            self._in_flight.setdefault(self.now + 1 + late, []).append((to, message))
 
     def arrivals(self) -> list[tuple[int, Any]]:
-        """Let a tick pass; what arrives, and at whom."""
+        """Advance by one tick; the addressees and messages that arrive."""
         self.now += 1
-        return self._under_way.pop(self.now, [])
+        return self._in_flight.pop(self.now, [])
 
     def is_cut(self, one: int, other: int) -> bool:
-        """Whether a partition keeps these two apart now."""
+        """Whether a partition separates these two now."""
         return any(
             first <= self.now <= last and (one in peers) != (other in peers)
             for first, last, peers in self.faults.partition

@@ -2,90 +2,91 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import Tags, check_array, check_random_state
+from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import validate_data
 
 from widemargin.codec import conforms
 from widemargin.comm.faults import Faults
 from widemargin.engines.select import is_dask
-from widemargin.estimators._base import Launch, common_attributes, fitting
+from widemargin.estimators._base import FORM, fitting
 from widemargin.estimators._features import fourier_features
 from widemargin.estimators._linear import LinearClassifier
 from widemargin.estimators._types import ClassWeight, RandomState
 from widemargin.estimators.registry import Bracket, Descriptor, FeatureMap, Formula, Symbol, register
 from widemargin.exceptions import ModelFileError
-from widemargin.ledger import Ledger
 from widemargin.peers import topology
 from widemargin.problems.mean_hinge import MeanHinge
 from widemargin.sklearn_private import HasMethods, Interval, StrOptions, check_feature_names
-from widemargin.solvers.models import Separator
-from widemargin.solvers.protocol import AnySolver
 from widemargin.solvers.run import Result
-from widemargin.strategies.peers import Network, Node
-from widemargin.strategies.task import FLOATS, Outcome, PartWatch, Rows, Task, checked_labels
+from widemargin.strategies.labels import checked_labels
+from widemargin.strategies.peers import GrowingPeers, Network, Node, Peers, has_full_metric
+from widemargin.strategies.protocol import Outcome, Plan, Rows, Strategy
 
-_MOST_PEERS = 10  # where their number is not given
-_PORTRAIT_NUMBERS = 1 << 20  # of second moments that all peers together may tell, for a full metric
-_OF_PUSH_SUM: dict[str, Any] = {"batch_size": 32, "rounds": 1}
-_FREE = ("tol", "max_iter", "max_time", "verbose", "degree", "faults")  # to change from one partial_fit to the next
-_OF_THE_MAP: dict[str, Any] = {"gamma": "scale", "n_random_features": 256}
+_DEFAULT_PEERS = 10  # at most, with n_peers="auto"
+# Parameters that belong to one value of another, with their defaults.
+_DEPENDENT: dict[tuple[str, str], dict[str, Any]] = {
+    ("solver", "admm"): {"metric": "auto"},
+    ("solver", "push-sum"): {"batch_size": 32, "rounds": 1},
+    ("kernel", "rbf"): {"gamma": "scale", "n_random_features": 256},
+}
+_FREE = ("tol", "max_iter", "max_time", "verbose", "degree", "faults")  # may change between calls of partial_fit
 
 
 class GossipSVC(LinearClassifier):
-    """Linear SVM trained by peers that keep their rows, with no server; every peer knows how good its model is.
+    """Linear SVM trained by peers that keep their rows, with no server; every peer certifies its model.
 
     Solves, over the rows of all peers, with the intercept as the weight of a constant feature,
 
     .. math:: \\min_w \\tfrac{\\alpha}{2} \\|w\\|^2 + \\tfrac1N \\sum_i \\max(0, 1 - y_i\\, w \\cdot x_i)
 
-    Peers write to neighbours in a network, letters may be lost and peers may leave and come back. The gap is certified
-    by gossip alone: no peer, and nobody else, sees the rows of all. This is the problem of
+    Peers send messages to their neighbours in a network; messages may be lost, and peers may leave and return. The gap
+    is certified by gossip alone: nobody sees the rows of all peers. This is the problem of
     ``LinearSVC(loss="hinge", C=1 / (alpha * n_samples))``.
 
     Parameters
     ----------
     alpha : float, default=1e-4
-        Multiplies the penalty; the paper's lambda.
+        Weight of the penalty; the paper's lambda.
     n_peers : int or "auto", default="auto"
-        Peers of the network; ``"auto"`` is ten, or as many as there are rows, or as there are workers.
+        Number of peers; ``"auto"`` is the number of workers with a cluster, else ten; at most the number of rows.
     topology : {"random-regular", "complete", "ring", "grid", "star", "erdos-renyi"}, networkx graph or list of \
             edges, default="random-regular"
-        Who writes to whom. A network that falls apart is refused, with its components named.
+        The graph of the network, which must be connected.
     degree : int, default=3
-        Neighbours of each peer in a random regular graph; their mean number in an Erdos-Renyi graph.
+        Degree of a random regular graph; mean degree of an Erdos-Renyi graph.
     fan_out : int, default=3
-        Neighbours that a peer writes to in each tick, chosen at random where it has more.
+        Neighbours that a peer writes to in each tick, chosen at random if it has more.
     solver : {"admm", "push-sum"}, default="admm"
-        ``"admm"`` is one-way relaxed ADMM. ``"push-sum"`` is the paper's GADGET, with its corrections: hundreds of
-        times more messages to a gap of one percent, and little memory at a peer.
+        ``"admm"`` is one-way relaxed ADMM. ``"push-sum"`` is the paper's GADGET, corrected: hundreds of times more
+        messages to a gap of one percent, and little memory at a peer.
     metric : {"auto", "full", "diagonal"}, default="auto"
-        In which ADMM measures how far peers are apart: by second moments of all features, which needs several times
-        fewer ticks, or by their diagonal. For a full metric every peer tells all others the second moments of its rows
-        once. ``"auto"`` does that up to a million numbers of all peers together.
+        How ADMM measures the distance of models: by all second moments of the features, which takes several times
+        fewer ticks, or by their diagonal. Every peer sends these moments of its rows to all others once. ``"auto"`` is
+        ``"full"`` if all peers together send at most a million numbers for it.
     batch_size : int, default=32
         Rows that a peer draws for each step of push-sum.
     rounds : int, default=1
         Ticks of averaging for each step of push-sum.
     fit_intercept : bool, default=True
-        Whether there is an intercept; it is penalised, as in LIBLINEAR.
+        Whether to fit an intercept; it is penalised, as in LIBLINEAR.
     kernel : {"linear", "rbf"}, default="linear"
-        ``"rbf"`` maps rows to random Fourier features, the same at all peers by a seed that they share.
+        ``"rbf"`` maps rows to random Fourier features, the same at all peers by a shared seed.
     gamma : float or "scale", default="scale"
         Of the rbf kernel; ``"scale"`` is 1 / (n_features * X.var()) of all rows.
     n_random_features : int, default=256
-        Random Fourier features.
+        Number of random Fourier features.
     shards : None, "by-label" or list of int, default=None
-        How ``fit`` divides rows among peers: evenly and at random, sorted by label, or at random with these sizes.
-        Rows that are apart already go to :meth:`fit_shards`.
+        How ``fit`` divides rows among peers: evenly at random, sorted by label, or at random with these sizes. Rows
+        that are already divided go to :meth:`fit_shards`.
     faults : Faults or None, default=None
-        What goes wrong in the simulated network: loss, delay, crashes, partitions. See
+        Faults of the simulated network: loss, delay, crashes, partitions. See
         :class:`widemargin.comm.faults.Faults`.
     tol : float, default=1e-3
         Stop when every peer has certified a relative gap of at most this.
@@ -97,9 +98,9 @@ class GossipSVC(LinearClassifier):
         Multiplies the weight of the rows of each class.
     cluster : dask.distributed.Client or None, default=None
         None simulates the network in this process, tick by tick. With a client every peer runs on a worker of its own,
-        in its own time, and peers write to each other without this process; callbacks then see no models.
+        in real time, and sends messages directly to others; callbacks then see no models.
     random_state : int, RandomState instance or None, default=0
-        Seed of the network, of who has which rows, of the faults and of all that peers draw.
+        Seed of the network, of the division of rows, of the faults and of all random choices of peers.
     verbose : int, default=0
         1 shows a line with the gap against ``tol``.
 
@@ -107,12 +108,12 @@ class GossipSVC(LinearClassifier):
     ----------
     classes_ : ndarray of shape (n_classes,)
     coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
-        Of the peer of the lowest number that is there: any would do. One row for two classes; with more, one for each
-        class against the rest, all in the same messages. With the rbf kernel, on its random features.
+        Of the running peer with the lowest number. One row for two classes; with more, one for each class against the
+        rest, all in the same messages. With the rbf kernel, on its random features.
     intercept_ : ndarray of shape (1,) or (n_classes,)
     nodes_ : dict of int to Node
-        Every peer that is there: its ``coef_`` and ``intercept_``, its certified ``gap``, ``consensus_error``, messages
-        and bytes sent and received, live neighbours.
+        Every running peer: its ``coef_`` and ``intercept_``, its certified ``gap``, ``consensus_error``, messages and
+        bytes sent and received, live neighbours.
     consensus_ : float
         The largest ``consensus_error`` of all peers.
     graph_ : dict of int to list of int
@@ -121,11 +122,11 @@ class GossipSVC(LinearClassifier):
         ``primal``, ``dual``, ``gap``, ``relative``: the worst that any peer has certified.
     stop_reason_ : str
         ``"gap"``, ``"max_iter"``, ``"max_time"``, ``"callback"``, ``"interrupted"``, or ``"split"``: the network fell
-        into parts that each ended on its own.
+        into parts that each stopped by itself.
     history_ : list of dict
-        Per tick from the first at which all peers had a certificate: seconds, bounds, messages and bytes so far.
+        Per tick, from the first at which all peers had a certificate: seconds, bounds, messages and bytes so far.
     cost_ : Ledger
-        Messages and bytes that all peers sent, seconds per phase.
+        Messages and bytes sent by all peers, seconds per phase.
     n_iter_ : int
         Ticks.
     parts_ : list of Result
@@ -134,14 +135,14 @@ class GossipSVC(LinearClassifier):
 
     See Also
     --------
-    KernelSVC : With ``kernel="linear"`` the same loss where all rows may be brought together.
+    KernelSVC : With ``kernel="linear"`` the same loss, for rows that can be brought together.
     DebiasedSparseSVC : Many machines, one average, and intervals for coefficients.
 
     Notes
     -----
-    Not for rows that may be put together: there KernelSVC is faster by far. Not private by itself: a peer's model, its
-    pull (a sum over its rows) and, for ADMM, second moments of its features are told to all; with few rows at a peer
-    they tell much of them.
+    For rows that can be brought together KernelSVC is much faster. Messages are not private: a peer's model, a weighted
+    sum of its rows and, with ADMM, second moments of its features go to all others; with few rows at a peer they reveal
+    much of them.
 
     References
     ----------
@@ -233,7 +234,7 @@ class GossipSVC(LinearClassifier):
 
     @fitting
     def fit_shards(self, shards: Iterable[Any]) -> Self:
-        """Fit to rows that are apart already: each peer has its own.
+        """Fit to rows that are already divided among peers.
 
         Parameters
         ----------
@@ -245,23 +246,24 @@ class GossipSVC(LinearClassifier):
         self : object
             The fitted estimator.
         """
+        shards = list(shards)
+        if not shards:
+            raise ValueError("shards is empty: give the rows of at least one peer.")
         if self.shards is not None:
-            raise ValueError(f"shards={self.shards!r} says how fit divides rows; fit_shards is given them divided.")
+            raise ValueError(f"shards={self.shards!r} is how fit divides rows; fit_shards takes divided rows.")
+        if self.n_peers not in ("auto", len(shards)):
+            raise ValueError(f"n_peers={self.n_peers}, but {len(shards)} shards were given.")
         self._check_parameters()
-        shards = _listed(shards)
         pieces = [self._checked_shard(number, shard) for number, shard in enumerate(shards)]
-        if self.n_peers not in ("auto", len(pieces)):
-            raise ValueError(f"n_peers={self.n_peers} and {len(pieces)} shards were given: they must be as many.")
-        self.n_features_in_ = pieces[0].X.shape[1]
-        check_feature_names(self, shards[0][0], reset=True)
-        for shard in shards[1:]:
-            check_feature_names(self, shard[0], reset=False)
-        task = self._plan(pieces[0], are_rows_checked=True)
-        given = [shard[0] for shard in shards], [shard[1] for shard in shards]
-        self._unpack(self._launch_shards(task, pieces, *given), pieces)
-        self._warn()
-        return self
+        widths = sorted({piece.X.shape[1] for piece in pieces})
+        if len(widths) > 1:
+            raise ValueError(f"Shards have different numbers of columns: {widths}.")
+        self.n_features_in_ = widths[0]
+        for number, shard in enumerate(shards):
+            check_feature_names(self, shard[0], reset=number == 0)
+        return self._fit(pieces, [shard[0] for shard in shards], [shard[1] for shard in shards])
 
+    @fitting
     def partial_fit(
         self,
         X: Any,
@@ -270,197 +272,157 @@ class GossipSVC(LinearClassifier):
         sample_weight: Any = None,
         peer: int | Literal["new"] | None = None,
     ) -> Self:
-        """Go on with new rows, at peers that are there or at one that joins.
+        """Continue with new rows, at present peers or at one that joins.
 
-        Peers keep what they know, and their rows of earlier calls.
+        Peers keep their state, and their rows of earlier calls.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Rows that arrive.
+            New rows.
         y : array-like of shape (n_samples,)
             Their labels, of the classes of the first call.
         classes : array-like of shape (n_classes,), default=None
-            All classes; of use in the first call only, where these rows do not have all of them.
+            All classes; needed in the first call only, if these rows do not have all of them.
         sample_weight : array-like of shape (n_samples,), default=None
             How often each row counts.
         peer : int, "new" or None, default=None
-            The peer at which they arrive; ``"new"`` is one that joins the network, with ``degree`` neighbours chosen
-            at random; None spreads them over all.
+            The peer that gets the rows; ``"new"`` is one that joins the network, with ``degree`` random neighbours;
+            None divides them among all.
 
         Returns
         -------
         self : object
             The fitted estimator.
         """
-        if getattr(self, "_peers", None) is None:
-            if hasattr(self, "coef_"):
-                raise ValueError(
-                    "The peers of this model lived in the process that fitted it, or on workers, and are gone: use fit."
-                )
+        self._validate_params()
+        peers = getattr(self, "_peers", None)
+        if peers is None and hasattr(self, "coef_"):
+            raise ValueError(
+                "The peers of this model ran in the process that fitted it, or on workers, and are gone: use fit."
+            )
+        if peers is None:
             if peer is not None:
-                raise ValueError(f"peer={peer!r}: there are no peers yet, and the first call makes them.")
-            self._known_classes = None if classes is None else np.unique(classes)
-            try:
-                return self.fit(X, y, sample_weight)
-            finally:
-                del self._known_classes
-        return self._go_on(X, y, sample_weight, peer)
-
-    @fitting
-    def _go_on(self, X: Any, y: Any, sample_weight: Any, peer: Any) -> Self:
+                raise ValueError(f"peer={peer!r}: there are no peers yet; the first call makes them.")
+            plan, known = self._plan(), None if classes is None else np.unique(classes)
+            pieces = self._prepared(self._divided(self._validate(X, y, sample_weight)), plan)
+            return self._fit(pieces, X, y, sample_weight, self._strategy(pieces, plan, known))
         changed = [name for name, was in self._parameters_of_fit.items() if repr(getattr(self, name)) != was]
         if changed:
             raise ValueError(
-                f"{changed[0]}={getattr(self, changed[0])!r} is not what the peers of this model work with, which is "
-                f"{self._parameters_of_fit[changed[0]]}: call fit to begin anew."
+                f"{changed[0]}={getattr(self, changed[0])!r} differs from the value that the peers of this model use, "
+                f"{self._parameters_of_fit[changed[0]]}: call fit to start again."
             )
-        X, y = validate_data(self, X, y, reset=False, accept_sparse="csr", dtype=FLOATS, order="C")
-        rows = checked_labels(Rows(X, y, sample_weight), X.shape[0])
         if self.class_weight is not None:
             raise ValueError("class_weight is set by the rows of the first call; with partial_fit give sample_weight.")
-        mapped = rows._replace(X=self._mapped(rows.X))
-        network: Network = self._last_network.with_rows(
-            mapped, self.classes_, peer, self._peers, self._problem(), int(self.degree)
-        )
-
-        def launch(rows: Any, cluster: Any, task: Task, watch: PartWatch) -> Outcome:
-            begin = lambda number, life: self._peers[number]  # noqa: E731
-            return network.run(begin, self._peers, task, watch, self.classes_, Ledger())
-
-        outcome = super()._launch(launch, self._plan(rows, are_rows_checked=True), rows, X, y, sample_weight)
-        self._unpack(outcome, rows)
-        self._warn()
-        return self
+        checked, labels = validate_data(self, X, y, reset=False, **FORM)
+        rows = checked_labels(Rows(self._mapped(checked), labels, sample_weight), len(labels))
+        growing = GrowingPeers(self._plan(), self._last_network, peers, self.classes_, peer, int(self.degree))
+        return self._fit(rows, X, y, sample_weight, growing)
 
     # -- from rows to peers and back ---------------------------------------------------------------------------------
+
+    def _fit(self, rows: Any, X: Any, y: Any, sample_weight: Any = None, strategy: Strategy | None = None) -> Self:
+        """Divide rows among peers, unless they are divided already."""
+        if strategy is None:
+            plan = self._plan()
+            rows = self._prepared(self._divided(rows) if isinstance(rows, Rows) else rows, plan)
+            strategy = self._strategy(rows, plan)
+        return super()._fit(rows, X, y, sample_weight, strategy)
 
     def _validate(self, X: Any, y: Any, sample_weight: Any) -> Rows:
         self._check_parameters()
         return super()._validate(X, y, sample_weight)
 
     def _check_parameters(self) -> None:
-        """Parameters that mean nothing together."""
-        for owner, value, defaults in (("solver", "push-sum", _OF_PUSH_SUM), ("kernel", "rbf", _OF_THE_MAP)):
-            if getattr(self, owner) != value:
-                for name, default in defaults.items():
-                    if getattr(self, name) != default:
-                        raise ValueError(
-                            f"{name}={getattr(self, name)!r} belongs to {owner}={value!r} and means nothing with "
-                            f"{owner}={getattr(self, owner)!r}."
-                        )
-        if self.solver != "admm" and self.metric != "auto":
-            raise ValueError(f"metric={self.metric!r} belongs to solver='admm' and means nothing with 'push-sum'.")
+        """Raise ValueError for parameters without effect."""
+        for (owner, value), defaults in _DEPENDENT.items():
+            for name, default in defaults.items():
+                if getattr(self, owner) != value and getattr(self, name) != default:
+                    raise ValueError(
+                        f"{name}={getattr(self, name)!r} belongs to {owner}={value!r} and has no effect with "
+                        f"{owner}={getattr(self, owner)!r}."
+                    )
         if self.cluster is not None and self.faults is not None:
-            raise ValueError("faults are those of a simulated network (cluster=None); workers fail by themselves.")
+            raise ValueError("faults are for a simulated network (cluster=None); on workers they would have no effect.")
 
     def _checked_shard(self, number: int, shard: Any) -> Rows:
-        """The rows of one peer; an error says whose they are."""
+        """The rows of one peer; errors name the shard."""
         if not isinstance(shard, list | tuple) or len(shard) not in (2, 3):
             raise ValueError(f"shards[{number}] must be a pair (X, y) or a triple (X, y, sample_weight).")
-        X = check_array(
-            shard[0], accept_sparse="csr", dtype=FLOATS, order="C", input_name=f"X of shard {number}", estimator=self
-        )
-        weight = shard[2] if len(shard) == 3 else None
+        X = check_array(shard[0], input_name=f"X of shard {number}", estimator=self, **FORM)
         y = np.asarray(shard[1])
         if y.shape != (X.shape[0],):
             raise ValueError(f"shards[{number}] has {X.shape[0]} rows and labels of shape {y.shape}.")
-        return checked_labels(Rows(X, y, weight), X.shape[0], are_all=False)
+        return checked_labels(Rows(X, y, shard[2] if len(shard) == 3 else None), X.shape[0], are_all=False)
 
-    def _launch(self, launch: Launch, task: Task, rows: Any, X: Any, y: Any, sample_weight: Any) -> Outcome:
-        if is_dask(X):
+    def _divided(self, rows: Rows) -> list[Rows]:
+        """The rows of each peer."""
+        if is_dask(rows.X):
             raise ValueError(
                 "GossipSVC divides rows among peers itself: give X as an array (cluster=client puts a peer on each "
                 "worker), or the rows of each peer to fit_shards."
             )
-        n_rows = rows.X.shape[0]
-        n_peers = self._n_peers(n_rows)
-        owner = self._owners(np.asarray(rows.y), n_peers)
-        parts = [np.flatnonzero(owner == k) for k in range(n_peers)]
-        pieces = [Rows(rows.X[part], rows.y[part], rows.weight[part]) for part in parts]
-        return self._launch_shards(task, pieces, X, y, sample_weight)
-
-    def _launch_shards(self, task: Task, pieces: list[Rows], X: Any, y: Any, sample_weight: Any = None) -> Outcome:
-        """Map the rows of each peer, and let the network work."""
-        self._parameters_of_fit = {
-            name: repr(value) for name, value in self.get_params(deep=False).items() if name not in _FREE
-        }
-        widths = sorted({piece.X.shape[1] for piece in pieces})
-        if len(widths) > 1:
-            raise ValueError(f"Shards have different numbers of columns: {widths}.")
-        self._map = None
-        if self.kernel == "rbf":
-            gamma = self.gamma if isinstance(self.gamma, str) else float(self.gamma)
-            self._map = fourier_features(pieces, gamma, int(self.n_random_features), task.seed)
-        pieces = [piece._replace(X=self._mapped(piece.X)) for piece in pieces]
-        network = self._network(len(pieces), pieces[0].X.shape[1] + bool(self.fit_intercept), task.seed)
-        return super()._launch(network.launch, task, pieces, X, y, sample_weight)
-
-    def _n_peers(self, n_rows: int) -> int:
-        if self.n_peers != "auto":
-            if self.n_peers > n_rows:
-                raise ValueError(f"n_peers={self.n_peers} is more than there are rows for them: n_samples = {n_rows}.")
-            return int(self.n_peers)
-        if isinstance(self.shards, str) or self.shards is None:
-            most = len(self.cluster.nthreads()) if is_dask(self.cluster) else _MOST_PEERS
-            return min(most, n_rows)
-        return len(self.shards)
-
-    def _owners(self, y: np.ndarray, n_peers: int) -> np.ndarray:
-        """The peer of each row."""
-        n, rng = len(y), check_random_state(self.random_state)
+        n, n_peers = len(rows.y), self._n_peers(len(rows.y))
         sizes = [len(part) for part in np.array_split(np.arange(n), n_peers)]
-        order = rng.permutation(n)
+        order = check_random_state(self.random_state).permutation(n)
         if isinstance(self.shards, str):
-            order = np.argsort(y, kind="stable")
+            order = np.argsort(rows.y, kind="stable")
         elif self.shards is not None:
-            are_whole = all(isinstance(size, Integral) for size in self.shards)
-            sizes = list(self.shards) if are_whole else []
+            sizes = list(self.shards) if all(isinstance(size, Integral) for size in self.shards) else []
             if len(sizes) != n_peers or min(sizes) < 1 or sum(sizes) != n:
                 raise ValueError(
                     f"shards={list(self.shards)!r} must be {n_peers} positive whole sizes that add up to the {n} rows."
                 )
-        owner = np.empty(n, np.intp)
-        owner[order] = np.repeat(np.arange(n_peers), sizes)
-        return owner
+        parts = [np.sort(part) for part in np.split(order, np.cumsum(sizes)[:-1])]
+        return [Rows(rows.X[part], rows.y[part], rows.weight[part]) for part in parts]
 
-    def _network(self, n_peers: int, n_features: int, seed: int) -> Network:
-        is_small = n_peers * n_features * (n_features + 1) // 2 <= _PORTRAIT_NUMBERS
-        return Network(
-            graph=topology.build(self.topology, n_peers, int(self.degree), seed),
-            fan_out=int(self.fan_out),
-            algorithm=self.solver,
-            is_metric_full=self.metric == "full" or (self.metric == "auto" and is_small),
-            batch_size=int(self.batch_size),
-            rounds=int(self.rounds),
-            has_constant=bool(self.fit_intercept),
-            faults=self.faults or Faults(),
-            known_classes=getattr(self, "_known_classes", None),
-        )
+    def _n_peers(self, n_rows: int) -> int:
+        if self.n_peers != "auto":
+            if self.n_peers > n_rows:
+                raise ValueError(f"n_peers={self.n_peers} is more than the number of rows, n_samples = {n_rows}.")
+            return int(self.n_peers)
+        if isinstance(self.shards, str) or self.shards is None:
+            return min(len(self.cluster.nthreads()) if is_dask(self.cluster) else _DEFAULT_PEERS, n_rows)
+        return len(self.shards)
 
-    def _unpack(self, outcome: Outcome, rows: Any) -> None:
-        report = outcome.results[0].model.report
-        nodes, network, peers = report.pop("nodes"), report.pop("network"), report.pop("peers")
-        super()._unpack(outcome, rows)
-        self.nodes_: dict[int, Node] = nodes
-        self.consensus_: float = max(node.consensus_error for node in nodes.values())
-        self.graph_ = network.graph
-        self._last_network, self._peers = network, peers
+    def _prepared(self, pieces: list[Rows], plan: Plan) -> list[Rows]:
+        """The rows of each peer with their random features, if the kernel has any."""
+        parameters = self.get_params(deep=False)
+        self._parameters_of_fit = {name: repr(value) for name, value in parameters.items() if name not in _FREE}
+        self._map = None
+        if self.kernel == "rbf":
+            gamma = self.gamma if isinstance(self.gamma, str) else float(self.gamma)
+            self._map = fourier_features(pieces, gamma, int(self.n_random_features), plan.seed)
+        return [piece._replace(X=self._mapped(piece.X)) for piece in pieces]
 
     def _mapped(self, X: Any) -> Any:
         return X if self._map is None else self._map.transform(X).astype(X.dtype, copy=False)
 
-    # -- the way of a fit --------------------------------------------------------------------------------------------
+    def _strategy(self, rows: Any, plan: Plan | None = None, known_classes: np.ndarray | None = None) -> Peers:
+        """Peers with these rows."""
+        plan = self._plan() if plan is None else plan
+        network = Network(
+            problem=self._problem(),
+            graph=topology.build(self.topology, len(rows), int(self.degree), plan.seed),
+            fan_out=int(self.fan_out),
+            is_metric_full=has_full_metric(self.metric, rows[0].X.shape[1] + bool(self.fit_intercept), len(rows)),
+            has_constant=bool(self.fit_intercept),
+            algorithm=self.solver,
+            batch_size=int(self.batch_size),
+            rounds=int(self.rounds),
+        )
+        return Peers(plan, network, self.faults or Faults(), known_classes)
+
+    def _unpack(self, outcome: Outcome, rows: Any) -> None:
+        super()._unpack(outcome, rows)
+        self.nodes_: dict[int, Node] = outcome.extra.nodes
+        self.consensus_: float = max(node.consensus_error for node in self.nodes_.values())
+        self._last_network, self._peers = outcome.extra.network, outcome.extra.peers
+        self.graph_ = self._last_network.graph
 
     def _problem(self) -> MeanHinge:
         return MeanHinge(float(self.alpha))
-
-    def _solver(self) -> AnySolver:
-        return None  # type: ignore[return-value]  # peers are one each
-
-    def _model_attributes(self, classes: np.ndarray, models: list[Separator]) -> dict[str, Any]:
-        plain = [model._replace(report={}) for model in models]
-        return {**common_attributes(classes, plain), "coef_": np.array([model.coef for model in models])}
 
     def _scores(self, X: Any) -> np.ndarray:
         return super()._scores(self._mapped(X))
@@ -468,8 +430,8 @@ class GossipSVC(LinearClassifier):
     def _remarks(self) -> dict[str, tuple[type[Warning], str]]:
         networks = sorted({tuple(sorted(node.members)) for node in self.nodes_.values()})
         text = (
-            f"The network fell apart: {len(networks)} parts of it ended on their own, {networks}, and nothing is "
-            "proved for all rows. What each peer has certified for its own part is in nodes_."
+            f"The network fell apart: {len(networks)} parts of it stopped by themselves, {networks}, and nothing is "
+            "proved for all rows. The certificates of each part are in nodes_."
         )
         return {**super()._remarks(), "split": (ConvergenceWarning, text)}
 
@@ -479,21 +441,19 @@ class GossipSVC(LinearClassifier):
         return f"Raise {result.stop_reason}, fan_out or degree, or allow a larger tol."
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the peers, who hold the rows."""
+        """Without the peers, which hold the rows."""
         state = super().__getstate__()
         return {name: value for name, value in state.items() if name not in ("_peers", "_last_network")}
 
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags
 
-
-def _listed(shards: Iterable[Any]) -> list[Any]:
-    listed = list(shards)
-    if not listed:
-        raise ValueError("shards is empty: there must be the rows of at least one peer.")
-    return listed
+def of_outcome(parameters: dict[str, Any], outcome: Outcome, feature_names: Sequence[str] | None) -> GossipSVC:
+    """The fitted estimator of a peer that ran on its own."""
+    model = GossipSVC(**parameters)
+    model.n_features_in_, model._map = outcome.n_features, None
+    if feature_names is not None:
+        model.feature_names_in_ = np.array(feature_names, dtype=object)
+    model._unpack(outcome, None)
+    return model
 
 
 def _formula(model: GossipSVC) -> Formula:

@@ -1,15 +1,14 @@
-"""A peer in real time: ticks by the clock, bytes in and out, and when to end, with nobody to ask.
+"""A peer in real time: ticks by the clock, bytes in and out, and when to stop, with nobody to ask.
 
-A tick begins ``pace`` seconds after the last, at the earliest, and as soon as no neighbour is more than a few ticks
-behind. Nobody is waited for longer than a twelfth of ``silence`` in a tick: one who is dead slows its neighbours for
-about ``silence`` seconds, and then counts as gone.
+A tick begins at least ``pace`` seconds after the last, once no neighbour is more than a few ticks behind, or after a
+twelfth of ``silence``: a dead neighbour slows the others for about ``silence`` seconds and then counts as gone.
 
-A peer is done when it has certified ``tol`` and the newest snapshots of all members say that they have. What it has
-then is kept, and it goes on for the others until its neighbours say that they are done too, or are silent: whoever left
-first would change the network of those who have not heard yet. A newcomer in the meantime means that all go on.
+A peer is done when it has certified ``tol`` and the newest snapshots of all members say the same. It keeps that proof
+and continues until its neighbours are done, too, or silent: leaving earlier would change the network of peers that do
+not know yet. If a new peer comes in the meantime, all continue.
 
-In front of every message stands a byte, which is 1 if the sender is done. What is malformed, too long or of a stranger
-is counted and thrown away.
+The first byte of every message is 1 if the sender is done, else 0. Messages that are malformed, too long or from
+strangers are counted and refused.
 """
 
 from __future__ import annotations
@@ -23,57 +22,58 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from widemargin.peers.claims import Proof, Snapshot
-from widemargin.peers.peer import LETTERS_OF_SILENCE, Peer
+from widemargin.peers.peer import MAX_MISSED_MESSAGES, Peer
 from widemargin.peers.protocol import Message
-from widemargin.peers.wire import BadMessage, Form, decode, encode
+from widemargin.peers.records import Proof, Snapshot
+from widemargin.peers.rows import PeerRows
+from widemargin.peers.wire import BadMessage, MessageFormat, decode, encode
 from widemargin.problems.protocol import Certificate
 
-_SLACK = 3  # ticks that a neighbour may be behind
+_MAX_TICKS_BEHIND = 3  # of a neighbour, before it is waited for
 _PACE_ALONE = 0.1  # seconds
-_AS_GOOD_AS_NONE = 1e-6  # of a gap
-_FAREWELL = 4  # ticks after all neighbours are done: they may not have heard that this one is
-_LONGEST_FAREWELL = 200  # ticks for neighbours that hear, and are not done
-_HISTORY_TICKS = 4  # between rows of the history, as between snapshots
-_HISTORY_ROWS = 4096  # beyond which every other one is dropped
+_IDLE_GAP = 1e-6  # at which a peer without neighbours stops working, whatever ``tol`` is
+_FAREWELL_TICKS = 4  # after all neighbours are done: they may not know yet that this peer is
+_MAX_FAREWELL_TICKS = 200  # for neighbours that send, and are not done
+_HISTORY_TICKS = 4  # between rows of the history
+_MAX_HISTORY_ROWS = 4096  # beyond which every other one is dropped
 
 
 class Transport(Protocol):
-    """How bytes get to other peers and back."""
+    """Carries bytes between peers."""
 
     @property
     def refused(self) -> int:
-        """Connections and messages that were turned away before anyone saw them."""
+        """Connections and messages that were refused before a peer saw them."""
 
     def open(self) -> None:
-        """Tell others that one is there; the loop calls this once, when it is ready."""
+        """Become reachable; the loop calls this once, when it is ready."""
 
     def send(self, to: int, data: bytes) -> None:
-        """Write to a peer, if it is there; never waits and never fails."""
+        """Send to a peer, if it is there; never waits and never fails."""
 
     def receive(self, wait: float) -> list[bytes]:
-        """What has come; nothing after ``wait`` seconds without any."""
+        """The messages that have come, after at most ``wait`` seconds."""
 
     def newcomers(self) -> list[int]:
-        """Peers that want to be neighbours, since this was last asked."""
+        """Peers that want to be neighbours, since the last call."""
 
     def gone(self) -> set[int]:
-        """Neighbours whose connections are closed, as far as is known."""
+        """Neighbours whose connections are known to be closed."""
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Close all connections."""
 
 
 @dataclass(frozen=True)
-class Limits:
-    """When a peer ends, and how fast it goes."""
+class PeerLimits:
+    """When a peer stops, and how fast it runs."""
 
     tol: float
-    max_ticks: float = math.inf  # of this peer, however far the network was when it came
+    max_ticks: float = math.inf  # of work at this peer
     max_time: float = math.inf  # seconds
-    pace: float = 0.02  # seconds from tick to tick, at least
-    silence: float = 2.0  # seconds after which a neighbour that sends nothing is given up
-    at_least: int = 1  # peers that must have been there together before the network may be done
+    pace: float = 0.02  # least seconds between ticks
+    silence: float = 2.0  # seconds without a message after which a neighbour counts as gone
+    at_least: int = 1  # members that the network must have had before it may be done
     grace: float = math.inf  # seconds after which it may be done with fewer
 
 
@@ -86,20 +86,20 @@ class HistoryRow(NamedTuple):
     consensus: float
     messages: int  # sent
     bytes: int  # sent
-    primal: float  # of the problem with the widest gap; nan before there is a proof
+    primal: float  # of the problem with the largest gap; nan before there is a proof
     dual: float
 
 
 @dataclass(frozen=True)
-class Report:
-    """What a peer can say of itself at any time."""
+class PeerReport:
+    """The state of a peer, at any time or at the end."""
 
     number: int
-    model: np.ndarray  # (problems, d): the best that is certified, or the latest before there is one
-    certificates: list[Certificate]  # of each problem; empty while there is none
-    members: list[int]  # of the network that these are of, as this peer knows it
-    total: float  # of the weights of the rows that these are of; 0 while there are none
-    consensus: float  # distance of the own model to the mean of the newest of all members, by the length of that
+    model: np.ndarray  # (problems, d): the best certified one, or the latest before there is one
+    certificates: list[Certificate]  # of each problem; empty before there is a proof
+    members: list[int]  # of the network that they are for
+    total: float  # of the weights of the members' rows; 0 before there is a proof
+    consensus: float  # distance of the own model to the mean of the members' newest, relative to that mean
     live_neighbours: list[int]
     ticks: int
     seconds: float
@@ -107,8 +107,8 @@ class Report:
     bytes_sent: int  # on the wire
     messages_received: int
     bytes_received: int
-    refused: int  # malformed, too long, of strangers; connections that were turned away
-    stale: int  # letters that came after newer ones
+    refused: int  # malformed or too long messages, those of strangers, and refused connections
+    stale: int  # messages that came after newer ones
     stop_reason: str | None  # "gap", "max_ticks", "max_time", "interrupted"; None while it runs
     history: list[HistoryRow] = field(repr=False)
 
@@ -119,40 +119,36 @@ class Report:
 
     @property
     def gap(self) -> float:
-        """The certified relative gap; infinite where there is none."""
+        """The certified relative gap; infinite without a certificate."""
         return math.inf if self.certificate is None else self.certificate.relative
 
 
 class PeerLoop:
-    """One peer over one transport; ``watch`` is called with this after every tick and ends it by returning True."""
+    """Runs one peer over one transport; ``watch(loop)`` is called after every tick and stops it by returning True."""
 
     def __init__(
-        self,
-        peer: Peer,
-        transport: Transport,
-        limits: Limits,
-        watch: Callable[[PeerLoop], Any] | None = None,
+        self, peer: Peer, transport: Transport, limits: PeerLimits, watch: Callable[[PeerLoop], Any] | None = None
     ) -> None:
         self.peer, self.transport, self.limits = peer, transport, limits
         self.stop_reason: str | None = None
-        self._watch, self._form = watch, Form.of(peer)
-        self._limit_bytes = self._form.limit_bytes
+        self._watch, self._format = watch, MessageFormat.of(peer)
+        self._limit_bytes = self._format.limit_bytes
         self._began = self._ticked = time.monotonic()
-        self._worked: deque[float] = deque([0.0], maxlen=3)  # seconds of the last ticks
-        self._n_ticks = 0  # done here
-        self._wrote = 0  # tick of the last letters; others may have carried this peer further since
+        self._work_seconds: deque[float] = deque([0.0], maxlen=3)  # of the last ticks
+        self._n_ticks = 0  # of work here
+        self._wrote = 0  # tick of the last messages; the peer's own may have been advanced by others since
         self._sent = self._bytes_sent = self._received = self._bytes_received = self._refused = 0
-        self._done: set[int] = set()  # neighbours that say so
-        self._final: Proof | None = None  # what is kept once all are done
+        self._done: set[int] = set()  # neighbours that are done
+        self._final: Proof | None = None  # kept once all members are done
         self._done_at = self._ends_at = math.inf  # ticks
-        self._has_met = False
+        self._has_met = False  # whether the network has had ``at_least`` members
         self._history: list[HistoryRow] = []
         self._history_ticks = _HISTORY_TICKS
 
-    def run(self) -> Report:
-        """Tick until it is over; the transport is closed whatever happens."""
+    def run(self) -> PeerReport:
+        """Tick until a reason to stop; closes the transport in any case."""
         try:
-            self.peer.algorithm.work()  # the first time takes long, as compiled code is loaded: nobody waits for it yet
+            self.peer.algorithm.work()  # the first call loads compiled code, which takes long: nobody waits for it yet
             self.transport.open()
             self._began = time.monotonic()
             while True:
@@ -160,11 +156,11 @@ class PeerLoop:
                 if not self._is_idle():
                     self._write(self.peer.tick())
                     self._n_ticks += 1
-                self._worked.append(time.monotonic() - self._ticked)
+                self._work_seconds.append(time.monotonic() - self._ticked)
                 self._wrote = self.peer.ticks
                 if self.peer.ticks % self._history_ticks == 0:
                     self._note()
-                self.stop_reason = self._verdict()
+                self.stop_reason = self._reason_to_stop()
                 if self._watch is not None and self._watch(self) and self.stop_reason is None:
                     self.stop_reason = "interrupted"
                 if self.stop_reason is not None:
@@ -175,31 +171,31 @@ class PeerLoop:
         self._note()
         return self.report()
 
-    # -- what it can say ---------------------------------------------------------------------------------------------
+    # -- reports -----------------------------------------------------------------------------------------------------
 
     @property
     def proof(self) -> Proof | None:
-        """The best proof; once the network was done, that of the network as it was then."""
+        """The best proof; once the network was done, the one it had then."""
         return self.peer.proof if self._final is None else self._final
 
     @property
     def gap(self) -> float:
-        """The certified relative gap; infinite where there is none."""
+        """The certified relative gap; infinite without a proof."""
         return math.inf if self.proof is None else self.proof.worst.relative
 
     @property
     def is_first(self) -> bool:
-        """Whether its number is the lowest of those that are there."""
+        """Whether its number is the lowest of all members."""
         return self.peer.number == min(self.peer.table.members)
 
     @property
     def seconds(self) -> float:
         return time.monotonic() - self._began
 
-    def report(self) -> Report:
-        """Everything as it is now."""
+    def report(self) -> PeerReport:
+        """The current state."""
         peer, proof = self.peer, self.proof
-        return Report(
+        return PeerReport(
             number=peer.number,
             model=np.array(peer.algorithm.model if proof is None else proof.model),
             certificates=[] if proof is None else list(proof.certificates),
@@ -220,7 +216,7 @@ class PeerLoop:
         )
 
     def consensus(self) -> float:
-        """How far the own model is from the mean of the newest of all members, by the length of that."""
+        """Distance of the own model to the mean of the members' newest, relative to that mean."""
         models = [snapshot.model for snapshot in self.peer.table.latest(Snapshot)]
         if not models:
             return math.inf
@@ -239,14 +235,14 @@ class PeerLoop:
         if self._history and self._history[-1].tick == row.tick:
             self._history.pop()
         self._history.append(row)
-        if len(self._history) > _HISTORY_ROWS:
+        if len(self._history) > _MAX_HISTORY_ROWS:
             self._history, self._history_ticks = self._history[::2], 2 * self._history_ticks
 
-    # -- when it is over ---------------------------------------------------------------------------------------------
+    # -- when to stop ------------------------------------------------------------------------------------------------
 
-    def _verdict(self) -> str | None:
+    def _reason_to_stop(self) -> str | None:
         limits, peer = self.limits, self.peer
-        self._look_whether_done()
+        self._update_done()
         if peer.ticks >= self._ends_at:
             return "gap"
         if self._n_ticks >= limits.max_ticks:
@@ -255,11 +251,11 @@ class PeerLoop:
             return "max_time" if self._final is None else "gap"
         return None
 
-    def _look_whether_done(self) -> None:
-        """Keep what there is once all members are done; end some ticks after the neighbours know."""
+    def _update_done(self) -> None:
+        """Keep the proof once all members are done; stop some ticks after the neighbours know."""
         peer, proof = self.peer, self.peer.proof
         if self._final is not None and not peer.table.members <= self._final.members:
-            self._final, self._done_at, self._ends_at = None, math.inf, math.inf  # somebody has come
+            self._final, self._done_at, self._ends_at = None, math.inf, math.inf  # a peer has joined
         if self._final is None:
             if not self._are_all_done():
                 return
@@ -267,8 +263,8 @@ class PeerLoop:
         elif proof is not None and proof.members == self._final.members:
             self._final = proof
         if self._done.issuperset(peer.live_neighbours):
-            self._ends_at = min(self._ends_at, peer.ticks + _FAREWELL)
-        elif peer.ticks - self._done_at >= _LONGEST_FAREWELL:
+            self._ends_at = min(self._ends_at, peer.ticks + _FAREWELL_TICKS)
+        elif peer.ticks - self._done_at >= _MAX_FAREWELL_TICKS:
             self._ends_at = peer.ticks
 
     def _are_all_done(self) -> bool:
@@ -279,49 +275,46 @@ class PeerLoop:
         return all(snapshot.gap <= limits.tol for snapshot in table.latest(Snapshot))
 
     def _is_idle(self) -> bool:
-        """Whether there is nothing to do but to wait for a first neighbour."""
-        return not self.peer.neighbours and not self._has_met and self.gap <= max(self.limits.tol, _AS_GOOD_AS_NONE)
+        """Whether there is nothing to do but wait for a first neighbour."""
+        return not self.peer.neighbours and not self._has_met and self.gap <= max(self.limits.tol, _IDLE_GAP)
 
     # -- bytes in and out --------------------------------------------------------------------------------------------
 
     def _write(self, messages: list[tuple[int, Message]]) -> None:
-        mark = b"\x01" if self._final is not None else b"\x00"
+        flag = b"\x01" if self._final is not None else b"\x00"
         for to, message in messages:
-            data = mark + encode(message)
+            data = flag + encode(message)
             self._sent += 1
             self._bytes_sent += len(data)
             self.transport.send(to, data)
 
     def _listen(self) -> None:
-        """Take in what comes until the next tick is due."""
-        # Where a tick is long here, it may be so elsewhere.
-        longest = max(self.limits.silence / LETTERS_OF_SILENCE, 2 * min(self._worked))
+        """Receive messages until the next tick is due."""
+        # If ticks are long here, they may be so elsewhere.
+        longest = max(self.limits.silence / MAX_MISSED_MESSAGES, 2 * min(self._work_seconds))
         while True:
-            # Who has not met the others yet has time.
-            is_hurried = self._has_met or self.peer.live_neighbours
-            pace = self.limits.pace if is_hurried else max(self.limits.pace, _PACE_ALONE)
+            has_others = self._has_met or self.peer.live_neighbours
+            pace = self.limits.pace if has_others else max(self.limits.pace, _PACE_ALONE)
             earliest = self._ticked + pace
             latest = max(earliest, self._ticked + longest)
             now = time.monotonic()
-            until = earliest if now < earliest else latest if self._is_someone_behind() else now
+            until = earliest if now < earliest else latest if self._is_neighbour_behind() else now
             self._take(self.transport.receive(max(0.0, until - now)))
             now = time.monotonic()
-            if now >= latest or (now >= earliest and not self._is_someone_behind()):
+            if now >= latest or (now >= earliest and not self._is_neighbour_behind()):
                 return
 
-    def _is_someone_behind(self) -> bool:
-        """Whether a neighbour that is there has some ticks still to do."""
-        peer = self.peer
-        gone = self.transport.gone()
+    def _is_neighbour_behind(self) -> bool:
+        peer, gone = self.peer, self.transport.gone()
         return any(
-            self._wrote - peer.tick_heard(j) > _SLACK * peer.ticks_between_letters(j)
+            self._wrote - peer.tick_heard(j) > _MAX_TICKS_BEHIND * peer.ticks_between_messages(j)
             for j in peer.live_neighbours
             if j not in gone
         )
 
     def _take(self, batch: list[bytes]) -> None:
         for newcomer in self.transport.newcomers():
-            self.peer.meet(newcomer)
+            self.peer.add_neighbour(newcomer)
         for data in batch:
             message = self._read(data)
             if message is not None:
@@ -331,10 +324,10 @@ class PeerLoop:
         """A message of a neighbour, or None."""
         try:
             if data[:1] not in (b"\x00", b"\x01"):
-                raise BadMessage("A message begins with 0, or 1 if its sender is done.")
-            message = decode(data[1:], self._form, self._limit_bytes)
+                raise BadMessage("A message begins with 1 if its sender is done, else with 0.")
+            message = decode(data[1:], self._format, self._limit_bytes)
             if message.sender not in self.peer.neighbours:
-                raise BadMessage(f"{message.sender} is no neighbour.")
+                raise BadMessage(f"{message.sender} is not a neighbour.")
         except BadMessage:
             self._refused += 1
             return None
@@ -346,17 +339,17 @@ class PeerLoop:
 
 @dataclass(frozen=True)
 class PeerRun:
-    """A peer from its rows to its last report, as an engine starts it: ``begin(number, rows)`` makes it."""
+    """A peer from its rows to its final report, for engines to start; ``begin(number, rows)`` makes the peer."""
 
-    begin: Callable[[int, Any], Peer]
-    limits: Limits
+    begin: Callable[[int, PeerRows], Peer]
+    limits: PeerLimits
 
     def __call__(
-        self, number: int, rows: Any, transport: Transport, watch: Callable[[PeerLoop], Any] | None = None
-    ) -> Report:
+        self, number: int, rows: PeerRows, transport: Transport, watch: Callable[[PeerLoop], Any] | None = None
+    ) -> PeerReport:
         return PeerLoop(self.begin(number, rows), transport, self.limits, watch).run()
 
     def figures(self, loop: PeerLoop) -> dict[str, float]:
-        """What is told of a peer on its way: plain numbers."""
+        """The figures of a running peer as plain numbers."""
         row = loop.row()
         return {**row._asdict(), "members": len(loop.peer.table.members), "neighbours": len(loop.peer.live_neighbours)}

@@ -1,12 +1,12 @@
-"""A peer: rows that stay here, a model, neighbours to write to. It has no clock and no wire; whoever runs it has them.
+"""A peer: its own rows, a model, and neighbours. It has no clock and no network; whoever runs it provides both.
 
-    tick      forget neighbours that are silent, work on the own rows, say what is due, write letters
-    receive   take in a letter, and records of others that come with it
+    tick      drop neighbours that are silent, work on the own rows, send records that are due, write messages
+    receive   take in a message, and the records of other peers that come with it
 
-The same peer runs in a simulation, on a Dask worker and on its own in a shell. A letter is not acknowledged; records
-are, and go again where they were lost (``delivery``). Peers need not start together or be equally fast: who hears of a
-later time than its own goes on from there, so that snapshots of one time can be laid side by side. Silence is measured
-by the own work.
+The same peer runs in a simulation, on a Dask worker and in a shell. The payload of a message is not acknowledged; its
+records are, and go again if they were lost (``delivery``). Peers need not start together or be equally fast: a peer
+that hears of a later tick than its own continues from there, so that snapshots of the same tick can be compared.
+Silence is measured in the peer's own ticks of work.
 """
 
 from __future__ import annotations
@@ -16,40 +16,40 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from widemargin.peers.claims import (
+from widemargin.peers.delivery import Delivery
+from widemargin.peers.protocol import Algorithm, Message, Traffic
+from widemargin.peers.records import (
     KEPT,
     KINDS,
-    NUMBERS_PER_LIFE,
-    Claims,
-    Examiner,
-    Portrait,
+    NUMBERS_PER_INCARNATION,
+    HingeCosts,
+    Moments,
     Proof,
     Proposal,
     Record,
+    RecordChecker,
+    RecordTable,
     Snapshot,
-    Verdict,
+    incarnation_of,
     is_finite,
-    life_of,
     n_bytes_of,
     tick_of,
 )
-from widemargin.peers.delivery import Delivery
-from widemargin.peers.protocol import Algorithm, Message, Traffic
 from widemargin.peers.rows import PeerRows
 from widemargin.problems.mean_hinge import MeanHinge
 
-LETTERS_OF_SILENCE = 12  # that should have come, and have not, from a neighbour that is then taken for gone
-_PROBE = 10  # ticks between letters to a neighbour that is silent
-_INTERVAL = 4  # ticks between two snapshots, at least
-_EPOCH = 64  # ticks, after twice as many of which they are taken half as often
-_MANY = 16  # peers, among which what all must hear is said seldomer
-_OVERDUE = 3  # ticks after which records that nobody confirmed are sent again
-_BIRTHS = 1 << 62
+MAX_MISSED_MESSAGES = 12  # of a neighbour, before it counts as gone
+_PROBE_TICKS = 10  # between messages to a silent neighbour
+_SNAPSHOT_TICKS = 4  # between two snapshots, at least
+_DOUBLING_TICKS = 64  # snapshots become half as frequent after two of these, after four, and so on
+_MANY_PEERS = 16  # from which snapshots are rarer
+_OVERDUE_TICKS = 3  # after which unacknowledged records are sent again
+_DATA_VERSIONS = 1 << 62
 
 
 @dataclass
 class Peer:
-    """One peer of a network; ``neighbours`` are those it may write to, whether they are there or not."""
+    """One peer; ``neighbours`` are those it may write to, whether they are there or not."""
 
     number: int
     problem: MeanHinge
@@ -57,29 +57,27 @@ class Peer:
     neighbours: list[int]
     fan_out: int
     rng: np.random.Generator
-    life: int = 0
-    examiner: Examiner = field(default_factory=Examiner)  # that peers of one process may share
+    incarnation: int = 0
+    checker: RecordChecker = field(default_factory=RecordChecker)  # peers of one process may share it
     ticks: int = 0
     traffic: Traffic = field(default_factory=Traffic)
-    table: Claims = field(init=False)
+    table: RecordTable = field(init=False)
     delivery: Delivery = field(init=False)
-    _worked: int = 0  # ticks that were worked, which are fewer than those that passed for who comes late or was idle
-    _heard: dict[int, int] = field(default_factory=dict)  # how many when it came, while the neighbour is not silent
-    _birth: int = field(init=False)  # of the rows as they are here
+    _worked: int = 0  # ticks of work; fewer than ``ticks`` for a peer that came late or was idle
+    _heard: dict[int, int] = field(default_factory=dict)  # value of ``_worked`` at each live neighbour's last message
+    _data_version: int = field(init=False)
     _proposed: int = -1  # tick of the snapshots last proposed
-    _period_shown: int = -1  # tick of the last snapshot
-    _is_news: bool = True  # whether neighbours have come or gone since the last snapshot
-    _n_in_metric: int = 0  # portraits that the metric is made of
-    _has_new_portraits: bool = False
-    _members_seen: frozenset[int] | None = None  # when the metric was last looked at
+    _snapshot_period: int = -1  # period of the last snapshot
+    _has_changed: bool = True  # whether the rows or live neighbours have, since the last snapshot
+    _n_in_metric: int = 0  # peers whose moments are in the metric
+    _has_new_moments: bool = False
+    _metric_members: frozenset[int] | None = None  # when the metric was last updated
 
     def __post_init__(self) -> None:
-        self.table = Claims(self.number, self.problem)
+        self.table = RecordTable(self.number, self.problem)
         self.delivery = Delivery(self.table.newest, {j: {} for j in self.neighbours})
-        self._birth = self._new_birth()
-        self._show_portrait()
-
-    # -- what a peer can say at any time -----------------------------------------------------------------------------
+        self._data_version = self._new_data_version()
+        self._announce_moments()
 
     @property
     def model(self) -> np.ndarray:
@@ -88,18 +86,18 @@ class Peer:
 
     @property
     def proof(self) -> Proof | None:
-        """How good it is, for the network as it is now."""
+        """Of the model, for the current members."""
         best = self.table.best
         return best if best is not None and best.members is self.table.members else None
 
     @property
     def live_neighbours(self) -> list[int]:
-        """Those that have been heard, and not too long ago."""
+        """Neighbours that sent a message recently."""
         return [j for j in self.neighbours if j in self._heard]
 
     def tick_heard(self, neighbour: int) -> int:
-        """The tick in which a neighbour wrote the newest of its letters that came."""
-        return tick_of(self.delivery.heard_of(neighbour)[0])
+        """The tick in which a neighbour sent its newest message."""
+        return tick_of(self.delivery.received_from(neighbour)[0])
 
     # -- ticks and messages ------------------------------------------------------------------------------------------
 
@@ -108,18 +106,18 @@ class Peer:
         self.ticks += 1
         self._worked += 1
         for silent in [j for j, at in self._heard.items() if self._worked - at > self._patience_with(j)]:
-            self._forget(silent)
-        self._use_news_of_features()
+            self._drop(silent)
+        self._update_metric()
         self.algorithm.work()
-        if self._has_waited() and (self._is_news or self._is_snapshot_due()):
+        if self._has_waited() and (self._has_changed or self._is_snapshot_due()):
             self._take_snapshot()
         self._propose()
-        self._judge()
+        self._cost_proposals()
         self.table.prove()
         return [(to, self._message(to)) for to in self._addressees()]
 
     def receive(self, message: Message) -> None:
-        """Take in a message; a letter that is stale, or a message that is malformed or of a stranger, is counted."""
+        """Take in a message; one that is stale, malformed or from a stranger is counted and refused."""
         sender = message.sender
         if sender not in self.neighbours or not self._is_sound(message):
             self.traffic.refused += 1
@@ -127,223 +125,221 @@ class Peer:
         self.traffic.messages_received += 1
         self.traffic.bytes_received += message.n_bytes
         moment = self._own_moment()
-        if self.delivery.begins_anew(sender, message.number):
-            self._forget(sender)  # what it thought before does not bind it
-        is_new = self.delivery.note(sender, message.number)
-        # Who comes late, or was idle, keeps the time of others, and its next tick is that of the sender: one more, and
-        # time would run faster with every hop.
+        if self.delivery.has_restarted(sender, message.number):
+            self._drop(sender)
+        is_new = self.delivery.mark_received(sender, message.number)
+        # A late or idle peer catches up to the tick before the sender's: one more, and time would run faster with
+        # every hop.
         self.ticks = max(self.ticks, tick_of(message.number) - 1)
-        for record in message.records:  # which are good however late
+        for record in message.records:  # also those of a stale message
             if record.peer == self.number:
-                self._hear_of_oneself(record)
+                self._receive_own(record)
                 continue
-            if isinstance(record, Snapshot) and self._begins_anew(record):
-                self.delivery.owe_everything_to(record.peer)
+            if isinstance(record, Snapshot) and self._is_neighbour_restarted(record):
+                self.delivery.queue_all_for(record.peer)
             if self.table.take(record):
-                self._spread(record, self.examiner.size_of(record, self.algorithm.model, moment), not_to=sender)
+                self._queue(record, self.checker.size_of(record, self.algorithm.model, moment), not_to=sender)
             elif self.table.newest[type(record)][record.peer].number == record.number:
-                self.delivery.is_known_to(sender, record)
+                self.delivery.mark_known(sender, record)
         if not is_new:
             self.traffic.refused += 1
             return
-        self.delivery.confirm(sender, message.heard, message.heard_before)
-        self._is_news |= sender not in self._heard
+        self.delivery.acknowledge(sender, message.ack, message.ack_bits)
+        self._has_changed |= sender not in self._heard
         self._heard[sender] = self._worked
-        self.algorithm.hear(sender, message.letter)
+        self.algorithm.receive(sender, message.payload)
 
-    def gain(self, rows: PeerRows) -> None:
-        """Rows have arrived here; ValueError, and nothing has happened, where they cannot be taken in."""
-        self.algorithm.gain(rows)
-        self._birth = self._new_birth()
-        self._show_portrait()
-        self._is_news, self.table.best = True, None
+    def add_rows(self, rows: PeerRows) -> None:
+        """Add rows; raises ValueError, and changes nothing, if they cannot be added."""
+        self.algorithm.add_rows(rows)
+        self._data_version = self._new_data_version()
+        self._announce_moments()
+        self._has_changed, self.table.best = True, None
 
-    def meet(self, neighbour: int) -> None:
-        """Another peer may be written to from now on."""
+    def add_neighbour(self, neighbour: int) -> None:
+        """Write to another peer, too."""
         if neighbour not in self.neighbours:
             self.neighbours.append(neighbour)
-            self.delivery.owe_everything_to(neighbour)
+            self.delivery.queue_all_for(neighbour)
 
     def _is_sound(self, message: Message) -> bool:
-        """Whether what is in a message is what it should be; of records, in those that are news."""
-        if message.number <= 0 or not is_finite(message.letter, self.algorithm.letter_shape):
+        """Whether the payload and all new records of a message have the right shapes and finite numbers."""
+        if message.number <= 0 or not is_finite(message.payload, self.algorithm.payload_shape):
             return False
         moment = self._own_moment()
         for record in message.records:
             if type(record) not in KINDS:
                 return False
             known = self.table.newest[type(record)].get(record.peer)
-            is_news = known is None or known.number < record.number
-            if is_news and self.examiner.size_of(record, self.algorithm.model, moment) < 0:
+            is_new = known is None or known.number < record.number
+            if is_new and self.checker.size_of(record, self.algorithm.model, moment) < 0:
                 return False
         return True
 
-    def _new_birth(self) -> int:
-        """A mark of the rows, by chance; also where chance is the same as in a former run, and rows are not."""
+    def _new_data_version(self) -> int:
+        """A random number, combined with a checksum of the rows: a seed may be used again with other rows."""
         rows = self.algorithm.rows
-        return int(self.rng.integers(_BIRTHS)) ^ zlib.crc32(rows.pull(rows.weight).tobytes())
+        return int(self.rng.integers(_DATA_VERSIONS)) ^ zlib.crc32(rows.combine(rows.weight).tobytes())
 
-    def _begins_anew(self, snapshot: Snapshot) -> bool:
-        """Whether a neighbour has other rows than before: it may have been started again, and know nobody."""
+    def _is_neighbour_restarted(self, snapshot: Snapshot) -> bool:
+        """Whether a neighbour has other rows than before: it may have restarted, and lack all records."""
         known = self.table.newest[Snapshot].get(snapshot.peer)
-        is_other = known is not None and known.number < snapshot.number and known.birth != snapshot.birth
+        is_other = known is not None and known.number < snapshot.number and known.data_version != snapshot.data_version
         return is_other and snapshot.peer in self.neighbours
 
-    def _hear_of_oneself(self, record: Record) -> None:
-        """What was said here, in this life or in a former one, or by who was here before in the same life.
+    def _receive_own(self, record: Record) -> None:
+        """A record under this peer's own number, sent by itself or by a process that had the number before.
 
-        Numbers go on after all of this life; and if others know other features, they are told again.
+        Numbers continue after all of this incarnation. If others know other moments, they are sent again.
         """
-        if life_of(record.number) != self.life:
+        if incarnation_of(record.number) != self.incarnation:
             return
         self.ticks = max(self.ticks, tick_of(record.number))
-        own = self.table.newest[Portrait].get(self.number)
-        if own is None or not isinstance(record, Portrait):
+        own = self.table.newest[Moments].get(self.number)
+        if own is None or not isinstance(record, Moments):
             return
         if record.number >= own.number and not np.array_equal(record.moment, own.moment):
             self.ticks = max(self.ticks, tick_of(record.number) + 1)
-            self._show_portrait()
+            self._announce_moments()
 
     def _own_moment(self) -> np.ndarray | None:
-        portrait = self.table.newest[Portrait].get(self.number)
-        return None if portrait is None else portrait.moment
+        own: Moments | None = self.table.newest[Moments].get(self.number)
+        return None if own is None else own.moment
 
     # -- neighbours --------------------------------------------------------------------------------------------------
 
-    def ticks_between_letters(self, neighbour: int) -> float:
-        """How long a neighbour takes to write to all those whom it hears: to each in turn, on average.
+    def ticks_between_messages(self, neighbour: int) -> float:
+        """Mean number of ticks between two messages of a neighbour, by the degree in its newest snapshot.
 
-        By what it last said of itself; before it has, by the own number of neighbours. In a star, whose leaves have one
-        neighbour each, that is little beside what the hub needs.
+        Before there is a snapshot, by the own degree. The hub of a star writes to each leaf seldom.
         """
         snapshot = self.table.newest[Snapshot].get(neighbour)
         degree = len(self.neighbours if snapshot is None else snapshot.neighbours)
         return max(1.0, degree / self.fan_out)
 
     def _patience_with(self, neighbour: int) -> float:
-        """Ticks without a letter after which a neighbour counts as gone."""
-        return LETTERS_OF_SILENCE * self.ticks_between_letters(neighbour)
+        """Ticks without a message after which a neighbour counts as gone."""
+        return MAX_MISSED_MESSAGES * self.ticks_between_messages(neighbour)
 
     @property
-    def _is_beginning(self) -> bool:
-        """Whether neighbours that were never heard may be about to come: each has been written to a few times only."""
-        return self._worked <= LETTERS_OF_SILENCE * max(1.0, len(self.neighbours) / self.fan_out)
+    def _is_starting(self) -> bool:
+        """Whether neighbours not heard yet may still be about to come."""
+        return self._worked <= MAX_MISSED_MESSAGES * max(1.0, len(self.neighbours) / self.fan_out)
 
     def _has_waited(self) -> bool:
-        """Whether all neighbours have been heard, or had time enough: who speaks before names too small a network."""
-        return len(self._heard) == len(self.neighbours) or not self._is_beginning
+        """Whether all neighbours were heard or had time: an earlier snapshot would describe too small a network."""
+        return len(self._heard) == len(self.neighbours) or not self._is_starting
 
-    def _forget(self, neighbour: int) -> None:
+    def _drop(self, neighbour: int) -> None:
         self._heard.pop(neighbour, None)
-        self.delivery.owe_everything_to(neighbour)
-        self.algorithm.lose(neighbour)
-        self._is_news = True
+        self.delivery.queue_all_for(neighbour)
+        self.algorithm.drop_neighbour(neighbour)
+        self._has_changed = True
 
     def _addressees(self) -> list[int]:
-        """Some neighbours by chance; those that are silent are tried now and then."""
-        live = self.neighbours if self._is_beginning else self.live_neighbours
+        """Random neighbours; one that is silent now and then."""
+        live = self.neighbours if self._is_starting else self.live_neighbours
         chosen = live
         if len(live) > self.fan_out:
             chosen = [live[k] for k in self.rng.choice(len(live), self.fan_out, replace=False)]
         silent = [j for j in self.neighbours if j not in live]
-        if silent and self._worked % _PROBE == 0:
-            chosen = [*chosen, silent[(self._worked // _PROBE) % len(silent)]]
+        if silent and self._worked % _PROBE_TICKS == 0:
+            chosen = [*chosen, silent[(self._worked // _PROBE_TICKS) % len(silent)]]
         return chosen
 
     def _message(self, to: int) -> Message:
-        """The letter, and records that the neighbour lacks, as far as is known."""
-        overdue = self._number - _OVERDUE * max(1, len(self.neighbours) // self.fan_out)
-        records, n_bytes = self.delivery.parcel(to, self._number, overdue)
-        letter = self.algorithm.letter(to)
-        n_bytes += 32 + letter.nbytes
+        """The payload, and the records that the neighbour lacks."""
+        overdue = self._number - _OVERDUE_TICKS * max(1, len(self.neighbours) // self.fan_out)
+        records, n_bytes = self.delivery.records_for(to, self._number, overdue)
+        payload = self.algorithm.payload(to)
+        n_bytes += 32 + payload.nbytes
         self.traffic.messages_sent += 1
         self.traffic.bytes_sent += n_bytes
-        return Message(self.number, self._number, letter, records, *self.delivery.heard_of(to), n_bytes)
+        return Message(self.number, self._number, payload, records, *self.delivery.received_from(to), n_bytes)
 
-    # -- what all are told -------------------------------------------------------------------------------------------
+    # -- own records -------------------------------------------------------------------------------------------------
 
     @property
     def _number(self) -> int:
-        """Of whatever is said in this tick."""
-        return self.life * NUMBERS_PER_LIFE + self.ticks + 1
+        """Of all records and messages of this tick."""
+        return self.incarnation * NUMBERS_PER_INCARNATION + self.ticks + 1
 
-    def _interval(self) -> int:
-        """Ticks between snapshots: the same for all, and rarer where there are many peers.
+    def _snapshot_interval(self) -> int:
+        """Ticks between snapshots, the same for all peers: longer in large networks.
 
-        Also with time since anyone came, left or got rows: a proof is then late by a share of the ticks that were
-        needed for it, and no more after a long life than after a short one. That better gaps are certified does not
-        count: they come with every snapshot.
+        Longer also with the time since any peer's rows or neighbours changed: a proof is then late by a constant share
+        of the ticks it needed.
         """
-        epochs = self.ticks // _EPOCH - self.table.changed_at // _EPOCH
-        return _INTERVAL << max(1, epochs, len(self.table.members) // _MANY).bit_length() - 1
+        doublings = self.ticks // _DOUBLING_TICKS - self.table.changed_at // _DOUBLING_TICKS
+        return _SNAPSHOT_TICKS << max(1, doublings, len(self.table.members) // _MANY_PEERS).bit_length() - 1
 
     @property
     def _period(self) -> int:
-        """The last tick at which all who are on time take a snapshot."""
-        return self.ticks - self.ticks % self._interval()
+        """The last tick at which all peers that are on time take a snapshot."""
+        return self.ticks - self.ticks % self._snapshot_interval()
 
     def _is_snapshot_due(self) -> bool:
-        """Once in a period, and not while someone is still unknown: nothing could be proved with it."""
-        return self._period > self._period_shown and self.table.is_network_known
+        """Once in a period, and only when all members are known: without them nothing can be proved."""
+        return self._period > self._snapshot_period and self.table.is_network_known
 
-    def _say(self, record: Record) -> None:
+    def _announce(self, record: Record) -> None:
         self.table.take(record)
-        self._spread(record, n_bytes_of(record))
+        self._queue(record, n_bytes_of(record))
 
-    def _spread(self, record: Record, n_bytes: int, not_to: int | None = None) -> None:
-        self._has_new_portraits |= isinstance(record, Portrait)
-        self.delivery.spread(record, n_bytes, not_to)
+    def _queue(self, record: Record, n_bytes: int, not_to: int | None = None) -> None:
+        self._has_new_moments |= isinstance(record, Moments)
+        self.delivery.queue(record, n_bytes, not_to)
 
-    def _use_news_of_features(self) -> None:
-        """Make the metric anew when twice as many peers have told of their features, or all that are there.
+    def _update_metric(self) -> None:
+        """Make the metric again when twice as many peers have announced their moments, or all members have.
 
-        Those who have left stay in it: a metric need not be that of the rows, and must be the same for all.
+        Peers that have left stay in it: the metric must be the same for all, and need not be of the current rows.
         """
-        members, told = self.table.members, self.table.newest[Portrait]
-        if self._has_new_portraits or members is not self._members_seen:
-            self._members_seen = members
-            if len(told) >= 2 * self._n_in_metric or members <= told.keys():
-                self.algorithm.adopt([told[peer] for peer in sorted(told)])
-                self._n_in_metric, self._has_new_portraits = len(told), False
+        members, known = self.table.members, self.table.newest[Moments]
+        if self._has_new_moments or members is not self._metric_members:
+            self._metric_members = members
+            if len(known) >= 2 * self._n_in_metric or members <= known.keys():
+                self.algorithm.set_metric([known[peer] for peer in sorted(known)])
+                self._n_in_metric, self._has_new_moments = len(known), False
 
-    def _show_portrait(self) -> None:
-        portrait = self.algorithm.portrait(self.number, self._number)
-        if portrait is not None:
-            self._say(portrait)
+    def _announce_moments(self) -> None:
+        moments = self.algorithm.moments(self.number, self._number)
+        if moments is not None:
+            self._announce(moments)
 
     def _take_snapshot(self) -> None:
-        suggestions = [snapshot.stiffness for snapshot in self.table.latest(Snapshot) if snapshot.total > 0]
+        suggestions = [snapshot.rho for snapshot in self.table.latest(Snapshot) if snapshot.total > 0]
         if suggestions:
-            self.algorithm.agree(float(np.exp(np.mean(np.log(suggestions)))))
-        if self._is_news:
-            self.table.changed_at = self.ticks  # as others will know when they read this
-        mass, pull = self.algorithm.bounds()
+            self.algorithm.set_rho(float(np.exp(np.mean(np.log(suggestions)))))
+        if self._has_changed:
+            self.table.changed_at = self.ticks  # as it will be at all who receive this snapshot
+        dual_sum, dual_vector = self.algorithm.bounds()
         proof, period = self.proof, self._period
         snapshot = Snapshot(
             peer=self.number,
             number=self._number,
             tick=period,
             neighbours=np.array(self.live_neighbours, dtype=np.int64),
-            birth=self._birth,
+            data_version=self._data_version,
             total=self.algorithm.rows.total,
-            mass=mass,
-            pull=pull,
+            dual_sum=dual_sum,
+            dual_vector=dual_vector,
             model=self.algorithm.model.copy(),
-            stiffness=self.algorithm.suggest(),
+            rho=self.algorithm.suggest_rho(),
             gap=np.inf if proof is None else proof.worst.relative,
         )
-        self._say(snapshot)
-        self._is_news, self._period_shown = False, period
+        self._announce(snapshot)
+        self._has_changed, self._snapshot_period = False, period
 
     def _propose(self) -> None:
-        """If it is the own turn, propose the mean of all models of one tick; or of the newest, where ticks differ."""
+        """As the proposer, propose the mean of the models of one tick, or of the newest models if ticks differ."""
         if self.table.proposer != self.number or not self.table.is_network_known:
             return
         tick = self.table.common_tick()
-        is_early = tick == 0 and len(self.table.members) >= _MANY  # of no use yet, and costly to judge
+        is_early = tick == 0 and len(self.table.members) >= _MANY_PEERS  # useless yet, and costly to evaluate
         if tick is not None and tick > self._proposed and not is_early:
             snapshots = [self.table.snapshots[tick][peer] for peer in sorted(self.table.members)]
-        elif self.ticks - self._proposed > 4 * self._interval():
+        elif self.ticks - self._proposed > 4 * self._snapshot_interval():
             snapshots, tick = self.table.latest(Snapshot), self.ticks
         else:
             return
@@ -351,24 +347,24 @@ class Peer:
         if not weights.any():
             return
         models = np.array([snapshot.model for snapshot in snapshots])
-        self._say(Proposal(self.number, self._number, np.tensordot(weights / weights.sum(), models, axes=1)))
+        self._announce(Proposal(self.number, self._number, np.tensordot(weights / weights.sum(), models, axes=1)))
         self._proposed = tick
 
-    def _judge(self) -> None:
-        """Say what the last proposals cost the own rows."""
-        proposals = self.table.to_judge()
-        own = self.table.newest[Verdict].get(self.number)
+    def _cost_proposals(self) -> None:
+        """Announce the hinge losses of the own rows for the last proposals."""
+        current = self.table.current_proposals()
+        own = self.table.newest[HingeCosts].get(self.number)
         known: dict[int, np.ndarray] = {}
-        if own is not None and proposals and own.proposer == proposals[0][0] and own.birth == self._birth:
-            known = dict(zip(own.judged.tolist(), own.costs, strict=True))
-        new = [key for key in proposals if key[1] not in known]
+        if own is not None and current and own.proposer == current[0][0] and own.data_version == self._data_version:
+            known = dict(zip(own.proposals.tolist(), own.costs, strict=True))
+        new = [key for key in current if key[1] not in known]
         if not new:
             return
-        costs = self.algorithm.rows.hinge_sums(np.array([self.table.proposals[key] for key in new]))
-        known |= {key[1]: cost for key, cost in zip(new, costs, strict=True)}
+        rows = self.algorithm.rows
+        sums = rows.hinge_sums(np.array([self.table.proposals[key] for key in new]))
+        known |= {key[1]: cost for key, cost in zip(new, sums, strict=True)}
         numbers = sorted(known, reverse=True)[:KEPT]
-        judged = np.array([known[number] for number in numbers])
-        total = self.algorithm.rows.total
-        self._say(
-            Verdict(self.number, self._number, new[0][0], self._birth, total, np.array(numbers, np.int64), judged)
+        proposals, costs = np.array(numbers, np.int64), np.array([known[number] for number in numbers])
+        self._announce(
+            HingeCosts(self.number, self._number, new[0][0], self._data_version, rows.total, proposals, costs)
         )

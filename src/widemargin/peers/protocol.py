@@ -1,4 +1,4 @@
-"""What passes between peers, what each of them counts, and what is asked of the algorithm in it."""
+"""What peers send each other, what each of them counts, and what an algorithm has to do."""
 
 from __future__ import annotations
 
@@ -8,63 +8,63 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from widemargin.peers.claims import Portrait, Record
+from widemargin.peers.records import Moments, Record
 from widemargin.peers.rows import PeerRows
 
 
 class Message(NamedTuple):
-    """What goes from one peer to another."""
+    """What one peer sends to another."""
 
     sender: int
-    number: int  # of the letter; a lower one than the last heard is stale
-    letter: np.ndarray
+    number: int  # a message with a lower number than the last received is stale
+    payload: np.ndarray  # of the algorithm
     records: Sequence[Record]
-    heard: int  # number of the last letter that came from the one it is written to
-    heard_before: int  # bit k: the one of k + 1 numbers before it came, too
+    ack: int  # number of the newest message received from the addressee
+    ack_bits: int  # bit k: whether the message of number ack - k - 1 was received, too
     n_bytes: int  # of the numbers in it
 
 
 class Algorithm(Protocol):
-    """What one peer computes, and what it writes to neighbours."""
+    """What one peer computes, and what it sends to neighbours."""
 
     rows: PeerRows
     model: np.ndarray  # (problems, d)
 
     @property
-    def letter_shape(self) -> tuple[int, ...]:
-        """Of all letters that are written and heard."""
+    def payload_shape(self) -> tuple[int, ...]:
+        """Of all payloads, sent and received."""
 
     def work(self) -> None:
         """One tick of work on the own rows."""
 
-    def letter(self, to: int) -> np.ndarray:
-        """What a neighbour is told, as it is written now."""
+    def payload(self, to: int) -> np.ndarray:
+        """What a neighbour is sent now."""
 
-    def hear(self, sender: int, letter: np.ndarray) -> None:
-        """Take in what a neighbour wrote."""
+    def receive(self, sender: int, payload: np.ndarray) -> None:
+        """Take in what a neighbour sent."""
 
-    def lose(self, neighbour: int) -> None:
+    def drop_neighbour(self, neighbour: int) -> None:
         """Forget a neighbour that has fallen silent."""
 
-    def check(self, rows: PeerRows) -> None:
-        """ValueError where these rows cannot be taken in beside those that are there."""
+    def check_rows(self, rows: PeerRows) -> None:
+        """Raise ValueError if these rows cannot be added to those present."""
 
-    def gain(self, rows: PeerRows) -> None:
-        """Rows have arrived: they are checked, and then taken in."""
+    def add_rows(self, rows: PeerRows) -> None:
+        """Check new rows and add them."""
 
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
-        """A and V of some dual variables of the own rows."""
+        """A and V of feasible dual variables of the own rows."""
 
-    def portrait(self, peer: int, number: int) -> Portrait | None:
-        """What all are told of the own features; None for nothing."""
+    def moments(self, peer: int, number: int) -> Moments | None:
+        """The second moments of the own rows; None if the algorithm has no metric."""
 
-    def adopt(self, portraits: list[Portrait]) -> None:
-        """Use what these peers tell of their features."""
+    def set_metric(self, moments: list[Moments]) -> None:
+        """Use the metric of these peers."""
 
-    def suggest(self) -> float:
-        """A positive number that all would better use, and of which they take the geometric mean."""
+    def suggest_rho(self) -> float:
+        """A positive penalty parameter; all peers use the geometric mean of their suggestions."""
 
-    def agree(self, stiffness: float) -> None:
+    def set_rho(self, rho: float) -> None:
         """Use that mean."""
 
 
@@ -76,4 +76,4 @@ class Traffic:
     bytes_sent: int = 0
     messages_received: int = 0
     bytes_received: int = 0
-    refused: int = 0  # stale letters; messages of strangers, or whose numbers are not finite, or too many or few
+    refused: int = 0  # stale or malformed messages, and those of strangers

@@ -1,30 +1,28 @@
-"""The gossip SVM of subgradient steps and averages that travel: GADGET [1] (Algorithm 2), mended.
+"""Push-Sum gossip with subgradient steps: GADGET [1] (Algorithm 2), corrected.
 
     minimise  F(w) = alpha/2 ||w||^2 + 1/N sum of the hinge losses of all peers
 
-Peer i holds a pair  (s_i, omega_i),  at first  (0, n_i),  n_i the weights of its rows; its model is their ratio. The
-sums over all peers and all that is under way are the mass. In each tick, by the letters of Algorithm 2,
+Peer i holds a pair  (s_i, omega_i),  at first  (0, n_i),  n_i the total weight of its rows; its model is their ratio.
+The mass is the sum of all pairs, at peers and in messages. In each tick, by the steps of Algorithm 2,
 
-    (a)-(c)    L_i = mean over some rows of  y x  where  y w.x < 1,     w = s_i / omega_i,  within (h)'s ball
+    (a)-(c)    L_i = mean over a mini-batch of  y x  where  y w.x < 1,     w = s_i / omega_i,  within (h)'s ball
     (d), (e)   s_i <- s_i + n_i step (L_i - alpha w),     step = 1 / (alpha (t + t0)),   t0 = 1 / alpha
-    (g)        keep one share of the pair, and give one to each neighbour that is written to
+    (g)        keep one share of the pair, and give one to each addressee
 
-and the result is the mean of the pairs with weights t, s by omega. What differs from the paper, and why:
+The result is the mean of the pairs with weights t. Differences from the paper, and why:
 
 * its step (c) takes  y x  of every row, violated or not, and ends near the majority class;
-* n_i, so that every row counts alike wherever it lies; and t0, without which the first steps are of length 1 / alpha;
-* rows are drawn in a new order in each pass, not one by one, so that the shares of passes in which they were violated
-  are dual variables whose V is near alpha N w, and hence a lower bound;
-* the mean, since the last iterate is as noisy as its last steps, and more so where omega happens to be small;
-* pairs stay as they are between steps. Shares 1 / (1 + their number) conserve mass on any graph;
-* a letter carries all that was ever given on its edge, and who reads it takes the difference to what it knew [2]: what
-  was lost arrives with the next letter, with nothing acknowledged.
+* n_i, so that every row counts alike; and t0, without which the first steps have length 1 / alpha;
+* rows are drawn without replacement in each pass, so that the shares of passes in which they were violated are dual
+  variables whose V is near alpha N w, and give a lower bound;
+* the mean, since the last iterate is as noisy as its last steps, and more so where omega is small;
+* pairs are not reset between steps; shares of 1 / (1 + number of addressees) conserve mass on any graph;
+* a message carries all that was ever given on its edge, and the receiver takes the difference [2]: what was lost
+  arrives with the next message.
 
-Mass is given to those that answer: one that has not yet been heard, has not written for a few letters, or is silent,
-gets letters that add nothing. Each life of a peer has a name, a number drawn by chance, and a letter says for which
-life its sums are. A peer that begins anew brings (0, n_i) and gets none of what was meant for the former; what that
-had, and what was under way to it, is lost with it, and the others go on with the rest. Across a cut that heals nothing
-is lost.
+Mass is given only to neighbours that answer; others get messages that add nothing. Each incarnation of a peer has a
+random identifier, and a message names the incarnation that its sums are for. A peer that restarts brings (0, n_i); what
+its former incarnation held, and what was on the way to it, is lost. A partition that heals loses nothing.
 
 [1] Dutta, Nataraj: GADGET SVM: A Gossip-bAseD sub-GradiEnT Solver for Linear SVMs, 2018.
 [2] Dominguez-Garcia, Hadjicostis, Vaidya: Resilient Networked Control of Distributed Energy Resources, 2012.
@@ -38,29 +36,29 @@ import numpy as np
 import scipy.sparse as sp
 
 from widemargin.compiled import peer_passes
-from widemargin.peers.claims import Portrait
-from widemargin.peers.rows import PeerRows
+from widemargin.peers.records import Moments
+from widemargin.peers.rows import PeerRows, csr_arrays
 from widemargin.problems.mean_hinge import MeanHinge
 
-_UNANSWERED = 3  # shares that are given to a neighbour before it has to write again
-_NAMES = 1 << 53  # whole numbers that float64 holds
-_HEADER = 3  # numbers in a letter before the pair: the writer's name, the reader's, and steps done
+_MAX_UNANSWERED = 3  # shares given to a neighbour before it must write again
+_IDENTIFIERS = 1 << 53  # whole numbers that float64 holds
+_HEADER = 3  # numbers in a payload before the pair: identifiers of sender and receiver, and steps done
 
 
 @dataclass
 class Edge:
     """What passed between two peers."""
 
-    name: float  # of the other in its present life
+    identifier: float  # of the other peer's incarnation
     given: np.ndarray  # all that was ever given to it: omega, then s
-    taken: np.ndarray  # all that it is known to have given
-    unanswered: int = 0  # shares given since it last wrote
+    taken: np.ndarray  # all that was taken from it
+    unanswered: int = 0  # shares given since its last message
     is_silent: bool = False
 
 
 @dataclass
 class PushSum:
-    """The state of one peer; ``rounds`` are ticks from one step to the next, ``fan_out`` the most letters of a tick."""
+    """The state of one peer; ``rounds`` are ticks between two steps, ``fan_out`` the most messages of a tick."""
 
     problem: MeanHinge
     rows: PeerRows
@@ -72,119 +70,116 @@ class PushSum:
     pair: np.ndarray = field(init=False)  # omega, then s of every problem
     edges: dict[int, Edge] = field(default_factory=dict)
     steps: int = 0
-    _name: float = field(init=False)
+    _identifier: float = field(init=False)
     _ticks: int = 0
     _share: np.ndarray = field(init=False)  # of the pair in this tick
     _mean: np.ndarray = field(init=False)  # of the pairs at all steps, weighted by their number
     _weight_of_mean: float = 0.0
-    _batches: list[np.ndarray] = field(default_factory=list)  # that are left of this pass over the rows
+    _batches: list[np.ndarray] = field(default_factory=list)  # still to come in this pass
     _n_batches: int = 0  # of a pass
     _is_violated: np.ndarray = field(init=False)  # (problems, n): when last seen
-    _violated: np.ndarray = field(init=False)  # (problems, n): the mean of that over whole passes, weighted as iterates
+    _violated: np.ndarray = field(init=False)  # (problems, n): its mean over whole passes, weighted as the iterates
     _weight_of_violated: float = 0.0
 
     def __post_init__(self) -> None:
-        shape = self.rows.n_problems, self.rows.n_features
-        self.model = np.zeros(shape)
+        self.model = np.zeros((self.rows.n_problems, self.rows.n_features))
         self.pair = np.zeros(1 + self.model.size)
         self.pair[0] = self.rows.total
         self._share, self._mean = np.zeros_like(self.pair), self.pair.copy()
-        self._name = float(self.rng.integers(1, _NAMES))
+        self._identifier = float(self.rng.integers(1, _IDENTIFIERS))
         self._violated = np.zeros((self.rows.n_problems, self.rows.n_rows))
         self._is_violated = np.zeros(self._violated.shape, dtype=np.bool_)
 
     @property
-    def letter_shape(self) -> tuple[int, ...]:
+    def payload_shape(self) -> tuple[int, ...]:
         return (_HEADER + len(self.pair),)
 
     # -- a tick ------------------------------------------------------------------------------------------------------
 
     def work(self) -> None:
-        """A step, if it is due, and shares for those who may be written to."""
+        """A step, if it is due, and the share that each addressee will get."""
         if self._ticks % self.rounds == 0:
             self._step()
         self._ticks += 1
         n_readers = sum(self._may_have_more(edge) for edge in self.edges.values())
         self._share = self.pair / (1 + min(n_readers, self.fan_out))
 
-    def letter(self, to: int) -> np.ndarray:
-        """All that was ever given to a neighbour, a share of this tick among it; what is not asked for stays."""
+    def payload(self, to: int) -> np.ndarray:
+        """All that was ever given to a neighbour, including a share of this tick."""
         edge = self.edges.get(to)
         if edge is None:
-            return np.concatenate([[self._name, 0.0, self.steps], np.zeros_like(self.pair)])
+            return np.concatenate([[self._identifier, 0.0, self.steps], np.zeros_like(self.pair)])
         if self._may_have_more(edge):
             before = edge.given
             edge.given = before + self._share
-            self.pair -= edge.given - before  # as rounded there, so that nothing is lost here
+            self.pair -= edge.given - before  # what was added after rounding, so that no mass is lost
             edge.unanswered += 1
-        return np.concatenate([[self._name, edge.name, self.steps], edge.given])
+        return np.concatenate([[self._identifier, edge.identifier, self.steps], edge.given])
 
-    def hear(self, sender: int, letter: np.ndarray) -> None:
-        """Take what a neighbour has given since it was last heard."""
-        name, addressed, steps = letter[:_HEADER].tolist()
+    def receive(self, sender: int, payload: np.ndarray) -> None:
+        """Take what a neighbour has given since its last message."""
+        identifier, addressee, steps = payload[:_HEADER].tolist()
         if not self.edges:
-            self.steps = max(
-                self.steps, int(steps)
-            )  # who comes late begins with the short steps of those who are there
+            self.steps = max(self.steps, int(steps))  # a late peer begins with the short steps of the others
         edge = self.edges.get(sender)
-        if edge is None or edge.name != name:
-            edge = self.edges[sender] = Edge(name, np.zeros_like(self.pair), np.zeros_like(self.pair))
+        if edge is None or edge.identifier != identifier:
+            edge = self.edges[sender] = Edge(identifier, np.zeros_like(self.pair), np.zeros_like(self.pair))
         edge.unanswered, edge.is_silent = 0, False
-        if addressed == self._name:
-            given = letter[_HEADER:]
+        if addressee == self._identifier:
+            given = payload[_HEADER:]
             self.pair += given - edge.taken
             edge.taken = given
 
-    def lose(self, neighbour: int) -> None:
-        """Give nothing more to one that has fallen silent; what it may yet have to give is not forgotten."""
+    def drop_neighbour(self, neighbour: int) -> None:
+        """Give nothing more to a silent neighbour, but remember what it has given."""
         if neighbour in self.edges:
             self.edges[neighbour].is_silent = True
 
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
-        """A and V of the share of passes in which a row was violated, by its weight: any such share will do."""
+        """A and V, with the share of passes in which a row was violated, times its weight, as dual variables."""
         dual = self._violated * self.rows.weight
-        return dual.sum(axis=1), self.rows.pull(dual)
+        return dual.sum(axis=1), self.rows.combine(dual)
 
-    def check(self, rows: PeerRows) -> None:
-        """ValueError where rows that arrive cannot be taken in."""
+    def check_rows(self, rows: PeerRows) -> None:
+        """Raise ValueError if these rows cannot be added."""
         self.rows.joined(rows)
 
-    def gain(self, rows: PeerRows) -> None:
-        """Rows have arrived: they bring mass that leaves the own model as it is."""
-        self.rows = self.rows.joined(rows)  # which may fail: nothing is changed before
+    def add_rows(self, rows: PeerRows) -> None:
+        """Add rows, with mass that leaves the model unchanged; ValueError, and no change, if they cannot be added."""
+        self.rows = self.rows.joined(rows)
         self.pair += rows.total * np.concatenate([[1.0], self._ratio(self.pair).ravel()])
         self._violated = np.hstack([self._violated, np.zeros((rows.n_problems, rows.n_rows))])
         self._is_violated = np.zeros(self._violated.shape, dtype=np.bool_)
-        self._batches, self._weight_of_violated = [], 0.0  # a new pass, and the mean begins with it
+        self._batches, self._weight_of_violated = [], 0.0  # a new pass, and a new mean
 
-    # -- what all agree on, which is nothing ---------------------------------------------------------------------------
+    # -- what only ADMM has: a metric and rho --------------------------------------------------------------------------
 
-    def portrait(self, peer: int, number: int) -> Portrait | None:
+    def moments(self, peer: int, number: int) -> Moments | None:
         return None
 
-    def adopt(self, portraits: list[Portrait]) -> None:
+    def set_metric(self, moments: list[Moments]) -> None:
         pass
 
-    def suggest(self) -> float:
+    def suggest_rho(self) -> float:
         return 1.0
 
-    def agree(self, stiffness: float) -> None:
+    def set_rho(self, rho: float) -> None:
         pass
 
-    # -- how ---------------------------------------------------------------------------------------------------------
+    # -- steps -------------------------------------------------------------------------------------------------------
 
     def _may_have_more(self, edge: Edge) -> bool:
-        return not edge.is_silent and edge.unanswered < _UNANSWERED
+        return not edge.is_silent and edge.unanswered < _MAX_UNANSWERED
 
     def _ratio(self, pair: np.ndarray) -> np.ndarray:
-        """``s / omega``; zero where there is no mass: no rows here, and none heard of."""
-        return (pair[1:] / (pair[0] or 1.0)).reshape(self.model.shape)
+        """``s / omega``; zero without mass."""
+        return np.asarray(pair[1:] / (pair[0] or 1.0)).reshape(self.model.shape)
 
     def _iterate(self) -> np.ndarray:
-        """Where the step is taken: within  ||w|| <= 1 / sqrt(alpha),  as the optimum is; Algorithm 2, (h)."""
+        """The current ratio within  ||w|| <= 1 / sqrt(alpha),  where the optimum lies; Algorithm 2, (h)."""
         w = self._ratio(self.pair)
         lengths = np.sqrt(self.problem.alpha * np.einsum("kj,kj->k", w, w))
-        return w / np.maximum(lengths, 1.0)[:, None]
+        return np.asarray(w / np.maximum(lengths, 1.0)[:, None])
 
     def _step(self) -> None:
         """Algorithm 2, (a) to (e), and the mean of the iterates before it."""
@@ -200,17 +195,17 @@ class PushSum:
             self._batches = np.array_split(self.rng.permutation(self.rows.n_rows), self._n_batches)
         picked, change = self._batches.pop(), np.zeros_like(w)
         for k in range(len(w)):
-            self._violations(picked, k, w[k], change[k])
+            self._add_violated(picked, k, w[k], change[k])
         step = 1.0 / (self.problem.alpha * self.steps + 1.0)
         self.pair[1:] += step * (self._n_batches * change - self.problem.alpha * self.rows.total * w).ravel()
         if not self._batches:
             self._weight_of_violated += self.steps
             self._violated += (self._is_violated - self._violated) * (self.steps / self._weight_of_violated)
 
-    def _violations(self, picked: np.ndarray, k: int, w: np.ndarray, total: np.ndarray) -> None:
+    def _add_violated(self, picked: np.ndarray, k: int, w: np.ndarray, total: np.ndarray) -> None:
+        """Add the violated rows of a mini-batch to ``total``, and note which they are."""
         X, numbers = self.rows.X, (picked, self.rows.signs[k], self.rows.weight, w, self._is_violated[k], total)
         if sp.issparse(X):
-            arrays = np.asarray(X.data), np.asarray(X.indices), np.asarray(X.indptr)
-            peer_passes.violations_csr(*arrays, *numbers)
+            peer_passes.violations_csr(*csr_arrays(X), *numbers)
         else:
             peer_passes.violations_dense(X, *numbers)

@@ -1,4 +1,4 @@
-"""The rows of one peer, and what may be said of them: sums, never rows."""
+"""The rows of one peer, and the sums over them that its messages are made of."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from widemargin.compiled import peer_passes
 
 @dataclass(frozen=True)
 class PeerRows:
-    """Rows with one label of +1 or -1 in each of several problems, which share all messages.
+    """Rows with a label of +1 or -1 in each of several problems, which share all messages.
 
-    ``X`` is dense or CSR of shape (n, d), with a constant feature where there is an intercept; ``signs`` is of shape
+    ``X`` is dense or CSR of shape (n, d), with a constant feature if there is an intercept; ``signs`` has shape
     (problems, n); ``weight`` are multiplicities.
     """
 
@@ -25,7 +25,7 @@ class PeerRows:
 
     @classmethod
     def of(cls, X: Any, codes: np.ndarray, weight: np.ndarray, n_classes: int, *, has_constant: bool) -> PeerRows:
-        """Rows whose labels are class numbers: one problem for two classes, else one for each against the rest."""
+        """Rows with class numbers as labels: one problem for two classes, else one for each class against the rest."""
         if has_constant:
             ones = np.ones((X.shape[0], 1), X.dtype)
             X = sp.hstack([X, ones], format="csr") if sp.issparse(X) else np.hstack([X, ones])
@@ -51,21 +51,20 @@ class PeerRows:
         return float(self.weight.sum())
 
     def hinge_sums(self, models: np.ndarray) -> np.ndarray:
-        """``sum_i m_i max(0, 1 - y_i w.x_i)`` of models of shape (models, problems, d): one for each and problem."""
+        """``sum_i m_i max(0, 1 - y_i w.x_i)``, (models, problems), of models of shape (models, problems, d)."""
         n_models, n_problems, d = models.shape
         scores = np.asarray(self.X @ models.reshape(-1, d).T).T.reshape(n_models, n_problems, self.n_rows)
-        return np.maximum(0.0, 1.0 - self.signs * scores) @ self.weight
+        return np.asarray(np.maximum(0.0, 1.0 - self.signs * scores) @ self.weight)
 
-    def pull(self, dual: np.ndarray) -> np.ndarray:
+    def combine(self, dual: np.ndarray) -> np.ndarray:
         """``V = sum_i a_i y_i x_i`` of each problem."""
         coefficients = dual * self.signs
         if not sp.issparse(self.X):
             return np.asarray(coefficients @ self.X, dtype=np.float64)
-        arrays = np.asarray(self.X.data), np.asarray(self.X.indices), np.asarray(self.X.indptr)
-        pull = np.zeros((self.n_problems, self.n_features))
+        total = np.zeros((self.n_problems, self.n_features))
         for k in range(self.n_problems):
-            peer_passes.pull_csr(*arrays, coefficients[k], pull[k])
-        return pull
+            peer_passes.pull_csr(*csr_arrays(self.X), coefficients[k], total[k])
+        return total
 
     def moment(self, *, is_full: bool) -> np.ndarray:
         """``sum_i m_i x_i x_i'``, or its diagonal."""
@@ -80,6 +79,11 @@ class PeerRows:
     def joined(self, other: PeerRows) -> PeerRows:
         """These rows and others after them."""
         if sp.issparse(self.X) != sp.issparse(other.X):
-            raise ValueError("Rows that arrive must be sparse if those that are there are, and dense if they are.")
+            raise ValueError("New rows must be sparse if the present ones are, and dense if they are dense.")
         X = sp.vstack([self.X, other.X], format="csr") if sp.issparse(self.X) else np.vstack([self.X, other.X])
         return PeerRows(X, np.hstack([self.signs, other.signs]), np.concatenate([self.weight, other.weight]))
+
+
+def csr_arrays(X: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The arrays of a CSR matrix, as compiled loops take them."""
+    return np.asarray(X.data), np.asarray(X.indices), np.asarray(X.indptr)

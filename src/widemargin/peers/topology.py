@@ -1,4 +1,4 @@
-"""Who may write to whom: graphs by name, or as the user has them."""
+"""The graph of a network: by name, or as the user gives it."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from operator import index
 from typing import Any
 
 NAMES = ("complete", "ring", "grid", "star", "random-regular", "erdos-renyi")
-_TRIES = 100  # random graphs, until one is connected
+_MAX_TRIES = 100  # random graphs, until one is connected
 
 Graph = dict[int, list[int]]  # neighbours of each peer, in order
 
 
 def build(topology: Any, n_peers: int, degree: int, seed: int) -> Graph:
-    """The neighbours of peers 0 to ``n_peers - 1``; an error names the components of a graph that is not connected.
+    """The neighbours of peers 0 to ``n_peers - 1``; ValueError names the components of a graph that is not connected.
 
-    ``topology`` is a name, a networkx graph or a list of edges. ``degree`` is that of a random regular graph, and the
-    mean one of an Erdos-Renyi graph. With few peers both are complete.
+    ``topology`` is a name, a networkx graph or a list of edges. ``degree`` is the degree of a random regular graph and
+    the mean degree of an Erdos-Renyi graph; with few peers both are complete.
     """
     import networkx as nx
 
@@ -26,8 +26,8 @@ def build(topology: Any, n_peers: int, degree: int, seed: int) -> Graph:
         components = [sorted(component) for component in nx.connected_components(graph)]
         shown = "; ".join(_shortened(component) for component in components[:6])
         raise ValueError(
-            f"The network has {len(components)} components that no message can cross: {shown}. Every peer must be "
-            "reached from every other: add edges, or fit each component on its own."
+            f"The network has {len(components)} components that no message can cross: {shown}. Add edges, or fit each "
+            "component on its own."
         )
     return {peer: sorted(j for j in graph[peer] if j != peer) for peer in range(n_peers)}
 
@@ -49,18 +49,18 @@ def _named(name: str, n_peers: int, degree: int, seed: int) -> Any:
         return nx.complete_graph(n_peers)
     graphs: Iterable[Any]
     if name == "random-regular":
-        degree += n_peers * degree % 2  # no graph has an odd number of ends
-        graphs = (nx.random_regular_graph(degree, n_peers, seed=seed + k) for k in range(_TRIES))
+        degree += n_peers * degree % 2  # the sum of all degrees is even
+        graphs = (nx.random_regular_graph(degree, n_peers, seed=seed + k) for k in range(_MAX_TRIES))
     else:
-        graphs = (nx.gnp_random_graph(n_peers, degree / (n_peers - 1), seed=seed + k) for k in range(_TRIES))
+        graphs = (nx.gnp_random_graph(n_peers, degree / (n_peers - 1), seed=seed + k) for k in range(_MAX_TRIES))
     for graph in graphs:
         if nx.is_connected(graph):
-            return graph
+            break
     return graph
 
 
 def _grid(n_peers: int) -> Any:
-    """Rows as long as columns, or nearly; the last row may be short."""
+    """As square as possible; the last row may be short."""
     import networkx as nx
 
     width = isqrt(n_peers - 1) + 1
@@ -71,7 +71,7 @@ def _grid(n_peers: int) -> Any:
 
 
 def _given(topology: Any, n_peers: int) -> Any:
-    """A graph of the user's, with its nodes numbered in their order."""
+    """The user's graph, with its nodes numbered in their order."""
     import networkx as nx
 
     if hasattr(topology, "nodes") and hasattr(topology, "edges"):
@@ -90,7 +90,7 @@ def _given(topology: Any, n_peers: int) -> Any:
             raise ValueError(f"topology names {wrong[0]}; with {n_peers} peers numbers must lie in [0, {n_peers - 1}].")
         graph.add_edges_from(edges)
     if len(graph) != n_peers:
-        raise ValueError(f"topology has {len(graph)} nodes and there are {n_peers} peers: they must be as many.")
+        raise ValueError(f"topology has {len(graph)} nodes and there are {n_peers} peers: both must be equal.")
     return graph
 
 

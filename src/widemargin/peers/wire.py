@@ -1,13 +1,13 @@
-"""Messages as bytes: what a peer writes to another, and how bytes of unknown origin become a message or are refused.
+"""Messages as bytes, and how bytes of unknown origin become a message or are refused.
 
-    magic "WMPR" | version | number of records | shape of the letter | sender | number | heard | heard before
-    letter: float64
+    magic "WMPR" | version | number of records | shape of the payload | sender | number | ack | ack bits
+    payload: float64
     each record: kind | count | peer | number, then its own numbers
 
-All is little-endian and of lengths that follow from the form of a network, which all its peers share. Nothing is
-unpickled, and nothing is allocated before its bytes are known to be there: a message takes no more in memory than on
-the wire. Numbers must be finite and so small that their squares are; losses and weights must not be negative. What is
-checked is form: whoever holds the secret of a network is believed.
+All is little-endian, and all lengths follow from the message format that the peers of a network share. Nothing is
+unpickled, and nothing is allocated before its bytes are known to be there: a message takes no more memory than bytes on
+the wire. Numbers must be finite with finite squares; losses and weights must not be negative. Only the form is checked:
+whoever holds the secret of a network is believed.
 """
 
 from __future__ import annotations
@@ -21,168 +21,153 @@ from typing import Any
 import numpy as np
 
 from widemargin.comm.protocol import HIGHEST_NUMBER
-from widemargin.peers.claims import KEPT, KINDS, Portrait, Proposal, Record, Snapshot, Verdict, n_bytes_of
 from widemargin.peers.delivery import WINDOW
 from widemargin.peers.peer import Peer
 from widemargin.peers.protocol import Message
+from widemargin.peers.records import KEPT, KINDS, HingeCosts, Moments, Proposal, Record, Snapshot, n_bytes_of
 
 _MAGIC = b"WMPR"
 _VERSION = 2
 _HEADER = struct.Struct("<4sB3xI3Iqqqq")
 _RECORD = struct.Struct("<B3xIqq")
-_PORTRAIT = struct.Struct("<d")
+_MOMENTS = struct.Struct("<d")
 _SNAPSHOT = struct.Struct("<qqddd")
-_VERDICT = struct.Struct("<qqd")
+_COSTS = struct.Struct("<qqd")
 _FLOAT, _SINGLE, _INTEGER = np.dtype("<f8"), np.dtype("<f4"), np.dtype("<i8")
-_LARGEST = 1e100  # whose square, and sums of such, are finite
-_LEAST_LIMIT = 1 << 26
-_PEERS_AT_ONCE = 64  # whose records fit into one message, however long they are
+_LARGEST = 1e100  # its square is finite, and so are sums of such squares
+_MIN_LIMIT_BYTES = 1 << 26
+_MAX_PEERS_IN_MESSAGE = 64  # whose records fit into one message, however long they are
 
 
 class BadMessage(ValueError):
-    """These bytes are no message of this network."""
+    """These bytes are not a message of this network."""
 
 
 @dataclass(frozen=True)
-class Form:
-    """What all messages of a network have in common; ``n_moments`` is 0 where peers show no portraits."""
+class MessageFormat:
+    """The sizes that all messages of a network share; ``n_moments`` is 0 if the algorithm has no metric."""
 
     n_problems: int
     n_features: int
-    letter: tuple[int, ...]  # its shape
-    n_moments: int  # numbers in a portrait
+    payload: tuple[int, ...]  # its shape
+    n_moments: int  # numbers in a record of moments
 
     @classmethod
-    def of(cls, peer: Peer) -> Form:
-        """The form of what a peer writes."""
-        portrait = peer.table.newest[Portrait].get(peer.number)
-        n_moments = 0 if portrait is None else len(portrait.moment)
+    def of(cls, peer: Peer) -> MessageFormat:
+        """The format of a peer's messages."""
+        moments = peer.table.newest[Moments].get(peer.number)
+        n_moments = 0 if moments is None else len(moments.moment)
         n_problems, n_features = peer.algorithm.model.shape
-        return cls(n_problems, n_features, peer.algorithm.letter_shape, n_moments)
+        return cls(n_problems, n_features, peer.algorithm.payload_shape, n_moments)
 
     @property
     def limit_bytes(self) -> int:
-        """The longest message worth reading: the records of many peers at once."""
+        """The longest message that is read."""
         of_one = 4 * self.n_moments + 8 * (3 * self.n_problems * self.n_features + (KEPT + 2) * self.n_problems + 64)
-        return max(_LEAST_LIMIT, 8 * math.prod(self.letter) + _PEERS_AT_ONCE * of_one)
+        return max(_MIN_LIMIT_BYTES, 8 * math.prod(self.payload) + _MAX_PEERS_IN_MESSAGE * of_one)
 
 
 def encode(message: Message) -> bytes:
     """The bytes of a message."""
-    parts = [
-        _HEADER.pack(
-            _MAGIC,
-            _VERSION,
-            len(message.records),
-            *_three(message.letter.shape),
-            message.sender,
-            message.number,
-            message.heard,
-            message.heard_before,
-        ),
-        _raw(message.letter, _FLOAT),
-    ]
+    numbers = message.sender, message.number, message.ack, message.ack_bits
+    header = _HEADER.pack(_MAGIC, _VERSION, len(message.records), *_three(message.payload.shape), *numbers)
+    parts = [header, _raw(message.payload, _FLOAT)]
     for record in message.records:
         parts.extend(_encoded(record))
     return b"".join(parts)
 
 
-def decode(data: bytes, form: Form, limit_bytes: int) -> Message:
-    """The message in some bytes; :class:`BadMessage` where there is none."""
+def decode(data: bytes, form: MessageFormat, limit_bytes: int) -> Message:
+    """The message in some bytes; raises :class:`BadMessage` if there is none."""
     if len(data) > limit_bytes:
-        raise BadMessage(f"A message of {len(data)} bytes is too long: at most {limit_bytes} are read.")
+        raise BadMessage(f"The message is too long: {len(data)} bytes, and at most {limit_bytes} are read.")
     reader = _Reader(data)
-    magic, version, n_records, *shape, sender, number, heard, before = reader.numbers(_HEADER)
-    if magic != _MAGIC:
-        raise BadMessage("These bytes do not begin as a message of a peer does.")
-    if version != _VERSION:
-        raise BadMessage(f"The message is of version {version}; this peer understands version {_VERSION}.")
-    if shape != _three(form.letter):
-        raise BadMessage(f"The message has a letter of shape {shape}; in this network it is {list(form.letter)}.")
+    magic, version, n_records, *shape, sender, number, ack, ack_bits = reader.numbers(_HEADER)
+    _check(magic == _MAGIC, "The bytes do not begin like a message of a peer.")
+    _check(version == _VERSION, f"The message has version {version}; this peer reads version {_VERSION}.")
+    _check(shape == _three(form.payload), f"The payload has shape {shape}; in this network it is {list(form.payload)}.")
     _check_peer(sender)
     _check_number(number)
-    _check(heard >= 0 and 0 <= before < 1 << WINDOW, "The message confirms letters that cannot be.")
-    letter = reader.array(_FLOAT, form.letter)
+    _check(ack >= 0 and 0 <= ack_bits < 1 << WINDOW, "The message acknowledges impossible numbers.")
+    payload = reader.array(_FLOAT, form.payload)
     records = [_read_record(reader, form) for _ in range(n_records)]
     _check(reader.n_left == 0, f"The message has {reader.n_left} bytes too many.")
-    n_bytes = 32 + letter.nbytes + sum(n_bytes_of(record) for record in records)
-    return Message(sender, number, letter, records, heard, before, n_bytes)
+    n_bytes = 32 + payload.nbytes + sum(n_bytes_of(record) for record in records)
+    return Message(sender, number, payload, records, ack, ack_bits, n_bytes)
 
 
 def _encoded(record: Record) -> Iterator[bytes]:
-    kind, count = KINDS.index(type(record)), _count(record)
-    yield _RECORD.pack(kind, count, record.peer, record.number)
+    count = 0
+    if isinstance(record, Snapshot):
+        count = len(record.neighbours)
+    elif isinstance(record, HingeCosts):
+        count = len(record.proposals)
+    yield _RECORD.pack(KINDS.index(type(record)), count, record.peer, record.number)
     match record:
-        case Portrait():
-            yield _PORTRAIT.pack(record.total)
+        case Moments():
+            yield _MOMENTS.pack(record.total)
             yield _raw(record.moment, _SINGLE)
         case Snapshot():
-            yield _SNAPSHOT.pack(record.tick, record.birth, record.total, record.stiffness, record.gap)
+            yield _SNAPSHOT.pack(record.tick, record.data_version, record.total, record.rho, record.gap)
             yield _raw(record.neighbours, _INTEGER)
-            yield from (_raw(values, _FLOAT) for values in (record.mass, record.pull, record.model))
+            yield from (_raw(values, _FLOAT) for values in (record.dual_sum, record.dual_vector, record.model))
         case Proposal():
             yield _raw(record.model, _FLOAT)
-        case Verdict():
-            yield _VERDICT.pack(record.proposer, record.birth, record.total)
-            yield _raw(record.judged, _INTEGER)
+        case HingeCosts():
+            yield _COSTS.pack(record.proposer, record.data_version, record.total)
+            yield _raw(record.proposals, _INTEGER)
             yield _raw(record.costs, _FLOAT)
 
 
-def _count(record: Record) -> int:
-    """Of what a record has a number of its own."""
-    if isinstance(record, Snapshot):
-        return len(record.neighbours)
-    return len(record.judged) if isinstance(record, Verdict) else 0
-
-
 def _three(shape: tuple[int, ...]) -> list[int]:
-    """A shape of up to three numbers, with zeros before."""
+    """A shape of up to three numbers, padded with zeros in front."""
     return [*([0] * (3 - len(shape))), *shape]
 
 
-def _raw(values: np.ndarray, dtype: np.dtype) -> bytes:
+def _raw(values: np.ndarray, dtype: np.dtype[Any]) -> bytes:
     return np.ascontiguousarray(values, dtype=dtype).tobytes()
 
 
-def _read_record(reader: _Reader, form: Form) -> Record:
+def _read_record(reader: _Reader, form: MessageFormat) -> Record:
     kind, count, peer, number = reader.numbers(_RECORD)
     _check(kind < len(KINDS), f"There is no record of kind {kind}.")
     _check_peer(peer)
     _check_number(number)
-    model = form.n_problems, form.n_features
-    if kind == KINDS.index(Portrait):
-        (total,) = reader.numbers(_PORTRAIT)
-        _check(form.n_moments > 0, "Peers of this network show no portraits.")
+    shape = form.n_problems, form.n_features
+    if KINDS[kind] is Moments:
+        (total,) = reader.numbers(_MOMENTS)
+        _check(form.n_moments > 0, "Peers of this network send no moments.")
         _check_total(total)
-        return Portrait(peer, number, total, reader.array(_SINGLE, (form.n_moments,)))
-    if kind == KINDS.index(Proposal):
-        return Proposal(peer, number, reader.array(_FLOAT, model))
-    if kind == KINDS.index(Verdict):
-        proposer, birth, total = reader.numbers(_VERDICT)
+        return Moments(peer, number, total, reader.array(_SINGLE, (form.n_moments,)))
+    if KINDS[kind] is Proposal:
+        return Proposal(peer, number, reader.array(_FLOAT, shape))
+    if KINDS[kind] is HingeCosts:
+        proposer, data_version, total = reader.numbers(_COSTS)
         _check_peer(proposer)
         _check_total(total)
-        _check(1 <= count <= KEPT, f"A verdict is on {count} proposals; it must be on 1 to {KEPT}.")
-        judged = reader.array(_INTEGER, (count,))
-        _check(bool(judged.min() > 0), "A verdict is on a proposal without a number.")
+        _check(1 <= count <= KEPT, f"Hinge costs are of {count} proposals; they must be of 1 to {KEPT}.")
+        proposals = reader.array(_INTEGER, (count,))
+        _check(bool(proposals.min() > 0), "Hinge costs are of a proposal without a number.")
         costs = reader.array(_FLOAT, (count, form.n_problems))
-        _check(bool(costs.min() >= 0), "A verdict names a negative loss.")
-        return Verdict(peer, number, proposer, birth, total, judged, costs)
-    tick, birth, total, stiffness, gap = reader.numbers(_SNAPSHOT)
+        _check(bool(costs.min() >= 0), "A hinge cost is negative.")
+        return HingeCosts(peer, number, proposer, data_version, total, proposals, costs)
+    tick, data_version, total, rho, gap = reader.numbers(_SNAPSHOT)
     _check(0 <= tick < HIGHEST_NUMBER, f"There is no tick {tick}.")
     _check_total(total)
-    _check(1 / _LARGEST < stiffness < _LARGEST, "A snapshot suggests a stiffness that is not positive and finite.")
-    _check(gap >= 0, "A snapshot names a gap that is no number, or negative.")
+    _check(1 / _LARGEST < rho < _LARGEST, "A snapshot suggests a rho that is not positive and finite.")
+    _check(gap >= 0, "A snapshot has a gap that is negative or not a number.")
     neighbours = reader.array(_INTEGER, (count,))
-    strange = count > 0 and not (neighbours.min() >= 0 and neighbours.max() < HIGHEST_NUMBER)
-    _check(not strange, f"A snapshot names neighbours outside 0 to {HIGHEST_NUMBER - 1}.")
-    mass = reader.array(_FLOAT, (form.n_problems,))
-    _check(bool(mass.min() >= 0 and mass.max() <= total * (1 + 1e-9)), "A snapshot has more mass than rows.")
-    pull, own = reader.array(_FLOAT, model), reader.array(_FLOAT, model)
-    return Snapshot(peer, number, tick, neighbours, birth, total, mass, pull, own, stiffness, gap)
+    are_peers = count == 0 or bool(neighbours.min() >= 0 and neighbours.max() < HIGHEST_NUMBER)
+    _check(are_peers, f"A snapshot names neighbours outside 0 to {HIGHEST_NUMBER - 1}.")
+    dual_sum = reader.array(_FLOAT, (form.n_problems,))
+    is_feasible = bool(dual_sum.min() >= 0 and dual_sum.max() <= total * (1 + 1e-9))
+    _check(is_feasible, "The dual variables of a snapshot are not feasible: they exceed the weight of its rows.")
+    dual_vector, model = reader.array(_FLOAT, shape), reader.array(_FLOAT, shape)
+    return Snapshot(peer, number, tick, neighbours, data_version, total, dual_sum, dual_vector, model, rho, gap)
 
 
 class _Reader:
-    """Goes through bytes from the front and takes no step beyond their end."""
+    """Reads bytes from the front, and never beyond their end."""
 
     def __init__(self, data: bytes) -> None:
         self._data, self._at = data, 0
@@ -192,25 +177,21 @@ class _Reader:
         return len(self._data) - self._at
 
     def numbers(self, layout: struct.Struct) -> tuple[Any, ...]:
-        return layout.unpack_from(self._data, self._step(layout.size))
+        return layout.unpack_from(self._data, self._advance(layout.size))
 
-    def array(self, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
+    def array(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray:
         """A copy, so that a small record does not keep a long message in memory."""
         size = math.prod(shape)
-        begin = self._step(size * dtype.itemsize)
+        begin = self._advance(size * dtype.itemsize)
         values = np.frombuffer(self._data, dtype, size, begin).astype(dtype.newbyteorder("=")).reshape(shape)
         if dtype is not _INTEGER and size:
-            low, high = float(values.min()), float(values.max())
-            _check(
-                low > -_LARGEST and high < _LARGEST,
-                "The message has numbers that are not finite, or beyond all measure.",
-            )
+            is_moderate = float(values.min()) > -_LARGEST and float(values.max()) < _LARGEST
+            _check(is_moderate, "The message has numbers that are not finite, or too large.")
         return values
 
-    def _step(self, n_bytes: int) -> int:
+    def _advance(self, n_bytes: int) -> int:
         begin = self._at
-        if n_bytes > self.n_left:
-            raise BadMessage(f"The message ends {n_bytes - self.n_left} bytes too early.")
+        _check(n_bytes <= self.n_left, f"The message ends {n_bytes - self.n_left} bytes too early.")
         self._at += n_bytes
         return begin
 
@@ -229,4 +210,4 @@ def _check_number(number: int) -> None:
 
 
 def _check_total(total: float) -> None:
-    _check(0 <= total < _LARGEST, "A record is of rows whose weights add up to no amount.")
+    _check(0 <= total < _LARGEST, "A record has row weights that do not add up to a finite number of at least 0.")

@@ -1,71 +1,78 @@
-"""A whole network in one process: every sweep is a tick in which each peer works once, over a wire that may fail.
+"""A whole network in one process: every sweep is a tick in which each peer works once, over a faulty network.
 
-Peers are those that run elsewhere; only the wire is not real. The same seed gives the same run.
+The peers are those that run elsewhere; only the network is simulated. The same seed gives the same run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from widemargin.comm.faults import Faults, FaultyWire
 from widemargin.comm.protocol import Communicator
+from widemargin.data.shard import Shard
 from widemargin.peers.peer import Peer
 from widemargin.problems.mean_hinge import MeanHinge
 from widemargin.problems.protocol import Certificate
 from widemargin.solvers.protocol import Solver
 
+NOTHING_PROVED = Certificate(1.0, 0.0)  # F(0) and D(0), which hold for any data
+
 
 @dataclass
 class State:
-    peers: dict[int, Peer]  # those that are there
+    peers: dict[int, Peer]  # those that are running
     wire: FaultyWire
     rng: np.random.Generator
     comm: Communicator
-    lives: dict[int, int]  # of those that have crashed
+    incarnations: dict[int, int]  # of those that have crashed
 
 
 @dataclass(frozen=True)
 class Simulation(Solver[State, dict[int, Peer]]):
-    """A solver whose sweeps are ticks; ``begin(number, life)`` makes a peer."""
+    """A solver whose sweeps are ticks of these peers; ``restart(number, incarnation)`` makes one that rejoins."""
 
     solves: ClassVar = (MeanHinge,)
 
-    begin: Callable[[int, int], Peer]
-    n_peers: int
+    peers: Mapping[int, Peer]
     faults: Faults
+    restart: Callable[[int, int], Peer]
 
     def __post_init__(self) -> None:
         faults = self.faults
         named = {*faults.crash, *(peer for _, _, peers in faults.partition for peer in peers)}
-        strangers = sorted(named.difference(range(self.n_peers)))
-        if strangers:
-            raise ValueError(
-                f"Faults name the peers {strangers}, and the network has those from 0 to {self.n_peers - 1}."
-            )
-        if all(peer in faults.crash and peer not in faults.rejoin for peer in range(self.n_peers)):
-            raise ValueError("Faults(crash=...) ends every peer, and none of them comes back: there would be no model.")
+        unknown = sorted(named.difference(self.peers))
+        if unknown:
+            raise ValueError(f"Faults name the peers {unknown}; the network has 0 to {len(self.peers) - 1}.")
+        if all(peer in faults.crash and peer not in faults.rejoin for peer in self.peers):
+            raise ValueError("Faults(crash=...) ends every peer, and none rejoins: there would be no model.")
 
-    def start(self, problem: Any, shard: Any, comm: Communicator, rng: np.random.Generator, warm: Any = None) -> State:
-        """All peers with their rows, knowing nobody; or, as ``warm``, as they were left."""
-        peers = warm if warm is not None else {k: self.begin(k, 0) for k in range(self.n_peers)}
-        return State(dict(peers), FaultyWire(self.faults, rng.spawn(1)[0]), rng, comm, {})
+    def start(
+        self,
+        problem: MeanHinge,
+        shard: Shard,
+        comm: Communicator,
+        rng: np.random.Generator,
+        warm: np.ndarray | None = None,
+    ) -> State:
+        """All peers as they are; the rows are theirs, and ``shard`` is empty."""
+        return State(dict(self.peers), FaultyWire(self.faults, rng.spawn(1)[0]), rng, comm, {})
 
     def sweep(self, state: State) -> State:
-        """One tick: what was sent arrives, then each peer works and writes."""
+        """One tick: messages arrive, then each peer works and writes."""
         faults, wire, peers, ledger = self.faults, state.wire, state.peers, state.comm.ledger
         for to, message in wire.arrivals():
             if to in peers:
                 peers[to].receive(message)
         for number, tick in faults.crash.items():
             if tick == wire.now and number in peers:
-                state.lives[number] = peers.pop(number).life
+                state.incarnations[number] = peers.pop(number).incarnation
         for number, tick in faults.rejoin.items():
             if tick == wire.now:
-                peers[number] = self.begin(number, state.lives.get(number, 0) + 1)
+                peers[number] = self.restart(number, state.incarnations.get(number, 0) + 1)
         for number in sorted(peers):
             if faults.idle and state.rng.random() < faults.idle:
                 continue
@@ -78,9 +85,9 @@ class Simulation(Solver[State, dict[int, Peer]]):
         return state
 
     def certify(self, state: State) -> Certificate | None:
-        """The worst of what peers have certified, once all have, for the network that they are then.
+        """The worst certificate of all peers, once each has one for the network that it is in.
 
-        None before, while faults are still to come, and while someone has yet to learn who is there and has which rows.
+        None before that, while faults are still to come, and while a peer does not know all members or all rows.
         """
         peers, proofs = state.peers, {}
         if not peers or not self.faults.are_over_at(state.wire.now):
@@ -97,25 +104,22 @@ class Simulation(Solver[State, dict[int, Peer]]):
         return max((proof.worst for proof in proofs.values()), key=lambda each: each.relative)
 
     def confirm(self, state: State, latest: Certificate | None = None) -> Certificate:
-        """What all have certified; before that, what holds for any data: F(0) = 1 and D(0) = 0."""
-        return self.certify(state) or Certificate(1.0, 0.0)
+        """What all have certified, or what holds for any data."""
+        return self.certify(state) or NOTHING_PROVED
 
     def diagnostics(self, state: State) -> dict[str, float]:
-        """How far the latest models are from their mean, by its length; the farthest."""
+        """The largest distance of a peer's model to the mean, relative to that mean."""
         models = np.array([peer.algorithm.model for peer in state.peers.values()])
         mean = models.mean(axis=0)
         apart = np.linalg.norm((models - mean).reshape(len(models), -1), axis=1).max()
         return {"consensus": float(apart) / (float(np.linalg.norm(mean)) or 1.0), "peers": len(models)}
-
-    def warm_state(self, state: State) -> np.ndarray:
-        return state.peers[min(state.peers)].model.ravel()
 
     def extract(self, state: State) -> dict[int, Peer]:
         return state.peers
 
 
 def _components(peers: dict[int, Peer], wire: FaultyWire) -> list[frozenset[int]]:
-    """The networks into which those that are there fall, as the wire is cut now."""
+    """The connected components of the running peers, with the current partitions."""
     found: list[frozenset[int]] = []
     left = set(peers)
     while left:
@@ -123,9 +127,9 @@ def _components(peers: dict[int, Peer], wire: FaultyWire) -> list[frozenset[int]
         together = set(ahead)
         while ahead:
             one = ahead.pop()
-            news = [j for j in peers[one].neighbours if j in left and not wire.is_cut(one, j)]
-            together.update(news)
-            left.difference_update(news)
-            ahead.extend(news)
+            reached = [j for j in peers[one].neighbours if j in left and not wire.is_cut(one, j)]
+            together.update(reached)
+            left.difference_update(reached)
+            ahead.extend(reached)
         found.append(frozenset(together))
     return found

@@ -7,42 +7,42 @@ import weakref
 import numpy as np
 import pytest
 
-from widemargin.peers import claims
-from widemargin.peers.claims import KEPT, NUMBERS_PER_LIFE, Claims, Proposal, Snapshot, Verdict
+from widemargin.peers import records
+from widemargin.peers.records import KEPT, NUMBERS_PER_INCARNATION, HingeCosts, Proposal, RecordTable, Snapshot
 from widemargin.problems.mean_hinge import MeanHinge
 
 ALPHA = 0.5
 W = np.array([[0.5, 0.0]])
 
 
-def snapshot(peer, neighbours, number=1, tick=0, total=10.0, mass=2.0, life=0, birth=5):
+def snapshot(peer, neighbours, number=1, tick=0, total=10.0, dual_sum=2.0, incarnation=0, data_version=5):
     return Snapshot(
         peer=peer,
-        number=life * NUMBERS_PER_LIFE + number,
+        number=incarnation * NUMBERS_PER_INCARNATION + number,
         tick=tick,
         neighbours=np.array(neighbours, dtype=np.int64),
-        birth=birth,
+        data_version=data_version,
         total=total,
-        mass=np.array([mass]),
-        pull=np.array([[1.0, 0.0]]),
+        dual_sum=np.array([dual_sum]),
+        dual_vector=np.array([[1.0, 0.0]]),
         model=W,
-        stiffness=1.0,
+        rho=1.0,
         gap=np.inf,
     )
 
 
-def verdict(peer, cost, number=1, judged=(1,), total=10.0, life=0, proposer=0, birth=5):
-    costs = np.full((len(judged), 1), float(cost))
-    number += life * NUMBERS_PER_LIFE
-    return Verdict(peer, number, proposer, birth, total, np.array(judged, dtype=np.int64), costs)
+def hinge_costs(peer, cost, number=1, proposals=(1,), total=10.0, incarnation=0, proposer=0, data_version=5):
+    costs = np.full((len(proposals), 1), float(cost))
+    number += incarnation * NUMBERS_PER_INCARNATION
+    return HingeCosts(peer, number, proposer, data_version, total, np.array(proposals, dtype=np.int64), costs)
 
 
 @pytest.fixture
 def table():
     """Two peers, all said."""
-    table = Claims(0, MeanHinge(ALPHA))
+    table = RecordTable(0, MeanHinge(ALPHA))
     for record in (
-        snapshot(0, [1]), snapshot(1, [0]), Proposal(0, 1, W), verdict(0, 3.0), verdict(1, 5.0),
+        snapshot(0, [1]), snapshot(1, [0]), Proposal(0, 1, W), hinge_costs(0, 3.0), hinge_costs(1, 5.0),
     ):  # fmt: skip
         assert table.take(record)
     return table
@@ -70,8 +70,8 @@ def test_there_is_no_proof_while_one_is_named_and_unknown(table):
     assert table.members == {0, 1, 2}
     table.take(snapshot(2, [1]))
     assert table.is_network_known
-    assert table.prove() is None  # it has not judged
-    table.take(verdict(2, 7.0))
+    assert table.prove() is None  # it has not proposals
+    table.take(hinge_costs(2, 7.0))
     assert table.prove().worst.primal == pytest.approx(0.5 * ALPHA * 0.25 + (3 + 5 + 7) / 30)
 
 
@@ -84,7 +84,7 @@ def test_one_that_is_no_longer_named_is_not_counted(table):
 
 
 def test_the_lowest_number_that_is_there_proposes():
-    table = Claims(3, MeanHinge(ALPHA))
+    table = RecordTable(3, MeanHinge(ALPHA))
     table.take(snapshot(3, [1, 5]))
     assert table.proposer == 1
     table.take(snapshot(3, [5], number=2))
@@ -95,20 +95,20 @@ def test_bounds_never_get_worse_while_the_problem_is_the_same(table):
     before = table.prove().worst
     table.take(Proposal(0, 2, 3 * W))
     for peer in (0, 1):
-        table.take(verdict(peer, 9.0, number=2, judged=(2, 1)))
-        table.take(snapshot(peer, [1 - peer], number=2, tick=4, mass=0.1))
+        table.take(hinge_costs(peer, 9.0, number=2, proposals=(2, 1)))
+        table.take(snapshot(peer, [1 - peer], number=2, tick=4, dual_sum=0.1))
     assert table.prove().worst == before
 
 
-@pytest.mark.parametrize("is_verdict_first", [True, False])
-def test_costs_of_fewer_rows_never_meet_weights_of_more(table, is_verdict_first):
+@pytest.mark.parametrize("are_costs_first", [True, False])
+def test_costs_of_fewer_rows_never_meet_weights_of_more(table, are_costs_first):
     """Whichever arrives first, there is no proof before both are of the same rows."""
     assert table.prove() is not None
     new = (
-        verdict(1, 25.0, number=2, total=30.0, birth=6),
-        snapshot(1, [0], number=2, tick=4, total=30.0, birth=6),
+        hinge_costs(1, 25.0, number=2, total=30.0, data_version=6),
+        snapshot(1, [0], number=2, tick=4, total=30.0, data_version=6),
     )
-    for record in new if is_verdict_first else new[::-1]:
+    for record in new if are_costs_first else new[::-1]:
         before = table.prove()
         assert before is None or before.total == 20.0
         table.take(record)
@@ -118,24 +118,24 @@ def test_costs_of_fewer_rows_never_meet_weights_of_more(table, is_verdict_first)
     assert proof.worst.primal == pytest.approx(0.5 * ALPHA * 0.25 + (3 + 25) / 40)
 
 
-def test_an_old_verdict_that_comes_after_new_rows_is_not_used(table):
-    table.take(snapshot(1, [0], number=5, tick=4, total=30.0, birth=6))
-    table.take(verdict(1, 5.0, number=3))  # of ten rows: late, and newer than the one that is here
+def test_an_old_record_of_costs_that_comes_after_new_rows_is_not_used(table):
+    table.take(snapshot(1, [0], number=5, tick=4, total=30.0, data_version=6))
+    table.take(hinge_costs(1, 5.0, number=3))  # of ten rows: late, and newer than the one that is here
     assert table.prove() is None
 
 
-def test_a_former_life_of_as_many_rows_may_have_had_others(table):
-    table.take(snapshot(1, [0], life=1))
+def test_a_former_incarnation_of_as_many_rows_may_have_had_others(table):
+    table.take(snapshot(1, [0], incarnation=1))
     assert table.prove() is None
-    table.take(verdict(1, 6.0, life=1))
+    table.take(hinge_costs(1, 6.0, incarnation=1))
     assert table.prove().worst.primal == pytest.approx(0.5 * ALPHA * 0.25 + (3 + 6) / 20)
 
 
-@pytest.mark.parametrize("is_verdict_first", [True, False])
-def test_other_rows_of_the_same_number_in_the_same_life(table, is_verdict_first):
+@pytest.mark.parametrize("are_costs_first", [True, False])
+def test_other_rows_of_the_same_number_in_the_same_incarnation(table, are_costs_first):
     assert table.prove() is not None
-    new = verdict(1, 6.0, number=2, birth=6), snapshot(1, [0], number=2, birth=6)
-    for record in new if is_verdict_first else new[::-1]:
+    new = hinge_costs(1, 6.0, number=2, data_version=6), snapshot(1, [0], number=2, data_version=6)
+    for record in new if are_costs_first else new[::-1]:
         before = table.prove()
         assert before is None or before.worst.primal == pytest.approx(0.5 * ALPHA * 0.25 + (3 + 5) / 20)
         table.take(record)
@@ -146,55 +146,55 @@ def test_a_lower_bound_above_an_upper_one_proves_nothing_and_all_begins_anew(tab
     assert table.prove() is not None
     table.take(Proposal(0, 2, W))
     for peer in (0, 1):
-        table.take(verdict(peer, 0.0, number=2, judged=(2,)))  # of rows whose dual value is above this
+        table.take(hinge_costs(peer, 0.0, number=2, proposals=(2,)))  # of rows whose dual value is above this
     assert table.prove() is None
     assert not table.costs
     assert not table.snapshots
     table.take(Proposal(0, 3, W))
     for peer in (0, 1):
-        table.take(verdict(peer, 5.0, number=3, judged=(3,)))
+        table.take(hinge_costs(peer, 5.0, number=3, proposals=(3,)))
         table.take(snapshot(peer, [1 - peer], number=3, tick=4))
     assert table.prove().worst.primal == pytest.approx(0.5 * ALPHA * 0.25 + (5 + 5) / 20)
 
 
-def test_records_that_were_examined_are_let_go(monkeypatch):
+def test_records_that_were_checked_are_let_go(monkeypatch):
     """However many came: in all no more than so many bytes, and nothing that is longer by itself."""
-    monkeypatch.setattr(claims, "_EXAMINED_BYTES", 100_000)
-    examiner, models = claims.Examiner(), []
+    monkeypatch.setattr(records, "_CHECKED_BYTES", 100_000)
+    checker, models = records.RecordChecker(), []
     for number in range(1, 300):
         model = np.zeros((1, 200))
         record = Proposal(0, number, model)
-        assert examiner.size_of(record, model, None) == claims.n_bytes_of(record)
+        assert checker.size_of(record, model, None) == records.n_bytes_of(record)
         models.append(weakref.ref(model))
         del model, record
         assert sum(each() is not None for each in models) * 1600 <= 100_000
     model = np.zeros((1, 20_000))
-    assert examiner.size_of(Proposal(0, 1, model), model, None) > 100_000
+    assert checker.size_of(Proposal(0, 1, model), model, None) > 100_000
     there = weakref.ref(model)
     del model
     assert there() is None
 
 
 def test_costs_are_kept_of_the_one_whose_turn_it_is():
-    """Also where one of a higher number, and a later life, has proposed much before."""
-    table = Claims(0, MeanHinge(ALPHA))
+    """Also where one of a higher number, and a later incarnation, has proposed much before."""
+    table = RecordTable(0, MeanHinge(ALPHA))
     for peer in (0, 1):
         table.take(snapshot(peer, [1 - peer]))
     for number in range(1, 9 * KEPT):
-        judged = range(5 * NUMBERS_PER_LIFE + number, 5 * NUMBERS_PER_LIFE + number - KEPT, -1)
-        table.take(verdict(1, 1.0, number=number, judged=judged, proposer=1))
+        proposals = range(5 * NUMBERS_PER_INCARNATION + number, 5 * NUMBERS_PER_INCARNATION + number - KEPT, -1)
+        table.take(hinge_costs(1, 1.0, number=number, proposals=proposals, proposer=1))
     for number in range(1, 3 * KEPT):
-        table.take(verdict(1, 1.0, number=100 + number, judged=[number], proposer=0))
+        table.take(hinge_costs(1, 1.0, number=100 + number, proposals=[number], proposer=0))
         assert (0, number) in table.costs
     assert len(table.costs) <= 4 * KEPT
 
 
 def test_the_table_does_not_grow_with_time():
-    table = Claims(0, MeanHinge(ALPHA))
+    table = RecordTable(0, MeanHinge(ALPHA))
     for number in range(1, 200):
         table.take(snapshot(0, [], number=number, tick=number))
         table.take(Proposal(0, number, W))
-        table.take(verdict(0, 3.0, number=number, judged=(number,)))
+        table.take(hinge_costs(0, 3.0, number=number, proposals=(number,)))
         table.prove()
     assert len(table.snapshots) == KEPT
     assert len(table.proposals) == KEPT
