@@ -39,9 +39,9 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 
 from benchmarks import _designs as designs
+from benchmarks import _figures as figures
 from benchmarks import _harness as harness
 from benchmarks import _kernel_runs as runs
-from benchmarks import _sparse_figures as figures
 from benchmarks._designs import Design
 from benchmarks._harness import Bar
 from benchmarks.sparse import Section, simulated

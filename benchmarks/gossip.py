@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from sklearn.linear_model import SGDClassifier
 
-from benchmarks import _gossip_figures as figures
+from benchmarks import _figures as figures
 from benchmarks import _gossip_runs as runs
 from benchmarks import _harness as harness
 from benchmarks._gossip_processes import fit_on_workers
@@ -413,7 +413,7 @@ def accuracy(report: Section, jobs: Jobs) -> None:
         text = f"{100 * median(ours):.2f} beside {100 * each['LinearSVC']['accuracy']:.2f}, off by {off:.2f} at most"
         bars.append(Bar(f"{name}: points beside LinearSVC(hinge)", f"<= {POINTS}", text, off <= POINTS))
     report.bars(bars)
-    figures.draw_accuracy(report, found, SETS, METHODS)
+    figures.draw_gossip_accuracy(report, found, SETS, METHODS)
 
 
 def references(name: str, quick: bool) -> dict[str, Any]:
@@ -528,7 +528,7 @@ def curves(report: Section, jobs: Jobs) -> None:
             report.add("curves", found)
         rows = [[who, len(each[who]), *(each[who][-1][key] for key in ("seconds", "gap", "error"))] for who in METHODS]
         harness.show(f"{name}: where curves end", ["", "points", "seconds", "true gap", "test error"], rows)
-    figures.draw_curves(report, found, METHODS)
+    figures.draw_gossip_curves(report, found, METHODS)
 
 
 def curve_of(who: str, name: str, quick: bool) -> list[dict[str, Any]]:

@@ -21,8 +21,8 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.optimize import linprog
 
+from benchmarks import _figures as figures
 from benchmarks import _harness as harness
-from benchmarks import _kernel_figures as figures
 from benchmarks import _kernel_runs as runs
 from benchmarks._harness import Bar
 from benchmarks._kernel_runs import INTELEX, LIBSVM, Peers, Section

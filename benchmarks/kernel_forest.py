@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks import _figures as figures
 from benchmarks import _harness as harness
-from benchmarks import _kernel_figures as figures
 from benchmarks import _kernel_runs as runs
 from benchmarks import _kernel_sets as sets
 from benchmarks._harness import Bar

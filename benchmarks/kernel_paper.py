@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from benchmarks import _figures as figures
 from benchmarks import _harness as harness
-from benchmarks import _kernel_figures as figures
 from benchmarks import _kernel_runs as runs
 from benchmarks import _kernel_sets as sets
 from benchmarks._kernel_runs import LIBSVM, Peers, Section

@@ -33,8 +33,8 @@ import scipy.sparse as sp
 from sklearn.model_selection import GridSearchCV, StratifiedKFold, train_test_split
 from sklearn.svm import LinearSVC
 
+from benchmarks import _figures as figures
 from benchmarks import _harness as harness
-from benchmarks import _margin_figures as figures
 from benchmarks import _sets as sets
 from benchmarks._harness import Bar
 from benchmarks._jobs import Jobs
@@ -190,7 +190,7 @@ def accuracy(report: Section, jobs: Jobs) -> None:
     page = harness.markdown(f"Test accuracy, {len(splits)} splits", head, rows)
     (report.folder / "accuracy.md").write_text(page, encoding="utf8")
     report.bars(bars)
-    figures.draw_accuracy(report, found, WHO, {name: PAPER[name]["SODM"][0] for name in found}, ACCURACY)
+    figures.draw_margin_accuracy(report, found, WHO, {name: PAPER[name]["SODM"][0] for name in found}, ACCURACY)
 
 
 def chosen_text(chosen: dict[str, float]) -> str:

@@ -13,8 +13,9 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.svm import LinearSVC, NuSVC
 
+from benchmarks import _figures as figures
 from benchmarks import _harness as harness
-from benchmarks import _saddle_figures as figures
+from benchmarks import _saddle_curves as curves
 from benchmarks._harness import Report
 from benchmarks._ranks import solve_alone
 from benchmarks._sets import load, nu_of, split
@@ -189,7 +190,7 @@ def nu_svc_at(name: str, nu: float) -> dict[str, Any]:
     """In a process of its own: NuSVC on the training rows."""
     train, test = split(name)
     timing, model = harness.measure_peer(lambda: NuSVC(kernel="linear", nu=nu).fit(*train), repeats=1)
-    distance = figures.hull_distance(model, train)
+    distance = curves.hull_distance(model, train)
     return {"seconds": timing.seconds, "distance": distance, "accuracy": float(model.score(*test))}
 
 
@@ -270,12 +271,12 @@ def write_tables(report: Report, pages: list[str]) -> None:
 def figure_1_and_2(report: Report, quick: bool) -> None:
     """Objective and accuracy against seconds."""
     sets = ["phishing"] if quick else ["phishing", "a9a", "ijcnn1", "skin_nonskin"]
-    found = {name: figures.seconds_curves(name, 5.0 if quick else 25.0) for name in sets}
+    found = {name: curves.seconds_curves(name, 5.0 if quick else 25.0) for name in sets}
     report.add("figure_1", found)
     figures.draw_seconds(report, "figure_1", found, "Figure 1: nu-SVM at alpha .85, objective and accuracy over time")
     sizes = (500, 1_000) if quick else (5_000, 20_000, 50_000)
     found = {
-        f"nonseparable-{n}-512": figures.seconds_curves(f"nonseparable-{n}-512", 5.0 if quick else 30.0) for n in sizes
+        f"nonseparable-{n}-512": curves.seconds_curves(f"nonseparable-{n}-512", 5.0 if quick else 30.0) for n in sizes
     }
     report.add("figure_2", found)
     figures.draw_seconds(report, "figure_2", found, "Figure 2: the same with growing data, d = 512")
@@ -285,20 +286,20 @@ def figure_3_4_and_6(report: Report, quick: bool) -> None:
     """Margin, objective and accuracy against communication."""
     limit = 2.0 if quick else 15.0
     sets = ["mushrooms", *([] if quick else [f"separable-10000-{d}" for d in (128, 256, 512)])]
-    found = {name: figures.margin_curves(name, limit) for name in sets}
+    found = {name: curves.margin_curves(name, limit) for name in sets}
     report.add("figure_3", found)
     title = "Figure 3: hull distance and margin over communication, hard margin"
-    figures.draw_units(report, "figure_3", found, ("distance", "margin"), title)
+    figures.draw_units(report, "figure_3", found, ("distance", "margin"), title, curves.RANKS)
     sets = ["phishing"] if quick else ["madelon", "phishing", "a9a"]
-    found = {name: figures.objective_curves(name, limit) for name in sets}
+    found = {name: curves.objective_curves(name, limit) for name in sets}
     report.add("figure_4", found)
     title = "Figure 4: hull distance over communication, nu-SVM at alpha .85"
-    figures.draw_units(report, "figure_4", found, ("distance",), title)
+    figures.draw_units(report, "figure_4", found, ("distance",), title, curves.RANKS)
     sets = ["phishing"] if quick else ["nonseparable-10000-128", "nonseparable-10000-256", "phishing", "a9a"]
-    found = {name: figures.accuracy_curves(name, limit / 3) for name in sets}
+    found = {name: curves.accuracy_curves(name, limit / 3) for name in sets}
     report.add("figure_6", found)
-    title = f"Figure 6: accuracy on test rows over communication; HOGWILD! with C = {figures.HOGWILD_C:g}"
-    figures.draw_units(report, "figure_6", found, ("accuracy",), title)
+    title = f"Figure 6: accuracy on test rows over communication; HOGWILD! with C = {curves.HOGWILD_C:g}"
+    figures.draw_units(report, "figure_6", found, ("accuracy",), title, curves.RANKS)
 
 
 if __name__ == "__main__":

@@ -32,10 +32,10 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 
 from benchmarks import _designs as designs
+from benchmarks import _figures as figures
 from benchmarks import _harness as harness
 from benchmarks import _kernel_runs as runs
 from benchmarks import _sets as sets
-from benchmarks import _sparse_figures as figures
 from benchmarks._harness import Bar, Report, Timing
 from widemargin import SparseSVC, SparseSVCCV, sparse_svc_path
 from widemargin.comm.solo import Solo
@@ -409,7 +409,7 @@ def peers(report: Section) -> None:
             rows.append([who, *cells, one["n_features"], one["test_error"], one["remark"]])
         head = ["who", "s", "cpu s", "our objective", "above the best", "proven gap", "features", "error", ""]
         harness.show(f"{key}, alpha = 0.7 sqrt(log p / n)", head, rows)
-    figures.draw_peers(report, found)
+    figures.draw_sparse_peers(report, found)
 
 
 def beside_peers(n: int, p: int, epochs: tuple[int, ...]) -> dict[str, Any]:

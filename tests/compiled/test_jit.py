@@ -1,4 +1,4 @@
-"""Compilation between processes: one at a time, but nobody waits for one that was stopped."""
+"""Compilation between processes: one at a time, but no process waits for one that was stopped."""
 
 from __future__ import annotations
 
@@ -45,6 +45,17 @@ def kept(functions):
     return list(Path(functions.outer._cache.cache_path).glob("functions_to_compile*.nbi"))
 
 
+def test_private_names_of_numba_are_where_jit_expects_them():
+    from numba import njit
+    from numba.core import caching
+
+    moved = "Numba moved {}: adapt compiled/jit.py, the only file that uses it."
+    assert hasattr(caching, "NullCache"), moved.format("caching.NullCache")
+    found = njit(lambda x: x)
+    assert isinstance(found._cache, caching.NullCache), moved.format("Dispatcher._cache, or its default")
+    assert callable(found.compile), moved.format("Dispatcher.compile")
+
+
 def test_what_is_compiled_is_kept_on_disk(functions):
     assert functions.outer(1) == 4
     assert kept(functions)
@@ -64,7 +75,7 @@ def test_something_else_in_the_place_of_the_lock_does_no_harm_and_gets_none(func
 
 @pytest.mark.parametrize("is_stopped", [True, False])
 def test_nobody_waits_for_a_process_that_was_stopped_while_it_compiled(functions, tmp_path, monkeypatch, is_stopped):
-    monkeypatch.setattr(jit, "_PATIENCE", 0.2)
+    monkeypatch.setattr(jit, "_LOCK_TIMEOUT", 0.2)
     hold = textwrap.dedent(f"""
         import fcntl, time
         file = open({str(tmp_path / "lock")!r}, "w")

@@ -47,7 +47,7 @@ def test_claims_beyond_the_bytes_are_refused(shape, kind):
 def test_objects_and_what_is_no_archive_are_refused():
     with pytest.raises(ValueError, match="objects"):
         check(archive(X=np.array([{}], dtype=object)))
-    with pytest.raises(ValueError, match="no archive of arrays"):
+    with pytest.raises(ValueError, match="not an archive of arrays"):
         check(b"PK\3\4 and nothing else")
 
 
@@ -64,5 +64,5 @@ def test_headers_that_overwhelm_the_parser_are_refused(kind):
 def test_a_damaged_member_is_refused():
     content = bytearray(claiming((2,), kind=zipfile.ZIP_LZMA))
     content[45:60] = 15 * b"\xff"
-    with pytest.raises(ValueError, match="no archive of arrays"):
+    with pytest.raises(ValueError, match="not an archive of arrays"):
         check(bytes(content))

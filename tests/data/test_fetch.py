@@ -223,7 +223,7 @@ def test_only_web_addresses_are_followed(monkeypatch, cache, address):
 
 
 def test_an_unknown_name_lists_the_known_ones(registry):
-    with pytest.raises(ValueError, match=r"No data set is called 'nothing'.*arrays, tiny"):
+    with pytest.raises(ValueError, match=r"There is no data set 'nothing'.*arrays, tiny"):
         fetch_by_name("nothing")
 
 

@@ -292,7 +292,7 @@ def test_one_plain_array_is_refused_before_numpy_believes_its_size(write, is_fol
     shape = {"descr": "<f8", "fortran_order": False, "shape": (10**13, 2)}
     np.lib.format.write_array_header_1_0(header, shape)
     path.write_bytes(header.getvalue() + (path.read_bytes() if is_followed else bytes(100)))
-    with pytest.raises(ValueError, match="is not understood: it is no archive of arrays"):
+    with pytest.raises(ValueError, match="is not understood: it is not an archive of arrays"):
         read_rows(path)
 
 

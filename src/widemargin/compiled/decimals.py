@@ -1,7 +1,7 @@
 """The float64 nearest to ``mantissa * 10^power``, for mantissas of up to 19 digits.
 
-By the algorithm of Eisel and Lemire: the mantissa times the leading 128 bits of a power of five, which settles the
-rounding but for rare cases that are left to the caller. D. Lemire: Number Parsing at a Gigabyte per Second, 2021.
+By the algorithm of Eisel and Lemire: the mantissa times the leading 128 bits of a power of five decides the rounding,
+except in rare cases that are left to the caller. D. Lemire: Number Parsing at a Gigabyte per Second, 2021.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ LARGEST_POWER = 64
 
 
 def _leading_bits(power: int) -> int:
-    """The first 128 bits of ``5^power``, rounded down; rounded up where a product may be a whole number (to -27)."""
+    """The first 128 bits of ``5^power``, rounded down; rounded up for -27 to -1, where a product may be exact."""
     five = 5 ** abs(power)
     if power >= 0:
         shift = 128 - five.bit_length()
@@ -31,7 +31,7 @@ _HALF, _MASK = np.uint64(32), np.uint64(2**32 - 1)
 
 @compiled()
 def _product(a, b):
-    """All 128 bits of a product, the high and the low half."""
+    """The high and the low 64 bits of a product."""
     a_high, a_low, b_high, b_low = a >> _HALF, a & _MASK, b >> _HALF, b & _MASK
     low, middle, other = a_low * b_low, a_high * b_low, a_low * b_high
     carry = ((low >> _HALF) + (middle & _MASK) + (other & _MASK)) >> _HALF
@@ -40,7 +40,7 @@ def _product(a, b):
 
 @compiled()
 def nearest_bits(mantissa, power):
-    """The bits of the nearest float64, and whether that is sure; ``mantissa`` is a uint64 over 0."""
+    """The bits of the nearest float64, and whether they are certain; ``mantissa`` is a positive uint64."""
     one, zero = np.uint64(1), np.uint64(0)
     if power < -LARGEST_POWER or power > LARGEST_POWER:
         return zero, False
@@ -49,7 +49,7 @@ def nearest_bits(mantissa, power):
         mantissa <<= one
         shift += 1
     high, low = _product(mantissa, _HIGH[power + LARGEST_POWER])
-    if (high & np.uint64(0x1FF)) == np.uint64(0x1FF):  # bits below the 55 that count might still carry into them
+    if (high & np.uint64(0x1FF)) == np.uint64(0x1FF):  # lower bits may carry into the 55 leading ones
         more, _ = _product(mantissa, _LOW[power + LARGEST_POWER])
         low += more
         if low < more:
@@ -62,7 +62,7 @@ def nearest_bits(mantissa, power):
     exponent = ((217706 * power) >> 16) + 63 + top - shift + 1023
     is_halfway = low <= one and -4 <= power <= 23 and (digits & np.uint64(3)) == one and (digits << drop) == high
     if is_halfway:
-        digits &= ~one  # to the even one
+        digits &= ~one  # round half to even
     digits = (digits + (digits & one)) >> one
     if digits >= np.uint64(1 << 53):
         digits = np.uint64(1 << 52)

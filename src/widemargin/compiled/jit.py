@@ -1,12 +1,11 @@
-"""Compilation on first use, kept on disk, one process at a time.
+"""Compilation on first use, cached on disk, by one process at a time.
 
-Numba's index of compiled functions is not safe against two processes that add to it at once: one may later load the
-machine code of another's signature. Ranks, test workers and parallel searches all start cold together, so each
-compilation holds a lock between processes; those who waited find the result on disk.
+Numba's cache index is not safe if two processes write it at once: one may later load the machine code of another's
+signature. Ranks, test workers and parallel searches start together, so each compilation holds a lock between processes;
+those that waited find the result on disk. The holder may have been stopped (SIGSTOP), so after a timeout a process
+compiles without writing the cache. The lock is polled: processes that queue behind a stopped one would wait for it too.
 
-Whoever holds the lock may have been stopped meanwhile, and nobody waits for that: after some patience a process
-compiles for itself alone and leaves the disk as it is. The lock is asked for again and again rather than queued for,
-since those who queue behind a process that was stopped wait for it too.
+The lock is not filelock's, which would be a dependency of every install and follows symbolic links in old versions.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ from numba.core.caching import NullCache
 
 try:
     import fcntl
-except ImportError:  # not on Windows, where the lock is left out
+except ImportError:  # Windows: without a lock
     fcntl = None  # type: ignore[assignment]
 
-_PATIENCE = 30.0  # seconds, of which the slowest compilation takes a third
-_LOOK = 0.02
+_LOCK_TIMEOUT = 30.0  # seconds; the slowest compilation takes a third
+_POLL_INTERVAL = 0.02
 
 _within_process = threading.RLock()
-_holds_lock: bool | None = None  # of the compilation under way, which compiles the functions it calls as well
+_holds_lock: bool | None = None  # of the current compilation, which also compiles the functions that it calls
 
 
 def _lock_path() -> Path:
@@ -41,7 +40,7 @@ def _lock_path() -> Path:
 
 @contextmanager
 def _one_process_at_a_time() -> Iterator[bool]:
-    """Whether no other process compiles meanwhile."""
+    """Whether this process holds the lock, and so may write the cache."""
     global _holds_lock
     with _within_process:
         if fcntl is None or _holds_lock is not None:
@@ -49,7 +48,7 @@ def _one_process_at_a_time() -> Iterator[bool]:
             return
         try:
             file = os.open(_lock_path(), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-        except OSError:  # the folder is everybody's, and somebody may have put something else there
+        except OSError:  # another user may have put something else in the shared folder
             file = None
         _holds_lock = file is not None and _lock(file)
         try:
@@ -61,8 +60,8 @@ def _one_process_at_a_time() -> Iterator[bool]:
 
 
 def _lock(file: int) -> bool:
-    """Lock a file unless others keep it for longer than is worth waiting."""
-    until = time.monotonic() + _PATIENCE
+    """Lock a file, unless another process holds it until the timeout."""
+    until = time.monotonic() + _LOCK_TIMEOUT
     while True:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -70,11 +69,11 @@ def _lock(file: int) -> bool:
         except BlockingIOError:
             if time.monotonic() > until:
                 return False
-            time.sleep(_LOOK)
+            time.sleep(_POLL_INTERVAL)
 
 
 def compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Decorate a function to be compiled by Numba when first called, without the interpreter lock, cached on disk."""
+    """Decorate a function to be compiled by Numba on first call, without the GIL, cached on disk."""
 
     def decorate(function: Callable[..., Any]) -> Any:
         dispatcher = njit(cache=True, nogil=True, **options)(function)
@@ -82,7 +81,7 @@ def compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:
 
         def compile_alone(signature: Any) -> Any:
             with _one_process_at_a_time() as may_write:
-                on_disk = dispatcher._cache
+                on_disk = dispatcher._cache  # private to Numba, as are NullCache and overriding compile
                 try:
                     if not may_write:
                         dispatcher._cache = NullCache()

@@ -1,4 +1,4 @@
-"""LIBSVM text as numbers: one pass over the bytes of whole lines, into arrays that are large enough."""
+"""A parser of LIBSVM text: one pass over the bytes of whole lines."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import numpy as np
 from widemargin.compiled.decimals import nearest_bits
 from widemargin.compiled.jit import compiled
 
-# What can be wrong with a line.
+# Errors of a line.
 GOOD, BAD_LABEL, BAD_INDEX, INDEX_TOO_SMALL, INDEX_TOO_LARGE, NOT_ASCENDING, BAD_VALUE = range(7)
-# How sure a number is.
+# What became of a number.
 _EXACT, _UNSURE, _NO_NUMBER = range(3)
 
 LARGEST_INDEX = 2**31 - 2
-EXACT_MANTISSA = 2**53  # up to here a product with, or quotient by, a power in _POWERS is rounded once
+EXACT_MANTISSA = 2**53  # up to here one multiplication or division by a power of ten rounds once
 _POWERS = 10.0 ** np.arange(23)
-_LARGEST_EXPONENT = 10_000  # beyond it many digits may outweigh it, and the number is left to the caller
+_LARGEST_EXPONENT = 10_000  # numbers with larger exponents are left to the caller
 
 _TAB, _NEWLINE, _RETURN, _SPACE, _HASH, _PLUS, _MINUS, _POINT = 9, 10, 13, 32, 35, 43, 45, 46
 _ZERO, _NINE, _COLON, _UPPER_E, _LOWER_E, _LOWER_D, _LOWER_I, _LOWER_Q = 48, 57, 58, 69, 101, 100, 105, 113
@@ -33,7 +33,7 @@ def _ends_token(text, at):
 
 @compiled()
 def _number(text, at, largest_mantissa):
-    """The decimal number at a place: its value, where it ends, and whether the value is the nearest one."""
+    """The decimal number at a position: its value, where it ends, and whether the value is the nearest float64."""
     sign = 1.0
     if at < len(text) and (text[at] == _PLUS or text[at] == _MINUS):
         sign = -1.0 if text[at] == _MINUS else 1.0
@@ -88,10 +88,10 @@ def _number(text, at, largest_mantissa):
 def parse_libsvm(text, base, largest_mantissa, largest_value, labels, row_ends, indices, values, unsure):
     """Fill ``labels`` and ``row_ends`` for each row, ``indices`` (from 0) and ``values`` for each entry.
 
-    ``text`` is bytes of whole lines; ``base`` is the number of the first feature. Up to ``largest_mantissa`` the digits
-    of a number are taken for exact. The few numbers that are not settled here are left to the caller: rows of
-    ``unsure`` are where they begin and end in the text, and their entry, or -1 - row for a label. Returns the numbers
-    of rows, entries and unsure ones, what is wrong (``GOOD`` if nothing), and where.
+    ``text`` is bytes of whole lines; ``base`` is the number of the first feature. Digits up to ``largest_mantissa`` are
+    treated as exact. The few numbers that this does not decide are left to the caller: each row of ``unsure`` is the
+    begin and end of one in the text, and its entry, or -1 - row for a label. Returns the numbers of rows, entries and
+    undecided numbers, the error (``GOOD`` if there is none), and its position.
     """
     n, at, row, entry, n_unsure = len(text), 0, 0, 0, 0
     while at < n:
@@ -114,7 +114,7 @@ def parse_libsvm(text, base, largest_mantissa, largest_value, labels, row_ends, 
                     break
                 begin = at
                 if n - at > 4 and text[at] == _LOWER_Q and text[at + 1] == _LOWER_I and text[at + 2] == _LOWER_D:
-                    while not _ends_token(text, at):  # the number of a query, of use in ranking only
+                    while not _ends_token(text, at):  # a query id, used in ranking only
                         at += 1
                     continue
                 index = 0

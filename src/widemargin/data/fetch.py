@@ -1,10 +1,9 @@
 """Named public data sets of the SVM literature: found in a folder, or downloaded once and checked.
 
-A set is looked for in the folder that ``WIDEMARGIN_DATA`` names, then in the cache (``WIDEMARGIN_CACHE``, by default
-``~/.cache/widemargin``), then downloaded into the cache: from the mirror that ``WIDEMARGIN_DATA_URL`` names, which
-holds the same files as the folder, or else from the public source of that set, where it has one. Files are ``NAME.xz``
-(LIBSVM text) or ``NAME.npz`` (arrays ``X`` and ``y``). Whatever the way, content whose SHA-256 is not the known one is
-refused; nothing is ever unpickled.
+``fetch`` looks in the folder ``WIDEMARGIN_DATA``, then in the cache (``WIDEMARGIN_CACHE``, by default
+``~/.cache/widemargin``), then downloads into the cache: from the mirror ``WIDEMARGIN_DATA_URL``, which holds the same
+files as the folder, or else from the public source of the set. Files are ``NAME.xz`` (LIBSVM text) or ``NAME.npz``
+(arrays ``X`` and ``y``). Content with another SHA-256 than the known one is refused; nothing is ever unpickled.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _TIMEOUT = 30.0  # seconds without a byte
 
 
 class DataSet(NamedTuple):
-    """Rows and labels as the source has them; nothing is scaled or relabelled.
+    """Rows and labels of a data set, neither scaled nor relabelled.
 
     Parameters
     ----------
@@ -58,7 +57,7 @@ class DataSet(NamedTuple):
 
 
 class DataNotAvailable(OSError):
-    """A data set is neither at hand nor to be had, or is not what it should be."""
+    """A data set cannot be found or downloaded, or its content is wrong."""
 
 
 @cache
@@ -90,7 +89,7 @@ def fetch(name: str) -> DataSet:
     Parameters
     ----------
     name : str
-        One of :func:`names`, as ``"a9a"`` or ``"a9a.t"``.
+        One of :func:`names`, for example ``"a9a"`` or ``"a9a.t"``.
 
     Returns
     -------
@@ -99,9 +98,9 @@ def fetch(name: str) -> DataSet:
 
     Notes
     -----
-    A set is looked for in the folder that the environment variable ``WIDEMARGIN_DATA`` names, then in the cache
-    (``WIDEMARGIN_CACHE``, by default ``~/.cache/widemargin``), then downloaded into the cache. Content whose SHA-256 is
-    not the known one is refused.
+    ``fetch`` looks in the folder that the environment variable ``WIDEMARGIN_DATA`` names, then in the cache
+    (``WIDEMARGIN_CACHE``, by default ``~/.cache/widemargin``), then downloads into the cache. Content with another
+    SHA-256 than the known one is refused.
 
     Examples
     --------
@@ -111,7 +110,7 @@ def fetch(name: str) -> DataSet:
     ((351, 34), [-1.0, 1.0])
     """
     if name not in _registry():
-        raise ValueError(f"No data set is called {name!r}; known are {', '.join(names())}.")
+        raise ValueError(f"There is no data set {name!r}; known names are {', '.join(names())}.")
     entry = _registry()[name]
     path = _locate(entry) or _download(name, entry)
     return _read(name, entry, path)
@@ -129,7 +128,7 @@ def _cache_folder() -> Path:
 
 
 def _content(entry: dict[str, Any], raw: bytes) -> bytes:
-    """What the known SHA-256 is of: the text of a LIBSVM file, the bytes of an array file."""
+    """What the SHA-256 is computed of: the text of a LIBSVM file, the bytes of an array file."""
     return lzma.decompress(raw) if entry["file"].endswith(".xz") else raw
 
 
@@ -141,9 +140,9 @@ def _read(name: str, entry: dict[str, Any], path: Path) -> DataSet:
     try:
         content = _content(entry, path.read_bytes())
     except lzma.LZMAError as error:
-        raise DataNotAvailable(f"{path} is damaged ({error}); delete it to have it fetched again.") from error
+        raise DataNotAvailable(f"{path} is damaged ({error}). Delete it to download it again.") from error
     if not _is_genuine(entry, content):
-        raise DataNotAvailable(f"{path} is not the data set {name!r}: its SHA-256 differs. Delete it to fetch anew.")
+        raise DataNotAvailable(f"{path} is not the data set {name!r}: its SHA-256 differs; delete it to try again.")
     if path.suffix == ".npz":
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
             return DataSet(arrays["X"], arrays["y"], name)
@@ -160,7 +159,7 @@ def _download(name: str, entry: dict[str, Any]) -> Path:
     url = f"{mirror.rstrip('/')}/{entry['file']}" if mirror else entry.get("url")
     if url is None:
         raise DataNotAvailable(
-            f"The data set {name!r} has no public source in its present form. Set WIDEMARGIN_DATA to a folder that "
+            f"The data set {name!r} has no public source. Set WIDEMARGIN_DATA to a folder that "
             f"holds {entry['file']}, or WIDEMARGIN_DATA_URL to a mirror of such a folder."
         )
     raw = _get(url, name)
@@ -178,19 +177,19 @@ def _download(name: str, entry: dict[str, Any]) -> Path:
 def _get(url: str, name: str) -> bytes:
     if not url.startswith(("https://", "http://")):
         raise DataNotAvailable(
-            f"{url!r} is no address to download {name!r} from: it must begin with https:// or http://."
+            f"{url!r} is not an address to download {name!r} from: it must begin with https:// or http://."
         )
     try:
         with urllib.request.urlopen(url, timeout=_TIMEOUT) as response:
             return bytes(response.read())
     except (OSError, HTTPException) as error:
         raise DataNotAvailable(
-            f"The data set {name!r} could not be downloaded from {url}: {error}. Without a network, set "
+            f"The data set {name!r} could not be downloaded from {url}: {error}. Without a network set "
             "WIDEMARGIN_DATA to a folder that holds it."
         ) from error
 
 
 def _as_plain_text(url: str, raw: bytes) -> bytes:
-    """A source's file as the text whose SHA-256 is known: unpacked, one line ending, nothing behind the values."""
+    """The text of a source's file, decompressed, with one kind of line ending and no trailing blanks."""
     unpack: Callable[[bytes], bytes] = bz2.decompress if url.endswith(".bz2") else bytes
     return b"".join(line.rstrip() + b"\n" for line in unpack(raw).splitlines())

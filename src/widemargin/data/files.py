@@ -1,4 +1,4 @@
-"""Files that are whole or not there."""
+"""Files that are written completely or not at all."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import BinaryIO
 
 @contextmanager
 def written_whole(path: Path) -> Iterator[BinaryIO]:
-    """A file to write to, which is whole or as it was before, whatever happens and whoever else is writing it."""
+    """A file to write to; it replaces ``path`` only when it is complete, whatever happens in between."""
     if path.exists() and not path.is_file():
-        raise ValueError(f"{path} is not a plain file, and only such a one can be replaced.")
-    path = path.resolve()  # a link stays, and what it stands for is replaced
+        raise ValueError(f"{path} is not a regular file and cannot be replaced.")
+    path = path.resolve()  # a link stays, its target is replaced
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f"{path.name}.{secrets.token_hex(8)}.part")  # with the permissions of any new file
     try:
@@ -30,6 +30,6 @@ def written_whole(path: Path) -> Iterator[BinaryIO]:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a file whole, or leave it as it was before."""
+    """Write a file completely, or leave it as it was."""
     with written_whole(path) as file:
         file.write(content)

@@ -1,7 +1,7 @@
-"""Data sets with known answers.
+"""Synthetic data sets with known solutions.
 
-Those of the saddle point paper, separable, non-separable and sparse, fill the unit ball: a hyperplane H through its
-centre parts the classes. That of the debiased 1-norm SVM has two Gaussian classes.
+The sets of the saddle point paper (separable, non-separable and sparse) fill the unit ball; a hyperplane H through the
+centre divides the classes. The set of the debiased 1-norm SVM has two Gaussian classes.
 """
 
 from __future__ import annotations
@@ -24,10 +24,9 @@ def make_separable(
 ) -> tuple[np.ndarray, np.ndarray, float]:
     """Two classes whose hulls are exactly ``2 * ratio`` apart.
 
-    Distances to H fill [ratio, 1], so that ``ratio`` is the quotient of the smallest and the largest. ``n_planted``
-    rows of each class, by default half as many as features, lie at distance ``ratio`` exactly, and the centroids of the
-    two planted sets are mirror images in H. So the hulls come as near as 2 * ratio, and H proves that they come no
-    nearer.
+    Distances to H are uniform in [ratio, 1]. ``n_planted`` rows of each class, by default half as many as features, lie
+    at distance ``ratio`` exactly, and the centroids of the two planted sets are mirror images in H. So the distance of
+    the hulls is at most 2 * ratio, and H proves that it is not less.
 
     Parameters
     ----------
@@ -38,9 +37,9 @@ def make_separable(
     ratio : float in (0, 1), default=0.1
         Smallest distance to H; the largest is 1.
     n_planted : int or None, default=None
-        Rows of each class that lie nearest to H.
+        Rows of each class at distance ``ratio`` from H.
     random_state : int or None, default=None
-        Seed; None is another set each time.
+        Seed; None gives another set each time.
 
     Returns
     -------
@@ -59,7 +58,7 @@ def make_separable(
     True
     """
     if not 0 < ratio < 1:
-        raise ValueError(f"ratio={ratio!r} must lie in (0, 1): it is the smallest distance to H over the largest.")
+        raise ValueError(f"ratio={ratio!r} must lie in (0, 1): it is the smallest distance to H, and the largest is 1.")
     if n_features < 2 or n_samples < 4:
         raise ValueError(f"{n_samples} rows of {n_features} features: at least 4 rows of 2 features are needed.")
     rng = np.random.default_rng(random_state)
@@ -74,7 +73,7 @@ def make_separable(
         heights[rows] = ratio
     along = _within_plane(rng, normal, heights)
     for rows in planted:
-        along[rows] *= 0.5  # room for the shift that follows
+        along[rows] *= 0.5  # stays in the ball after the shift below
         along[rows] -= along[rows].mean(axis=0)
     X = along + np.outer(y * heights, normal)
     return X, y, 2 * ratio
@@ -83,7 +82,7 @@ def make_separable(
 def make_nonseparable(
     n_samples: int, n_features: int, *, ratio: float = 0.1, random_state: int | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Rows that fill the ball; those nearer than ``ratio`` to H get a label by the toss of a coin.
+    """Rows that fill the ball; those nearer than ``ratio`` to H have random labels.
 
     Parameters
     ----------
@@ -94,7 +93,7 @@ def make_nonseparable(
     ratio : float in (0, 1), default=0.1
         Distance to H up to which labels are noise; the largest distance is 1.
     random_state : int or None, default=None
-        Seed; None is another set each time.
+        Seed; None gives another set each time.
 
     Returns
     -------
@@ -116,7 +115,7 @@ def make_nonseparable(
 def make_sparse_nonseparable(
     n_samples: int, n_features: int, *, density: float = 0.1, ratio: float = 0.1, random_state: int | None = None
 ) -> tuple[sp.csr_matrix, np.ndarray]:
-    """As :func:`make_nonseparable` with a share ``density`` of the entries of each row, at random places.
+    """Like :func:`make_nonseparable`, with a share ``density`` of the entries of each row at random positions.
 
     Parameters
     ----------
@@ -129,7 +128,7 @@ def make_sparse_nonseparable(
     ratio : float in (0, 1), default=0.1
         Distance to H up to which labels are noise, as a share of the largest.
     random_state : int or None, default=None
-        Seed; None is another set each time.
+        Seed; None gives another set each time.
 
     Returns
     -------
@@ -147,7 +146,7 @@ def make_sparse_nonseparable(
         raise ValueError(f"density={density!r} must lie in (0, 1].")
     rng = np.random.default_rng(random_state)
     if not 0 < ratio < 1:
-        raise ValueError(f"ratio={ratio!r} must lie in (0, 1): nearer to H than this, labels are noise.")
+        raise ValueError(f"ratio={ratio!r} must lie in (0, 1): labels of rows nearer to H are noise.")
     X = _unit_rows(rng, n_samples, n_features) * rng.random((n_samples, 1)) ** (1 / n_features)
     n_kept = max(1, round(density * n_features))
     columns = np.argpartition(rng.random((n_samples, n_features)), n_kept - 1, axis=1)[:, :n_kept]
@@ -168,10 +167,10 @@ def make_sparse_gaussians(
     correlation: float = 0.2,
     random_state: int | None = None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Two Gaussian classes that few features tell apart, and the coefficients of the best linear SVM.
+    """Two Gaussian classes that differ in few features, and the coefficients of the best linear SVM.
 
     Labels are -1 and +1 with probability 1/2, and x given y is N(y mu, Sigma): mu has the ``means`` of the first
-    features and is 0 elsewhere, Sigma is the identity but for the ``correlation`` between those. The third array
+    features and is 0 elsewhere; Sigma is the identity except for the ``correlation`` between those. The third array
     minimises the expected hinge loss over all linear functions. As in H. Lian, Z. Fan: Divide-and-Conquer for Debiased
     l1-norm Support Vector Machine in Ultra-high Dimensions, 2018; the coefficients printed there belong to another
     correlation.
@@ -187,7 +186,7 @@ def make_sparse_gaussians(
     correlation : float, default=0.2
         Between every two of these features.
     random_state : int or None, default=None
-        Seed; None is another set each time.
+        Seed; None gives another set each time.
 
     Returns
     -------
@@ -205,7 +204,7 @@ def make_sparse_gaussians(
     """
     s = len(means)
     if not s <= n_features:
-        raise ValueError(f"means has {s} numbers, and n_features={n_features} must be at least that many.")
+        raise ValueError(f"means has {s} numbers, but n_features={n_features} is smaller.")
     if not -1 / max(s - 1, 1) < correlation < 1:
         raise ValueError(f"correlation={correlation!r} must lie in ({-1 / max(s - 1, 1):g}, 1) for {s} features.")
     rng = np.random.default_rng(random_state)
@@ -225,16 +224,16 @@ def make_sparse_gaussians(
 
 
 def _ball(rng: np.random.Generator, n: int, d: int, ratio: float) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of the unit ball and their signed heights over a random H, which fill [-1, 1] evenly."""
+    """Rows of the unit ball and their signed distances to a random H, uniform in [-1, 1]."""
     if not 0 < ratio < 1:
-        raise ValueError(f"ratio={ratio!r} must lie in (0, 1): nearer to H than this, labels are noise.")
+        raise ValueError(f"ratio={ratio!r} must lie in (0, 1): labels of rows nearer to H are noise.")
     normal = _unit_rows(rng, 1, d)[0]
     heights = rng.uniform(-1.0, 1.0, n)
     return _within_plane(rng, normal, heights) + np.outer(heights, normal), heights
 
 
 def _within_plane(rng: np.random.Generator, normal: np.ndarray, heights: np.ndarray) -> np.ndarray:
-    """Parts of rows along H that leave rows of the given heights inside the unit ball."""
+    """The components of rows along H; rows of the given heights stay in the unit ball."""
     n, d = len(heights), len(normal)
     along = _unit_rows(rng, n, d)
     along -= np.outer(along @ normal, normal)

@@ -1,4 +1,4 @@
-"""Do the curves of the saddle point paper look as it says? Figures 1, 2, 3, 4 and 6 from our own runs."""
+"""The runs behind Figures 1, 2, 3, 4 and 6 of the saddle point paper."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import scipy.sparse as sp
 from sklearn.svm import NuSVC
 
 from benchmarks import _harness as harness
-from benchmarks._harness import Report
 from benchmarks._ranks import Recording, accuracies, solve_alone, solve_on_ranks, units
 from benchmarks._sets import Rows, load, nu_of, shuffled, split
 from benchmarks.baselines.gilbert import Gilbert
@@ -84,30 +83,6 @@ def hull_distance(model: Any, train: Rows) -> float:
     return float(np.linalg.norm(masses @ train.X[model.support_] / total)) if total > 0 else float("nan")
 
 
-def draw_seconds(report: Report, name: str, results: dict[str, Any], title: str) -> None:
-    """Distance above, accuracy below, a column for each set."""
-    figure, panels = harness.axes(len(results), 2, width=4.1, height=3.1)
-    for column, (data, result) in enumerate(results.items()):
-        for k, (who, curve) in enumerate(result["curves"].items()):
-            if who == "NuSVC" and curve["stop"] != "converged":
-                note = f"NuSVC: {'not finished' if curve['seconds'] else 'nothing'} within its {curve['stop']}"
-                panels[0, column].text(0.98, 0.96, note, ha="right", va="top", transform=panels[0, column].transAxes,
-                                       fontsize=8)  # fmt: skip
-            if not curve["seconds"]:
-                continue
-            for row, key in enumerate(("distance", "accuracy")):
-                look = harness.style(k, len(curve["seconds"]))
-                panels[row, column].plot(curve["seconds"], curve[key], label=who, **look)
-        panels[0, column].set(xscale="log", ylabel="hull distance")
-        panels[0, column].set_title(f"{data}  ({result['n']} x {result['d']})")
-        panels[0, column].margins(y=0.2)
-        panels[0, column].set_ylim(bottom=max(0.0, panels[0, column].get_ylim()[0]))
-        panels[1, column].set(xscale="log", xlabel="seconds", ylabel="test accuracy")
-    figure.suptitle(title, wrap=True)
-    harness.legend_below(figure, panels)
-    report.picture(figure, name)
-
-
 def margin_curves(name: str, limit: float) -> dict[str, Any]:
     """Margin against communication: Saddle-DSVC with one and with eight coordinates a round, and Gilbert (Figure 3)."""
     rows = shuffled(load(name))
@@ -173,22 +148,3 @@ def hogwild_curve(train: Rows, test: Rows, n_sweeps: int) -> dict[str, Any]:
     result = solve_alone(Hogwild(share=0.02), Hinge(HOGWILD_C), train, Limits(0.0, n_sweeps), watch=watch)
     accuracy = [float(np.mean(np.sign(test.X @ model.coef + model.intercept) == test.y)) for model in models]
     return {"units": units(result, RANKS, train.X.shape[1]), "accuracy": accuracy}
-
-
-def draw_units(report: Report, name: str, results: dict[str, Any], keys: tuple[str, ...], title: str) -> None:
-    """Quantities against units of k d, a panel for each set; the first is drawn full, a second one dashed."""
-    figure, panels = harness.axes(len(results), width=4.3, height=3.7)
-    order = ("Saddle-DSVC b=1", "Saddle-DSVC b=8", "Gilbert", "Newton", "HOGWILD!")
-    for panel, (data, curves) in zip(panels.flat, results.items(), strict=True):
-        for who, curve in curves.items():
-            for key, dashes in zip(keys, ("-", "--"), strict=False):
-                values = np.array(curve[key])
-                seen = values > 0
-                look = harness.style(order.index(who), len(values))
-                label = who if key == keys[0] else None
-                panel.plot(np.array(curve["units"])[seen], values[seen], ls=dashes, label=label, **look)
-        ylabel = keys[0] if len(keys) == 1 else f"{keys[0]} (full), {keys[1]} (dashed)"
-        panel.set(xscale="log", xlabel=f"scalars sent / (k d), k = {RANKS}", ylabel=ylabel, title=data)
-    figure.suptitle(title, wrap=True)
-    harness.legend_below(figure, panels, 5)
-    report.picture(figure, name)

@@ -1,0 +1,682 @@
+"""All figures of the benchmarks, one function each, from plain data as JSON gives it back.
+
+A method has the same colour and marker in all figures. Curves of test error over cost come as
+
+    {"adult": {"n": 32561, "runs": {"SBP": [[{"kernel_evaluations": 32561, "test_error": 0.17, ...}, ...], ...], ...}}}
+
+with one run for each seed and the fields of ``baselines.kernel_perceptron.Point``; "optimum", the test
+error of the exact solution, and "highest", the largest error shown, are optional.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from benchmarks import _harness as harness
+from benchmarks._harness import Report
+
+# Number of the style of each method; ours is 0, and a number is shared only by methods that no figure shows together.
+METHODS = {
+    "SBP": 0,
+    "Pegasos": 1,
+    "SDCA": 2,
+    "SMO": 3,
+    "Perceptron": 4,
+    "Fourier features": 5,
+    "SBP as written": 6,
+    "exact": 0,
+    "GossipSVC": 0,
+    "push-sum": 2,
+    "SGDClassifier": 3,
+    "cutting plane": 4,
+    "local only": 5,
+    "SODM": 0,
+    "Ca-ODM": 1,
+    "DiP-ODM": 2,
+    "DC-ODM": 3,
+    "SSVM": 0,
+    "Ca-SVM": 1,
+    "DiP-SVM": 2,
+    "DC-SVM": 3,
+    "CE": 6,
+    "NAE": 1,
+    "AE": 2,
+    "TE": 0,
+    "TE, z": 5,
+    "TE, true Hessian": 3,
+    "second round": 4,
+    "SparseSVC": 0,
+    "LinearSVC": 1,
+    "Saddle-SVC": 0,
+    "Saddle-DSVC b=1": 0,
+    "Saddle-DSVC b=8": 1,
+    "Gilbert": 2,
+    "Newton": 3,
+    "HOGWILD!": 4,
+    "NuSVC": 5,
+}
+ERRORS = {"l_inf": "$l_\\infty$ error", "l2": "$l_2$ error", "prediction": "prediction error"}
+_ERRATIC = "SMO"  # alternates between the classes before it converges; its curve is cut where others end
+_N_GRID = 60
+_MIN_GAP = 1e-12  # that a logarithmic axis shows
+
+Run = Sequence[Mapping[str, Any]]
+
+
+def _style(who: str, n_points: int = 0) -> dict[str, Any]:
+    return harness.style(METHODS[who], n_points)
+
+
+def _finish(report: Report, figure: Any, panels: Any, name: str, n_columns: int = 4) -> None:
+    """Add the legend and save the figure."""
+    harness.legend_below(figure, panels, n_columns)
+    report.picture(figure, name)
+
+
+# -- the saddle point paper --------------------------------------------------------------------------------------------
+
+
+def draw_seconds(report: Report, name: str, results: dict[str, Any], title: str) -> None:
+    """Distance above, accuracy below, a column for each set."""
+    figure, panels = harness.axes(len(results), 2, width=4.1, height=3.1)
+    for column, (data, result) in enumerate(results.items()):
+        for who, curve in result["curves"].items():
+            if who == "NuSVC" and curve["stop"] != "converged":
+                note = f"NuSVC: {'not finished' if curve['seconds'] else 'nothing'} within its {curve['stop']}"
+                panels[0, column].text(0.98, 0.96, note, ha="right", va="top", transform=panels[0, column].transAxes,
+                                       fontsize=8)  # fmt: skip
+            if not curve["seconds"]:
+                continue
+            for row, key in enumerate(("distance", "accuracy")):
+                look = _style(who, len(curve["seconds"]))
+                panels[row, column].plot(curve["seconds"], curve[key], label=who, **look)
+        panels[0, column].set(xscale="log", ylabel="hull distance")
+        panels[0, column].set_title(f"{data}  ({result['n']} x {result['d']})")
+        panels[0, column].margins(y=0.2)
+        panels[0, column].set_ylim(bottom=max(0.0, panels[0, column].get_ylim()[0]))
+        panels[1, column].set(xscale="log", xlabel="seconds", ylabel="test accuracy")
+    figure.suptitle(title, wrap=True)
+    _finish(report, figure, panels, name)
+
+
+def draw_units(
+    report: Report, name: str, results: dict[str, Any], keys: tuple[str, ...], title: str, n_ranks: int
+) -> None:
+    """Quantities against units of k d, a panel for each set; the first is drawn full, a second one dashed."""
+    figure, panels = harness.axes(len(results), width=4.3, height=3.7)
+    for panel, (data, curves) in zip(panels.flat, results.items(), strict=True):
+        for who, curve in curves.items():
+            for key, dashes in zip(keys, ("-", "--"), strict=False):
+                values = np.array(curve[key])
+                seen = values > 0
+                look = _style(who, len(values))
+                label = who if key == keys[0] else None
+                panel.plot(np.array(curve["units"])[seen], values[seen], ls=dashes, label=label, **look)
+        ylabel = keys[0] if len(keys) == 1 else f"{keys[0]} (full), {keys[1]} (dashed)"
+        panel.set(xscale="log", xlabel=f"scalars sent / (k d), k = {n_ranks}", ylabel=ylabel, title=data)
+    figure.suptitle(title, wrap=True)
+    _finish(report, figure, panels, name, 5)
+
+
+# -- the batch perceptron paper ----------------------------------------------------------------------------------------
+
+
+def draw_figure_2(report: Report, results: Mapping[str, Any], name: str = "figure_2") -> None:
+    """Test error against kernel evaluations over n^2, a panel for each set, a line and a band for each method."""
+    figure, panels = harness.axes(len(results), width=4.4, height=3.8)
+    for panel, (data, result) in zip(panels.flat, results.items(), strict=True):
+        for who, runs in result["runs"].items():
+            unit = result["n"] ** 2
+            first_epoch = _end_of_first_epoch(runs, result["n"]) / unit if who == "Perceptron" else np.inf
+            draw_band(panel, who, [_scaled(run, "kernel_evaluations", unit) for run in runs], dashed_from=first_epoch)
+        finish(panel, result, f"{data}  (n = {result['n']:,})", "kernel evaluations / $n^2$")
+    figure.suptitle("Figure 2: test error over kernel evaluations, without a bias", wrap=True)
+    _finish(report, figure, panels, name, 6)
+
+
+def draw_figure_3(report: Report, results: Mapping[str, Any], name: str = "figure_3") -> None:
+    """Test error against d-dimensional inner products: kernel evaluations of SBP, features of Fourier."""
+    figure, panels = harness.axes(len(results), width=4.4, height=3.8)
+    for panel, (data, result) in zip(panels.flat, results.items(), strict=True):
+        for who, runs in result["runs"].items():
+            draw_band(panel, who, [_scaled(run, "kernel_evaluations", 1.0) for run in runs])
+        finish(panel, result, f"{data}  (n = {result['n']:,})", "inner products of rows")
+    figure.suptitle(
+        "Figure 3: test error over inner products; the linear SVM behind Fourier features is free", wrap=True
+    )
+    _finish(report, figure, panels, name, 6)
+
+
+def draw_forest(report: Report, result: Mapping[str, Any], name: str = "forest") -> None:
+    """Test error of one large set against kernel evaluations and against seconds, with the paper's own figures."""
+    figure, panels = harness.axes(2, width=5.0, height=3.8)
+    for who, runs in result["runs"].items():
+        draw_band(panels[0, 0], who, [_scaled(run, "kernel_evaluations", result["n"] ** 2) for run in runs])
+        draw_band(panels[0, 1], who, [_scaled(run, "seconds", 1.0) for run in runs])
+    finish(panels[0, 0], result, f"forest  (n = {result['n']:,})", "kernel evaluations / $n^2$")
+    finish(panels[0, 1], result, "the same over time", "seconds")
+    # {"paper: LIBSVM, 35 h": 0.018, ...}: the lowest is named below its line, the others above theirs.
+    for k, (label, error) in enumerate(sorted(result.get("paper", {}).items(), key=lambda item: item[1])):
+        for panel in panels.flat:
+            panel.axhline(100 * error, color="0.45", linewidth=1.0, linestyle=(0, (6, 3)))
+        place = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "xytext": (0, 2 if k else -2)}
+        panels[0, 1].annotate(label, (0.02, 100 * error), va="bottom" if k else "top", fontsize=8, color="0.3", **place)
+    figure.suptitle("Forest: test error with a bias")
+    _finish(report, figure, panels, name)
+
+
+def draw_band(
+    panel: Any, who: str, curves: Sequence[tuple[np.ndarray, np.ndarray]], dashed_from: float = np.inf
+) -> None:
+    """Mean over seeds as a line, lowest to highest as a band, in percent; a single point as a marker with its span."""
+    costs, low, mean, high = over_seeds(curves)
+    look = _style(who, len(costs))
+    panel.fill_between(costs, 100 * low, 100 * high, color=look["color"], alpha=0.16, linewidth=0)
+    is_later = costs > dashed_from
+    if is_later.any():
+        start = max(0, int(np.argmax(is_later)) - 1)  # the dashed part begins where the full one ends
+        panel.plot(costs[start:], 100 * mean[start:], color=look["color"], linestyle=(0, (3, 2)))
+        costs, mean = costs[: start + 1], mean[: start + 1]
+    panel.plot(costs, 100 * mean, label=who, **{**look, "markevery": _spread(costs)})
+
+
+def over_seeds(curves: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, ...]:
+    """Costs, and the lowest, mean and highest error there; curves of other costs are read off on a common grid.
+
+    A curve is a step function: its error holds from one point to the next, for that is the model one has. A common grid
+    begins when all curves have begun and ends when the first ends.
+    """
+    if all(len(costs) == len(curves[0][0]) and np.allclose(costs, curves[0][0], rtol=0.02) for costs, _ in curves):
+        grid = np.mean([costs for costs, _ in curves], axis=0)
+        errors = np.array([errors for _, errors in curves])
+    else:
+        grid = np.geomspace(max(costs[0] for costs, _ in curves), min(costs[-1] for costs, _ in curves), _N_GRID)
+        errors = np.array([values[np.searchsorted(costs, grid * (1 + 1e-9), "right") - 1] for costs, values in curves])
+    return grid, errors.min(axis=0), errors.mean(axis=0), errors.max(axis=0)
+
+
+def finish(panel: Any, result: Mapping[str, Any], title: str, xlabel: str) -> None:
+    """Scales, labels, the exact solution's error, and a y axis that shows where methods differ."""
+    if "optimum" in result:
+        panel.axhline(100 * result["optimum"], color="0.35", linestyle=":", linewidth=1.4, label="exact solution")
+    panel.set(xscale="log", xlabel=xlabel, ylabel="test error, %", title=title)
+    seen = [point["test_error"] for runs in result["runs"].values() for run in runs for point in run]
+    calm = [
+        point["test_error"] for who, runs in result["runs"].items() if who != _ERRATIC for run in runs for point in run
+    ]
+    lowest = min(seen + list(result.get("paper", {}).values()))
+    highest = result.get("highest", max(calm or seen))
+    edge = 0.06 * (highest - lowest)
+    panel.set_ylim(100 * max(0.0, lowest - 2 * edge), 100 * (highest + edge))
+
+
+def _end_of_first_epoch(runs: Sequence[Run], n: int) -> float:
+    """Kernel evaluations, over all seeds the fewest, when n rows had been looked at."""
+    ends = [point["kernel_evaluations"] for run in runs for point in run if point["draws"] >= n]
+    return min(ends, default=np.inf)
+
+
+def _scaled(run: Run, key: str, unit: float) -> tuple[np.ndarray, np.ndarray]:
+    costs = np.array([point[key] for point in run], dtype=float) / unit
+    return costs, np.array([point["test_error"] for point in run], dtype=float)
+
+
+def _spread(costs: np.ndarray) -> Any:
+    """Markers on all points of a short line, on every eighth of a long one."""
+    return 1 if len(costs) <= 15 else max(1, len(costs) // 8)
+
+
+# -- the exact kernel SVM beside other libraries -----------------------------------------------------------------------
+
+
+def draw_exact(report: Report, found: Mapping[str, Any], name: str = "exact") -> None:
+    """Violation over seconds, one panel for each set; what peers needed in all as vertical lines."""
+    figure, panels = harness.axes(min(3, len(found)), -(-len(found) // 3), width=4.6, height=3.5)
+    for panel, (data, each) in zip(panels.flat, found.items(), strict=False):
+        for k, who in enumerate(("ours, 1", "ours, 2")):
+            curve = [(point[0], point[1]) for point in each[who]["curve"] if point[1]]
+            if curve:
+                panel.plot(
+                    *zip(*curve, strict=True), label=f"exact, {who[-1]} thread(s)", **harness.style(k, len(curve))
+                )
+            panel.axvline(each[who]["seconds"], color=harness.COLOURS[k], lw=1.0)
+        for k, (who, dashes) in enumerate((("intelex SVC, 1", "-."), ("intelex SVC, 2", ":"), ("SVC", "--")), start=2):
+            if who in each:
+                panel.axvline(each[who]["seconds"], color=harness.COLOURS[k], ls=dashes, label=f"{who}, total")
+        panel.axhline(1e-3, color="#888888", lw=0.8)
+        panel.set(xscale="log", yscale="log", title=f"{data}  (n = {each['ours, 1']['n']:,})")
+        panel.set(xlabel="seconds", ylabel="violation")
+    for panel in panels.flat[len(found) :]:
+        panel.set_visible(False)
+    figure.suptitle("Exact: violation over time; full lines are whole fits, confirmed in float64")
+    _finish(report, figure, panels, name, 5)
+
+
+def draw_early(report: Report, found: Mapping[str, Any], name: str = "early") -> None:
+    """Test error over seconds of whole fits, a marker for each seed; the shaded band is LIBSVM's plus 0.1 points."""
+    figure, panels = harness.axes(len(found), width=4.6, height=3.8)
+    for panel, (data, each) in zip(panels.flat, found.items(), strict=True):
+        for k, (who, variant) in enumerate(each["variants"].items()):
+            look = {**harness.style(k), "markevery": 1, "linestyle": "none"}
+            fits = variant["fits"]
+            panel.plot([fit["seconds"] for fit in fits], [100 * fit["test_error"] for fit in fits], label=who, **look)
+        for k, who in enumerate(("intelex SVC", "SVC"), start=5):
+            look = {**harness.style(k), "markersize": 9, "linestyle": "none"}
+            panel.plot([each[who]["seconds"]], [100 * each[who]["test_error"]], label=who, **look)
+        best = 100 * each["SVC"]["test_error"]
+        panel.axhspan(best, best + 0.1, color="0.85", zorder=0)
+        panel.set(xscale="log", xlabel="seconds", ylabel="test error, %", title=data)
+    figure.suptitle("Early: test error of whole fits, each stopped by itself")
+    _finish(report, figure, panels, name, 7)
+
+
+# -- margin distribution -----------------------------------------------------------------------------------------------
+
+
+def draw_margin_accuracy(
+    report: Report,
+    found: Mapping[str, Any],
+    who: Sequence[str],
+    paper: Mapping[str, float],
+    asked: Mapping[str, float],
+) -> None:
+    """Errors of every split as points with their mean; the paper's and what is asked for as lines."""
+    figure, panels = harness.axes(len(found), width=3.4)
+    for panel, (name, each) in zip(panels.flat, found.items(), strict=True):
+        for k, one in enumerate(who):
+            errors = [100 * (1 - split[one]["accuracy"]) for split in each["splits"]]
+            style = harness.style(k)
+            panel.plot([k] * len(errors), errors, linestyle="", alpha=0.5, **style)
+            panel.plot([k - 0.3, k + 0.3], [np.mean(errors)] * 2, color=style["color"], label=one)
+        panel.axhline(100 * (1 - paper[name]), color="black", linestyle=":", label="the paper's SODM")
+        panel.axhline(100 * (1 - asked[name]), color="grey", linestyle="--", label="asked for")
+        panel.set_xticks([])
+        panel.set_ylim(bottom=0)
+        panel.set_title(name)
+    panels[0, 0].set_ylabel("test error %")
+    _finish(report, figure, panels, "accuracy", 6)
+
+
+def draw_speed(report: Report, found: Mapping[str, Any], tol: float) -> None:
+    """Processor seconds to the gap over C, a panel for each set; open markers did not reach it within the limit."""
+    names = list(dict.fromkeys(each["name"] for each in found.values()))
+    figure, panels = harness.axes(len(names))
+    for panel, name in zip(panels.flat, names, strict=True):
+        cases = [each for each in found.values() if each["name"] == name]
+        for k, who in enumerate(("auto", "plain")):
+            costs, times = [each["C"] for each in cases], [each[who]["cpu_seconds"] for each in cases]
+            style = harness.style(k)
+            panel.plot(costs, times, label={"auto": "auto", "plain": "plain dual descent"}[who], **style)
+            late = [(each["C"], each[who]["cpu_seconds"]) for each in cases if each[who]["gap"] > tol]
+            if late:
+                panel.plot(*zip(*late, strict=True), linestyle="", marker=style["marker"], color="white",
+                           markeredgecolor=style["color"], markersize=8, zorder=3)  # fmt: skip
+        panel.set(xscale="log", yscale="log", xlabel="C", title=f"{name}: to a gap of {tol:g}")
+    panels[0, 0].set_ylabel("processor seconds")
+    _finish(report, figure, panels, "speed")
+
+
+def draw_levels(report: Report, found: Mapping[str, Any]) -> None:
+    """Accuracy over seconds at every level of SODM, beside one machine (Figures 1 and 3)."""
+    names = list(dict.fromkeys(key.split(", ")[0] for key in found))
+    kernels = list(dict.fromkeys(key.split(", ")[1] for key in found))
+    figure, panels = harness.axes(len(names), len(kernels), width=3.6, height=3.3)
+    for row, kernel in enumerate(kernels):
+        for panel, name in zip(panels[row], names, strict=True):
+            each = found[f"{name}, {kernel}"]
+            for k, n_ranks in enumerate((1, 2)):
+                levels = each[f"{n_ranks} ranks"]["levels"]
+                times, right = [level["seconds"] for level in levels], [100 * level["accuracy"] for level in levels]
+                panel.plot(times, right, label=f"SODM, {n_ranks} rank{'s' * (n_ranks > 1)}", **harness.style(k))
+            single = each["single"]
+            style = {**harness.style(6), "markersize": 8}
+            panel.plot(single["seconds"], 100 * single["accuracy"], linestyle="", label="all rows at once", **style)
+            panel.set_xscale("log")
+            panel.set_title(f"{name}, {kernel} kernel")
+            if row == len(kernels) - 1:
+                panel.set_xlabel("seconds")
+        panels[row, 0].set_ylabel("test accuracy %")
+    _finish(report, figure, panels, "levels")
+
+
+def draw_speedups(report: Report, found: Mapping[str, Any], workers: Sequence[int]) -> None:
+    """Times faster than one worker, projected, and measured on two ranks (Figure 2)."""
+    kinds = ("to the root", "to the last two parts")
+    figure, panels = harness.axes(len(kinds))
+    for panel, kind in zip(panels.flat, kinds, strict=True):
+        for k, (key, each) in enumerate(found.items()):
+            style = {**harness.style(k // 2), "linestyle": "-" if "rbf" in key else ":"}
+            panel.plot(workers, each["projected"][kind], label=key, **style)
+            if kind == kinds[0]:
+                measured = each["1 ranks"]["seconds"] / each["2 ranks"]["seconds"]
+                panel.plot(2, measured, marker="x", color=style["color"], markersize=8, linestyle="")
+        panel.plot(workers, workers, color="grey", linestyle="--", label="as many workers as faster")
+        panel.set_xscale("log", base=2)
+        panel.set_yscale("log", base=2)
+        panel.set_xticks(workers, [str(n) for n in workers])
+        panel.set_yticks(workers, [str(n) for n in workers])
+        panel.set_xlabel("workers (projected; x: two threads)")
+        panel.set_title(f"SODM {kind}")
+    panels[0, 0].set_ylabel("times faster than one")
+    harness.legend_below(figure, panels, 3)
+    _save_as_is(report, figure, "speedups")
+
+
+def _save_as_is(report: Report, figure: Any, name: str) -> None:
+    """Axes to the base of two have labels of their own, which the report would drop for those of decades."""
+    for panel in figure.axes:
+        panel.minorticks_off()
+        for axis in (panel.xaxis, panel.yaxis):
+            axis.get_scale = lambda: "as it is"
+    report.picture(figure, name)
+
+
+def draw_tables(report: Report, found: Mapping[str, Any]) -> None:
+    """Accuracy over seconds at every level of every tree, a worker for each part (Figures 1 and 3)."""
+    for kernel, sets in found.items():
+        kinds = ("ODM", "SVM") if kernel == "rbf" else ("ODM",)
+        figure, panels = harness.axes(len(sets), len(kinds), width=3.6, height=3.3)
+        for row, kind in enumerate(kinds):
+            for panel, (name, each) in zip(panels[row], sets.items(), strict=True):
+                for who in (who for who in each if who in METHODS and (who.endswith("SVM") == (kind == "SVM"))):
+                    levels = each[who]["levels"]
+                    times, right = zip(*[(one["parallel"], 100 * one["accuracy"]) for one in levels], strict=True)
+                    panel.plot(times, right, label=who, **_style(who))
+                if kind == "ODM":
+                    alone = each["ODM"]
+                    style = {**harness.style(6), "markersize": 8}
+                    panel.plot(alone["seconds"], 100 * alone["accuracy"], linestyle="", label="ODM, at once", **style)
+                panel.set_xscale("log")
+                panel.set_title(f"{name}, {kernel}")
+                if row == len(kinds) - 1:
+                    panel.set_xlabel("seconds, a worker for each part")
+            panels[row, 0].set_ylabel("test accuracy %")
+        _finish(report, figure, panels, "figure_1" if kernel == "rbf" else "figure_3", 9)
+
+
+def draw_linear(report: Report, found: Mapping[str, Any], who: Sequence[str]) -> None:
+    """The objective above the optimum, over seconds and over passes (Figure 4)."""
+    figure, panels = harness.axes(len(found), 2, width=3.4, height=3.2)
+    for column, (name, each) in enumerate(found.items()):
+        for row, cost in enumerate(("seconds", "passes")):
+            panel = panels[row, column]
+            for k, one in enumerate(who):
+                points = each[one]["points"]
+                heights = [max(point["above"], _MIN_GAP) for point in points]
+                costs = [max(point[cost], 1e-4) for point in points]
+                panel.plot(costs, heights, label=one, **harness.style(k, len(points)))
+            panel.set(xscale="log", yscale="log")
+            panel.set_xlabel({"seconds": "seconds", "passes": "passes over the rows"}[cost])
+        panels[0, column].set_title(name)
+    for row in range(2):
+        panels[row, 0].set_ylabel("above the optimum, relative")
+    _finish(report, figure, panels, "figure_4")
+
+
+# -- the 1-norm SVM ----------------------------------------------------------------------------------------------------
+
+
+def draw_highs(report: Report, found: Mapping[str, Any], forms: Sequence[str]) -> None:
+    """Processor seconds of all, a group of bars for each problem; a form that did not end is pale, up to its limit."""
+    figure, panels = harness.axes(1, width=2.6 + 2.4 * len(found))
+    panel = panels[0, 0]
+    names = ("core", "fit", *forms)
+    for k, who in enumerate(names):
+        for place, each in enumerate(found.values()):
+            seconds = each[who]["cpu_seconds"] if each[who] else each["limit"]
+            where = place + 0.13 * (k - 2.5)
+            colour = harness.COLOURS[k % len(harness.COLOURS)]
+            label = (who if k < 2 else f"HiGHS, {who}") if place == 0 else None
+            panel.bar(where, seconds, 0.12, color=colour, alpha=1.0 if each[who] else 0.35, label=label)
+            panel.annotate(harness.text(float(seconds)), (where, seconds), ha="center", va="bottom", fontsize=7)
+    panel.set_xticks(range(len(found)), list(found))
+    panel.set_yscale("log")
+    panel.set_ylabel("processor seconds")
+    panel.set_title("The 1-norm SVM beside HiGHS on the whole program")
+    _finish(report, figure, panels, "highs", 6)
+
+
+def draw_path(report: Report, found: Mapping[str, Any], forms: Sequence[str]) -> None:
+    """Processor seconds over the penalty, a panel for each set."""
+    figure, panels = harness.axes(len(found), width=3.8)
+    for panel, (name, each) in zip(panels.flat, found.items(), strict=True):
+        shares = [point["alpha / alpha_max"] for point in each["points"]]
+        for k, who in enumerate(("ours", *forms)):
+            times = [point[who]["cpu_seconds"] if point[who] else np.nan for point in each["points"]]
+            panel.plot(shares, times, label=who if who == "ours" else f"HiGHS, {who}", **harness.style(k))
+        panel.set(
+            xscale="log", yscale="log", xlabel="alpha / alpha_max", title=f"{name}  ({each['n']:,} x {each['p']:,})"
+        )
+        panel.invert_xaxis()
+    panels[0, 0].set_ylabel("processor seconds")
+    _finish(report, figure, panels, "path", 5)
+
+
+def draw_path_large(report: Report, found: Mapping[str, Any]) -> None:
+    """Features and proven gaps along the path."""
+    figure, panels = harness.axes(2)
+    for k, (end, each) in enumerate(found.items()):
+        if each is None:
+            continue
+        label = f"to {end}: {each['cpu_seconds']:.1f} CPU s"
+        style = harness.style(k, len(each["gaps"]))
+        panels[0, 0].plot(each["alphas / alpha_max"], np.maximum(each["n_features"], 0.5), label=label, **style)
+        panels[0, 1].plot(each["alphas / alpha_max"], np.maximum(each["gaps"], 1e-17), label=label, **style)
+    for panel, text in zip(panels.flat, ("features", "proven relative gap"), strict=True):
+        panel.set(xscale="log", yscale="log")
+        panel.invert_xaxis()
+        panel.set_xlabel("alpha / alpha_max")
+        panel.set_ylabel(text)
+    _finish(report, figure, panels, "path_large", 2)
+
+
+def draw_sparse_peers(report: Report, found: Mapping[str, Any]) -> None:
+    """How far above the best the objective of our problem is, over processor seconds."""
+    figure, panels = harness.axes(len(found))
+    for panel, (key, each) in zip(panels.flat, found.items(), strict=True):
+        best = min(one["objective"] for one in each.values())
+        for family in ("SparseSVC", "SGDClassifier", "LinearSVC"):
+            points = [one for who, one in each.items() if who.startswith(family)]
+            above = [max(one["objective"] / best - 1, 1e-16) for one in points]
+            label = f"{family}, l1 (another problem)" if family == "LinearSVC" else family
+            panel.plot([one["cpu_seconds"] for one in points], above, label=label, **_style(family))
+        panel.set(xscale="log", yscale="log")
+        panel.set_xlabel("processor seconds")
+        panel.set_ylabel("objective above the best, relative")
+        panel.set_title(key)
+    _finish(report, figure, panels, "peers", 3)
+
+
+# -- the debiased 1-norm SVM -------------------------------------------------------------------------------------------
+
+
+def draw_errors(
+    report: Report, name: str, title: str, axis: str, settings: Sequence[int], errors: Mapping[str, Any]
+) -> None:
+    """The paper's panels: log10 of the errors (the prediction error as it is), dotted lines two standard deviations.
+
+    ``errors[what][who][setting]`` is a list over repetitions. A standard deviation is that of the number drawn.
+    """
+    figure, panels = harness.axes(len(ERRORS), width=4.4)
+    for panel, (what, text) in zip(panels.flat, ERRORS.items(), strict=True):
+        for who in errors[what]:
+            by_setting = [np.asarray(errors[what][who][str(setting)]) for setting in settings]
+            drawn = [values if what == "prediction" else np.log10(values) for values in by_setting]
+            middle, spread = (np.array([getattr(values, how)() for values in drawn]) for how in ("mean", "std"))
+            style = _style(who)
+            panel.plot(settings, middle, label=who, **style)
+            for edge in (middle - 2 * spread, middle + 2 * spread):
+                panel.plot(settings, edge, color=style["color"], linestyle=":", linewidth=0.8)
+        panel.set_xlabel(axis)
+        panel.set_title(text if what == "prediction" else f"log10 of the {text}")
+        panel.set_xticks(settings)
+    figure.suptitle(title, wrap=True)
+    figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=7)
+    report.picture(figure, name)
+
+
+def draw_coverage(report: Report, found: Mapping[str, Any], level: float) -> None:
+    """Coverage of every signal and of all nulls, a panel for each design."""
+    kinds = list(dict.fromkeys(key.split(", M")[0] for key in found))
+    figure, panels = harness.axes(len(kinds), width=4.2)
+    for panel, kind in zip(panels.flat, kinds, strict=True):
+        for k, (key, each) in enumerate((key, each) for key, each in found.items() if key.startswith(f"{kind}, M")):
+            values = [*each["signals"], each["nulls"]]
+            wobble = [2 * np.sqrt(value * (1 - value) / each["repetitions"]) for value in each["signals"]] + [0.0]
+            places = np.arange(len(values)) + 0.12 * (k - 0.5)
+            label = key.removeprefix(f"{kind}, ")
+            panel.errorbar(places, values, wobble, linestyle="none", capsize=2, label=label, **harness.style(k))
+        names = [f"{value:.2f}" for value in each["coef"]] + ["nulls"]
+        panel.axhline(level, color="0.45", linewidth=1.0, linestyle="--")
+        panel.set_xticks(range(len(names)), names)
+        panel.set_xlabel("coefficient")
+        panel.set_ylim(0.75, 1.01)
+        panel.set_title(kind)
+    panels[0, 0].set_ylabel("coverage")
+    _finish(report, figure, panels, "coverage", 4)
+
+
+# -- gossip ------------------------------------------------------------------------------------------------------------
+
+
+def draw_ticks(report: Report, found: Mapping[str, Any]) -> None:
+    """Certified gap of every seed over ticks, and gaps over messages beside push-sum."""
+    figure, panels = harness.axes(2, width=5.6)
+    by_ticks, by_messages = panels[0]
+    # Colours of their own: in the other panel each is a method.
+    looks = {"no intercept": {"color": "0.15"}, "with intercept": {"color": harness.COLOURS[5], "linestyle": "--"}}
+    for key, look in looks.items():
+        for number, run in enumerate(found[key]):
+            x, gaps = ([row[name] for row in run["history"]] for name in ("tick", "gap"))
+            label = f"admm, fan-out 3, {key}: certified" if number == 0 else None
+            by_ticks.plot(x, gaps, linewidth=1.1, drawstyle="steps-post", label=label, **look)
+    by_ticks.set(xlabel="ticks", ylabel="largest certified gap of any peer", yscale="log", title="Adult, five seeds")
+    for k, key in enumerate(key for key in found if "fan-out" in key):
+        way = found[key][0]["way"]
+        messages = [row["messages"] for row in way]
+        look = {"color": harness.COLOURS[k], "linewidth": 1.5}
+        by_messages.plot(messages, [row["true"] for row in way], **look, label=f"{key}: true")
+        certified = [row["certified"] if np.isfinite(row["certified"]) else np.nan for row in way]
+        by_messages.plot(messages, certified, **look, linestyle=":", label=f"{key}: certified")
+    by_messages.axhline(1e-2, color="0.4", linewidth=0.8)
+    by_messages.set(xlabel="messages of all peers", ylabel="largest gap of any peer", xscale="log", yscale="log")
+    by_messages.set_title("Adult, one seed")
+    by_messages.set_ylim(3e-4, 3)
+    _finish(report, figure, panels, "ticks", 4)
+
+
+def draw_faults(report: Report, found: Mapping[str, Any]) -> None:
+    """Certified gap over ticks, the seed in the middle of each kind."""
+    figure, panels = harness.axes(1, width=8.4, height=5.2)
+    panel = panels[0, 0]
+    for k, (name, each) in enumerate(found.items()):
+        run = sorted(each, key=lambda run: run["ticks"])[len(each) // 2]
+        if run["history"]:
+            x, gaps = ([row[key] for row in run["history"]] for key in ("tick", "gap"))
+            line = ("-", "--", ":")[k // len(harness.COLOURS)]
+            panel.plot(
+                x, gaps, line, color=harness.COLOURS[k % len(harness.COLOURS)], drawstyle="steps-post", label=name
+            )
+    panel.set(xlabel="ticks", ylabel="largest certified gap of any peer", yscale="log")
+    panel.set_title("Adult: faults; a curve begins when faults are over and all peers have a proof")
+    _finish(report, figure, panels, "faults", 2)
+
+
+def draw_gossip_accuracy(
+    report: Report, found: Mapping[str, Any], names: Sequence[str], methods: Sequence[str]
+) -> None:
+    """Test accuracy of all methods, and hollow that of the paper's; lines are the majority and LinearSVC."""
+    figure, panels = harness.axes(len(names), width=4.6, height=4.2)
+    for panel, name in zip(panels.flat, names, strict=True):
+        each, paper = found[name], found["paper"][name]
+        printed = [("GADGET (paper)", paper["GADGET"][0]), ("Pegasos (paper)", paper["Pegasos"][0])]
+        printed += [(f"{who} (paper)", paper[who]) for who in ("SVM-Perf", "SVM-SGD")]
+        ours = [(who, 100 * float(np.mean([run["accuracy"] for run in each[who]]))) for who in methods]
+        bars = [*ours, *printed]
+        places = np.arange(len(bars))[::-1]
+        for place, (who, value) in zip(places, bars, strict=True):
+            is_ours = who in methods
+            panel.plot(
+                value, place, "o", color=harness.COLOURS[0] if is_ours else "0.4", mfc=None if is_ours else "white"
+            )
+            panel.text(1.02, place, f"{value:.2f}", transform=panel.get_yaxis_transform(), va="center", fontsize=8.5)
+        lines = (("majority", "#D55E00", "--", "majority class"), ("LinearSVC", "#009E73", "-", "LinearSVC(hinge)"))
+        for key, colour, line, label in lines:
+            panel.axvline(100 * each[key]["accuracy"], color=colour, linestyle=line, linewidth=1.4, label=label)
+        panel.set_yticks(places, [who for who, _ in bars])
+        panel.set(title=name, xlabel="test accuracy, %")
+    _finish(report, figure, panels, "accuracy", 2)
+
+
+def draw_gossip_curves(report: Report, found: Mapping[str, Any], methods: Sequence[str]) -> None:
+    """Gap and test error over seconds and over messages, a row of panels for each set."""
+    figure, panels = harness.axes(4, len(found), width=4.2, height=3.4)
+    columns = (("seconds", "gap"), ("seconds", "error"), ("messages", "gap"), ("messages", "error"))
+    for row, (name, each) in zip(panels, found.items(), strict=True):
+        for panel, (x, y) in zip(row, columns, strict=True):
+            for who in methods:
+                points = [point for point in each[who] if point[x] is not None]
+                if points and (x == "seconds" or len(points) > 1):
+                    look = _style(who, len(points)) | ({"linestyle": "none"} if len(points) == 1 else {})
+                    panel.plot([point[x] for point in points], [point[y] for point in points], label=who, **look)
+            word = "processor seconds of one peer" if x == "seconds" else "messages of all peers"
+            panel.set(xlabel=word, xscale="log", title=name)
+            _mark_errors(panel, each) if y == "error" else panel.set(ylabel="mean true gap", yscale="log")
+            if y == "gap":
+                panel.set_ylim(1e-4, 1e2)
+    _finish(report, figure, panels, "curves", 8)
+
+
+def _mark_errors(panel: Any, each: Mapping[str, Any]) -> None:
+    """An axis of test errors from a little below LinearSVC's to a little above that of the majority class."""
+    majority, linear = (1 - each[key]["accuracy"] for key in ("majority", "LinearSVC"))
+    panel.axhline(majority, color="0.4", linestyle="--", linewidth=0.9, label="majority class")
+    panel.axhline(linear, color="0.4", linestyle="-", linewidth=0.9, label="LinearSVC(hinge)")
+    panel.set_yscale("function", functions=(lambda error: np.log(np.maximum(error, 1e-9)), np.exp))
+    low, high = 0.8 * linear, 1.2 * majority
+    shown = [percent for percent in (0.7, 1, 1.5, 2, 3, 4, 5, 7, 10, 15, 20, 25, 30) if low < percent / 100 < high]
+    panel.set_yticks([percent / 100 for percent in shown], [f"{percent:g}%" for percent in shown])
+    panel.set(ylabel="mean test error", ylim=(low, high))
+
+
+def draw_rho(report: Report, found: Mapping[str, Any]) -> None:
+    """Ticks to a certified gap over the factor of a fixed rho; lines are the adaptive one."""
+    figure, panels = harness.axes(len(found), width=5.0)
+    for panel, (metric, each) in zip(panels.flat, found.items(), strict=True):
+        keys = [key for key in each if key != "adaptive"]
+        for k, level in enumerate(each["adaptive"][0]["to"]):
+            ticks = [[run["to"][level] for run in each[key]] for key in keys]
+            middle = [median(values) if None not in values else np.nan for values in ticks]
+            label = f"to {level}" if metric == "full" else None
+            panel.plot([float(key) for key in keys], middle, label=label, **harness.style(k))
+            adaptive = [run["to"][level] for run in each["adaptive"]]
+            if None not in adaptive:
+                panel.axhline(median(adaptive), color=harness.COLOURS[k], linestyle="--", linewidth=1.2)
+        panel.set(
+            xscale="log", yscale="log", xlabel="fixed rho, by the one that peers begin with", ylabel="ticks, median"
+        )
+        panel.set_xlim(0.7 * min(map(float, keys)), 1.4 * max(map(float, keys)))
+        panel.set_title(f"{metric} metric, {each['adaptive'][0]['limit']} ticks at most; dashed: adaptive rho")
+    _finish(report, figure, panels, "rho", 3)
+
+
+def draw_topologies(report: Report, found: Mapping[str, Any]) -> None:
+    """Ticks to 1e-3 of every seed, by shape."""
+    figure, panels = harness.axes(1, width=7.2, height=4.4)
+    panel = panels[0, 0]
+    keys = list(found)
+    for place, key in enumerate(reversed(keys)):
+        ticks = [run["ticks"] for run in found[key] if run["ticks"] is not None]
+        if ticks:
+            panel.plot(ticks, [place] * len(ticks), "o", color=harness.COLOURS[0], alpha=0.5)
+            panel.plot(median(ticks), place, "|", color=harness.COLOURS[1], markersize=14, markeredgewidth=2)
+            told = f"{median(ticks):g}"
+            panel.text(1.02, place, told, transform=panel.get_yaxis_transform(), va="center", fontsize=8.5)
+    panel.set_yticks(range(len(keys)), list(reversed(keys)))
+    panel.set(xscale="log", xlabel="ticks until every peer has certified 1e-3; a bar is the median of seeds")
+    panel.set_title("Adult: shapes of networks, fan-out 3")
+    report.picture(figure, "topologies")
