@@ -11,7 +11,7 @@ import sys
 import time
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from benchmarks._sets import SEED, load
 from widemargin import HardMarginSVC, NuMarginSVC
 from widemargin.comm.protocol import Communicator
 from widemargin.engines._plan import split_rows
-from widemargin.strategies.task import Rows, Task
+from widemargin.strategies.protocol import Rows
 
 SIZES = (4, 1_000, 50_000)
 _ROUNDS = {4: 1_000, 1_000: 1_000, 50_000: 150}
@@ -36,7 +36,7 @@ class RoundCosts:
     """
 
     name: str = "round-costs"
-    rows_of_parts = staticmethod(Task.rows_of_parts)
+    if_lost: Literal["raise"] = "raise"
 
     def run_on_rank(self, rows: Rows, comm: Communicator, watch: Any) -> dict[int, dict[str, float]]:
         """Rounds follow each other at once, so a rank that is late in one is waited for in the next."""

@@ -50,7 +50,7 @@ ALLOWED = {
         "io",
         "sklearn_private",
     }
-    | {"__version__"},
+    | {"sklearn_private", "__version__"},
 }
 # Packages that only certain files may import, as a test of the path within the package.
 RESERVED = {

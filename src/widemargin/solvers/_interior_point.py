@@ -67,10 +67,9 @@ class Point(NamedTuple):
 
     def moved(self, change: Point, primal: float, dual: float) -> Point:
         """The point after these steps."""
-        by_dual = (self[k] + dual * change[k] for k in (0, 1, 6, 7))
-        by_primal = (self[k] + primal * change[k] for k in (2, 3, 4, 5))
-        (a, v, r, t), (s, xi, p, q) = by_dual, by_primal
-        return Point(a, v, s, xi, p, q, r, t, self.intercept + primal * change.intercept)
+        lengths = (dual, dual, primal, primal, primal, primal, dual, dual, primal)
+        moved: Any = (now + length * step for now, length, step in zip(self, lengths, change, strict=True))
+        return Point(*moved)
 
 
 class Answer(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from widemargin.comm.solo import Solo
 from widemargin.data.shard import Shard
 from widemargin.engines.select import engine_for
 from widemargin.ledger import Ledger
+from widemargin.problems.margin_distribution import MarginDistribution
 from widemargin.solvers.partition_merge import Branching, Level, View, leaves, level_of, look, without_other_rows
 from widemargin.solvers.partition_merge import Tree as Division
 from widemargin.solvers.run import Progress, Result
@@ -64,8 +65,9 @@ class Tree:
         plan, rows = self.ranks.plan, shard.kernel
         begin = time.perf_counter() - before
         until, n_numbers = time.time() + plan.limits.max_time - before, rows.n_everywhere or shard.n_rows
+        problem = cast(MarginDistribution, plan.problem)  # the solver refuses others
         branching = Branching(
-            plan.problem, rows.kernel, self.ranks.solver, plan.limits, until, shard.n_rows, n_numbers, plan.seed
+            problem, rows.kernel, self.ranks.solver, plan.limits, until, shard.n_rows, n_numbers, plan.seed
         )
         levels: list[Level] = []
         why: list[str] = []
