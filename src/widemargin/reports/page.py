@@ -13,7 +13,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from widemargin.data.files import write_whole
-from widemargin.estimators._base import MarginClassifier
+from widemargin.estimators.registry import descriptor_of
 from widemargin.reports._html import render, require_plot_extra, shortened
 from widemargin.reports._scores import score_rows
 from widemargin.reports._sections import SECTIONS, Subject
@@ -102,7 +102,7 @@ def report(model: Any, X: Any = None, y: Any = None, *, title: str | None = None
     True
     """
     estimator = model.steps[-1][1] if isinstance(model, Pipeline) else model
-    if not isinstance(estimator, MarginClassifier):
+    if descriptor_of(type(estimator)) is None:
         raise TypeError(
             f"model is a {type(estimator).__name__}: a report needs an estimator of widemargin, or a Pipeline ending "
             "in one. Pass the best_estimator_ of a search."

@@ -24,7 +24,7 @@ masses; no coefficients and any slack.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import scipy.linalg as la
@@ -67,9 +67,9 @@ class Point(NamedTuple):
 
     def moved(self, change: Point, primal: float, dual: float) -> Point:
         """The point after these steps."""
+        here, ahead = cast(Any, self), cast(Any, change)
         lengths = (dual, dual, primal, primal, primal, primal, dual, dual, primal)
-        moved: Any = (now + length * step for now, length, step in zip(self, lengths, change, strict=True))
-        return Point(*moved)
+        return Point(*(now + length * step for now, length, step in zip(here, lengths, ahead, strict=True)))
 
 
 class Answer(NamedTuple):
