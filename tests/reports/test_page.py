@@ -246,7 +246,7 @@ def test_what_ended_early_or_has_no_proof_says_so(rows):
     with pytest.warns(UserWarning, match="max_iter"):
         early = KernelSVC(C=1e4, max_iter=1).fit(X, y)
     text = assert_sound(report(early, X, y).html).text("certificate")
-    assert "largest number of sweeps was reached before" in text
+    assert "max_iter sweeps were done before the gap reached tol" in text
     with pytest.warns(UserWarning, match="max_iter"):
         blind = GossipSVC(alpha=0.05, n_peers=8, max_iter=2).fit(X, y)
     page = assert_sound(report(blind, X, y).html)
