@@ -26,14 +26,14 @@ class Shard:
 
     Parameters
     ----------
-    X : array, CSR matrix, or list of such
-        C-ordered, of float32 or float64; a list for rows that came in blocks. It is never copied or joined here.
+    X : array, CSR matrix, or list of these
+        Rows in float32 or float64, C-ordered; a list if they came in blocks. Never copied or joined.
     y : array
-        -1.0 and +1.0 for a problem of two classes, or class numbers before such a problem is picked out.
+        -1.0 and +1.0 in a two-class problem; class numbers before.
     weight : array
-        The multiplicity of each row.
-    kernel : object, optional
-        A kernel on these rows, shared by all problems on them.
+        Multiplicity of each row.
+    kernel_rows : KernelRows or None, default=None
+        The kernel on these rows, shared by all problems on them.
 
     Examples
     --------
@@ -47,13 +47,13 @@ class Shard:
     X: Any
     y: np.ndarray
     weight: np.ndarray
-    kernel_rows: KernelRows | None = None  # shared by all problems on these rows
+    kernel_rows: KernelRows | None = None
 
     @property
     def kernel(self) -> KernelRows:
         """The kernel on these rows, for solvers of kernel problems."""
         if self.kernel_rows is None:
-            raise TypeError("This solver needs a kernel on the rows, and the shard has none.")
+            raise TypeError("This solver needs a kernel, and the shard has none: set kernel_rows.")
         return self.kernel_rows
 
     @cached_property
