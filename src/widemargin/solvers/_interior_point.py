@@ -67,10 +67,18 @@ class Point(NamedTuple):
 
     def moved(self, change: Point, primal: float, dual: float) -> Point:
         """The point after these steps."""
-        by_dual = (self[k] + dual * change[k] for k in (0, 1, 6, 7))
-        by_primal = (self[k] + primal * change[k] for k in (2, 3, 4, 5))
-        (a, v, r, t), (s, xi, p, q) = by_dual, by_primal
-        return Point(a, v, s, xi, p, q, r, t, self.intercept + primal * change.intercept)
+        a, v, s, xi, p, q, r, t, intercept = change
+        return Point(
+            self.a + dual * a,
+            self.v + dual * v,
+            self.s + primal * s,
+            self.xi + primal * xi,
+            self.p + primal * p,
+            self.q + primal * q,
+            self.r + dual * r,
+            self.t + dual * t,
+            self.intercept + primal * intercept,
+        )
 
 
 class Answer(NamedTuple):
