@@ -86,15 +86,13 @@ def test_rows_blocks_and_diagonals_are_kernel_values(kernel, values, storage, dt
     assert_near(rows.diagonal_of(rows.points(others)), np.diag(K)[others], 1e-12)
 
 
-def test_values_may_be_written_where_one_says(kernel, values):
+def test_the_block_of_a_working_set_is_the_block_of_its_points(kernel, values):
     rows = RowsOnCPU(kernel, values)
-    points = rows.points(np.arange(5))
-    space = np.full((5, 100), np.nan, rows.dtype)
-    rows.rows(points, out=space[:, :90])
-    np.testing.assert_array_equal(space[:, :90], rows.rows(points))
-    assert np.isnan(space[:, 90:]).all()
-    rows.block(points, out=space[:, :5])
-    np.testing.assert_array_equal(space[:, :5], rows.block(points))
+    for n in (5, 90, 7):
+        points = rows.points(np.arange(n))
+        K = rows.working_block(points)
+        np.testing.assert_array_equal(K[:, :n], rows.block(points))
+        assert not K[:, n:].any()
 
 
 def test_sums_of_many_points_and_rows_cross_the_edges_of_tiles(kernel):

@@ -117,21 +117,16 @@ class RowsOnCPU(KernelRows):
             out[rows] += values.astype(np.float64, copy=False) @ coef[columns]
         return out
 
-    def rows(self, points: Points, out: np.ndarray | None = None) -> np.ndarray:
+    def rows(self, points: Points) -> np.ndarray:
         self.ledger.kernel_evaluations += self.n_rows * len(points)
-        out = np.empty((len(points), self.n_rows), self.dtype) if out is None else out
+        out = np.empty((len(points), self.n_rows), self.dtype)
         for rows, columns, values in self._tiles(self._local(self.dtype), points, self.dtype):
             out[columns, rows] = values.T
         return out
 
-    def block(self, points: Points, out: np.ndarray | None = None, *, exact: bool = False) -> np.ndarray:
-        # Each pair is computed twice: that is faster than to write a value to its mirror position.
-        n = len(points)
-        self.ledger.kernel_evaluations += n * n
-        dtype = np.float64 if exact else self.dtype
-        out = np.empty((n, n), dtype) if out is None else out
-        for rows, columns, values in self._tiles(self._prepare(points.X, dtype), points, dtype):
-            out[rows, columns] = values
+    def block(self, points: Points, *, exact: bool = False) -> np.ndarray:
+        out = np.empty((len(points), len(points)), np.float64 if exact else self.dtype)
+        self._fill(out, points)
         return out
 
     def working_block(self, points: Points) -> np.ndarray:
@@ -140,11 +135,18 @@ class RowsOnCPU(KernelRows):
             self._space = np.empty(n * width, self.dtype)
         K = self._space[: n * width].reshape(n, width)
         K[:, n:] = 0
-        self.block(points, out=K[:, :n])
+        self._fill(K[:, :n], points)
         return K
 
     def _diagonal(self, coef: np.ndarray) -> np.ndarray:
         return self.kernel.diagonal(self.X, self.numbers)
+
+    def _fill(self, out: np.ndarray, points: Points) -> None:
+        """Write kernel values between points; each is computed twice, faster than to write it to both positions."""
+        self.ledger.kernel_evaluations += len(points) ** 2
+        dtype = out.dtype.type
+        for rows, columns, values in self._tiles(self._prepare(points.X, dtype), points, dtype):
+            out[rows, columns] = values
 
     # -- how values are computed -------------------------------------------------------------------------------------
 

@@ -118,17 +118,17 @@ class RowsOnTorch(KernelRows):
         out = parts[0] if len(parts) == 1 else torch.cat(parts) if parts else coef_here[:0]
         return out.cpu().numpy() if isinstance(coef, np.ndarray) else out
 
-    def rows(self, points: Any, out: np.ndarray | None = None) -> np.ndarray:
+    def rows(self, points: Any) -> np.ndarray:
         self.ledger.kernel_evaluations += self.n_rows * len(points)
         side, form = self._side(points)
         values = torch.cat([self._primitives.values(rows, side, form) for rows in self.stored.rows()]).T
-        return _written(values, out)
+        return np.ascontiguousarray(values.cpu().numpy())
 
-    def block(self, points: Any, out: np.ndarray | None = None, *, exact: bool = False) -> Any:
+    def block(self, points: Any, *, exact: bool = False) -> Any:
         self.ledger.kernel_evaluations += len(points) ** 2
         side, form = self._side(points, exact=exact)
         values = self._primitives.values(side if exact else self.stored.left_of(side), side, form)
-        return values if isinstance(points, PointsOnDevice) else _written(values, out)
+        return values if isinstance(points, PointsOnDevice) else values.cpu().numpy()
 
     def working_block(self, points: Any) -> torch.Tensor:
         return self.block(points)
@@ -153,14 +153,6 @@ class RowsOnTorch(KernelRows):
         self.ledger.kernel_evaluations = before
         largest, typical = torch.stack([errors.abs().max(), errors.square().mean().sqrt()]).tolist()
         return float(largest), max(float(typical), float(np.finfo(np.float32).eps) / 2)
-
-
-def _written(values: torch.Tensor, out: np.ndarray | None) -> np.ndarray:
-    """Values on the host, in ``out`` if that is given."""
-    if out is None:
-        return np.ascontiguousarray(values.cpu().numpy())
-    out[:] = values.cpu().numpy()
-    return out
 
 
 def _primitives(device: torch.device) -> Any:

@@ -105,11 +105,11 @@ class KernelRows(ABC):
         """
 
     @abstractmethod
-    def rows(self, points: Points, out: np.ndarray | None = None) -> np.ndarray:
+    def rows(self, points: Points) -> np.ndarray:
         """Kernel values of points (down) with all rows (across), on the host."""
 
     @abstractmethod
-    def block(self, points: Points, out: np.ndarray | None = None, *, exact: bool = False) -> Block:
+    def block(self, points: Points, *, exact: bool = False) -> Block:
         """Kernel values between all pairs of some points, on the device of the points."""
 
     def diagonal_of(self, points: Points) -> np.ndarray:

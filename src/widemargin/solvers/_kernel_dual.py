@@ -145,17 +145,11 @@ class KernelDual(Solver[S, KernelModel]):
         alpha_sum, squared = comm.allreduce(np.array(sums))
         score_error, norm_error = rounding
         squared = max(float(squared), 0.0) + norm_error
+        near = 0.0 if best is None else best.point.intercept
         point = problem.primal_point(
-            state.response,
-            state.y,
-            state.weight,
-            squared,
-            comm.allreduce,
-            near=0.0 if best is None else best.point.intercept,
-            precision=precision,
-            sums=rows.hinge_sums,
-            score_error=score_error,
-        )
+            state.response, state.y, state.weight, squared, comm.allreduce,
+            near=near, precision=precision, sums=rows.hinge_sums, score_error=score_error,
+        )  # fmt: skip
         # Without an inner product there is no lower bound.
         dual = problem.dual_value(float(alpha_sum), squared) if rows.kernel.is_positive else -np.inf
         if best is not None:

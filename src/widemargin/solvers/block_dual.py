@@ -19,6 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.random import Generator
 
 from widemargin.comm.protocol import Communicator, place_among_ranks
 from widemargin.data.shard import Shard
@@ -80,12 +81,7 @@ class BlockDual(KernelDual[State]):
     max_support: int | None = None
 
     def start(
-        self,
-        problem: HingeL2,
-        shard: Shard,
-        comm: Communicator,
-        rng: np.random.Generator,
-        warm: np.ndarray | None = None,
+        self, problem: HingeL2, shard: Shard, comm: Communicator, rng: Generator, warm: np.ndarray | None = None
     ) -> State:
         """``warm`` is a beta for the rows of all ranks, by their numbers."""
         low, high, beta = feasible_start(problem, shard, comm, warm)

@@ -24,6 +24,7 @@ from functools import partial
 from weakref import proxy
 
 import numpy as np
+from numpy.random import Generator
 
 from widemargin.comm.protocol import Communicator
 from widemargin.data.shard import Shard
@@ -72,12 +73,7 @@ class FlatDual(KernelDual[State]):
     max_support: int | None = None
 
     def start(
-        self,
-        problem: HingeL2,
-        shard: Shard,
-        comm: Communicator,
-        rng: np.random.Generator,
-        warm: np.ndarray | None = None,
+        self, problem: HingeL2, shard: Shard, comm: Communicator, rng: Generator, warm: np.ndarray | None = None
     ) -> State:
         """``warm`` is a beta for all rows, by their numbers."""
         rows, n = shard.kernel, shard.n_rows
@@ -190,7 +186,7 @@ def _working_set(state: State) -> tuple[Places, Vector, Vector]:
     return state.rows.working_set(dual, state.kept, state.middle, BLOCK)
 
 
-def _of_both_classes(shard: Shard, rng: np.random.Generator) -> np.ndarray:
+def _of_both_classes(shard: Shard, rng: Generator) -> np.ndarray:
     """Half a working set to begin with, the same number of rows of both classes where possible."""
     positive, negative = np.flatnonzero(shard.y > 0), np.flatnonzero(shard.y < 0)
     few = min(BLOCK // 4, len(positive), len(negative))
