@@ -1,4 +1,4 @@
-"""How the pages are built: ``make docs``. Nothing is fetched, while building or while reading."""
+"""Settings of Sphinx for ``make docs``. Neither the build nor the pages use the network."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "src")]
 
-from tools import api_page, results_pages  # noqa: E402
+from tools import results_pages  # noqa: E402
 
 import widemargin  # noqa: E402
 
@@ -30,17 +30,16 @@ extensions = [
 templates_path = ["_templates"]
 source_suffix = {".rst": "restructuredtext", ".md": "markdown"}
 exclude_patterns = ["_build", "_generated", "tools", "auto_examples/**/*.ipynb", "auto_examples/*.md5"]
-# Everything that is referred to by a role must exist; names of other libraries are not looked for, as that would
-# need their inventories from the network.
+# Every reference must exist, except those to other libraries, whose inventories are on the network.
 nitpicky = True
 nitpick_ignore_regex = [("py:.*", r"(?!widemargin\.).*")]
 
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
-suppress_warnings = ["config.cache"]  # functions in sphinx_gallery_conf cannot be stored between builds, which is fine
+suppress_warnings = ["config.cache"]  # functions in sphinx_gallery_conf cannot be cached
 
 autosummary_generate = True
-autodoc_typehints = "none"  # types are in the docstrings, in words
+autodoc_typehints = "none"  # docstrings give types in words
 numpydoc_show_class_members = False  # methods follow on the same page, see _templates
 numpydoc_xref_param_type = False
 
@@ -73,36 +72,32 @@ sphinx_gallery_conf = {
     "within_subsection_order": "FileNameSortKey",
     "show_memory": False,
     "download_all_examples": False,
-    "abort_on_example_error": False,  # with -W a broken example still fails the build, after all others have run
+    "abort_on_example_error": False,  # with -W a broken example fails the build after all others have run
     "show_signature": False,
     "matplotlib_animations": False,
     "remove_config_comments": True,
     "min_reported_time": 20,
     "write_computation_times": False,  # that page loads scripts from elsewhere
 }
-# A figure is shown whatever the backend; the gallery draws with Agg and says so for every plt.show().
+# The gallery draws with Agg, which warns at every plt.show().
 warnings.filterwarnings("ignore", message=".*non-interactive.*", category=UserWarning)
 
 
 def setup(app):
-    """Write the pages that are made from something else, before Sphinx looks for sources."""
-    api_page.write(HERE / "api")
+    """Make pages before Sphinx looks for sources."""
     results_pages.write(HERE.parent / "benchmarks" / "results", HERE)
     app.connect("source-read", _link_within_the_pages)
 
 
 def _link_within_the_pages(app, docname, source):
-    """Links that are right in a checkout, made right on the pages.
-
-    Tables of a benchmark are pages here, other files are downloads, and the project's own files have no page.
-    """
+    """Turn links to files of a checkout into links to pages."""
     source[0] = results_pages.relink(source[0], docname)
     if "{toctree}" in source[0]:
         source[0] = _entries_that_exist(source[0])
 
 
 def _entries_that_exist(text):
-    """Without the patterns of a toctree that match no page: a part of the documentation may be absent in a branch."""
+    """The text without patterns of a toctree that match no page."""
 
     def entry(found):
         return found[0] if any(HERE.glob(f"{found[1]}.md")) else ""

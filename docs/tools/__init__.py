@@ -1,1 +1,1 @@
-"""What makes pages that nobody types by hand."""
+"""Generators of pages."""

@@ -1,6 +1,6 @@
-"""Formulas without a script and without fonts from elsewhere: MathML, which browsers set by themselves.
+"""Formulas as MathML, which browsers show without scripts or remote fonts.
 
-Docutils turns LaTeX into MathML; this hands it to Sphinx as a renderer of its own, ``html_math_renderer = "mathml"``.
+Docutils converts LaTeX to MathML; this registers it with Sphinx: ``html_math_renderer = "mathml"``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from docutils.utils.math.latex2mathml import tex2mathml
 def to_mathml(tex: str, *, as_block: bool = False) -> str:
     r"""LaTeX as MathML.
 
-    Docutils reads ``\tfrac12`` as twelve over whatever follows, where LaTeX takes a digit each: braces make it plain.
+    Docutils reads ``\tfrac12`` as twelve over what follows, LaTeX as one over two: braces make it unambiguous.
     """
     braced = re.sub(r"\\([td]?frac)\s*(\d)\s*(\w)", r"\\\1{\2}{\3}", tex)
     return tex2mathml(braced, as_block=as_block)
@@ -32,6 +32,6 @@ def _block(translator: Any, node: nodes.math_block) -> None:
 
 
 def setup(app: Any) -> dict[str, bool]:
-    """Tell Sphinx."""
+    """Register the renderer."""
     app.add_html_math_renderer("mathml", inline_renderers=(_inline, None), block_renderers=(_block, None))
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,6 +1,6 @@
-"""Do built pages ask another machine for anything? ``python remote_assets.py FOLDER`` lists what and fails.
+"""Check that built pages load nothing from the network: ``python remote_assets.py FOLDER`` lists what they do load.
 
-Links that a reader may follow are no assets; scripts, styles, pictures, fonts and frames are.
+Assets are scripts, styles, pictures, fonts and frames, but not links that a reader may follow.
 """
 
 from __future__ import annotations
@@ -14,15 +14,8 @@ _REMOTE = re.compile(r"\s*(?:https?:)?//", re.IGNORECASE)
 _IN_STYLE = re.compile(r"(?:url\(|@import)\s*['\"]?((?:https?:)?//[^'\")\s]+)", re.IGNORECASE)
 _SOURCES = ("src", "srcset", "poster", "data")
 _LINKS_THAT_LOAD = {
-    "stylesheet",
-    "icon",
-    "preload",
-    "prefetch",
-    "preconnect",
-    "dns-prefetch",
-    "modulepreload",
-    "manifest",
-}
+    "stylesheet", "icon", "preload", "prefetch", "preconnect", "dns-prefetch", "modulepreload", "manifest",
+}  # fmt: skip
 
 
 class _Assets(HTMLParser):
@@ -69,4 +62,4 @@ def in_folder(folder: Path) -> list[str]:
 
 if __name__ == "__main__":
     remote = in_folder(Path(sys.argv[1]))
-    sys.exit("Loaded from elsewhere:\n" + "\n".join(remote) if remote else 0)
+    sys.exit("Loaded from the network:\n" + "\n".join(remote) if remote else 0)

@@ -1,6 +1,7 @@
-"""Tables of the page of benchmarks, each from the JSON that a benchmark wrote: no figure is typed by hand.
+"""Tables of the page of benchmarks, from the JSON that benchmarks wrote.
 
-A function for each table takes the folder of all results and returns Markdown.
+Each function takes the folder of results and returns a table in Markdown. Cells are formatted one by one, which pandas'
+``to_markdown`` would not make shorter.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ NO_BREAK = "\N{NO-BREAK SPACE}"
 
 
 def load(results: Path, name: str) -> dict[str, Any]:
-    """What ``NAME.json`` under the results holds."""
+    """The content of ``NAME.json`` in the folder of results."""
     return json.loads((results / f"{name}.json").read_text(encoding="utf8"))
 
 
@@ -26,7 +27,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """A number as one reads it: so many digits, no exponent where it can be helped."""
+    """A number with so many digits, without an exponent if possible."""
     if value is None:
         return "-"
     if value and abs(value) < 1e-3:
@@ -36,7 +37,7 @@ def number(value: float | None, digits: int = 3) -> str:
 
 
 def times(other: float | None, ours: float) -> str:
-    """Seconds of another, and how many times ours they are; in one piece, as a narrow column would break it."""
+    """Seconds of another library, and how many times ours they are; without line breaks in narrow columns."""
     return "-" if other is None else f"{number(other)}{NO_BREAK}({number(other / ours, 2)}{NO_BREAK}x)"
 
 
@@ -93,17 +94,17 @@ def linear(results: Path) -> str:
     for name, entry in load(results, "kernel/linear")["linear"].items():
         ours, other = entry["ours"], entry["LinearSVC"]
         ended = "converged" if other["converged"] else "gave up"
-        rows.append(
-            [
-                name,
-                number(ours["seconds"]),
-                number(ours["certified_gap"]),
-                times(other["seconds"], ours["seconds"]),
-                ended,
-            ]
-        )
+        cells = number(ours["seconds"]), number(ours["certified_gap"]), times(other["seconds"], ours["seconds"])
+        rows.append([name, *cells, ended])
     return table(
-        ["set, and whom we match", '`KernelSVC(kernel="linear")`, s', "certified gap", "LinearSVC, s", "it"], rows
+        [
+            "set, and the tol of LinearSVC",
+            '`KernelSVC(kernel="linear")`, s',
+            "certified gap",
+            "LinearSVC, s",
+            "LinearSVC",
+        ],
+        rows,
     )
 
 
@@ -158,7 +159,7 @@ def gpu(results: Path) -> str:
 
 
 def first_use(results: Path) -> str:
-    """Seconds of a process that compiles, and of one after it."""
+    """Seconds of a process that compiles, and of a later one."""
     if not (results / "first_use" / "results.json").exists():
         return "*Not measured in this checkout: `python -m benchmarks.first_use`.*\n"
     rows = []
@@ -169,7 +170,7 @@ def first_use(results: Path) -> str:
 
 
 def not_met(results: Path) -> str:
-    """Every bar that was set before measuring and was missed."""
+    """Every bar that was set before measuring and not met."""
     rows = []
     for path in sorted(results.rglob("*.json")):
         found = json.loads(path.read_text(encoding="utf8"))
@@ -179,18 +180,5 @@ def not_met(results: Path) -> str:
     return table(["benchmark", "what", "asked", "measured"], rows) if rows else "None.\n"
 
 
-TABLES: dict[str, Callable[[Path], str]] = {
-    function.__name__: function
-    for function in (
-        nu_margin,
-        hard_margin,
-        kernel,
-        linear,
-        margin_distribution,
-        sparse,
-        gossip,
-        gpu,
-        first_use,
-        not_met,
-    )
-}
+_TABLES = (nu_margin, hard_margin, kernel, linear, margin_distribution, sparse, gossip, gpu, first_use, not_met)
+TABLES: dict[str, Callable[[Path], str]] = {function.__name__: function for function in _TABLES}

@@ -1,7 +1,7 @@
-"""Pages made of files that lie outside docs: what benchmarks wrote, and the project's own texts.
+"""Pages that are made when the documentation is built.
 
-Each folder of ``benchmarks/results`` becomes a page with its bars, pictures and tables; ``result_tables`` fills the
-tables of the page of benchmarks; ARCHITECTURE, CONTRIBUTING and CHANGELOG become pages as they are.
+Each folder of ``benchmarks/results`` becomes a page with its bars, pictures and tables; ``result_tables`` makes the
+tables of the page of benchmarks, ``api_page`` the reference; ARCHITECTURE, CONTRIBUTING and CHANGELOG become pages.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 import re
 from pathlib import Path
 
+from tools import api_page
 from tools.result_tables import TABLES, table
 
 PROJECT = ("ARCHITECTURE", "CONTRIBUTING", "CHANGELOG")
@@ -19,7 +20,7 @@ _DOCS = re.compile(r"\]\(docs/")
 
 
 def relink(text: str, docname: str) -> str:
-    """Links as they are right in a checkout, for a page of that name: results and project texts are pages here."""
+    """Turn links to files of a checkout into links to pages, for the page of that name."""
     up = "../" * docname.count("/")
     text = _RESULT.sub(rf"]({up}results/\1.md)", text)
     return _PROJECT.sub(lambda found: f"]({up}project/{found[1].lower()}.md)", text)
@@ -27,6 +28,7 @@ def relink(text: str, docname: str) -> str:
 
 def write(results: Path, docs: Path) -> None:
     """Write all of them under ``docs``."""
+    _put(docs / "api" / "index.rst", api_page.page())
     for name, make in TABLES.items():
         _put(docs / "_generated" / f"{name}.md", make(results))
     folders = sorted(path for path in results.iterdir() if path.is_dir() and not path.name.endswith("-quick"))
@@ -41,7 +43,7 @@ def write(results: Path, docs: Path) -> None:
 
 
 def _put(path: Path, text: str) -> None:
-    """Write it, unless it is there already: Sphinx builds again what is newer."""
+    """Write a page, unless it is the same: Sphinx rebuilds what is newer."""
     path.parent.mkdir(exist_ok=True)
     if not path.exists() or path.read_text(encoding="utf8") != text:
         path.write_text(text, encoding="utf8")
@@ -49,9 +51,7 @@ def _put(path: Path, text: str) -> None:
 
 def _index(names: list[str]) -> str:
     listed = "\n".join(names)
-    return (
-        f"# All results\n\nA page for each program of `benchmarks/`.\n\n```{{toctree}}\n:maxdepth: 1\n\n{listed}\n```\n"
-    )
+    return f"# All results\n\nA page for each benchmark.\n\n```{{toctree}}\n:maxdepth: 1\n\n{listed}\n```\n"
 
 
 def _page(folder: Path) -> str:
@@ -66,17 +66,12 @@ def _page(folder: Path) -> str:
             machines.append(_machine(found["machine"]))
     parts += machines[:1]
     if bars:
-        parts += ["## Bars that were set", table(["what", "asked", "measured", "met"], bars)]
-    pictures = sorted(folder.glob("*.png"))
-    if pictures:
-        parts.append("## Pictures")
-        parts += [
-            f"![{folder.name}: {path.stem}](../../benchmarks/results/{folder.name}/{path.name})" for path in pictures
-        ]
-    texts = sorted(folder.glob("*.md"))
-    if texts:
-        parts.append("## Tables")
-        parts += [_demoted(path.read_text(encoding="utf8")) for path in texts]
+        parts += ["## Bars", table(["what", "asked", "measured", "met"], bars)]
+    pictures, texts = sorted(folder.glob("*.png")), sorted(folder.glob("*.md"))
+    parts += ["## Figures"] if pictures else []
+    parts += [f"![{folder.name}: {path.stem}](../../benchmarks/results/{folder.name}/{path.name})" for path in pictures]
+    parts += ["## Tables"] if texts else []
+    parts += [_demoted(path.read_text(encoding="utf8")) for path in texts]
     return "\n\n".join(parts) + "\n"
 
 
@@ -89,6 +84,5 @@ def _machine(facts: dict) -> str:
 
 
 def _demoted(text: str) -> str:
-    """Headings below those of the page."""
-    text = re.sub(r"^#+ (.*)$", r"### \1", text, flags=re.MULTILINE)
-    return text.strip()
+    """With headings below those of the page."""
+    return re.sub(r"^#+ (.*)$", r"### \1", text, flags=re.MULTILINE).strip()

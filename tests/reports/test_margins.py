@@ -95,7 +95,7 @@ def test_another_model_hangs_below_at_the_same_mean_and_says_so(model, rows):
 def test_margins_with_no_positive_mean_are_shown_as_they_are(model, rows):
     X, y = rows
     opposite = KernelSVC().fit(X, np.where(y == "yes", "no", "yes"))
-    assert "margins as they are" in words(plot_margins(model, X, y, beside=opposite))
+    assert "margins not scaled" in words(plot_margins(model, X, y, beside=opposite))
 
 
 def test_it_draws_where_it_is_told_and_rows_may_all_have_one_margin(model, rows):
@@ -111,7 +111,7 @@ def test_what_cannot_be_drawn_is_said(model, rows):
         plot_margins(three, X, y)
     with pytest.raises(ValueError, match=r"labels \['perhaps'\]"):
         plot_margins(model, X, np.where(y == "yes", "yes", "perhaps"))
-    with pytest.raises(ValueError, match="same classes"):
+    with pytest.raises(ValueError, match="they must be the same"):
         plot_margins(model, X, y, beside=MarginDistributionSVC().fit(X, np.where(y == "yes", "yes", "maybe")))
     with pytest.raises(NotFittedError):
         plot_margins(MarginDistributionSVC(), X, y)

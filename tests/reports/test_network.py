@@ -109,7 +109,7 @@ def test_without_a_certificate_of_all_the_traffic_is_still_there(rows):
     figure = plot_network(model)
     _, way, messages, _ = panels(figure)
     assert way is None
-    assert any("no tick at which all peers" in words(ax) for ax in figure.axes)
+    assert any("at no tick did all peers" in words(ax) for ax in figure.axes)
     assert messages.lines[0].get_ydata().tolist() == [0, model.cost_.messages]
 
 

@@ -1,22 +1,19 @@
-"""The table of coefficients that statisticians expect: as text, as a pandas frame, as HTML."""
+"""A table of coefficients: as text, as a pandas frame, as HTML."""
 
 from __future__ import annotations
 
-import html
 from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 import numpy as np
 
-_MOST_LINES = 25  # that are shown, the surest first
+_MAX_LINES = 25
 
 
 @dataclass(frozen=True, repr=False)
 class CoefficientTable:
-    """Coefficients with what is known of them, one line each; ``print`` it, or leave it to Jupyter.
-
-    ``frame()`` has all lines as a pandas DataFrame, in the order of the features.
-    """
+    """Coefficients with their statistics, one line each; ``frame()`` has all lines as a pandas DataFrame."""
 
     title: str
     names: list[str]
@@ -24,16 +21,16 @@ class CoefficientTable:
     notes: list[str]
 
     def frame(self) -> Any:
-        """All lines, indexed by feature."""
+        """All lines in the order of the features, indexed by name."""
         import pandas as pd
 
         return pd.DataFrame(self.columns, index=pd.Index(self.names, name="feature"))
 
     def _lines(self) -> tuple[list[list[str]], int]:
-        """Cells of the lines that are shown, and how many are not: those that are selected, then by p-value."""
+        """Cells of the lines that are shown (selected features first, then by p-value), and how many are not."""
         selected = self.columns["selected"]
         order = np.lexsort((self.columns.get("p-value", -np.abs(self.columns["debiased"])), ~selected))
-        shown = order[: max(_MOST_LINES, int(selected.sum()))] if len(order) > _MOST_LINES else order
+        shown = order[: max(_MAX_LINES, int(selected.sum()))] if len(order) > _MAX_LINES else order
         cells = [[self.names[k], *(_cell(name, each[k]) for name, each in self.columns.items())] for k in shown]
         return cells, len(order) - len(shown)
 
@@ -51,21 +48,17 @@ class CoefficientTable:
 
     def _repr_html_(self) -> str:
         cells, n_hidden = self._lines()
-        head = "".join(f"<th>{html.escape(name)}</th>" for name in ["feature", *self.columns])
-        right = "style='text-align:right'"
-        body = "".join(
-            "<tr><th style='text-align:left'>"
-            + html.escape(line[0])
-            + "</th>"
-            + "".join(f"<td {right}>{html.escape(cell)}</td>" for cell in line[1:])
-            + "</tr>"
-            for line in cells
-        )
+        rows = [
+            f"<th style='text-align:left'>{escape(first)}</th>"
+            + "".join(f"<td style='text-align:right'>{escape(cell)}</td>" for cell in others)
+            for first, *others in cells
+        ]
+        head = "".join(f"<th>{escape(name)}</th>" for name in ["feature", *self.columns])
         hidden = [f"... and {n_hidden} more, none of them selected."] if n_hidden else []
-        notes = "<br>".join(html.escape(note) for note in [*hidden, *self.notes])
+        notes = "<br>".join(map(escape, hidden + self.notes))
         return (
-            f"<table><caption style='text-align:left'><b>{html.escape(self.title)}</b></caption>"
-            f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table><p>{notes}</p>"
+            f"<table><caption style='text-align:left'><b>{escape(self.title)}</b></caption>"
+            f"<thead><tr>{head}</tr></thead><tbody><tr>{'</tr><tr>'.join(rows)}</tr></tbody></table><p>{notes}</p>"
         )
 
 

@@ -145,7 +145,7 @@ def cost_in_words(ledger: Ledger) -> list[tuple[str, str]]:
 
 
 def fit_as_html(model: Any) -> str:
-    """Certificate, stop reason and cost of a fitted model as a small table in the colours of the page around it."""
+    """Certificate, stop reason and cost of a fitted model as a table in the colours of the page; "" without one."""
     if not hasattr(model, "certificate_"):
         return ""
     lines = [("certificate", certificate_in_words(model)), ("stopped", stop_in_words(model))]

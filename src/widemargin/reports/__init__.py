@@ -1,4 +1,4 @@
-"""Pages and pictures of what was fitted; they need matplotlib (``pip install 'widemargin[plot]'``)."""
+"""Reports and plots of fitted models; they need the extra ``plot`` (matplotlib and jinja2)."""
 
 from widemargin.reports.margins import plot_margins
 from widemargin.reports.network import plot_network

@@ -1,4 +1,4 @@
-"""The figures of a report: the way to the optimum, margins by class, coefficients, the network."""
+"""The figures of a report: convergence, margins by class, coefficients, the network."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from widemargin.reports._html import shortened
 from widemargin.reports._svg import FAINT, FIRST, INK, PAPER, SECOND, WIDTH, blank, plain_powers
 from widemargin.reports.margins import bin_edges
 
-MOST_POINTS = 300  # of a curve
-MOST_CLASSES = 20  # with a line of their own
-_LOWEST = 1e-16  # gap that has a place on a logarithmic scale
+_MAX_POINTS = 300  # of a curve
+_MAX_CLASSES = 20
+_MIN_GAP = 1e-16  # on a logarithmic scale
 
 
 class Picture(NamedTuple):
-    """A figure, what it shows in words for those who do not see it, and the line below it."""
+    """A figure, its description for screen readers, and its caption."""
 
     figure: Any
     label: str
@@ -27,7 +27,7 @@ class Picture(NamedTuple):
 
 
 def certified(history: Sequence[Mapping[str, float]]) -> dict[int, list[Mapping[str, float]]]:
-    """Rows of a history with two finite bounds, by problem."""
+    """Rows of a history that have two finite bounds, by subproblem."""
     parts: dict[int, list[Mapping[str, float]]] = {}
     for row in history:
         if np.isfinite(row["primal"]) and np.isfinite(row["dual"]):
@@ -36,11 +36,11 @@ def certified(history: Sequence[Mapping[str, float]]) -> dict[int, list[Mapping[
 
 
 def gaps(parts: Mapping[int, list[Mapping[str, float]]], worst: int, tol: float | None, over: str) -> Picture:
-    """The relative gap over seconds or sweeps, the worst problem among the others."""
+    """The relative gap over seconds or sweeps; the subproblem with the largest gap stands out."""
     figure, ax = blank(2.9)
     for k, rows in parts.items():
         rows = _thinned(rows)
-        gap = [max(Certificate(row["primal"], row["dual"]).relative, _LOWEST) for row in rows]
+        gap = [max(Certificate(row["primal"], row["dual"]).relative, _MIN_GAP) for row in rows]
         looks: dict[str, Any] = {"color": FAINT, "linewidth": 0.9, "zorder": 2}
         if k == worst:
             looks = {"color": FIRST, "linewidth": 1.8, "zorder": 3, "marker": "o", "markersize": 3.2}
@@ -64,7 +64,7 @@ def gaps(parts: Mapping[int, list[Mapping[str, float]]], worst: int, tol: float 
 
 
 def bounds(rows: Sequence[Mapping[str, float]], over: str, what: str) -> Picture:
-    """Upper and lower bound of one problem, and the band between them that the optimum lies in."""
+    """Upper and lower bound of one subproblem, and the band between them."""
     figure, ax = blank(2.9)
     rows = _thinned(rows)
     x = [_at(row, over) for row in rows]
@@ -72,11 +72,11 @@ def bounds(rows: Sequence[Mapping[str, float]], over: str, what: str) -> Picture
     ax.fill_between(x, lower, upper, color=FIRST, alpha=0.15, linewidth=0)
     ax.plot(x, upper, color=FIRST, linewidth=1.6, marker="o", markersize=3, markevery=max(1, len(rows) // 25))
     ax.plot(x, lower, color=SECOND, linewidth=1.6, marker="s", markersize=3, markevery=max(1, len(rows) // 25))
-    # The first bounds may be far off: what is shown is where the later three quarters lie.
+    # The first bounds may be far off: the axis shows the range of the later three quarters.
     late = len(rows) // 4
     low, high = min(lower[late:]), max(upper[late:])
     room = 0.08 * (high - low) or 0.01 * abs(high) or 1.0
-    ends = low - 2.5 * room, high + 2.5 * room  # with words beside the curves
+    ends = low - 2.5 * room, high + 2.5 * room  # with room for the labels
     ax.set_ylim(*ends)
     _frame(ax, over, what)
     is_cut = min(lower) < ends[0] or max(upper) > ends[1]
@@ -85,13 +85,12 @@ def bounds(rows: Sequence[Mapping[str, float]], over: str, what: str) -> Picture
     return Picture(
         figure,
         f"Upper and lower bound of the optimum over {over}; they end at {upper[-1]:.6g} and {lower[-1]:.6g}.",
-        f"The optimum lies in the band, over {over}."
-        + (" The first bounds lie outside of the picture." if is_cut else ""),
+        f"The optimum lies in the band, over {over}." + (" The first bounds are outside the figure." if is_cut else ""),
     )
 
 
 def margins_of_two(margins: np.ndarray, is_second: np.ndarray, names: Sequence[str]) -> Picture:
-    """Histograms of y f(x), of one class upwards and of the other downwards."""
+    """Histograms of y f(x), one class upwards and the other downwards."""
     figure, ax = blank(3.2)
     edges, reach = bin_edges(_within(margins)), [0.0, 0.0]
     clipped = np.clip(margins, edges[0], edges[-1])
@@ -120,16 +119,16 @@ def margins_of_two(margins: np.ndarray, is_second: np.ndarray, names: Sequence[s
     return Picture(
         figure,
         f"Histograms of the margins of both classes; {100 * np.mean(margins <= 0):.3g}% lie at 0 or left of it.",
-        "How far rows lie on the right side, by class: margins of one class upwards, of the other downwards."
-        + (" The outermost bins hold all that lies beyond them." if is_cut else ""),
+        "Margins by class: one class upwards, the other downwards."
+        + (" The outermost bins include all margins beyond them." if is_cut else ""),
     )
 
 
 def margins_of_many(margins: np.ndarray, codes: np.ndarray, names: Sequence[str], unit: str) -> Picture:
-    """Quantiles of the margins of each class; those with the lowest medians where there are many."""
+    """Quantiles of the margins of each class; of many classes, those with the lowest medians."""
     there = [k for k in range(len(names)) if (codes == k).any()]
     quantiles = {k: np.percentile(margins[codes == k], [5, 25, 50, 75, 95]) for k in there}
-    shown = sorted(there, key=lambda k: quantiles[k][2])[:MOST_CLASSES]
+    shown = sorted(there, key=lambda k: quantiles[k][2])[:_MAX_CLASSES]
     figure, ax = blank(1.1 + 0.26 * len(shown))
     for place, k in enumerate(shown):
         low, first, middle, third, high = quantiles[k]
@@ -144,15 +143,15 @@ def margins_of_many(margins: np.ndarray, codes: np.ndarray, names: Sequence[str]
     return Picture(
         figure,
         f"Quantiles of the margins of {len(shown)} classes; the lowest median is {quantiles[shown[0]][2]:.3g}.",
-        "The score of a row's own class less the best of the others, by class: the line holds 90% of the rows, the "
-        "bar the middle half, the circle is the median." + left_out,
+        "The score of a row's own class minus the best other score, by class: the line covers 90% of the rows, the "
+        "bar the middle half, the circle marks the median." + left_out,
     )
 
 
 def coefficients(
     names: Sequence[str], values: np.ndarray, ends: np.ndarray | None = None, *, what: str = "coefficient"
 ) -> Picture:
-    """One line for each feature, with its interval where there is one."""
+    """One line for each feature, with its interval if there is one."""
     figure, ax = blank(0.9 + 0.2 * len(names))
     places = np.arange(len(names))
     ax.axvline(0, color=INK, linewidth=0.8)
@@ -176,7 +175,7 @@ def coefficients(
 
 
 def peers(model: Any) -> Picture:
-    """The network; what matplotlib would write around it goes below it."""
+    """The network; its title and label go into the caption."""
     figure, ax = blank(4.4)
     network.draw_peers(ax, model)
     title, lines = ax.get_title(), ax.get_xlabel()
@@ -201,15 +200,15 @@ def way_of_peers(model: Any) -> Picture:
     return Picture(
         figure,
         f"Gap, consensus error, messages and bytes over {model.n_iter_} ticks{last}.",
-        "The largest gap that any peer has certified, how far peers are from their mean, and what they sent.",
+        "The largest certified gap of any peer, the distance of the peers from their mean, and their traffic.",
     )
 
 
 def _thinned(rows: Sequence[Mapping[str, float]]) -> list[Mapping[str, float]]:
-    """So many rows, evenly, with the first and the last."""
-    if len(rows) <= MOST_POINTS:
+    """At most so many rows, evenly spaced, with the first and the last."""
+    if len(rows) <= _MAX_POINTS:
         return list(rows)
-    return [rows[k] for k in np.unique(np.linspace(0, len(rows) - 1, MOST_POINTS).astype(int))]
+    return [rows[k] for k in np.unique(np.linspace(0, len(rows) - 1, _MAX_POINTS).astype(int))]
 
 
 def _at(row: Mapping[str, float], over: str) -> float:
@@ -217,7 +216,7 @@ def _at(row: Mapping[str, float], over: str) -> float:
 
 
 def _within(margins: np.ndarray) -> np.ndarray:
-    """Margins without far ones, which would leave all others in one bin."""
+    """Margins without outliers, which would leave all others in one bin."""
     low, middle, high = np.percentile(margins, [0.5, 50, 99.5])
     reach = 3 * max(high - middle, middle - low)
     kept = margins[(margins >= middle - reach) & (margins <= middle + reach)]
@@ -225,7 +224,7 @@ def _within(margins: np.ndarray) -> np.ndarray:
 
 
 def _room_around(ax: Any, more: Sequence[float]) -> None:
-    """At least a decade in view, and room for the words."""
+    """Show at least a decade, with room for the labels."""
     values = np.concatenate([*(np.asarray(line.get_ydata(), dtype=float) for line in ax.lines), np.asarray(more)])
     values = values[values > 0]
     if len(values):
@@ -237,6 +236,6 @@ def _frame(ax: Any, over: str, name: str) -> None:
     ax.set_ylabel(name)
     ax.grid(alpha=0.6)
     if over == "seconds":
-        ax.locator_params(axis="x", nbins=4)  # of a short fit they have many digits
+        ax.locator_params(axis="x", nbins=4)  # labels of short times are long
     else:
         ax.xaxis.get_major_locator().set_params(integer=True)

@@ -1,4 +1,4 @@
-"""How to fit the same model again: lines of Python, the seed, where it ran, and the versions of what it ran on."""
+"""How to fit the same model again: Python code, the seed, where it ran, and versions."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _PACKAGES = ("numpy", "scipy", "scikit-learn", "numba")
 
 
 def changed_parameters(estimator: Any) -> dict[str, Any]:
-    """Parameters that are not as the constructor would leave them."""
+    """Parameters that differ from the defaults."""
     defaults = {name: each.default for name, each in signature(type(estimator).__init__).parameters.items()}
     given = estimator.get_params(deep=False)
-    # By their text: arrays and nan have no plain equality.
+    # Compared as text: arrays and nan have no plain equality.
     return {name: value for name, value in given.items() if repr(value) != repr(defaults.get(name))}
 
 
 def code(model: Any) -> str:
-    """Lines of Python that make and fit the model; what cannot be written in a line is named and described above."""
+    """Python code that creates and fits the model; values that code cannot express become named comments."""
     writer = _Writer()
     call = writer.expression(model)
     imports = [f"from {home} import {', '.join(sorted(names))}" for home, names in sorted(writer.imports.items())]
@@ -37,7 +37,7 @@ def code(model: Any) -> str:
 
 
 class _Writer:
-    """Estimators as the calls that make them, and what these calls need."""
+    """Writes estimators as calls, and collects the imports that the calls need."""
 
     def __init__(self) -> None:
         self.imports: dict[str, set[str]] = {}
@@ -63,7 +63,7 @@ class _Writer:
             return f"{{{', '.join(items)}}}"
         if value is None or isinstance(value, str | bool) or (isinstance(value, Real) and math.isfinite(value)):
             return repr(value)
-        # An array, a function, a client, a graph: nobody can type it from a page.
+        # An array, a function, a client or a graph.
         self.named[name] = repr(value)
         return name
 
@@ -74,16 +74,16 @@ class _Writer:
 
 
 def circumstances(model: Any) -> list[tuple[str, str]]:
-    """The seed, the place, and the versions, as names and values; of the estimator at the end of a pipeline."""
+    """Seed, place and versions of a fit, as names and values."""
     found = []
     if "random_state" in model.get_params(deep=False):
         seed = model.random_state
         words = (
-            "None: another one at every fit. Set an integer for the same model again." if seed is None else repr(seed)
+            "None: differs at every fit. Set an integer to get the same model again." if seed is None else repr(seed)
         )
         found.append(("seed", shortened(words, 100)))
     else:
-        found.append(("seed", "none is needed: nothing is drawn at random"))
+        found.append(("seed", "not needed: the fit is deterministic"))
     found.append(("ran on", _place(model)))
     found.append(("widemargin", __version__))
     found += [(name, _version(name)) for name in _PACKAGES]
@@ -100,7 +100,7 @@ def _place(model: Any) -> str:
     ranks = getattr(model, "n_machines_", None)
     if cluster is None:
         is_alone = getattr(getattr(model, "cost_", None), "messages", 0) == 0
-        return "1 rank, this process" if is_alone else "several ranks, of a cluster that this model no longer holds"
+        return "1 rank, this process" if is_alone else "several ranks of a cluster that this model no longer refers to"
     if isinstance(cluster, Integral):
         return f"{cluster} ranks on threads of one process"
     kind = "MPI ranks" if hasattr(cluster, "Get_rank") else "workers of a Dask cluster"

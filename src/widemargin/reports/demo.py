@@ -1,4 +1,4 @@
-"""Train hard-margin, nu and kernel SVMs on small data, print what was proven, and draw the way there."""
+"""Train hard-margin, nu and kernel SVMs on small data, print their certificates, and plot their bounds."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COLOURS = {"primal": "#1f6feb", "dual": "#d1570a"}
 
 
 def jobs() -> Iterator[tuple[str, Any, Any, Any, Any]]:
-    """Name, rows, labels, our estimator and the established one for the same problem."""
+    """Name, rows, labels, our estimator, and scikit-learn's for the same problem."""
     X, y = load_iris(return_X_y=True)
     yield "iris, setosa / rest", X, y == 0, HardMarginSVC(), SVC(kernel="linear", C=1e10)
     X, y, _ = make_separable(10_000, 128, random_state=0)
@@ -46,7 +46,7 @@ def seconds_to_fit(model: Any, X: Any, y: Any) -> float:
 
 
 def run(folder: Path) -> None:
-    """The whole demonstration, printed as it goes; the picture lands in the folder."""
+    """Run the demonstration, print a table, and save a figure in the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     titles = ("data", "estimator", "the optimum lies in", "gap", "test acc.", "seconds", "scikit-learn")
     print(ROW.format(*titles) + "\n" + "-" * 106)
@@ -63,8 +63,8 @@ def run(folder: Path) -> None:
     figure.suptitle("The optimum lies between the two curves; training stops when they meet", fontsize=12)
     picture = folder / "certificates.png"
     figure.savefig(picture, dpi=130)
-    print("\nEach optimum is proven to lie in its bracket: a distance of hulls, or the objective of the kernel SVM.")
-    print(f"The way there: {picture}")
+    print("\nEach optimum provably lies in its interval: a distance of hulls, or the objective of the kernel SVM.")
+    print(f"Figure: {picture}")
 
 
 def draw(axis: Any, name: str, model: Any) -> None:

@@ -1,4 +1,4 @@
-"""The distribution of margins y f(x): how far rows lie on the right side, and how equally far."""
+"""The distribution of the margins y f(x)."""
 
 from __future__ import annotations
 
@@ -8,31 +8,30 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 _OURS, _THEIRS = "#1f5fa8", "#c4621a"
-_FEWEST, _MOST = 24, 80  # bins
+_MIN_BINS, _MAX_BINS = 24, 80
 
 
 def plot_margins(
     model: Any, X: Any, y: Any, *, held_out: tuple[Any, Any] | None = None, beside: Any = None, ax: Any = None
 ) -> Any:
-    """Draw the histogram of margins, with mean, variance and the deadband; that of another model hangs below it.
+    """Draw the histogram of margins, with mean, variance and deadband; a second model is drawn downwards.
 
-    Margins to the left of 0 are errors. Those of ``model`` are shown as they are. A score may be multiplied by any
-    positive number and decide the same, so that widths are compared at equal means: margins of ``beside`` are
-    multiplied by what makes the mean of its training margins that of the model's, and the label says by how much. Where
-    one of the two means is not positive they are shown as they are, and the label says so.
+    Margins left of 0 are errors. Scores can be multiplied by any positive number without changing a decision, so widths
+    are compared at equal means: the margins of ``beside`` are scaled such that both models have the same mean training
+    margin, and the label gives the factor. If one of the two means is not positive, margins are not scaled.
 
     Parameters
     ----------
     model : estimator
-        Fitted, of two classes, with ``decision_function``; its ``deadband`` is shaded where it has one.
+        Fitted on two classes, with ``decision_function``; its ``deadband`` is shaded if it has one.
     X, y : array-like
         The training rows and their labels.
     held_out : tuple of (X, y), default=None
-        Rows that were not trained on, drawn as an outline.
+        Held-out rows, drawn as an outline.
     beside : estimator, default=None
-        A second fitted model of the same classes, as the maximum-margin one of :class:`widemargin.KernelSVC`.
+        A second fitted model of the same classes, for example :class:`widemargin.KernelSVC`.
     ax : matplotlib.axes.Axes, default=None
-        Where to draw; None makes a figure.
+        Where to draw; None creates a figure.
 
     Returns
     -------
@@ -56,7 +55,7 @@ def plot_margins(
         check_is_fitted(each)
     classes = [each.classes_.tolist() for each in models]
     if classes[0] != classes[-1]:
-        raise ValueError(f"model tells {classes[0]} apart and beside {classes[-1]}: they must be the same classes.")
+        raise ValueError(f"model has the classes {classes[0]} and beside has {classes[-1]}: they must be the same.")
     margins = [[_margins(each, *rows) for rows in samples] for each in models]
     names = [type(each).__name__ for each in models]
     if beside is not None:
@@ -65,7 +64,7 @@ def plot_margins(
             margins[1] = [ours / theirs * each for each in margins[1]]
             names[1] += f", margins times {ours / theirs:.3g}: the same mean"
         else:
-            names[1] += ", margins as they are"
+            names[1] += ", margins not scaled"
 
     import matplotlib.pyplot as plt
 
@@ -83,29 +82,29 @@ def _margins(model: Any, X: Any, y: Any) -> np.ndarray:
     """y f(x) of rows."""
     if len(model.classes_) != 2:
         raise ValueError(
-            f"{type(model).__name__} tells {len(model.classes_)} classes apart, and margins are drawn of two: fit it "
-            "on one class against the rest."
+            f"{type(model).__name__} has {len(model.classes_)} classes, but margins are drawn for two: fit it on one "
+            "class against the rest."
         )
     y = np.asarray(y)
     unknown = sorted(set(np.unique(y).tolist()) - set(model.classes_.tolist()), key=str)
     if unknown:
-        raise ValueError(f"y has the labels {unknown}, and {type(model).__name__} knows {model.classes_.tolist()}.")
+        raise ValueError(f"y has the labels {unknown}; {type(model).__name__} knows only {model.classes_.tolist()}.")
     scores: np.ndarray = model.decision_function(X)
     return np.where(y == model.classes_[1], scores, -scores)
 
 
 def bin_edges(margins: np.ndarray) -> np.ndarray:
-    """The ends of the bins, of which one is at 0 where there are errors: no bin holds both kinds of rows."""
+    """The edges of the bins; 0 is one of them, so that no bin mixes errors and correct rows."""
     low, high = float(margins.min()), float(margins.max())
     low, high = (low - 0.5, high + 0.5) if low == high else (low, high)
-    # Freedman and Diaconis; NumPy would first make all edges, of which there may be billions.
+    # Freedman and Diaconis; NumPy would create all edges, possibly billions, before it limits their number.
     step = 2 * float(np.subtract(*np.percentile(margins, [75, 25]))) / len(margins) ** (1 / 3)
-    width = (high - low) / min(max((high - low) / step if step > 0 else 0, _FEWEST), _MOST)
+    width = (high - low) / min(max((high - low) / step if step > 0 else 0, _MIN_BINS), _MAX_BINS)
     return width * np.arange(np.floor(low / width), np.ceil(high / width) + 1.5)
 
 
 def _draw(ax: Any, samples: list[np.ndarray], edges: np.ndarray, colour: str, sign: int) -> float:
-    """Histograms of one model, up or down, and how far they reach; a diamond at each mean, a line of one deviation."""
+    """Draw the histograms of one model up or down, with mean and standard deviation; return their height."""
     shares = [np.histogram(margin, edges)[0] / len(margin) for margin in samples]
     height = float(np.max(shares))
     for k, (share, margin) in enumerate(zip(shares, samples, strict=True)):
@@ -118,7 +117,7 @@ def _draw(ax: Any, samples: list[np.ndarray], edges: np.ndarray, colour: str, si
 
 
 def _describe(ax: Any, samples: list[np.ndarray], name: str, colour: str, *, is_below: bool) -> None:
-    """The numbers of one model, in its colour, in the corner on its side."""
+    """Write the statistics of one model into the corner on its side."""
     lines = [
         f"{rows}: mean {margin.mean():.3g}, variance {margin.var():.3g}, errors {100 * np.mean(margin <= 0):.3g} %"
         for rows, margin in zip(("training (filled)", "held out (outline)"), samples, strict=False)
@@ -129,7 +128,7 @@ def _describe(ax: Any, samples: list[np.ndarray], name: str, colour: str, *, is_
 
 
 def _frame(ax: Any, above: float, below: float, deadband: float | None) -> None:
-    """Axes with room for words on both sides, the deadband, and the line that errors are left of."""
+    """Axes with room for text on both sides, the deadband, and the line at 0."""
     room = 0.3 * (above + below)
     low, high = -below - (room if below else 0.0), above + room
     ax.set_ylim(low, high)
@@ -139,9 +138,9 @@ def _frame(ax: Any, above: float, below: float, deadband: float | None) -> None:
         ax.axvspan(1 - deadband, 1 + deadband, color="0.92", zorder=0, **ends)
         ax.annotate("deadband", (1, above), (0, 3), textcoords="offset points", ha="center", color="0.45", fontsize=8.5)
     ticks = [tick for tick in ax.get_yticks() if -below <= tick <= above]
-    ax.set_yticks(ticks, [f"{abs(tick):g}" for tick in ticks])  # what hangs down is counted as what stands
+    ax.set_yticks(ticks, [f"{abs(tick):g}" for tick in ticks])  # shares are positive on both sides
     if below:
         ax.axhline(0, color="0.3", linewidth=0.8, zorder=4)
-    ax.set_xlabel("margin y f(x); errors are left of 0; diamonds: means, and a standard deviation each way")
+    ax.set_xlabel("margin y f(x); errors are left of 0; diamonds: means, with one standard deviation each way")
     ax.set_ylabel("share of rows in a bin")
     ax.spines[["top", "right"]].set_visible(False)

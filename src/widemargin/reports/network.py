@@ -1,4 +1,4 @@
-"""A network that was fitted: who wrote to whom and how much, what each peer has certified, and the way there."""
+"""A fitted network: its peers and edges, what each peer has certified, and how the fit converged."""
 
 from __future__ import annotations
 
@@ -13,28 +13,32 @@ from widemargin.estimators.words import amount
 
 _GAP, _CONSENSUS = "#2f7fd0", "#e07b2a"  # legible on white and on black
 _ONE_WAY, _GONE = "#e07b2a", "#c0392b"
-_NAMED = 60  # peers, up to which each has its number
-_DECADES = 1e4  # of gaps that have colours of their own; smaller ones are as dark as the least of them
-_SPRINGS = 150  # peers, beyond which all distances at once are too many for a layout
+_MAX_NUMBERED = 60  # peers
+_GAP_RANGE = 1e4  # of the colour scale; smaller gaps have its darkest colour
+_MAX_EXACT_LAYOUT = 150  # peers; beyond, a layout by all pairwise distances is too slow
 _LINES = ((1, "dashed", "one end hears the other"), (0, "dotted", "neither does"))
-_AREAS = {10: (420.0, 1100.0), 60: (170.0, 480.0), 200: (40.0, 140.0)}  # of the least and the busiest, by peers
+_AREAS = {
+    10: (420.0, 1100.0),
+    60: (170.0, 480.0),
+    200: (40.0, 140.0),
+}  # of the least and the most active peer, by number of peers
 
 
 def plot_network(model: Any, *, path: str | Path | None = None, figure: Any = None) -> Any:
     """Draw the peers of a fitted :class:`widemargin.GossipSVC`, and gap, consensus and traffic over ticks.
 
-    A peer is as dark as its certified gap is small, and its area grows with the bytes that it sent and received. Grey
-    peers have no certificate; crosses are peers that are gone. An edge is a full line where both ends hear each other,
-    dashed where one does, dotted where none does.
+    The smaller the certified gap of a peer, the darker its colour; its area grows with the bytes that it sent and
+    received. Grey peers have no certificate; crosses are lost peers. An edge is solid if both ends hear each other,
+    dashed if only one does, dotted if neither does.
 
     Parameters
     ----------
     model : GossipSVC
         Fitted.
     path : str or Path, default=None
-        Where to save the picture, as the ending says: ``.png``, ``.svg``, ``.pdf``.
+        Where to save the figure; the extension determines the format: ``.png``, ``.svg``, ``.pdf``.
     figure : matplotlib.figure.Figure, default=None
-        Where to draw; None makes a figure.
+        Where to draw; None creates a figure.
 
     Returns
     -------
@@ -53,7 +57,7 @@ def plot_network(model: Any, *, path: str | Path | None = None, figure: Any = No
     """
     check_is_fitted(model)
     if not hasattr(model, "nodes_"):
-        raise ValueError(f"{type(model).__name__} has no peers to draw: a network is what GossipSVC fits.")
+        raise ValueError(f"{type(model).__name__} has no peers to draw: only GossipSVC fits a network.")
 
     import matplotlib.pyplot as plt
 
@@ -73,7 +77,7 @@ def plot_network(model: Any, *, path: str | Path | None = None, figure: Any = No
 
 
 def draw_peers(ax: Any, model: Any) -> None:
-    """The network, with what colours, areas and lines mean as title and label."""
+    """Draw the network; title and label explain colours, areas and lines."""
     import matplotlib.pyplot as plt
 
     nodes, graph = model.nodes_, model.graph_
@@ -88,13 +92,13 @@ def draw_peers(ax: Any, model: Any) -> None:
     gaps = {k: node.gap for k, node in nodes.items() if np.isfinite(node.gap)}
     shades, bar = _shades(ax, gaps)
     for k, place in places.items():
-        edge = {"edgecolors": ink, "linewidths": 0.8 if len(graph) <= _NAMED else 0.3}
+        edge = {"edgecolors": ink, "linewidths": 0.8 if len(graph) <= _MAX_NUMBERED else 0.3}
         if k not in nodes:
             ax.scatter(*place, s=0.5 * min(area.values()), marker="x", color=_GONE, linewidths=2.2, zorder=3)
             ax.scatter(*place, s=min(area.values()), facecolors=paper, edgecolors=_GONE, linestyle=":", zorder=2)
         else:
             ax.scatter(*place, s=area[k], color=shades(gaps[k]) if k in gaps else "0.6", zorder=3, **edge)
-        if len(graph) <= _NAMED:
+        if len(graph) <= _MAX_NUMBERED:
             _name(ax, k, place, shades(gaps[k]) if k in gaps else None, is_there=k in nodes, n_peers=len(graph))
     _frame(ax, places)
     if bar is not None:
@@ -111,13 +115,13 @@ def draw_peers(ax: Any, model: Any) -> None:
 
 
 def _layout(graph: Mapping[int, Sequence[int]]) -> dict[int, np.ndarray]:
-    """Places of peers, within [-1, 1] each way; the same for the same network."""
+    """Positions of peers in [-1, 1] x [-1, 1]; the same for the same network."""
     import networkx as nx
 
     whole = nx.Graph()
     whole.add_nodes_from(sorted(graph))
     whole.add_edges_from((i, j) for i, others in graph.items() for j in others)
-    is_large = len(whole) > _SPRINGS
+    is_large = len(whole) > _MAX_EXACT_LAYOUT
     places: dict[int, np.ndarray] = (
         nx.spring_layout(whole, seed=0, iterations=60) if is_large else nx.kamada_kawai_layout(whole)
     )
@@ -125,8 +129,8 @@ def _layout(graph: Mapping[int, Sequence[int]]) -> dict[int, np.ndarray]:
 
 
 def _edge(n_hearing: int, ink: str, n_peers: int) -> dict[str, Any]:
-    """A line for an edge on which so many of both ends hear the other."""
-    width = 1.3 if n_peers <= _NAMED else 0.4
+    """The line style of an edge of which ``n_hearing`` ends hear the other."""
+    width = 1.3 if n_peers <= _MAX_NUMBERED else 0.4
     if n_hearing == 2:
         return {"color": ink, "alpha": 0.45, "linewidth": width}
     if n_hearing == 1:
@@ -135,7 +139,7 @@ def _edge(n_hearing: int, ink: str, n_peers: int) -> dict[str, Any]:
 
 
 def _areas(nodes: Mapping[int, Any], n_peers: int) -> dict[int, float]:
-    """An area for each peer by its traffic."""
+    """An area for each peer, by its traffic."""
     low, high = next((ends for most, ends in _AREAS.items() if n_peers <= most), (8.0, 40.0))
     traffic = {k: node.bytes_sent + node.bytes_received for k, node in nodes.items()}
     busiest = max(traffic.values()) or 1
@@ -143,7 +147,7 @@ def _areas(nodes: Mapping[int, Any], n_peers: int) -> dict[int, float]:
 
 
 def _shades(ax: Any, gaps: Mapping[int, float]) -> tuple[Any, Any]:
-    """A colour for each gap, and what a bar of colours is made of; at least a decade is in view."""
+    """A function from gaps to colours, and the scale of the colour bar, which covers at least a decade."""
     from matplotlib import colormaps
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import LogNorm
@@ -152,7 +156,7 @@ def _shades(ax: Any, gaps: Mapping[int, float]) -> tuple[Any, Any]:
     if not values:
         return None, None
     high = max(values)
-    low = max(min(values), high / _DECADES)
+    low = max(min(values), high / _GAP_RANGE)
     room = max(1.0, float(np.sqrt(10 * low / high)))
     scale: Any = ScalarMappable(LogNorm(low / room, high * room), colormaps["viridis"])
 
@@ -163,7 +167,7 @@ def _shades(ax: Any, gaps: Mapping[int, float]) -> tuple[Any, Any]:
 
 
 def _name(ax: Any, k: int, place: np.ndarray, shade: Any, *, is_there: bool, n_peers: int) -> None:
-    """The number of a peer: on it, or beside where it was."""
+    """Write the number of a peer on it, or next to its place if it is lost."""
     size = 9 if n_peers <= 10 else 7
     if not is_there:
         words = f"{k}: gone"
@@ -176,7 +180,7 @@ def _name(ax: Any, k: int, place: np.ndarray, shade: Any, *, is_there: bool, n_p
 
 
 def _frame(ax: Any, places: Mapping[int, np.ndarray]) -> None:
-    """No axes, room around, equal lengths both ways."""
+    """Hide the axes and leave a margin around the peers."""
     ends = np.array(list(places.values()))
     middle, reach = (ends.max(axis=0) + ends.min(axis=0)) / 2, np.ptp(ends, axis=0) / 2 + 0.17
     ax.set_xlim(middle[0] - reach[0], middle[0] + reach[0])
@@ -194,15 +198,15 @@ def _title(model: Any) -> str:
     words.append(f"largest certified gap {largest:.2g}" if np.isfinite(largest) else "not all have a certificate")
     networks = {node.members for node in model.nodes_.values()}
     if len(networks) > 1:
-        words.append(f"{len(networks)} networks by their own account")
+        words.append(f"{len(networks)} separate networks")
     return ", ".join(words)
 
 
-# -- the way there -----------------------------------------------------------------------------------------------------
+# -- convergence -----------------------------------------------------------------------------------------------------
 
 
 def draw_way(gaps: Any, messages: Any, traffic: Any, model: Any) -> None:
-    """Gap and consensus error, messages and bytes, over ticks."""
+    """Draw gap and consensus error, messages and bytes over ticks."""
     history, tol = model.history_, getattr(model, "tol", None)
     ticks = [row["sweep"] for row in history]
     bounds = [(row["primal"] - row["dual"]) / row["primal"] if row["primal"] else 0.0 for row in history]
@@ -216,9 +220,9 @@ def draw_way(gaps: Any, messages: Any, traffic: Any, model: Any) -> None:
     if history:
         gaps.set_yscale("log")
         gaps.legend(frameon=False, fontsize=8.5, loc="upper right")
-        gaps.set_ylim(top=gaps.get_ylim()[1] * 4)  # where the legend is
+        gaps.set_ylim(top=gaps.get_ylim()[1] * 4)  # room for the legend
     else:
-        gaps.text(0.5, 0.6, "no tick at which all peers\nhad a certificate", transform=gaps.transAxes, ha="center")
+        gaps.text(0.5, 0.6, "at no tick did all peers\nhave a certificate", transform=gaps.transAxes, ha="center")
         gaps.set_yticks([])
     cost = model.cost_
     for ax, name, total in ((messages, "messages", f"{cost.messages:,}"), (traffic, "bytes", amount(cost.bytes))):

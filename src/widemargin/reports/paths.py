@@ -9,7 +9,7 @@ import numpy as np
 
 from widemargin.estimators.sparse_path import SparsePath
 
-_NAMED = 8  # features with a label, the largest at the end
+_MAX_LABELS = 8  # of the features with the largest final coefficients
 
 
 def plot_sparse_path(
@@ -24,9 +24,9 @@ def plot_sparse_path(
     feature_names : sequence of str, default=None
         Names for the labels; None numbers the features.
     chosen : float, default=None
-        A penalty to mark, as ``SparseSVCCV(...).fit(X, y).alpha_``.
+        A penalty to mark, for example ``SparseSVCCV(...).fit(X, y).alpha_``.
     ax : matplotlib.axes.Axes, default=None
-        Where to draw; None makes a figure.
+        Where to draw; None creates a figure.
 
     Returns
     -------
@@ -50,17 +50,12 @@ def plot_sparse_path(
     ax = plt.subplots(figsize=(7.5, 4.5), layout="constrained")[1] if ax is None else ax
     ever = np.flatnonzero(path.coefs.any(axis=0))
     final = path.coefs[-1]
-    named = ever[np.argsort(-np.abs(final[ever]))][:_NAMED]
+    named = ever[np.argsort(-np.abs(final[ever]))][:_MAX_LABELS]
     colours = {}
     for j in ever:
         is_named = j in named
-        (line,) = ax.plot(
-            path.alphas,
-            path.coefs[:, j],
-            color=None if is_named else "0.75",
-            linewidth=1.6 if is_named else 0.8,
-            zorder=3 if is_named else 2,
-        )
+        look = {"linewidth": 1.6, "zorder": 3} if is_named else {"color": "0.75", "linewidth": 0.8, "zorder": 2}
+        (line,) = ax.plot(path.alphas, path.coefs[:, j], **look)
         colours[int(j)] = line.get_color()
     ax.axhline(0, color="0.3", linewidth=0.8)
     if chosen is not None:
@@ -77,7 +72,7 @@ def plot_sparse_path(
 
 
 def _name_ends(ax: Any, ends: list[tuple[float, str, str]]) -> None:
-    """Labels at the ends of lines, moved apart where they would meet."""
+    """Label the ends of lines without overlap."""
     low, high = ax.get_ylim()
     room, place = 0.045 * (high - low), -np.inf
     for value, name, colour in sorted(ends):
@@ -87,7 +82,7 @@ def _name_ends(ax: Any, ends: list[tuple[float, str, str]]) -> None:
 
 
 def _count_above(ax: Any, path: SparsePath) -> None:
-    """The number of features, along the top."""
+    """Show the number of features along the top."""
     above = ax.secondary_xaxis("top")
     ticks = path.alphas[:: max(1, len(path.alphas) // 8)]
     counts = path.n_selected[:: max(1, len(path.alphas) // 8)]
