@@ -412,8 +412,9 @@ def test_a_fit_leaves_nothing_on_the_scheduler(client, data):
         names += dask_scheduler.get_events()  # topics that have some
         return [*extensions["multi_locks"].requests, *(name for name in names if str(name).startswith("widemargin"))]
 
+    before = set(client.run_on_scheduler(left))  # of drivers that are gone, and fits that have failed
     NuMarginSVC(cluster=client, **ENDLESS).set_callbacks(StopAfter(2)).fit(*data)
-    assert eventually(lambda: client.run_on_scheduler(left) == []), client.run_on_scheduler(left)
+    assert eventually(lambda: set(client.run_on_scheduler(left)) <= before), client.run_on_scheduler(left)
 
 
 def test_tls_clusters_work():

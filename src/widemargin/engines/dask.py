@@ -145,9 +145,9 @@ def _place_collection(client: Client, futures: list[Future[Any]], lost: list[str
         statuses = {future.status for future in futures}
         if "error" in statuses:
             next(future for future in futures if future.status == "error").result()
-        is_computing = not statuses <= {"finished", "lost", "cancelled"}
-        computed_at = time.monotonic() if is_computing else computed_at
-        holders = {} if is_computing else client.who_has(futures)
+        is_computed = statuses <= {"finished", "lost"}
+        computed_at = computed_at if is_computed else time.monotonic()
+        holders = client.who_has(futures) if is_computed else {}
         homes = [[each for each in holders.get(future.key, ()) if each not in lost] for future in futures]
         if all(homes):
             break
