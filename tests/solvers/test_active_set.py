@@ -36,9 +36,9 @@ def test_the_working_set_is_solved_to_the_exact_distance(seed):
 
 def test_pairwise_steps_never_increase_the_distance_and_keep_masses(seed):
     working, exact = working_set(seed)
-    before = np.linalg.norm(working.mass @ working.points)
+    before = np.linalg.norm(working.mass @ working.rows)
     pairwise_steps(working.gram, working.side, working.mass, 1e-6, 50)
-    after = np.linalg.norm(working.mass @ working.points)
+    after = np.linalg.norm(working.mass @ working.rows)
     assert exact * (1 - 1e-12) <= after < before
     assert masses_add_up(working)
     assert (working.mass >= 0).all()
@@ -49,14 +49,14 @@ def test_the_exact_solve_never_makes_a_mass_negative(seed):
     finish_on_support(working)
     assert (working.mass >= 0).all()
     assert masses_add_up(working)
-    assert np.linalg.norm(working.mass @ working.points) >= exact * (1 - 1e-9)
+    assert np.linalg.norm(working.mass @ working.rows) >= exact * (1 - 1e-9)
 
 
 @pytest.mark.parametrize("unit", [2.0**-130, 2.0**33, 2.0**130])
 def test_the_exact_solve_gives_the_same_masses_in_every_unit_of_length(unit, seed):
     """To the bit, as powers of two round nothing; rows that depend on each other leave some masses to rounding."""
     one, other = working_set(seed)[0], working_set(seed)[0]
-    other.points, other.gram = unit * other.points, unit * (unit * other.gram)
+    other.rows, other.gram = unit * other.rows, unit * (unit * other.gram)
     for working in (one, other):
         working.mass = 1.0 / np.bincount(working.side)[working.side]
         finish_on_support(working)
@@ -66,7 +66,7 @@ def test_the_exact_solve_gives_the_same_masses_in_every_unit_of_length(unit, see
 def test_a_row_is_taken_in_once():
     working, _ = working_set(0, n=10)
     n = len(working)
-    working.add(working.keys[:4], working.side[:4], working.points[:4])
+    working.add(working.keys[:4], working.side[:4], working.rows[:4])
     assert len(working) == n
 
 
@@ -75,7 +75,7 @@ def test_inner_products_stay_those_of_the_rows_after_rows_come_and_go():
     working.keep(np.array([0, 2, 5, 7, 11]))
     fresh = np.arange(8.0).reshape(2, 4)
     working.add(np.array([100.0, 101.0]), np.array([0, 1]), fresh)
-    np.testing.assert_allclose(working.gram, working.points @ working.points.T, rtol=1e-12)
+    np.testing.assert_allclose(working.gram, working.rows @ working.rows.T, rtol=1e-12)
     assert len(working.keys) == len(working.side) == len(working.mass) == len(working) == 7
 
 

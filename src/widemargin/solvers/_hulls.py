@@ -1,4 +1,4 @@
-"""What the solvers of the hull problems share: masses on capped simplices, levels, margins, the final separator.
+"""Hard margin and nu (:mod:`widemargin.problems.polytope`): masses on capped simplices, levels, margins, the separator.
 
 Both classes are treated alike once scores are signed: with s_i = y_i w.x_i each class asks for the smallest sum of
 mass_i s_i, and z = sum y_i mass_i x_i = A' eta - B' xi. Arrays of two hold the positive class first. Hulls may be moved
@@ -24,13 +24,13 @@ from widemargin.problems.protocol import Certificate
 from widemargin.solvers.models import Separator
 from widemargin.solvers.protocol import AnySolver, Inputs, Solver, Warm
 
-_LARGEST_EXPONENT = 200.0  # clamped here, sums and products with any scale are finite
-_SMALLEST_SCALE = 1e-40  # factors beyond this, either way, mean that the search began too far away
+_MAX_EXPONENT = 200.0  # exponents are clamped here, so that sums and products with any scale are finite
+_MIN_SCALE = 1e-40  # a factor below this, or over its inverse, means that the search began too far away
 _MASS_ROUNDING = 1e-9  # masses this close to 1 are 1: a cap is rarely the exact reciprocal of a whole number
 _MAX_ROW_NORM = 1e75  # products of four such rows are finite
-_ROUNDING = 1e-13  # of the size of rows: what cannot be told from zero
-_SMALLEST_GAMMA = 1e-100
-_OVERLAP = 1e-6  # hulls this close, measured in the radius of the data, and with no margin, are taken to meet
+_ROUNDING = 1e-13  # relative to the size of rows: taken for zero
+_MIN_GAMMA = 1e-100
+_MAX_OVERLAP_DISTANCE = 1e-6  # in radii of the data: hulls this close and without a margin overlap
 
 
 class Softened(NamedTuple):
@@ -70,7 +70,7 @@ class Hulls:
 
     @classmethod
     def of(cls, problem: HardMargin | NuMargin, shard: Shard, comm: Communicator) -> Hulls:
-        """Agree with all ranks on the totals and the cap; fails on every rank alike if there is no feasible mass."""
+        """Sum the totals over all ranks; raises ValueError on every rank if no masses are feasible."""
         side = (shard.y < 0).astype(np.intp)
         totals = comm.allreduce(np.bincount(side, shard.weight, 2))
         cap = problem.cap(*totals)
@@ -160,12 +160,12 @@ class Hulls:
         up to one; ``level`` is where the search begins.
         """
         scaled = log_centre - scores / gamma
-        weights = np.exp(np.minimum(scaled + (level / gamma)[self.side], _LARGEST_EXPONENT))
+        weights = np.exp(np.minimum(scaled + (level / gamma)[self.side], _MAX_EXPONENT))
         scale = self.scale_to_one(weights)
         if scale is None:
             # Far from the level everything is clamped; the bounds themselves say where it must lie.
             level = gamma * self.level((np.log(self.upper) if self.is_capped else 0.0) - scaled)
-            weights = np.exp(np.minimum(scaled + (level / gamma)[self.side], _LARGEST_EXPONENT))
+            weights = np.exp(np.minimum(scaled + (level / gamma)[self.side], _MAX_EXPONENT))
             scale = self.scale_to_one(weights)
         assert scale is not None
         level = level + gamma * np.log(scale)
@@ -202,7 +202,7 @@ class Hulls:
         deviation = uniform * (scores - mean[self.side]) ** 2
         spread = np.sqrt(self.comm.allreduce(self.per_class(deviation)).max())
         # Tilts of order one: strong enough to matter, weak enough that every row still counts.
-        gamma = float(max(spread, _ROUNDING * self.size**2, _SMALLEST_GAMMA))
+        gamma = float(max(spread, _ROUNDING * self.size**2, _MIN_GAMMA))
         soft = self.soften(scores, log_centre, gamma, mean)
         z = self.combine(soft.mass)
         while is_warm:
@@ -230,18 +230,18 @@ class Hulls:
         for _ in range(100):
             sums = self.comm.allreduce(capped_sums(weights, self.upper, self.shard.y, scale[0], scale[1])).reshape(2, 3)
             total, free, capped = sums.T
-            if not np.all(total > _SMALLEST_SCALE):
+            if not np.all(total > _MIN_SCALE):
                 return None
             if not self.is_capped:
                 return _if_in_range(1.0 / total)
             reached = scale * free + capped
             low = np.where(reached <= 1, np.maximum(low, scale), low)
             high = np.where(reached >= 1, np.minimum(high, scale), high)
-            newton = np.where(free > 0, (1 - capped) / np.maximum(free, _SMALLEST_SCALE), -1.0)
+            newton = np.where(free > 0, (1 - capped) / np.maximum(free, _MIN_SCALE), -1.0)
             middle = np.where(low == 0, np.maximum(1 / total, high * 1e-4), np.sqrt(low) * np.sqrt(high))
             middle = np.where(high == np.inf, low * 1e4, middle)
             following = np.where((newton >= low) & (newton <= high) & (newton > 0), newton, middle)
-            following = np.clip(following, _SMALLEST_SCALE, 1 / _SMALLEST_SCALE)
+            following = np.clip(following, _MIN_SCALE, 1 / _MIN_SCALE)
             is_there = np.abs(reached - 1) <= 1e-14
             following = np.where(is_there, scale, following)
             if np.all(np.abs(following - scale) <= 1e-14 * scale):
@@ -251,8 +251,8 @@ class Hulls:
 
     def stop_reason(self, certificate: Certificate) -> str | None:
         """ "overlap" when the hulls meet, as far as rounding lets one see."""
-        is_open = certificate.dual > _ROUNDING * self.size
-        return None if is_open or certificate.primal > _OVERLAP * self.radius + _ROUNDING * self.size else "overlap"
+        is_apart = certificate.primal > _MAX_OVERLAP_DISTANCE * self.radius + _ROUNDING * self.size
+        return None if is_apart or certificate.dual > _ROUNDING * self.size else "overlap"
 
     @property
     def size(self) -> float:
@@ -314,7 +314,7 @@ class Hulls:
 
 def _if_in_range(scale: np.ndarray) -> np.ndarray | None:
     """A factor so large or small that weights were clamped on the way is none."""
-    return scale if np.all((scale > 10 * _SMALLEST_SCALE) & (scale < 0.1 / _SMALLEST_SCALE)) else None
+    return scale if np.all((scale > 10 * _MIN_SCALE) & (scale < 0.1 / _MIN_SCALE)) else None
 
 
 class HullState(Protocol):

@@ -15,17 +15,17 @@ import scipy.linalg as la
 from widemargin.problems.hinge_l1 import HingeL1, largest
 from widemargin.solvers._interior_point import Answer, Point, Program
 
-_CLOSER = 1e-3  # the next precision on the same columns
-_CLOSEST = 1e-13
-_INWARD = 1e-6  # the least relative gap to start from, and the share of even masses then
-_MANY_ROWS = 1000  # from which on a band is tried
-_BAND = 0.2  # of all rows, those that the interior point looks at first
-_CROSSING = 0.1  # of the gap: what rows that crossed the hinge may make of it
-_NO_SCORE = 1e-13
+_NEXT_PRECISION = 1e-3  # factor for the next solve on the same columns
+_MAX_PRECISION = 1e-13
+_MIN_START_GAP = 1e-6  # relative; also the share of even masses then
+_MANY_ROWS = 1000  # from so many rows on, a band is tried
+_BAND = 0.2  # share of the rows that the interior point works on first
+_CROSSING = 0.1  # share of the gap that rows which crossed the hinge may cause
+_NO_SCORE = 1e-13  # a coefficient that changes scores by less is 0
 _ON_HINGE = 1e-9  # distance of a row on the hinge of a vertex
-_FEW_ROWS = 200  # on the hinge: a vertex is looked for at any time; else
-_NEARLY = 1e-5  # the relative gap must be as small, or the numbers of rows and columns fit
-_MOST_POLISHED = 3000  # rows or columns of the systems that give a vertex
+_FEW_ON_HINGE = 200  # rows: up to so many a vertex is looked for at any gap; else
+_NEARLY = 1e-5  # at this relative gap, or if the numbers of rows and columns agree
+_MAX_POLISHED = 3000  # rows or columns of the systems that give a vertex
 
 
 class Model(NamedTuple):
@@ -84,10 +84,10 @@ class RestrictedLP:
         if self._point is None:
             self._choose_band(1 - self.columns @ coef - intercept * self.y, bool(np.any(coef)))
         else:
-            precision = min(precision, _CLOSER * self._precision)  # what was found so far did not do
+            precision = min(precision, _NEXT_PRECISION * self._precision)  # what was found so far did not do
             if self._band is None:
                 self._narrow(self._point)
-        self._precision = precision = max(precision, _CLOSEST)
+        self._precision = precision = max(precision, _MAX_PRECISION)
         while True:
             answer = self._answer(coef, intercept, masses, gap, precision)
             self._point = answer.point
@@ -102,7 +102,7 @@ class RestrictedLP:
             self._widen_band(shortfall, amiss > 0, is_lost=answer.has_stalled)
         whole = self._on_all_rows(answer)
         model = self._better(self._truncated(whole), self._polished(whole))
-        return model._replace(is_final=answer.has_stalled or precision == _CLOSEST)
+        return model._replace(is_final=answer.has_stalled or precision == _MAX_PRECISION)
 
     def _answer(self, coef: np.ndarray, intercept: float, masses: np.ndarray, gap: float, precision: float) -> Answer:
         """The interior point on the rows of the band, from where it stands or from a model and masses."""
@@ -116,7 +116,7 @@ class RestrictedLP:
             even *= min(1.0, 0.9 / max(problem.excess(largest(self.columns.T @ even)), 1.0))
             if not masses.any():
                 masses, gap = self._guessed_masses(coef, intercept)
-            gap = max(gap, _INWARD)
+            gap = max(gap, _MIN_START_GAP)
             share = min(0.5, gap)
             inside = (1 - share) * masses + share * even
             # Correlations are those of all rows: feasible, while the fixed masses have yet to be made up for.
@@ -224,7 +224,7 @@ class RestrictedLP:
         point, hinge, n_lead = answer.point, np.flatnonzero(answer.is_hinge), self._lead
         coef = np.where(answer.is_support, point.p - point.q, 0.0)
         is_vertex = len(hinge) == n_lead + np.count_nonzero(answer.is_support)
-        if not is_vertex and len(hinge) > _FEW_ROWS and answer.gap > _NEARLY * answer.objective:
+        if not is_vertex and len(hinge) > _FEW_ON_HINGE and answer.gap > _NEARLY * answer.objective:
             return None
         masses = self._vertex_masses(answer.is_hinge, answer.is_capped, point.a, coef, answer.is_support)
         if masses is None:
@@ -243,7 +243,7 @@ class RestrictedLP:
         """The a of :meth:`_polished`; None where the system is too large."""
         hinge, n_lead = np.flatnonzero(is_hinge), self._lead
         chosen = np.flatnonzero(np.append(np.ones(n_lead, dtype=bool), is_support))
-        if max(len(hinge), len(chosen)) > _MOST_POLISHED:
+        if max(len(hinge), len(chosen)) > _MAX_POLISHED:
             return None
         masses = np.where(is_capped, self.caps, 0.0)
         if len(hinge) and len(chosen):

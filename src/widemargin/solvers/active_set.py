@@ -31,10 +31,10 @@ from widemargin.problems.protocol import Certificate
 from widemargin.solvers._hulls import Hulls, HullSolver, with_bounds
 from widemargin.solvers.protocol import Warm
 
-_FINISH_SOLVES = 8  # exact solves on the support in a row, each dropping rows, before pairwise steps go on
-_STEPS_PER_ROW = 20
-_ROWS_OF_A_RANK = 2.0**40
-_SMALL = 128  # rows: up to here a working set is always solved exactly
+_MAX_SUPPORT_SOLVES = 8  # in a row, each dropping rows, before pairwise steps go on
+_MAX_STEPS_PER_ROW = 20
+_MAX_ROWS_PER_RANK = 2.0**40
+_MAX_EXACT_ROWS = 128  # of a working set that is always solved exactly
 
 
 @dataclass
@@ -42,7 +42,7 @@ class WorkingSet:
     """The rows that rank 0 has collected, signed by their class, with their inner products and masses."""
 
     keys: np.ndarray  # (m,): rank and row of each, in one number
-    points: np.ndarray  # (m, d): y_i (x_i - mean)
+    rows: np.ndarray  # (m, d): y_i (x_i - mean)
     side: np.ndarray  # (m,)
     gram: np.ndarray  # (m, m)
     mass: np.ndarray  # (m,): adds up to one in each class
@@ -54,24 +54,24 @@ class WorkingSet:
     def __len__(self) -> int:
         return len(self.mass)
 
-    def keep(self, rows: np.ndarray) -> None:
-        """Forget all but the given rows."""
-        self.keys, self.points, self.side, self.mass = (
-            each[rows] for each in (self.keys, self.points, self.side, self.mass)
+    def keep(self, kept: np.ndarray) -> None:
+        """Forget all rows but those with these numbers."""
+        self.keys, self.rows, self.side, self.mass = (
+            each[kept] for each in (self.keys, self.rows, self.side, self.mass)
         )
-        self.gram = self.gram[np.ix_(rows, rows)]
+        self.gram = self.gram[np.ix_(kept, kept)]
 
-    def add(self, keys: np.ndarray, side: np.ndarray, points: np.ndarray) -> None:
+    def add(self, keys: np.ndarray, side: np.ndarray, rows: np.ndarray) -> None:
         """Take in rows that are not there yet, with no mass but in a class that had none."""
         fresh = np.flatnonzero(~np.isin(keys, self.keys))
-        keys, side, points, old = keys[fresh], side[fresh], points[fresh], len(self)
+        keys, side, rows, old = keys[fresh], side[fresh], rows[fresh], len(self)
         gram = np.empty((old + len(fresh), old + len(fresh)))
         gram[:old, :old] = self.gram
-        gram[old:] = points @ np.concatenate([self.points, points]).T
+        gram[old:] = rows @ np.concatenate([self.rows, rows]).T
         gram[:old, old:] = gram[old:, :old].T
         self.gram = gram
         self.keys = np.concatenate([self.keys, keys])
-        self.points = np.concatenate([self.points, points])
+        self.rows = np.concatenate([self.rows, rows])
         self.side = np.concatenate([self.side, side])
         self.mass = np.concatenate([self.mass, np.zeros(len(fresh))])
         for c in (0, 1):
@@ -131,8 +131,8 @@ class ActiveSet(HullSolver[State]):
                 beyond = beyond[np.argpartition(scores[beyond], at_most - 1)[:at_most]]
             offered.append(beyond)
         chosen = np.sort(np.concatenate(offered))
-        points = (shard.dense_rows(chosen) - hulls.mean) * shard.y[chosen, None]
-        return np.concatenate([lowest, np.column_stack([hulls.side[chosen], chosen, points]).ravel()])
+        rows = (shard.dense_rows(chosen) - hulls.mean) * shard.y[chosen, None]
+        return np.concatenate([lowest, np.column_stack([hulls.side[chosen], chosen, rows]).ravel()])
 
     def _answer(self, state: State, offers: list[np.ndarray]) -> np.ndarray:
         """At rank 0: take in what was offered and solve; the next direction, its levels, the lowest scores of this."""
@@ -142,9 +142,9 @@ class ActiveSet(HullSolver[State]):
         rows = [offer[2:].reshape(-1, 2 + len(state.w)) for offer in offers]
         ranks = np.repeat(np.arange(len(rows)), [len(each) for each in rows])
         everything = np.concatenate(rows)
-        keys = ranks * _ROWS_OF_A_RANK + everything[:, 1]
+        keys = ranks * _MAX_ROWS_PER_RANK + everything[:, 1]
         working.add(keys, everything[:, 0].astype(np.intp), everything[:, 2:])
-        gap = 0.0 if len(working) <= _SMALL else min(best.relative, 1.0)
+        gap = 0.0 if len(working) <= _MAX_EXACT_ROWS else min(best.relative, 1.0)
         z, level = solve_working_set(working, max(self.inner_share * gap, 1e-13))
         return np.concatenate([z, level, lowest])
 
@@ -155,14 +155,14 @@ def solve_working_set(working: WorkingSet, tol: float) -> tuple[np.ndarray, np.n
     Afterwards rows that carry no mass and lie well above their level are forgotten, once they are many.
     """
     for _ in range(20):
-        pairwise_steps(working.gram, working.side, working.mass, tol, _STEPS_PER_ROW * len(working))
+        pairwise_steps(working.gram, working.side, working.mass, tol, _MAX_STEPS_PER_ROW * len(working))
         gradient = working.gram @ working.mass
         level = np.array([gradient[working.side == c].min() for c in (0, 1)])
         squared = working.mass @ gradient
         if squared - level.sum() <= tol * squared:
             break
         finish_on_support(working)
-    z = working.mass @ working.points
+    z = working.mass @ working.rows
     carries = working.mass > 0
     if len(working) > 4 * carries.sum() + 64:
         above = gradient - level[working.side]
@@ -173,7 +173,7 @@ def solve_working_set(working: WorkingSet, tol: float) -> tuple[np.ndarray, np.n
 
 def finish_on_support(working: WorkingSet) -> None:
     """Move towards the exact minimum over the rows that carry mass, dropping those whose mass would turn negative."""
-    for _ in range(_FINISH_SOLVES):
+    for _ in range(_MAX_SUPPORT_SOLVES):
         support = np.flatnonzero(working.mass)
         n = len(support)
         system = np.zeros((n + 2, n + 2))

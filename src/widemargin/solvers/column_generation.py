@@ -35,12 +35,10 @@ from widemargin.solvers._restricted_lp import RestrictedLP
 from widemargin.solvers.models import Separator
 from widemargin.solvers.protocol import Solver, Warm
 
-_ROUNDING = 1e-10  # of alpha: a column beyond it violates
-_EXACT = 1e-12  # gap, relative
-_CONSTANT = 1e-13  # of the mean square: a variance that is rounding
-_MANY = 1000  # sweeps; tens are enough
-_LITTLE = 0.1
-_ROUNDING = 1e-13  # of a sum over many rows
+_EXACT = 1e-12  # relative gap
+_ROUNDING = 1e-13  # relative: of alpha, of a variance, of a sum over many rows
+_MAX_SWEEPS = 1000  # to find alpha_max; tens are enough
+_SMALL_GAP = 0.1  # of the distance to another objective
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +58,7 @@ class Rows:
 
     @classmethod
     def of(cls, problem: HingeL1, shard: Shard, comm: Communicator) -> Rows:
-        """Agree with all ranks on alpha and weights; fails on every rank alike if the problem has no answer."""
+        """Sum weights over all ranks and resolve alpha; raises ValueError on every rank if there is no solution."""
         totals = comm.allreduce(np.bincount(shard.y < 0, shard.weight, 2))
         problem.check(*totals)
         total = float(totals.sum())
@@ -125,7 +123,7 @@ def _squares(problem: HingeL1, shard: Shard, comm: Communicator, total: float) -
     squares = comm.allreduce(squares) / total
     if problem.fit_intercept:
         around = squares - (comm.allreduce(shard.combine(shard.weight)) / total) ** 2
-        squares = np.where(around > _CONSTANT * squares, around, 0.0)
+        squares = np.where(around > _ROUNDING * squares, around, 0.0)
     return squares
 
 
@@ -140,7 +138,7 @@ class State(NamedTuple):
     correlation: np.ndarray  # theirs
     certificate: Certificate
     is_final: bool  # no column to add, and the answer on these columns is as exact as it gets
-    is_stuck: bool  # and it was so before, and the gap about the same
+    is_stuck: bool  # twice in a row, with about the same gap
     alpha_max: float | None
 
 
@@ -306,9 +304,9 @@ def solved(
     warm: Warm = None,
     below: float | None = None,
 ) -> State:
-    """The state at a relative gap of ``tol``, after ``max_iter`` sweeps, or as near as rounding lets it come.
+    """The state at a relative gap of ``tol``, after ``max_iter`` sweeps, or where rounding stops it.
 
-    With ``below`` it is enough to be so far under that objective that the gap is little of it.
+    With ``below``, also a gap that is small beside the distance to that objective ends it.
     """
     solver = ColumnGeneration()
     state = solver.start(problem, shard, comm, rng, warm)
@@ -316,7 +314,7 @@ def solved(
         certificate = state.certificate
         if certificate.relative <= tol or state.is_stuck:
             break
-        if below is not None and certificate.gap <= _LITTLE * (below - certificate.primal):
+        if below is not None and certificate.gap <= _SMALL_GAP * (below - certificate.primal):
             break
         state = solver.sweep(state)
     return state
@@ -345,7 +343,7 @@ def alpha_max(problem: HingeL1, shard: Shard, comm: Communicator, rng: Generator
     negligible = _EXACT * upper
     alpha, lower, direction = 0.5 * upper, 0.0, None
     while alpha > negligible:
-        state = solved(replace(problem, alpha=alpha), shard, comm, rng, _EXACT, _MANY, direction, below=level)
+        state = solved(replace(problem, alpha=alpha), shard, comm, rng, _EXACT, _MAX_SWEEPS, direction, below=level)
         gain = level - state.certificate.primal
         if gain <= _EXACT * level:  # beta = 0 is as good
             if lower > 0:

@@ -41,7 +41,7 @@ from widemargin.solvers.models import Separator
 from widemargin.solvers.protocol import Solver, Warm
 from widemargin.solvers.refit import refit
 
-_MOST_REFITTED, _ROWS_PER_REFITTED = 500, 20  # coefficients, and the rows that each asks for
+_MAX_REFITTED, _ROWS_PER_REFITTED = 500, 20  # coefficients, and the rows that each needs
 
 
 class Estimate(NamedTuple):
@@ -192,7 +192,7 @@ class DebiasedRounds(Solver[State, Separator]):
         """The coefficients that a round begins with, without a penalty, on all rows; as they are if they are many."""
         fit_intercept = state.problem.fit_intercept
         beta = state.at.beta(fit_intercept)
-        if np.count_nonzero(beta) > min(_MOST_REFITTED, state.n / _ROWS_PER_REFITTED):
+        if np.count_nonzero(beta) > min(_MAX_REFITTED, state.n / _ROWS_PER_REFITTED):
             return state
         beta, is_fitted = refit(state.shard, beta, fit_intercept, state.comm.allreduce)
         if not is_fitted:

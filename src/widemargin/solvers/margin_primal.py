@@ -38,8 +38,8 @@ from widemargin.solvers.models import Separator
 from widemargin.solvers.newton import conjugate_gradients
 from widemargin.solvers.protocol import Solver, Warm
 
-_MOST_PRODUCTS = 500
-_PATIENCE = 20  # steps that may fail against rounding
+_MAX_PRODUCTS = 500
+_MAX_STALLED_STEPS = 20  # while rounding is more than a small part of the gap
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,13 +52,13 @@ class Rows:
     steep: np.ndarray
     steep_sum: float  # of all ranks, and the sum of steep_i ||x_i||^2
     moment: float
-    of_score: float  # what a score may be wrong by, as a part of ||x|| ||w||
-    of_sum: float  # what z may be wrong by, as a part of sum_i |g_i| ||x_i||
+    of_score: float  # rounding error of a score, relative to ||x|| ||w||
+    of_sum: float  # rounding error of z, relative to sum_i |g_i| ||x_i||
     rng: Generator  # this rank's own
 
     @classmethod
     def of(cls, problem: MarginDistribution, shard: Shard, comm: Communicator, rng: Generator) -> Rows:
-        """Agree with all ranks on the totals; fails on every rank alike if the problem has no answer."""
+        """Sum the totals over all ranks; raises ValueError on every rank if the problem has no solution."""
         lengths, n_long = _rounding.lengths_of(shard)
         with np.errstate(over="ignore", invalid="ignore"):
             more = [n_long, float(shard.n_rows), shard.weight @ lengths**2]
@@ -75,7 +75,7 @@ class Rows:
         return self.shard.y * (self.shard.scores(w[:-1]) + self.problem.constant * w[-1])
 
     def bounds(self, w: np.ndarray, z: np.ndarray, loss: float) -> tuple[Certificate, float]:
-        """Both objectives for what rounding may have done to margins and z, and how much it is of the gap between.
+        """Both objectives, with allowance for rounding errors of margins and z, and the size of this allowance.
 
         The root of the loss is a norm of what margins lack: with margins that are wrong it is longer by no more than
         the norm of their errors. Sums of g_i and of lengths are bounded by Cauchy and Schwarz.
@@ -125,7 +125,7 @@ class State(NamedTuple):
     certificate: Certificate
     step: float = 0.0  # of gradient methods
     is_stuck: bool = False  # nothing is left to win but rounding
-    n_stuck: int = 0  # steps since the gap was last less by a tenth, while rounding was no small part of it
+    n_stuck: int = 0  # stalled steps, while rounding was more than a small part of the gap
     reference: float = np.inf  # the gap then
 
     def at(self, point: Point) -> State:
@@ -138,7 +138,7 @@ class State(NamedTuple):
             return state._replace(n_stuck=0, reference=certificate.gap)
         if certificate.gap <= _rounding.STALL_RATIO * self.reference:
             return state._replace(n_stuck=0, reference=certificate.gap)
-        return state._replace(n_stuck=self.n_stuck + 1, is_stuck=self.n_stuck + 1 >= _PATIENCE)
+        return state._replace(n_stuck=self.n_stuck + 1, is_stuck=self.n_stuck + 1 >= _MAX_STALLED_STEPS)
 
 
 class LinearMarginSolver(Solver[State, Separator]):
@@ -229,7 +229,7 @@ class MarginPrimal(LinearMarginSolver):
                 return v + np.append(comm.allreduce(inner) + constant * v[-1] * border[:-1], last)
 
             border = comm.allreduce(np.append(shard.combine_rows(active, mass), mass.sum()))
-            return conjugate_gradients(product, -gradient, self.cg_residual, _MOST_PRODUCTS)[0]
+            return conjugate_gradients(product, -gradient, self.cg_residual, _MAX_PRODUCTS)[0]
         n_active = float(comm.allreduce(np.array([float(len(active))]))[0])
         stride = max(1, int(n_active // max(self.hessian_per_feature * d, 8192)))
         few = active[int(rows.rng.integers(stride)) :: stride]

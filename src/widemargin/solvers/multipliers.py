@@ -41,21 +41,21 @@ from widemargin.solvers._rounding import STALL_RATIO, UNIT
 from widemargin.solvers.newton import bracketed_newton, conjugate_gradients
 from widemargin.solvers.protocol import AnySolver, Inputs, Warm
 
-_ROUGH = 1e-4  # precision of scale and intercept of a start, where they will move anyway
-_LARGEST_START_RHO = 4.0  # masses of a direction found elsewhere are ambiguous within a quarter of the margin
-_LARGEST_RHO = 1e10
-_TOO_LONG = 1e30  # a squared norm
-_ROUNDING = 1e-13  # relative: what keeps a Hessian from being singular
+_ROUGH = 1e-4  # precision of the first scale and intercept, which will change
+_MAX_START_RHO = 4.0  # a warm direction determines masses only to a quarter of the margin
+_MAX_RHO = 1e10
+_MAX_SQUARED_NORM = 1e30  # of a warm direction; a longer one is rescaled
+_ROUNDING = 1e-13  # relative: added so that no Hessian is singular
 
 
 class Rounding(NamedTuple):
-    """What slacks may be wrong by: a number for each unit of the length of a row, and one for all rows."""
+    """Bounds on the rounding errors of slacks: one in units of the norm of the row, one for all rows."""
 
     by_length: float
     anyway: float
 
     def after(self, rows: Rows, move: np.ndarray, w: np.ndarray, intercept: float) -> Rounding:
-        """With what another score, that of ``move``, adds to it; the intercept is last. w is rounded, too."""
+        """With the errors of another score, that of ``move``, whose last entry is the intercept, and of the new w."""
         by_length = rows.of_score * float(np.linalg.norm(move[:-1])) + 2 * UNIT * float(np.linalg.norm(w))
         return Rounding(self.by_length + by_length, self.anyway + 2 * UNIT * (1 + abs(intercept) + abs(move[-1])))
 
@@ -88,7 +88,7 @@ class State(NamedTuple):
     soft: Softened
     n_inner: int  # steps since the centre moved
     best: Best
-    n_stuck: int = 0  # steps since the gap was last less by a tenth, while rounding was no small part of it
+    n_stuck: int = 0  # stalled steps, while rounding was more than a small part of the gap
     reference: float = np.inf  # the gap then
     is_certified: bool = True  # as every step is
 
@@ -106,9 +106,9 @@ class Multipliers(LinearDualSolver[State]):
     hessian_per_feature: int = 64  # free rows that make up a Hessian, at most
     rho_growth: float = 4.0
     few_inner: int = 2  # steps at one centre after which rho grows
-    most_inner: int = 8  # and after which it shrinks
+    max_inner: int = 8  # and after which it shrinks
     cg_residual: float = 0.1
-    patience: int = 200  # steps that may fail against rounding; beside a tiny optimum a hundred may, and then one helps
+    patience: int = 200  # stalled steps before "precision"; near a tiny optimum a hundred may stall before one helps
 
     def start(self, problem: HingeL2, shard: Shard, comm: Communicator, rng: Generator, warm: Warm = None) -> State:
         rows = Rows.of(problem, shard, comm, rng)
@@ -116,7 +116,7 @@ class Multipliers(LinearDualSolver[State]):
             warm = self._answer_of_a_sample(rows, rng)
         # Without an earlier direction, the difference of the means.
         w = rows.combine(shard.y * shard.weight / rows.totals[(shard.y < 0).astype(int)]) if warm is None else warm
-        if w @ w > _TOO_LONG:  # the search for its best multiple begins at 1
+        if w @ w > _MAX_SQUARED_NORM:  # the search for its best multiple begins at 1
             w = w / (w @ w)
         scores = shard.scores(w)
         point = problem.primal_point(scores, shard.y, shard.weight, float(w @ w), comm.allreduce, precision=_ROUGH)
@@ -126,7 +126,7 @@ class Multipliers(LinearDualSolver[State]):
         # Halfway up every cap, and as sharp as masses and direction agree the better: w = z at the optimum.
         centre, rho = rows.upper / 2, 1.0
         soft = _soften(rows, slack, rounding, centre, rho)
-        while warm is not None and rho < _LARGEST_START_RHO:
+        while warm is not None and rho < _MAX_START_RHO:
             sharper = _soften(rows, slack, rounding, centre, 2 * rho)
             if np.linalg.norm(sharper.z - w) >= np.linalg.norm(soft.z - w):
                 break
@@ -143,7 +143,7 @@ class Multipliers(LinearDualSolver[State]):
         return _bounded(State(rows, best.coef, best.intercept, slack, rounding, alpha, 1.0, soft, 0, best))
 
     def _answer_of_a_sample(self, rows: Rows, rng: Generator) -> np.ndarray | None:
-        """The direction that a small share of all rows asks for; None where rows are too few to leave any out."""
+        """The solution of a sample of the rows; None where rows are too few to sample."""
         shard, comm = rows.shard, rows.comm
         n_rows = comm.allreduce(np.array([float(shard.n_rows)]))[0]
         stride = int(n_rows // max(self.start_per_feature * shard.n_features, 2048))
@@ -196,11 +196,11 @@ class Multipliers(LinearDualSolver[State]):
             bend = rho * soft.free_cap
             error += (soft.positive - soft.negative) ** 2 / bend if bend > 0 else np.inf
         is_settled = error <= soft.gain
-        if not is_settled and state.n_inner < self.most_inner:
+        if not is_settled and state.n_inner < self.max_inner:
             return state
         # A centre that was reached in few steps was near, and the next may lie farther away; or it was too far.
         growth = self.rho_growth if state.n_inner <= self.few_inner else 1.0
-        rho = min(rho * growth, _LARGEST_RHO) if is_settled else rho / self.rho_growth
+        rho = min(rho * growth, _MAX_RHO) if is_settled else rho / self.rho_growth
         centre = state.alpha if is_settled else state.centre
         soft = _soften(state.rows, state.slack, state.rounding, centre, rho)
         return state._replace(centre=centre, rho=rho, soft=soft, n_inner=0)

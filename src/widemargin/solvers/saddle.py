@@ -45,8 +45,8 @@ from widemargin.solvers.protocol import Warm
 
 _MIN_ROUNDS = 16  # of a sweep, which ends in a certificate that costs about two rounds over all coordinates
 _BLOCK_ENTRIES = 1 << 18  # entries of a block at which the work of a round outweighs its Python calls
-_BLOCK_ON_RANKS = 64
-_PATIENCE = 4.0
+_BLOCK_ON_RANKS = 64  # coordinates
+_STALL_FACTOR = 4.0  # times the rounds that a saddle point needs: then the gap has stalled
 
 
 class Coordinates(Protocol):
@@ -203,7 +203,7 @@ class SaddlePoint(HullSolver[State]):
         aim = self._aim(state)
         # Or the steps are too long: theory allows them for an R four times as large, which is rarely needed.
         radius = state.radius
-        if n_stalled * n_rounds >= _PATIENCE * n_blocks * (1 + radius / np.sqrt(gamma)):
+        if n_stalled * n_rounds >= _STALL_FACTOR * n_blocks * (1 + radius / np.sqrt(gamma)):
             aim, n_stalled, radius = gamma / 2, 0, min(radius * np.sqrt(2), 4 * state.shortest_radius)
         return state._replace(gamma=max(gamma / 2, min(gamma, aim)), radius=radius, n_stalled=n_stalled)
 
