@@ -54,8 +54,10 @@ class CountingSolo:
 
 
 @dataclass(frozen=True)
-class Recording:
-    """A solver as it is, but for the best direction of each certified sweep, which rank 0 keeps in ``directions``."""
+class Recording(Solver[Any, Separator]):
+    """A solver that also keeps the best direction of each certified sweep, on rank 0, in ``directions``."""
+
+    solves = (object,)
 
     solver: Any
     directions: list[np.ndarray] = field(default_factory=list)

@@ -68,6 +68,17 @@ def test_what_was_missed_is_listed(tools, tmp_path):
     assert "kept" not in text
 
 
+def test_results_are_kept_without_curves():
+    pytest.importorskip("matplotlib", reason="needs the plot extra")
+    from benchmarks.prune_results import QUOTED, pruned
+
+    assert pruned({"a": {"curve": [0] * 99}, "b": [1], "bars": [2] * 99}) == {"b": [1], "bars": [2] * 99}
+    for path in RESULTS.glob("*/*.json"):
+        content = json.loads(path.read_text(encoding="utf8"), parse_constant=str)
+        if not path.parent.name.endswith("-quick") and path.relative_to(RESULTS).as_posix() not in QUOTED:
+            assert pruned(content) == content, f"{path.name}: run python -m benchmarks.prune_results"
+
+
 @pytest.mark.parametrize(
     ("value", "text"),
     [(None, "-"), (0.0, "0"), (0.01234, "0.0123"), (2.1e-4, "2.1e-04"), (1370.2, "1,370"), (123456.0, "123,000")],
