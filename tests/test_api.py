@@ -35,9 +35,12 @@ def test_weights_are_multiplicities():
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_a_callback_sees_every_sweep_and_may_stop(ranks):
     seen = []
-    result = api.solve(
-        Multipliers(), HingeL2(1.0), X, Y, ranks=ranks, tol=0.0, callback=lambda p: seen.append(p) or p.sweep == 3
-    )
+
+    def watch(progress):
+        seen.append(progress)
+        return progress.sweep == 3
+
+    result = api.solve(Multipliers(), HingeL2(1.0), X, Y, ranks=ranks, tol=0.0, callback=watch)
     assert (result.stop_reason, result.n_iter) == ("callback", 3)
     assert [progress.sweep for progress in seen] == [1, 2, 3]
     assert all(progress.certificate.dual <= progress.certificate.primal for progress in seen)

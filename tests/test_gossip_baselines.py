@@ -111,7 +111,7 @@ def test_pegasos_bears_a_penalty_so_small_that_every_step_leaves_the_ball(rows):
 
 def test_pegasos_asks_for_checkpoints_that_grow(rows):
     with pytest.raises(ValueError, match="5 comes after 5"):
-        pegasos.train(*rows, ALPHA, [5, 5], np.random.default_rng(0))
+        pegasos.train(*rows, alpha=ALPHA, checkpoints=[5, 5], rng=np.random.default_rng(0))
 
 
 def test_a_true_gap_is_that_of_the_worst_model(rows, optimum):

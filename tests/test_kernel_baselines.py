@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
@@ -72,6 +73,7 @@ RULES = {
 @pytest.mark.parametrize("count_draws", [False, True])
 def test_blocks_do_not_change_the_walk(moons, name, count_draws):
     X, y = moons
+    rule: Any
     (rule, step), rng = RULES[name], np.random.default_rng(1)
     order = np.concatenate([rule.order(len(y), rng) for _ in range(5)])
     beta, n_steps = plain_walk(X, y, order, step)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -51,7 +52,7 @@ def test_private_names_of_numba_are_where_jit_expects_them():
 
     moved = "Numba moved {}: adapt compiled/jit.py, the only file that uses it."
     assert hasattr(caching, "NullCache"), moved.format("caching.NullCache")
-    found = njit(lambda x: x)
+    found: Any = njit(lambda x: x)
     assert isinstance(found._cache, caching.NullCache), moved.format("Dispatcher._cache, or its default")
     assert callable(found.compile), moved.format("Dispatcher.compile")
 

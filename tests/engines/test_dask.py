@@ -8,6 +8,7 @@ import signal
 import threading
 import warnings
 from contextlib import suppress
+from typing import Any
 
 import numpy as np
 import pytest
@@ -242,7 +243,7 @@ def scattered(client, *arrays, n_chunks=6):
     return out
 
 
-def gated(Estimator, gate, **options):
+def gated(Estimator: Any, gate, **options):
     """An estimator whose ranks wait at the gate, in their first sweep."""
 
     class Held(Estimator):

@@ -49,9 +49,14 @@ def test_neighbours_are_merged_up_to_the_root(n_ranks, fan_in, levels):
 
 def test_a_tree_ends_where_it_is_enough_and_one_leaf_is_a_tree():
     seen = []
-    inline.grow(None, [1, 2, 3, 4], add, lambda b: b, 2, lambda views: seen.append(views) or len(views) == 2, None)
+
+    def is_enough(views):
+        seen.append(views)
+        return len(views) == 2
+
+    inline.grow(None, [1, 2, 3, 4], add, lambda b: b, 2, is_enough, None)
     assert seen == [[1, 2, 3, 4], [3, 7]]
-    inline.grow(2, [1], add, lambda b: b, 2, lambda views: seen.append(views), None)
+    inline.grow(2, [1], add, lambda b: b, 2, is_enough, None)
     assert seen[2:] == [[1]]
 
 

@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
@@ -37,7 +38,7 @@ KERNEL = {
 }
 LINEAR = {name: {**options, "kernel": "linear"} for name, options in KERNEL.items()}
 LINEAR["svrg"] = {"solver": "svrg", "kernel": "linear", "max_iter": 20_000}
-EVERY = {**KERNEL, **{f"linear {name}": options for name, options in LINEAR.items()}}
+EVERY: dict[str, Any] = {**KERNEL, **{f"linear {name}": options for name, options in LINEAR.items()}}
 # At these sizes a relative gap of 1e-7 leaves scores this close.
 SCORES = {"rtol": 0, "atol": 5e-3}
 
@@ -365,7 +366,7 @@ def test_merged_parts_begin_near_their_end_only_if_rescaled(monkeypatch):
     """The gap at the start of the root, from coefficients times the shares of parts and from those as they are."""
     X, y = overlapping(0, n=160, shift=0.5)
     starts = []
-    usual = partition_merge.run
+    usual: Any = vars(partition_merge)["run"]
 
     def noting(solver, problem, shard, comm, limits, rng, *, warm=None, **options):
         if shard.n_rows == len(y):

@@ -200,7 +200,12 @@ def test_the_bound_counts_class_weights(never_started):
 def test_one_infeasible_pair_of_several_is_found_before_the_others_are_solved(monkeypatch):
     sweeps = []
     sweep = EntropicNewton.sweep
-    monkeypatch.setattr(EntropicNewton, "sweep", lambda self, state: (sweeps.append(1), sweep(self, state))[1])
+
+    def counted(self, state):
+        sweeps.append(1)
+        return sweep(self, state)
+
+    monkeypatch.setattr(EntropicNewton, "sweep", counted)
     X, y = three_classes(0, n=(30, 30, 5))
     with pytest.raises(ValueError, match="infeasible"):
         NuMarginSVC(nu=0.5).fit(X, y)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.fuzz.mutants import attempts, try_all
 from tests.peers.test_wire import FORM, LIMIT, assert_same, example
-from widemargin.peers.peer import Message
+from widemargin.peers.protocol import Message
 from widemargin.peers.records import KINDS, HingeCosts, Moments, Snapshot
 from widemargin.peers.wire import BadMessage, decode, encode
 

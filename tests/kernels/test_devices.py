@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import types
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,7 +27,7 @@ def without(monkeypatch):
                 raise ImportError(f"No module named {name!r}")
             return types.ModuleType(name) if name in ("torch", "triton") else before(name)
 
-        monkeypatch.setattr(devices.importlib, "import_module", find)
+        monkeypatch.setattr(importlib, "import_module", find)
         if torch is not None:
             monkeypatch.setitem(__import__("sys").modules, "torch", torch)
 
@@ -34,7 +35,7 @@ def without(monkeypatch):
 
 
 def torch_like(*, sees_gpu):
-    module = types.ModuleType("torch")
+    module: Any = types.ModuleType("torch")
     module.__version__ = "2.0"
     module.version = types.SimpleNamespace(cuda="13.0")
     module.cuda = types.SimpleNamespace(is_available=lambda: sees_gpu)

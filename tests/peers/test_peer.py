@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 from tests.peers.networks import Network, assert_brackets, chords, even, overlapping_rows, ring, split
 from widemargin.peers import peer as module
-from widemargin.peers.peer import Message
+from widemargin.peers.protocol import Message
 from widemargin.peers.records import NUMBERS_PER_INCARNATION, HingeCosts, Moments, Proposal, Snapshot
 from widemargin.peers.rows import PeerRows
 

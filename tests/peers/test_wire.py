@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from widemargin.peers.admm import GossipADMM
-from widemargin.peers.peer import Message, Peer
+from widemargin.peers.peer import Peer
+from widemargin.peers.protocol import Message
 from widemargin.peers.records import HingeCosts, Moments, Proposal, Snapshot
 from widemargin.peers.rows import PeerRows
 from widemargin.peers.wire import BadMessage, MessageFormat, decode, encode

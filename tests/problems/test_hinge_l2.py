@@ -7,7 +7,8 @@ import pytest
 from scipy.optimize import minimize_scalar
 
 from tests.problems_at_hand import on_ranks, part_of
-from widemargin.problems.hinge_l2 import HingeL2, hinge_sums
+from widemargin.compiled.hinge import hinge_sums
+from widemargin.problems.hinge_l2 import HingeL2
 
 ROWS = {"many": (400, 1.0), "separable": (60, 0.0), "few": (7, 1.0)}
 
@@ -32,12 +33,12 @@ def least_over_intercepts(problem, scores, y, weight, squared_norm, scale):
 
 def least_of_all(problem, *data):
     within = minimize_scalar(
-        lambda scale: least_over_intercepts(problem, *data, scale),
+        lambda scale: least_over_intercepts(problem, *data, scale=scale),
         bounds=(0, 50),
         method="bounded",
         options={"xatol": 1e-9},
     )
-    return min(within.fun, least_over_intercepts(problem, *data, 0.0))
+    return min(within.fun, least_over_intercepts(problem, *data, scale=0.0))
 
 
 @pytest.mark.parametrize("fit_intercept", [False, True])
@@ -46,7 +47,9 @@ def least_of_all(problem, *data):
 def test_the_primal_point_is_the_least_over_scales_and_intercepts(rows, C, fit_intercept, seed):
     problem, data = HingeL2(C, fit_intercept), (*scored(seed, *ROWS[rows]), 2.0)
     point = problem.primal_point(*data)
-    assert point.value == pytest.approx(objective(problem, *data, point.scale, point.intercept), rel=1e-13)
+    assert point.value == pytest.approx(
+        objective(problem, *data, scale=point.scale, intercept=point.intercept), rel=1e-13
+    )
     assert point.value <= least_of_all(problem, *data) * (1 + 1e-9)
     assert point.scale >= 0
 
@@ -56,7 +59,7 @@ def test_a_fixed_scale_leaves_the_best_intercept(near, seed):
     problem, data = HingeL2(1.0), (*scored(seed), 2.0)
     point = problem.primal_point(*data, near=near, fixed_scale=True)
     assert point.scale == 1
-    assert point.value == pytest.approx(least_over_intercepts(problem, *data, 1.0), rel=1e-10)
+    assert point.value == pytest.approx(least_over_intercepts(problem, *data, scale=1.0), rel=1e-10)
 
 
 def test_a_direction_that_points_the_wrong_way_is_scaled_to_nothing():

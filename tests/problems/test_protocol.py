@@ -6,6 +6,7 @@ import inspect
 import math
 import pkgutil
 from importlib import import_module
+from typing import Any
 
 import numpy as np
 import pytest
@@ -165,7 +166,7 @@ def test_every_problem_has_the_methods_of_the_protocol_and_no_data(kind):
         assert [each.annotation for each in offered.parameters.values()][1:] == ["float", "float"], name
         assert offered.return_annotation == asked.return_annotation, name
         assert getattr(kind, name).__doc__, name
-    problem, _ = PROBLEMS[kind]
+    problem: Any = PROBLEMS[kind][0]
     assert kind.__dataclass_params__.frozen
     problem.check(*TOTALS)
 

@@ -78,7 +78,7 @@ def value_of(share, case):
 @both
 def test_level_is_that_of_a_linear_program(fit_intercept):
     for case in cases(0, 1000):
-        water = SlackConstrained(slack=case.slack, fit_intercept=fit_intercept).water_level(*case[:3], 1.0)
+        water = SlackConstrained(slack=case.slack, fit_intercept=fit_intercept).water_level(*case[:3], squared_norm=1.0)
         assert water.level == pytest.approx(level_by_linear_program(case, fit_intercept), rel=1e-12, abs=1e-12)
 
 
@@ -86,7 +86,7 @@ def test_level_is_that_of_a_linear_program(fit_intercept):
 def test_slack_under_the_level_at_the_bias_is_all_the_slack_there_is(fit_intercept):
     for case in cases(1, 1000):
         problem = SlackConstrained(slack=case.slack, fit_intercept=fit_intercept)
-        water = problem.water_level(*case[:3], 1.0)
+        water = problem.water_level(*case[:3], squared_norm=1.0)
         assert problem.implied_slack(water, *case[:3]) == pytest.approx(case.slack, rel=1e-12, abs=1e-14)
         assert fit_intercept or water.bias == 0
 
@@ -106,7 +106,7 @@ def test_many_rows_lose_no_digits(fit_intercept):
 @both
 def test_share_is_minimax_optimal(fit_intercept):
     for case in cases(2, 1000):
-        water = SlackConstrained(slack=case.slack, fit_intercept=fit_intercept).water_level(*case[:3], 1.0)
+        water = SlackConstrained(slack=case.slack, fit_intercept=fit_intercept).water_level(*case[:3], squared_norm=1.0)
         share = water.share
         assert share.min() >= 0
         assert share.sum() == pytest.approx(1, rel=1e-13)
@@ -119,7 +119,7 @@ def test_share_is_minimax_optimal(fit_intercept):
 @both
 def test_rows_with_equal_responses_share_alike(fit_intercept):
     for case in cases(3, 300):
-        water = SlackConstrained(slack=case.slack, fit_intercept=fit_intercept).water_level(*case[:3], 1.0)
+        water = SlackConstrained(slack=case.slack, fit_intercept=fit_intercept).water_level(*case[:3], squared_norm=1.0)
         density = water.share / case.weight
         for i in range(len(case.c)):
             alike = (case.c == case.c[i]) & ((case.y == case.y[i]) | (not fit_intercept))
@@ -169,7 +169,7 @@ def test_with_C_no_other_scale_and_bias_are_better(fit_intercept):
     zeros = 0
     for case in cases(5, 400):
         C, squared_norm = 10 ** rng.uniform(-2, 2), rng.uniform(0.1, 2)
-        water = SlackConstrained(C=C, fit_intercept=fit_intercept).water_level(*case[:3], squared_norm)
+        water = SlackConstrained(C=C, fit_intercept=fit_intercept).water_level(*case[:3], squared_norm=squared_norm)
         best = best_scale(case, C, squared_norm, fit_intercept)
         if water.level == np.inf:
             zeros += 1
@@ -187,7 +187,7 @@ def test_with_C_the_share_makes_the_slope_along_w_vanish(fit_intercept):
     rng = np.random.default_rng(6)
     for case in cases(6, 600):
         C, squared_norm = 10 ** rng.uniform(-2, 4), rng.uniform(0.1, 2)
-        water = SlackConstrained(C=C, fit_intercept=fit_intercept).water_level(*case[:3], squared_norm)
+        water = SlackConstrained(C=C, fit_intercept=fit_intercept).water_level(*case[:3], squared_norm=squared_norm)
         assert water.share.sum() == pytest.approx(1)
         assert abs(water.share @ case.y) < 1e-12 or not fit_intercept
         assert np.all(water.cover * water.share <= case.weight * (1 + 1e-9))
@@ -213,7 +213,7 @@ def test_slack_and_C_map_to_each_other(fit_intercept):
     for case in cases(7, 400):
         C, squared_norm = 10 ** rng.uniform(-2, 3), rng.uniform(0.1, 2)
         given_C = SlackConstrained(C=C, fit_intercept=fit_intercept)
-        water = given_C.water_level(*case[:3], squared_norm)
+        water = given_C.water_level(*case[:3], squared_norm=squared_norm)
         slack = given_C.implied_slack(water, *case[:3])
         volume = slack * case.weight.sum()
         implied = given_C.implied_C(water.level, water.cover, volume, squared_norm)
@@ -223,7 +223,7 @@ def test_slack_and_C_map_to_each_other(fit_intercept):
         finite += 1
         assert implied == pytest.approx(C, rel=1e-7)
         given_slack = SlackConstrained(slack=slack, fit_intercept=fit_intercept)
-        again = given_slack.water_level(*case[:3], squared_norm)
+        again = given_slack.water_level(*case[:3], squared_norm=squared_norm)
         assert again.level == pytest.approx(water.level, rel=1e-10)
     assert finite > 100
 
@@ -268,7 +268,7 @@ def test_order_of_rows_is_immaterial(fit_intercept):
     for case in cases(10, 200):
         order = rng.permutation(len(case.c))
         problem = SlackConstrained(slack=case.slack, fit_intercept=fit_intercept)
-        here = problem.water_level(*case[:3], 1.0)
+        here = problem.water_level(*case[:3], squared_norm=1.0)
         there = problem.water_level(case.c[order], case.y[order], case.weight[order], 1.0)
         assert here[:3] == pytest.approx(there[:3], rel=1e-11, abs=1e-12)
         assert here.share[order] == pytest.approx(there.share, rel=1e-10, abs=1e-12)

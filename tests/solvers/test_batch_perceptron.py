@@ -217,7 +217,12 @@ def test_at_no_slack_the_lowest_are_drawn():
 def test_likely_rows_are_computed_ahead_where_steps_are_small(monkeypatch, fit_intercept):
     X, y = separable(0, n=600)
     problem, ahead, keep = SlackConstrained(slack=0.0, fit_intercept=fit_intercept), [], RowCache.keep
-    monkeypatch.setattr(RowCache, "keep", lambda self, points: (ahead.append(len(points)), keep(self, points))[1])
+
+    def spied(self, points):
+        ahead.append(len(points))
+        return keep(self, points)
+
+    monkeypatch.setattr(RowCache, "keep", spied)
     options = {"validation_fraction": 0.0}
     with_them = perceive(problem, X, y, max_iter=60, options=options)
     assert max(ahead) > 30

@@ -284,7 +284,12 @@ def test_no_working_set_holds_more_bytes_than_is_allowed(monkeypatch, gamma):
     monkeypatch.setattr(precision, "_MAX_FLOAT64_ROWS", 1000)
     X, y = make_nonseparable(3000, 5, random_state=0)
     seen, block = [], RowsOnCPU.working_block
-    monkeypatch.setattr(RowsOnCPU, "working_block", lambda *them: (seen.append(block(*them)), seen[-1])[1])
+
+    def spied(*them):
+        seen.append(block(*them))
+        return seen[-1]
+
+    monkeypatch.setattr(RowsOnCPU, "working_block", spied)
     result = solve(Kernel("rbf", gamma), HingeL2(1.0), X, y, tol=1e-2, solver=BlockDual(block_bytes=8 << 20))[0]
     assert result.stop_reason == "gap"
     assert seen[0].dtype == (np.float32 if gamma < 1 else np.float64)

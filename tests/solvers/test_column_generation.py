@@ -12,7 +12,7 @@ from widemargin.comm.solo import Solo
 from widemargin.data.shard import Shard
 from widemargin.problems.hinge_l1 import HingeL1, auto_alpha
 from widemargin.solvers import _restricted_lp
-from widemargin.solvers._interior_point import steepest_loss
+from widemargin.solvers._interior_point import Program, steepest_loss
 from widemargin.solvers.column_generation import ColumnGeneration, alpha_max, solved
 
 SOLVER, TOL = ColumnGeneration(), 1e-10
@@ -336,13 +336,13 @@ def test_a_band_of_rows_gives_the_answer_of_all_rows(share, fit_intercept, monke
     X, y = wide(seed, 300, 40)
     monkeypatch.setattr(_restricted_lp, "_MANY_ROWS", 10)
     monkeypatch.setattr(_restricted_lp, "_BAND", share)
-    sizes, solve_program = [], _restricted_lp.Program.solve
+    sizes, solve_program = [], Program.solve
 
     def spied(program, point, precision):
         sizes.append(len(program.y))
         return solve_program(program, point, precision)
 
-    monkeypatch.setattr(_restricted_lp.Program, "solve", spied)
+    monkeypatch.setattr(Program, "solve", spied)
     solver = ColumnGeneration(first_columns=4, growth=0.3)
     for alpha in (0.1, 0.02):
         result = solve(solver, HingeL1(alpha, fit_intercept), X, y, tol=1e-9)[0]

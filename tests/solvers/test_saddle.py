@@ -22,7 +22,7 @@ def rotated(X, y, block_size, seed=0):
 @pytest.mark.parametrize("d", [1, 2, 3, 6, 8, 13])
 @pytest.mark.parametrize("block_size", [1, 3, 4])
 def test_blocks_cover_every_coordinate_once(d, block_size):
-    _, coordinates = rotated(*separable(0, d=d), block_size)
+    _, coordinates = rotated(*separable(0, d=d), block_size=block_size)
     covered = np.concatenate(
         [np.arange(coordinates.n_coordinates)[coordinates.slice(k)] for k in range(coordinates.n_blocks)]
     )

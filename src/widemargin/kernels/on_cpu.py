@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -22,7 +23,7 @@ from widemargin.ledger import Ledger
 
 _LANES = 16  # points in a vector register
 _COLUMNS_BYTES = 1 << 20  # points that sparse rows are multiplied with stay in the second-level cache
-_LOG2E = float(np.log2(np.e))
+_LOG2E = math.log2(math.e)
 _KINDS = {
     "linear": compiled.LINEAR,
     "cosine": compiled.LINEAR,  # of normalised rows
