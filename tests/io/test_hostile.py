@@ -14,6 +14,7 @@ from tests.io.fuzz import tried
 from tests.io.models_at_hand import fitted
 from tests.io.mutations import outcome_of
 from widemargin.io.archive import to_bytes
+from widemargin.strategies.parts import Parts
 
 
 def test_some_hundred_damaged_and_hostile_files(tmp_path):
@@ -27,12 +28,11 @@ def test_some_hundred_damaged_and_hostile_files(tmp_path):
 def test_what_tries_the_files_notices_a_model_that_fails(tmp_path, monkeypatch):
     content = to_bytes(fitted("nu, three"))
     assert outcome_of(content, tmp_path / "model.wm") == "used"
-    from widemargin.estimators import _linear
 
-    def fails(scores, n_classes):
+    def fails(parts, scores):
         raise IndexError("out of bounds")
 
-    monkeypatch.setattr(_linear, "votes_of_pairs", fails)
+    monkeypatch.setattr(Parts, "class_scores", fails)
     with pytest.raises(IndexError):
         outcome_of(content, tmp_path / "model.wm")
 

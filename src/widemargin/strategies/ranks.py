@@ -118,8 +118,8 @@ class Ranks:
         """The shard with the kernel on its rows."""
         if kernel.name == "precomputed" and shard.n_features != n_rows:
             raise ValueError(
-                f"kernel='precomputed' needs the kernel values of all pairs of rows: there are {n_rows} rows and "
-                f"{shard.n_features} columns, and X must be square."
+                f"kernel='precomputed' needs a square X, the kernel values of all pairs of rows; X has {n_rows} rows and "
+                f"{shard.n_features} columns."
             )
         rows = kernel_rows(
             kernel, shard.X, numbers, comm.ledger, device=self.device, precision=self.precision,
