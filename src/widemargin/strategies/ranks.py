@@ -118,7 +118,7 @@ class Ranks:
         """The shard with the kernel on its rows."""
         if kernel.name == "precomputed" and shard.n_features != n_rows:
             raise ValueError(
-                f"kernel='precomputed' needs a square X, the kernel values of all pairs of rows; X has {n_rows} rows and "
+                f"kernel='precomputed' needs a square X, the values of all pairs of rows; X has {n_rows} rows and "
                 f"{shard.n_features} columns."
             )
         rows = kernel_rows(
