@@ -14,8 +14,6 @@ from widemargin.codec import record
 
 
 class Ranked(Protocol):
-    """Anything with a rank and a number of ranks."""
-
     rank: int
     size: int
 
@@ -50,14 +48,7 @@ class Ledger:
     ['certify', ..., 'sweep']
     """
 
-    TRAFFIC: ClassVar[tuple[str, ...]] = (
-        "messages",
-        "scalars",
-        "bytes",
-        "kernel_evaluations",
-        "cache_hits",
-        "cache_misses",
-    )
+    TRAFFIC: ClassVar = ("messages", "scalars", "bytes", "kernel_evaluations", "cache_hits", "cache_misses")
 
     rounds: int = 0
     messages: int = 0

@@ -27,7 +27,14 @@ from widemargin.exceptions import InterruptedFitWarning, PrecisionWarning, warn_
 from widemargin.kernels.functions import Kernel
 from widemargin.ledger import Ledger
 from widemargin.problems.protocol import Certificate, Problem
-from widemargin.sklearn_private import HasMethods, Interval, check_feature_names, clone_parametrized, fit_context
+from widemargin.sklearn_private import (
+    HasMethods,
+    Interval,
+    StrOptions,
+    check_feature_names,
+    clone_parametrized,
+    fit_context,
+)
 from widemargin.solvers.protocol import AnySolver
 from widemargin.solvers.run import Limits, Progress, Result
 from widemargin.strategies.labels import FLOATS, checked_labels
@@ -37,9 +44,8 @@ from widemargin.strategies.ranks import Ranks, Resume
 
 FORM: dict[str, Any] = {"accept_sparse": "csr", "dtype": FLOATS, "order": "C", "accept_large_sparse": True}
 _SWEEPS_PER_CHECKPOINT = 5
-_LIMITS = ("max_iter", "max_time")  # stop reasons that are also parameters
 
-
+StopWarnings = dict[str, tuple[type[Warning], str]]  # category and text of the warning for each stop reason
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
@@ -72,18 +78,14 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "max_time": [Interval(Real, 0, None, closed="neither"), None],
         "warm_start": ["boolean"],
+        "class_weight": [StrOptions({"balanced"}), dict, None],
         "random_state": ["random_state"],
         "checkpoint": [str, os.PathLike, None],
-        "cluster": [
-            Interval(Integral, 1, None, closed="left"),
-            None,
-            HasMethods("scheduler_info"),
-            HasMethods("Get_rank"),
-        ],
+        "cluster": [Interval(Integral, 1, None, closed="left"), None, *map(HasMethods, ("scheduler_info", "Get_rank"))],
         "verbose": ["verbose"],
     }
 
-    # Fitted attributes of all estimators; those of a class itself stand in its descriptor.
+    # Fitted attributes of all estimators; descriptors list those that a class adds.
     _fitted_attributes: ClassVar[dict[str, Any]] = {
         "n_features_in_": int,
         "feature_names_in_": Array("O", "I"),
@@ -133,9 +135,9 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     def _model_attributes(self, classes: np.ndarray, models: list[Any]) -> dict[str, Any]:
         """Fitted attributes from the models: what ``decision_function`` needs, and what the problem reports."""
 
-    @abstractmethod
     def _zero_model(self, model: Any) -> Any:
         """A copy of this model whose scores are 0."""
+        return model._replace(coef=np.zeros_like(model.coef), intercept=0.0)
 
     @abstractmethod
     def _scores(self, X: Any) -> np.ndarray:
@@ -167,18 +169,17 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     def _fit(self, rows: Any, X: Any, y: Any, sample_weight: Any = None, strategy: Strategy | None = None) -> Self:
         """``fit`` after validation; callbacks get ``X``, ``y`` and ``sample_weight`` as the caller passed them."""
         strategy = self._strategy(rows) if strategy is None else strategy
-        metadata = None if sample_weight is None else {"sample_weight": sample_weight}
-        outcome = self._run(strategy, rows, {"X": X, "y": y, "metadata": metadata})
+        data = {"X": X, "y": y, "metadata": None if sample_weight is None else {"sample_weight": sample_weight}}
+        outcome = self._run(strategy, rows, data)
         self._unpack(outcome, rows)
         self._warn()
         return self
 
     def _are_elsewhere(self, X: Any) -> bool:
-        """Whether other processes hold the rows, and check them."""
+        """Whether other processes hold and check the rows."""
         return is_mpi(self.cluster) or is_dask(X)
 
     def _validate(self, X: Any, y: Any, sample_weight: Any) -> Rows:
-        """Check the input before any work is done."""
         X, y = validate_data(self, X, y, **FORM)
         return checked_labels(Rows(X, y, sample_weight), X.shape[0])
 
@@ -209,6 +210,15 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             class_weight=self.class_weight,
             watch_model=bool(getattr(self, "_skl_callbacks", [])),
         )
+
+    def _refuse_unused(self, defaults: dict[str, Any], owner: str, value: str) -> None:
+        """Raise ValueError for parameters that differ from their defaults and have an effect only if owner=value."""
+        for name, default in defaults.items():
+            if getattr(self, name) != default:
+                raise ValueError(
+                    f"{name}={getattr(self, name)!r} has no effect with {owner}={getattr(self, owner)!r}: leave it "
+                    f"{default!r}, or use {owner}={value!r}."
+                )
 
     def _refuse_search(self) -> None:
         """Raise ValueError inside a search: under MPI each rank would compare the scores of its own rows only."""
@@ -248,12 +258,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         return outcome
 
     def _watch(
-        self,
-        root: Any,
-        contexts: dict[int, Any],
-        interruption: Interruption,
-        data: dict[str, Any],
-        resume: Resume | None,
+        self, root: Any, contexts: dict[int, Any], interruption: Interruption, data: Any, resume: Resume | None
     ) -> Watch:
         """The function that this process calls after each certified sweep: progress, callbacks, checkpoint, Ctrl-C."""
         line = display(type(self).__name__, self.tol, self.verbose)
@@ -288,8 +293,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         for name in [name for name in vars(self) if name.endswith("_") and not name.startswith("_")]:
             if name not in ("n_features_in_", "feature_names_in_"):
                 delattr(self, name)  # left by an earlier fit
-        for name, value in self._model_attributes(outcome.classes, [result.model for result in results]).items():
-            setattr(self, name, value)
+        self.__dict__.update(self._model_attributes(outcome.classes, [result.model for result in results]))
         worst = max(results, key=lambda result: (result.stop_reason != "gap", result.certificate.relative))
         self.certificate_: Certificate = worst.certificate
         self.stop_reason_: str = worst.stop_reason
@@ -304,36 +308,32 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             check_feature_names(self, getattr(rows.X, "_meta", rows.X), reset=True)
             self.n_features_in_ = outcome.n_features
 
-    def _remarks(self) -> dict[str, tuple[type[Warning], str]]:
-        """Category and text of the warning for each stop reason that is neither the gap nor a limit."""
-        text = (
-            f"Rounding keeps the relative gap of {type(self).__name__} at {self.certificate_.relative:.1e}, above "
-            f"tol={self.tol:g}. Scale the features (StandardScaler), or use a larger tol."
-        )
-        return {"precision": (PrecisionWarning, text)} if self.certificate_.relative > self.tol else {}
-
-    def _warn(self) -> None:
-        """Warn about what was not reached, and say what to change."""
-        name, gap = type(self).__name__, self.certificate_.relative
-        kind: type[Warning]
-        if self.stop_reason_ in _LIMITS:
+    def _stop_warnings(self) -> StopWarnings:
+        """Warnings for stop reasons other than the gap: what was not reached, and what to change."""
+        name, gap, tol = type(self).__name__, self.certificate_.relative, f"tol={self.tol:g}"
+        text = f"{name} was interrupted at a relative gap of {gap:.2e}, {tol}; the model is the best found."
+        warnings: StopWarnings = {"interrupted": (InterruptedFitWarning, text)}
+        if gap > self.tol:
+            text = (
+                f"Rounding keeps the relative gap of {name} at {gap:.1e}, above {tol}. Scale the features "
+                "(StandardScaler), or use a larger tol."
+            )
+            warnings["precision"] = PrecisionWarning, text
+        if self.stop_reason_ in ("max_iter", "max_time"):
             worst = max(self.parts_, key=lambda part: part.certificate.relative)
             limit = f"{self.stop_reason_}={getattr(self, self.stop_reason_):g}"
-            kind = ConvergenceWarning
             text = (
-                f"{name} did not converge: the relative gap is {gap:.2e}, above tol={self.tol:g}, and {limit} was "
-                f"reached. {self._advice(worst)}"
+                f"{name} did not converge: the relative gap is {gap:.2e}, above {tol}, and {limit} was reached. "
+                f"{self._advice(worst)}"
             )
-        elif self.stop_reason_ == "interrupted":
-            kind = InterruptedFitWarning
-            text = (
-                f"{name} was interrupted at a relative gap of {gap:.2e}, tol={self.tol:g}; the model is the best found."
-            )
-        elif self.stop_reason_ in self._remarks():
-            kind, text = self._remarks()[self.stop_reason_]
-        else:
-            return
-        warn_user(text, kind)
+            warnings[self.stop_reason_] = ConvergenceWarning, text
+        return warnings
+
+    def _warn(self) -> None:
+        warnings = self._stop_warnings()
+        if self.stop_reason_ in warnings:
+            kind, text = warnings[self.stop_reason_]
+            warn_user(text, kind)
 
     def decision_function(self, X: Any) -> Any:
         """Compute the decision scores of rows.
@@ -346,7 +346,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         -------
         scores : ndarray of shape (n_samples,) or (n_samples, n_classes)
             With two classes, positive for the second class. With more, one column per class; :meth:`predict` returns
-            the class with the highest score.
+            the class with the highest score. A classifier on a GPU returns torch or CuPy arrays for torch or CuPy rows.
         """
         check_is_fitted(self)
         if is_dask(X):
@@ -370,11 +370,9 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
     @property
     def _parts(self) -> Parts:
-        """The two-class problems of this model."""
         return Parts(len(self.classes_), self._multi_class)
 
     def _labels(self, scores: np.ndarray) -> np.ndarray:
-        """The class of each row, from its scores."""
         best: np.ndarray = (scores > 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)
         return np.take(self.classes_, best)
 

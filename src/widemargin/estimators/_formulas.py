@@ -23,10 +23,9 @@ def intercept(model: Any) -> str:
 
 
 def score(model: Any) -> str:
-    """The score of a row, linear in its features or in those of a kernel."""
-    row = (
-        "<var>x</var><sub>i</sub>" if getattr(model, "kernel", "linear") == "linear" else "φ(<var>x</var><sub>i</sub>)"
-    )
+    """The score of a row, linear in its features or in the feature space of a kernel."""
+    is_linear = getattr(model, "kernel", "linear") == "linear"
+    row = "<var>x</var><sub>i</sub>" if is_linear else "φ(<var>x</var><sub>i</sub>)"
     return f"<var>w</var>·{row}{intercept(model)}"
 
 

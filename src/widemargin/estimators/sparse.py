@@ -48,9 +48,9 @@ class SparseSVC(LinearClassifier):
     warm_start : bool, default=False
         Start from the columns of the previous ``fit``.
     cluster : int, dask.distributed.Client, mpi4py communicator or None, default=None
-        Where the fit runs: in this process (None), on that many ranks, one thread each (int), on the workers of a Dask
-        cluster (client), or on MPI ranks that each call ``fit`` with their own rows (communicator). ``X`` and ``y`` may
-        be Dask collections. Rows stay on their ranks; columns of the working set are sent.
+        Where the fit runs: in this process (None), on this many threads (int), on the workers of a Dask cluster
+        (client), or on MPI ranks that each call ``fit`` with their own rows (communicator). ``X`` and ``y`` may be Dask
+        collections. Rows stay on their ranks; columns of the working set are sent.
     checkpoint : str, path or None, default=None
         Folder where ``fit`` saves its state every few sweeps. ``fit`` with the same folder and data resumes from it.
     verbose : int, default=0
@@ -121,7 +121,6 @@ class SparseSVC(LinearClassifier):
         **LinearClassifier._parameter_constraints,
         "alpha": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
         "fit_intercept": ["boolean"],
-        "class_weight": [StrOptions({"balanced"}), dict, None],
     }
     del _parameter_constraints["random_state"]  # nothing is random
 

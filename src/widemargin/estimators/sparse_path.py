@@ -193,11 +193,7 @@ cost_, n_iter_, parts_, n_features_in_, feature_names_in_
     """
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        **{
-            name: constraint
-            for name, constraint in SparseSVC._parameter_constraints.items()
-            if name not in ("alpha", "warm_start", "checkpoint")
-        },
+        **{k: v for k, v in SparseSVC._parameter_constraints.items() if k not in ("alpha", "warm_start", "checkpoint")},
         "alphas": ["array-like", None],
         "n_alphas": [Interval(Integral, 1, None, closed="left")],
         "eps": [Interval(Real, 0, 1, closed="neither")],
@@ -255,12 +251,10 @@ cost_, n_iter_, parts_, n_features_in_, feature_names_in_
                 "SparseSVCCV needs all rows in one process to divide them into folds: pass arrays, and cluster=None, a "
                 "number of threads or a Dask client; or use SparseSVC(alpha=...), which accepts distributed rows."
             )
-        rows = self._validate(X, y, sample_weight)
-        choice = self._choose(rows)
+        choice = self._choose(self._validate(X, y, sample_weight))
         self._chosen = float(choice["alphas_"][choice.pop("best")])
         super().fit(X, y, sample_weight)
-        for name, value in choice.items():
-            setattr(self, name, value)
+        self.__dict__.update(choice)
         return self
 
     def _problem(self) -> HingeL1:
@@ -274,8 +268,7 @@ cost_, n_iter_, parts_, n_features_in_, feature_names_in_
             raise ValueError(f"SparseSVCCV needs at least 2 classes, and got {len(classes)} class(es).")
         codes = np.minimum(np.searchsorted(classes, y), len(classes) - 1)  # rows of weight 0 may have other labels
         if self.class_weight is not None:
-            totals = np.bincount(codes, weight)
-            weight = weight * weights_of_classes(self.class_weight, classes, totals)[codes]
+            weight = weight * weights_of_classes(self.class_weight, classes, np.bincount(codes, weight))[codes]
         alphas = self.alphas
         if alphas is None:
             largest = max(
@@ -298,12 +291,7 @@ cost_, n_iter_, parts_, n_features_in_, feature_names_in_
         work = partial(_fold_errors, alphas=alphas, fit_intercept=bool(self.fit_intercept), limits=limits)
         outcomes = engine_for(self.cluster).map_items(self.cluster, work, (X, codes, weight), folds)
         errors, selected = (np.array(each).T for each in zip(*outcomes, strict=True))
-        return {
-            "alphas_": alphas,
-            "error_path_": errors,
-            "n_selected_path_": selected,
-            "best": self._best(errors),
-        }
+        return {"alphas_": alphas, "error_path_": errors, "n_selected_path_": selected, "best": self._best(errors)}
 
     def _best(self, errors: np.ndarray) -> int:
         """The index of the first, and so the sparsest, penalty that the rule accepts."""
@@ -324,9 +312,9 @@ def _fold_errors(
     """For each penalty: the error on the held-out rows, and the number of features."""
     (X, codes, weight), (train, test) = rows, fold
     n_classes = int(codes.max()) + 1
-    X_train, X_test = X[train], X[test]
+    X_test = X[test]
     scores, n_selected = [], np.zeros((len(alphas), X.shape[1]), dtype=bool)
-    for problem in Parts(n_classes, "rest").all_labelled(Shard(X_train, codes[train], weight[train])):
+    for problem in Parts(n_classes, "rest").all_labelled(Shard(X[train], codes[train], weight[train])):
         path = _path(problem, alphas, fit_intercept, limits)
         scores.append(safe_sparse_dot(X_test, path.coefs.T, dense_output=True) + path.intercepts)
         n_selected |= path.coefs != 0

@@ -96,12 +96,9 @@ def certificate_in_words(model: Any) -> str:
     if certificate.relative <= _ROUNDING:
         return f"{bracket.what} is {certificate.primal:.6g}, by both bounds: no model is better, up to rounding."
     low, high = bounds_in_words(certificate)
-    near = _nearness(bracket, certificate)
+    text = f"{bracket.what} lies between {low} and {high}: {_nearness(bracket, certificate)}."
     n_parts = len(getattr(model, "parts_", None) or [])
-    text = f"{bracket.what} lies between {low} and {high}: {near}."
-    if n_parts > 1:
-        text += f" Of {n_parts} {model._parts.kind} this is the one with the largest gap."
-    return text
+    return text if n_parts < 2 else f"{text} Of {n_parts} {model._parts.kind} this is the one with the largest gap."
 
 
 def _nearness(bracket: Bracket, certificate: Certificate) -> str:

@@ -45,8 +45,14 @@ class PartProgress(NamedTuple):
     progress: Progress
 
 
-# Returns a stop reason, or None to continue.
+# Return a stop reason, or None to continue.
 Watch = Callable[[PartProgress], str | None]
+WatchPart = Callable[[Progress], str | None]
+
+
+def watch_part(watch: Watch, part: int, classes: np.ndarray, fresh: FitState | None = None) -> WatchPart:
+    """The function that reports the progress of one part."""
+    return lambda progress: watch(PartProgress(part, classes, fresh, progress))
 
 
 class Outcome(NamedTuple):

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from numpy.random import Generator
 
 from widemargin.comm.faults import Faults, FaultyWire
 from widemargin.comm.protocol import Communicator
@@ -17,7 +18,7 @@ from widemargin.data.shard import Shard
 from widemargin.peers.peer import Peer
 from widemargin.problems.mean_hinge import MeanHinge
 from widemargin.problems.protocol import Certificate
-from widemargin.solvers.protocol import Solver
+from widemargin.solvers.protocol import Solver, Warm
 
 NOTHING_PROVED = Certificate(1.0, 0.0)  # F(0) and D(0), which hold for any data
 
@@ -26,7 +27,7 @@ NOTHING_PROVED = Certificate(1.0, 0.0)  # F(0) and D(0), which hold for any data
 class State:
     peers: dict[int, Peer]  # those that are running
     wire: FaultyWire
-    rng: np.random.Generator
+    rng: Generator
     comm: Communicator
     incarnations: dict[int, int]  # of those that have crashed
 
@@ -50,14 +51,7 @@ class Simulation(Solver[State, dict[int, Peer]]):
         if all(peer in faults.crash and peer not in faults.rejoin for peer in self.peers):
             raise ValueError("Faults(crash=...) ends every peer, and none rejoins: there would be no model.")
 
-    def start(
-        self,
-        problem: MeanHinge,
-        shard: Shard,
-        comm: Communicator,
-        rng: np.random.Generator,
-        warm: np.ndarray | None = None,
-    ) -> State:
+    def start(self, problem: MeanHinge, shard: Shard, comm: Communicator, rng: Generator, warm: Warm = None) -> State:
         """All peers as they are; the rows are theirs, and ``shard`` is empty."""
         return State(dict(self.peers), FaultyWire(self.faults, rng.spawn(1)[0]), rng, comm, {})
 
@@ -120,16 +114,7 @@ class Simulation(Solver[State, dict[int, Peer]]):
 
 def _components(peers: dict[int, Peer], wire: FaultyWire) -> list[frozenset[int]]:
     """The connected components of the running peers, with the current partitions."""
-    found: list[frozenset[int]] = []
-    left = set(peers)
-    while left:
-        ahead = [left.pop()]
-        together = set(ahead)
-        while ahead:
-            one = ahead.pop()
-            reached = [j for j in peers[one].neighbours if j in left and not wire.is_cut(one, j)]
-            together.update(reached)
-            left.difference_update(reached)
-            ahead.extend(reached)
-        found.append(frozenset(together))
-    return found
+    import networkx as nx
+
+    linked = {i: [j for j in peers[i].neighbours if j in peers and not wire.is_cut(i, j)] for i in peers}
+    return [frozenset(component) for component in nx.connected_components(nx.Graph(linked))]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, cast
 
@@ -17,7 +16,7 @@ from widemargin.problems.margin_distribution import MarginDistribution
 from widemargin.solvers.partition_merge import Branching, Level, View, leaves, level_of, look, without_other_rows
 from widemargin.solvers.partition_merge import Tree as Division
 from widemargin.solvers.run import Progress, Result
-from widemargin.strategies.protocol import Outcome, PartProgress, Rows, Watch
+from widemargin.strategies.protocol import Outcome, Rows, Watch, WatchPart, watch_part
 from widemargin.strategies.ranks import Ranks
 
 
@@ -44,22 +43,14 @@ class Tree:
         results, levels = [], []
         for k in range(len(parts)):
             shard.kernel.ledger = comm.ledger if k == 0 else Ledger()
-
-            def tell(progress: Progress, k: int = k) -> str | None:
-                return watch(PartProgress(k, classes, None, progress))
-
+            tell = watch_part(watch, k, classes)
             result, grown = self._grow(parts.labelled(shard, k), divided, place, tell, before)
             results.append(result)
             levels.append(grown)
         return Outcome(classes, results, shard.n_features, TreeLevels(levels))
 
     def _grow(
-        self,
-        shard: Shard,
-        divided: list[np.ndarray],
-        place: Any,
-        watch: Callable[[Progress], str | None],
-        before: float,
+        self, shard: Shard, divided: list[np.ndarray], place: Any, watch: WatchPart, before: float
     ) -> tuple[Result, list[Level]]:
         """Solve the tree of one problem; ``before`` is the time of the preparations, in seconds."""
         plan, rows = self.ranks.plan, shard.kernel
