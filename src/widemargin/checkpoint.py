@@ -37,6 +37,12 @@ class FitState(NamedTuple):
         """Whether this is a state of that task on those data, up to the rounding of sums."""
         return self.task == task and self.marks.shape == marks.shape and np.allclose(self.marks, marks, rtol=1e-8)
 
+    def with_part(self, part: int, direction: np.ndarray, n_sweeps: int) -> FitState:
+        """A copy with the progress of one part."""
+        directions, sweeps = self.directions.copy(), self.sweeps.copy()
+        directions[part], sweeps[part] = direction, n_sweeps
+        return self._replace(directions=directions, sweeps=sweeps)
+
 
 def load(folder: str | os.PathLike[str]) -> FitState | None:
     """The last state saved in a folder, or None; raises ValueError for a damaged file."""

@@ -19,7 +19,6 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from widemargin import checkpoint
 from widemargin.callbacks import Interruption, display, first_interrupt_kept
-from widemargin.checkpoint import FitState
 from widemargin.engines.select import is_dask, is_mpi
 from widemargin.estimators.registry import LABELS, Array
 from widemargin.estimators.words import fit_as_html
@@ -36,7 +35,7 @@ from widemargin.sklearn_private import (
     fit_context,
 )
 from widemargin.solvers.protocol import AnySolver
-from widemargin.solvers.run import Limits, Progress, Result
+from widemargin.solvers.run import Limits, Result
 from widemargin.strategies.labels import FLOATS, checked_labels
 from widemargin.strategies.parts import MultiClass, Parts
 from widemargin.strategies.protocol import Outcome, PartProgress, Plan, Rows, Strategy, Watch
@@ -53,21 +52,6 @@ def fitting(method: Method) -> Method:
     """scikit-learn's decorators of ``fit``, which would lose the types of the method."""
     decorated: Method = with_callbacks(fit_context(prefer_skip_nested_validation=True)(method))
     return decorated
-
-
-class CheckpointWriter:
-    """Saves the state of a fit to the checkpoint folder, every few sweeps of each part."""
-
-    def __init__(self, folder: str | os.PathLike[str], resume: Resume | None) -> None:
-        self._folder, self._state = folder, None if resume is None else resume.state
-
-    def record(self, part: int, fresh: FitState, progress: Progress) -> None:
-        state = self._state or fresh
-        directions, sweeps = state.directions.copy(), state.sweeps.copy()
-        directions[part], sweeps[part] = progress.warm_state, progress.sweep
-        self._state = state._replace(directions=directions, sweeps=sweeps)
-        if progress.sweep % _SWEEPS_PER_CHECKPOINT == 0:
-            checkpoint.save(self._folder, self._state)
 
 
 class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
@@ -109,11 +93,8 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     _counts_weight: ClassVar[bool] = True  # False: a row of positive weight counts once
     _multi_class: ClassVar[MultiClass] = "pairs"
 
-    # -- what subclasses define
-
     @abstractmethod
-    def _problem(self) -> Problem:
-        """The problem to solve."""
+    def _problem(self) -> Problem: ...
 
     @abstractmethod
     def _solver(self) -> AnySolver:
@@ -142,8 +123,6 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     @abstractmethod
     def _scores(self, X: Any) -> np.ndarray:
         """Scores of validated rows."""
-
-    # -- fit
 
     @fitting
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
@@ -184,7 +163,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         return checked_labels(Rows(X, y, sample_weight), X.shape[0])
 
     def _strategy(self, rows: Any) -> Strategy:
-        """How the fit is distributed; over ranks unless a subclass overrides it."""
+        """How the fit is distributed."""
         return self._ranks(rows)
 
     def _ranks(self, rows: Rows) -> Ranks:
@@ -243,7 +222,6 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             return Resume(None, str(error))
 
     def _run(self, strategy: Strategy, rows: Any, data: dict[str, Any]) -> Outcome:
-        """Run a strategy with callbacks, progress and Ctrl-C handling."""
         root = self._init_callback_context(max_subtasks=None)
         root.call_on_fit_task_begin(estimator=self, **data)
         # Inside a search or a pipeline Ctrl-C must end the search, not this fit alone.
@@ -263,12 +241,15 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         """The function that this process calls after each certified sweep: progress, callbacks, checkpoint, Ctrl-C."""
         line = display(type(self).__name__, self.tol, self.verbose)
         models: dict[int, Any] = {}
-        writer = None if self.checkpoint is None else CheckpointWriter(self.checkpoint, resume)
+        state = None if resume is None else resume.state
 
         def watch(report: PartProgress) -> str | None:
+            nonlocal state
             part, classes, fresh, progress = report
-            if writer is not None and fresh is not None and progress.warm_state is not None:
-                writer.record(part, fresh, progress)
+            if self.checkpoint is not None and fresh is not None and progress.warm_state is not None:
+                state = (state or fresh).with_part(part, progress.warm_state, progress.sweep)
+                if progress.sweep % _SWEEPS_PER_CHECKPOINT == 0:
+                    checkpoint.save(self.checkpoint, state)
             if line is not None and progress.certificate is not None:
                 is_last = progress.certificate.relative <= self.tol or progress.sweep >= self.max_iter
                 line.show(progress.sweep, progress.certificate, progress.seconds, is_last=is_last)
@@ -377,7 +358,6 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         return np.take(self.classes_, best)
 
     def _map_lazily(self, method: str, X: Any) -> Any:
-        """Apply a method to every part of a Dask collection, lazily."""
         from widemargin.engines.dask import map_rows
 
         model = copy.copy(self)
@@ -389,7 +369,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         return map_rows(getattr(model, method), X, few.shape[1] if few.ndim == 2 else None, few.dtype)
 
     def _html_repr(self) -> str:
-        """The display in notebooks: scikit-learn's diagram, then the certificate and cost of a fitted model."""
+        """What notebooks show: scikit-learn's diagram, then the certificate and cost of a fitted model."""
         return str(estimator_html_repr(self)) + fit_as_html(self)
 
     def __sklearn_clone__(self) -> Self:
@@ -401,9 +381,9 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         return clone
 
     def __getstate__(self) -> dict[str, Any]:
-        state = super().__getstate__()
-        # Clients and communicators cannot be pickled; the model is used elsewhere.
-        return {**state, "cluster": self.cluster if isinstance(self.cluster, Integral) else None}
+        # Clients and communicators cannot be pickled.
+        cluster = self.cluster if isinstance(self.cluster, Integral) else None
+        return {**super().__getstate__(), "cluster": cluster}
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

@@ -57,7 +57,7 @@ class KernelClassifier(MarginClassifier):
     degree: Any
     coef0: Any
     cache_size: Any
-    # Only some estimators have these parameters.
+    # Parameters that not every estimator has.
     device: Any = "cpu"
     precision: Any = "auto"
 
@@ -182,13 +182,11 @@ class KernelClassifier(MarginClassifier):
             precision = "float32" if self.precision == "auto" else self.precision
             rows = devices.kernel_rows(self.kernel_, X, device=devices.resolved(self.device), precision=precision)
             coef, intercept = rows.vector(self.dual_coef_.T), rows.vector(self.intercept_)
-            scores = rows.times(self._support_points(), coef, exact=X.dtype.itemsize == 8) + intercept
+            n_support = self.dual_coef_.shape[1]
+            vectors = self.support_vectors_ if self.support_vectors_.shape[0] else np.empty((n_support, 0))
+            support = Points(vectors, getattr(self, "support_", np.arange(n_support)))
+            scores = rows.times(support, coef, exact=X.dtype.itemsize == 8) + intercept
         return self._parts.class_scores(scores)
-
-    def _support_points(self) -> Points:
-        n_support = self.dual_coef_.shape[1]
-        X = self.support_vectors_ if self.support_vectors_.shape[0] else np.empty((n_support, 0))
-        return Points(X, getattr(self, "support_", np.arange(n_support)))
 
     def decision_function(self, X: Any) -> Any:
         if is_on_host(X):

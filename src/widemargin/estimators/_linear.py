@@ -39,12 +39,12 @@ class HullClassifier(LinearClassifier):
         "block_size": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
     }
     _multi_class: ClassVar[MultiClass] = "pairs"
-    _advice_without_margin: ClassVar[str]
+    _zero_margin_advice: ClassVar[str]
     solver: Any
 
     def _advice(self, result: Result) -> str:
         if result.certificate.dual <= 0:
-            return self._advice_without_margin
+            return self._zero_margin_advice
         if self.solver == "saddle":
             return "solver='auto' closes the gap in fewer sweeps."
         return f"Raise {result.stop_reason}, or scale the features (StandardScaler) if their units differ much."

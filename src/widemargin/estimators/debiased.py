@@ -243,7 +243,6 @@ class DebiasedSparseSVC(LinearClassifier):
         return {**super()._stop_warnings(), "blind": (UserWarning, blind)}
 
     def _warn(self) -> None:
-        """Warn also if no standard error could be estimated: nothing is selected then, even of separable classes."""
         super()._warn()
         errors = vars(self).get("standard_error_")
         if self.stop_reason_ == "blind" or errors is None or np.isfinite(errors).any(axis=1).all():
@@ -268,8 +267,7 @@ class DebiasedSparseSVC(LinearClassifier):
         return tables[0] if len(tables) == 1 else tables
 
     def _table(self, k: int) -> CoefficientTable:
-        names = getattr(self, "feature_names_in_", None)
-        names = [f"x{j}" for j in range(self.n_features_in_)] if names is None else [str(name) for name in names]
+        names = list(map(str, getattr(self, "feature_names_in_", [f"x{j}" for j in range(self.n_features_in_)])))
         columns = {"coef": self.coef_[k], "debiased": self.coef_debiased_[k]}
         if hasattr(self, "standard_error_"):
             error = self.standard_error_[k]

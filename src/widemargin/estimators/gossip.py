@@ -130,9 +130,8 @@ class GossipSVC(LinearClassifier):
         Messages and bytes sent by all peers, seconds per phase.
     n_iter_ : int
         Ticks.
-    parts_ : list of Result
-    n_features_in_ : int
-    feature_names_in_ : ndarray of shape (n_features,)
+    parts_, n_features_in_, feature_names_in_
+        As in :class:`NuMarginSVC`, with one part per class.
 
     See Also
     --------
@@ -328,7 +327,6 @@ class GossipSVC(LinearClassifier):
         return super()._validate(X, y, sample_weight)
 
     def _check_parameters(self) -> None:
-        """Raise ValueError for parameters without effect."""
         for (owner, value), defaults in _DEPENDENT.items():
             if getattr(self, owner) != value:
                 self._refuse_unused(defaults, owner, value)
@@ -431,13 +429,12 @@ class GossipSVC(LinearClassifier):
         return f"Raise {result.stop_reason}, fan_out or degree, or allow a larger tol."
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the peers, which hold the rows."""
-        state = super().__getstate__()
-        return {name: value for name, value in state.items() if name not in ("_peers", "_last_network")}
+        left = ("_peers", "_last_network")  # they hold the rows
+        return {name: value for name, value in super().__getstate__().items() if name not in left}
 
 
 def of_outcome(parameters: dict[str, Any], outcome: Outcome, feature_names: Sequence[str] | None) -> GossipSVC:
-    """The fitted estimator of a peer that ran on its own."""
+    """The fitted estimator of a peer that ran by itself."""
     model = GossipSVC(**parameters)
     model.n_features_in_, model._map = outcome.n_features, None
     if feature_names is not None:

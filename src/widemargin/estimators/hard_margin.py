@@ -100,9 +100,7 @@ class HardMarginSVC(HullClassifier):
     }
     del _parameter_constraints["class_weight"]
     _counts_weight: ClassVar[bool] = False
-    _advice_without_margin: ClassVar[str] = (
-        "No separating hyperplane was found yet: the classes may overlap. If so, use NuMarginSVC."
-    )
+    _zero_margin_advice = "No separating hyperplane was found yet: the classes may overlap. If so, use NuMarginSVC."
 
     def __init__(
         self,

@@ -157,10 +157,8 @@ class KernelSVC(KernelClassifier):
         and ``violation`` or ``validation_error``.
     cost_ : Ledger
         Kernel evaluations, cache hits, rounds, bytes and seconds per phase, summed over classes and ranks.
-    n_iter_ : int
-    parts_ : list of Result
-    n_features_in_ : int
-    feature_names_in_ : ndarray of shape (n_features,)
+    n_iter_, parts_, n_features_in_, feature_names_in_
+        As in :class:`NuMarginSVC`, with one part per class.
 
     See Also
     --------

@@ -126,9 +126,7 @@ class NuMarginSVC(HullClassifier):
         "nu": [Interval(Real, 0, 1, closed="right"), StrOptions({"auto"})],
         "solver": [StrOptions({"auto", "newton", "saddle"})],
     }
-    _advice_without_margin: ClassVar[str] = (
-        "No positive margin was found yet: the reduced hulls may overlap. If so, raise nu."
-    )
+    _zero_margin_advice = "No positive margin was found yet: the reduced hulls may overlap. If so, raise nu."
 
     def __init__(
         self,
@@ -164,12 +162,9 @@ class NuMarginSVC(HullClassifier):
 
     def _solver(self) -> AnySolver:
         newton, saddle = EntropicNewton(), SaddlePoint(block_size=self.block_size)
-        solvers: dict[str, AnySolver] = {
-            "newton": newton,
-            "saddle": saddle,
-            "auto": Auto((newton, saddle), hand_over=Stalled()),
-        }
-        return solvers[self.solver]
+        if self.solver == "auto":
+            return Auto((newton, saddle), hand_over=Stalled())
+        return newton if self.solver == "newton" else saddle
 
     def _overlap_text(self) -> str:
         return (

@@ -76,16 +76,8 @@ class SparseSVC(LinearClassifier):
     stop_reason_ : str
         ``"gap"``, ``"max_iter"``, ``"max_time"``, ``"callback"``, ``"interrupted"``, or ``"precision"``: rounding keeps
         the gap open.
-    history_ : list of dict
-        One entry per sweep: seconds, primal, dual and cost counters; for ``pandas.DataFrame(history_)``.
-    cost_ : Ledger
-        Rounds, messages, scalars, bytes and seconds per phase, summed over classes and ranks.
-    n_iter_ : int
-        Sweeps of the worst class.
-    parts_ : list of Result
-        The results of all classes.
-    n_features_in_ : int
-    feature_names_in_ : ndarray of shape (n_features,)
+    history_, cost_, n_iter_, parts_, n_features_in_, feature_names_in_
+        As in :class:`NuMarginSVC`, with one part per class.
 
     See Also
     --------

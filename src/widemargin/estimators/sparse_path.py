@@ -22,7 +22,7 @@ from widemargin.problems.hinge_l1 import HingeL1
 from widemargin.problems.protocol import Certificate
 from widemargin.sklearn_private import Interval, StrOptions, validate_parameters
 from widemargin.solvers.column_generation import ColumnGeneration, alpha_max
-from widemargin.solvers.run import Limits, run
+from widemargin.solvers.run import Limits, Result, run
 from widemargin.strategies.labels import FLOATS, checked_labels, weights_of_classes
 from widemargin.strategies.parts import Parts
 from widemargin.strategies.protocol import Rows
@@ -117,16 +117,14 @@ def _alphas_below(largest: float, n_alphas: int, eps: float) -> np.ndarray:
 
 
 def _path(shard: Shard, alphas: np.ndarray, fit_intercept: bool, limits: Limits) -> SparsePath:
-    coefs, intercepts, certificates = [], [], []
-    warm = None
+    results: list[Result] = []
     for alpha in alphas:
         problem = HingeL1(float(alpha), bool(fit_intercept))
-        result = run(ColumnGeneration(), problem, shard, Solo(), limits, np.random.default_rng(0), warm=warm)
-        coefs.append(result.model.coef)
-        intercepts.append(result.model.intercept)
-        certificates.append(result.certificate)
-        warm = result.model.coef if result.model.coef.any() else None
-    return SparsePath(alphas, np.array(coefs), np.array(intercepts), certificates)
+        warm = results[-1].model.coef if results and results[-1].model.coef.any() else None
+        results.append(run(ColumnGeneration(), problem, shard, Solo(), limits, np.random.default_rng(0), warm=warm))
+    coefs = np.array([result.model.coef for result in results])
+    intercepts = np.array([result.model.intercept for result in results])
+    return SparsePath(alphas, coefs, intercepts, [result.certificate for result in results])
 
 
 class SparseSVCCV(SparseSVC):
@@ -271,10 +269,8 @@ cost_, n_iter_, parts_, n_features_in_, feature_names_in_
             weight = weight * weights_of_classes(self.class_weight, classes, np.bincount(codes, weight))[codes]
         alphas = self.alphas
         if alphas is None:
-            largest = max(
-                _largest_alpha(problem, self.fit_intercept)
-                for problem in Parts(len(classes), "rest").all_labelled(Shard(X, codes, weight))
-            )
+            problems = Parts(len(classes), "rest").all_labelled(Shard(X, codes, weight))
+            largest = max(_largest_alpha(problem, self.fit_intercept) for problem in problems)
             alphas = _alphas_below(largest, self.n_alphas, self.eps) if largest > 0 else [1.0]
         alphas = np.sort(np.asarray(alphas, dtype=np.float64))[::-1]
         if not len(alphas) or not (alphas > 0).all() or not np.isfinite(alphas).all():
@@ -295,8 +291,7 @@ cost_, n_iter_, parts_, n_features_in_, feature_names_in_
 
     def _best(self, errors: np.ndarray) -> int:
         """The index of the first, and so the sparsest, penalty that the rule accepts."""
-        mean = errors.mean(axis=1)
-        allowance = 0.0
+        mean, allowance = errors.mean(axis=1), 0.0
         if self.rule == "one-standard-error" and errors.shape[1] > 1:
             allowance = float(errors[np.argmin(mean)].std(ddof=1)) / np.sqrt(errors.shape[1])
         return int(np.argmax(mean <= mean.min() + allowance + 1e-12))

@@ -168,8 +168,7 @@ class Ranks:
         if len(present) < shard.n_rows:
             shard = shard.take(present)
         codes = np.searchsorted(classes, shard.y)
-        weight = shard.weight if self.counts_weight else np.ones(len(present))
-        multiplicity = weight
+        weight = multiplicity = shard.weight if self.counts_weight else np.ones(len(present))
         totals = comm.allreduce(np.bincount(codes, weight, len(classes)))
         if self.plan.class_weight is not None:
             factors = weights_of_classes(self.plan.class_weight, classes, totals)

@@ -56,7 +56,7 @@ class Simulation(Solver[State, dict[int, Peer]]):
         return State(dict(self.peers), FaultyWire(self.faults, rng.spawn(1)[0]), rng, comm, {})
 
     def sweep(self, state: State) -> State:
-        """One tick: messages arrive, then each peer works and writes."""
+        """One tick: messages arrive, then each peer works and sends."""
         faults, wire, peers, ledger = self.faults, state.wire, state.peers, state.comm.ledger
         for to, message in wire.arrivals():
             if to in peers:
@@ -98,7 +98,6 @@ class Simulation(Solver[State, dict[int, Peer]]):
         return max((proof.worst for proof in proofs.values()), key=lambda each: each.relative)
 
     def confirm(self, state: State, latest: Certificate | None = None) -> Certificate:
-        """What all have certified, or what holds for any data."""
         return self.certify(state) or NOTHING_PROVED
 
     def diagnostics(self, state: State) -> dict[str, float]:
@@ -114,7 +113,16 @@ class Simulation(Solver[State, dict[int, Peer]]):
 
 def _components(peers: dict[int, Peer], wire: FaultyWire) -> list[frozenset[int]]:
     """The connected components of the running peers, with the current partitions."""
-    import networkx as nx
-
-    linked = {i: [j for j in peers[i].neighbours if j in peers and not wire.is_cut(i, j)] for i in peers}
-    return [frozenset(component) for component in nx.connected_components(nx.Graph(linked))]
+    found: list[frozenset[int]] = []
+    left = set(peers)
+    while left:
+        ahead = [left.pop()]
+        together = set(ahead)
+        while ahead:
+            one = ahead.pop()
+            reached = [j for j in peers[one].neighbours if j in left and not wire.is_cut(one, j)]
+            together.update(reached)
+            left.difference_update(reached)
+            ahead.extend(reached)
+        found.append(frozenset(together))
+    return found

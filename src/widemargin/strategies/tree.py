@@ -61,12 +61,12 @@ class Tree:
             problem, rows.kernel, self.ranks.solver, plan.limits, until, shard.n_rows, n_numbers, plan.seed
         )
         levels: list[Level] = []
-        why: list[str] = []
+        reason: str | None = None
         last: list[View] = []
         ledger = Ledger()
 
         def is_enough(views: list[View]) -> bool:
-            nonlocal last, ledger
+            nonlocal last, ledger, reason
             last = views
             ledger = sum((view.result.ledger for view in views), start=ledger)
             seconds = time.perf_counter() - begin
@@ -78,7 +78,6 @@ class Tree:
                 reason = "max_time"
             if reason is None and 1 < len(views) <= self.division.stop_at:
                 reason = "stop_level"
-            why.extend([reason] if reason else [])
             return reason is not None
 
         def is_over() -> str | None:
@@ -91,8 +90,8 @@ class Tree:
         model = levels[-1].model
         if len(last) == 1:
             root = last[0].result
-            reason = why[0] if why and root.stop_reason != "gap" else root.stop_reason
-            return replace(root, model=model, stop_reason=reason, ledger=ledger + rows.ledger), levels
-        reason = why[0] if why else is_over() or "interrupted"
+            why = reason if reason and root.stop_reason != "gap" else root.stop_reason
+            return replace(root, model=model, stop_reason=why, ledger=ledger + rows.ledger), levels
+        why = reason or is_over() or "interrupted"
         certificate = branching.certified(shard, model)
-        return Result(model, certificate, reason, len(levels), [], ledger + rows.ledger), levels
+        return Result(model, certificate, why, len(levels), [], ledger + rows.ledger), levels
