@@ -85,8 +85,6 @@ def first_interrupt_kept(is_wanted: bool) -> Iterator[Interruption]:
 
 
 class Display(Protocol):
-    """Shows the progress of a fit."""
-
     def show(self, sweep: int, certificate: Certificate, seconds: float, *, is_last: bool = False) -> None: ...
 
 

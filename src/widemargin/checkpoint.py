@@ -26,8 +26,6 @@ _DIGEST = hashlib.sha256().digest_size
 
 @record()
 class FitState(NamedTuple):
-    """The state of a fit."""
-
     task: str  # estimator, problem and classes
     marks: np.ndarray  # sums over the data, by which they are recognised
     directions: np.ndarray  # warm states, (n_parts, width); zeros for a part that has not started
@@ -38,7 +36,6 @@ class FitState(NamedTuple):
         return self.task == task and self.marks.shape == marks.shape and np.allclose(self.marks, marks, rtol=1e-8)
 
     def with_part(self, part: int, direction: np.ndarray, n_sweeps: int) -> FitState:
-        """A copy with the progress of one part."""
         directions, sweeps = self.directions.copy(), self.sweeps.copy()
         directions[part], sweeps[part] = direction, n_sweeps
         return self._replace(directions=directions, sweeps=sweeps)

@@ -92,7 +92,6 @@ class Ledger:
         return self.scalars / (n_ranks * n_features)
 
     def __add__(self, other: Ledger) -> Ledger:
-        """The total cost of two jobs."""
         phases = [*self.seconds, *(name for name in other.seconds if name not in self.seconds)]
         return Ledger(
             **{name: count + other.counts()[name] for name, count in self.counts().items()},

@@ -169,7 +169,7 @@ def test_parts_of_a_network_prove_nothing_for_all():
         model = GossipSVC(ALPHA, n_peers=6, topology="ring", faults=cut, shards="by-label", max_iter=150).fit(X, y)
     assert model.certificate_ == (1.0, 0.0)
     assert {len(node.members) for node in model.nodes_.values()} == {3}
-    with pytest.warns(ConvergenceWarning, match=r"2 parts of it stopped by themselves, \[\(0,\), \(2,\)\]"):
+    with pytest.warns(ConvergenceWarning, match=r"2 parts of it stopped separately, \[\(0,\), \(2,\)\]"):
         model = GossipSVC(
             ALPHA, n_peers=3, topology=[(0, 1), (1, 2)], faults=Faults(crash={1: 3}), shards="by-label"
         ).fit(X, y)

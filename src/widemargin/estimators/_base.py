@@ -163,7 +163,6 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         return checked_labels(Rows(X, y, sample_weight), X.shape[0])
 
     def _strategy(self, rows: Any) -> Strategy:
-        """How the fit is distributed."""
         return self._ranks(rows)
 
     def _ranks(self, rows: Rows) -> Ranks:

@@ -30,7 +30,6 @@ def score(model: Any) -> str:
 
 
 def hinge(score: str) -> str:
-    """The hinge loss of a row with this score."""
     return f"max(0, 1 − <var>y</var><sub>i</sub>({score}))"
 
 

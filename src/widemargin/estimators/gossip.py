@@ -295,7 +295,9 @@ class GossipSVC(LinearClassifier):
         self._validate_params()
         peers = getattr(self, "_peers", None)
         if peers is None and hasattr(self, "coef_"):
-            raise ValueError("The peers of this model ran on workers or in another process, and are gone: use fit.")
+            raise ValueError(
+                "The peers of this model ran in the process that fitted it, or on workers, and are gone: use fit."
+            )
         if peers is None:
             if peer is not None:
                 raise ValueError(f"peer={peer!r}: there are no peers yet; the first call makes them.")

@@ -28,7 +28,7 @@ from widemargin.solvers.protocol import AnySolver
 from widemargin.solvers.run import Result
 from widemargin.solvers.svrg import SVRG
 from widemargin.strategies.protocol import Outcome, Rows, Strategy
-from widemargin.strategies.tree import Tree, TreeLevels
+from widemargin.strategies.tree import Tree
 
 _TREE_DEFAULTS = {"n_partitions": "auto", "merge_factor": 2, "n_strata": 32, "partition": "stratified", "stop_level": 0}
 
@@ -299,8 +299,8 @@ class MarginDistributionSVC(KernelClassifier):
 
     def _unpack(self, outcome: Outcome, rows: Rows) -> None:
         super()._unpack(outcome, rows)
-        if isinstance(outcome.extra, TreeLevels):
-            levels = outcome.extra.levels
+        if outcome.extra is not None:
+            levels: list[list[Level]] = outcome.extra
             self.levels_: list[Level] | list[list[Level]] = levels[0] if len(levels) == 1 else levels
 
     def _model_attributes(self, classes: np.ndarray, models: list[Any]) -> dict[str, Any]:

@@ -138,7 +138,6 @@ def register(descriptor: Descriptor) -> None:
 
 
 def descriptor_named(name: str) -> Descriptor | None:
-    """The descriptor of the class with this name, or None."""
     if name in BUILT_IN and name not in _REGISTERED:
         import_module(f"{__package__}.{BUILT_IN[name]}")
     return _REGISTERED.get(name)

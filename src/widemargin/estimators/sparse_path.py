@@ -136,8 +136,7 @@ class SparseSVCCV(SparseSVC):
     Parameters
     ----------
     alphas : array-like, default=None
-        Penalties to choose from. None uses ``n_alphas`` values, evenly spaced on a logarithmic scale, from the smallest
-        penalty at which all coefficients are zero down to ``eps`` times it.
+        Penalties to choose from. None uses ``n_alphas`` and ``eps`` as :func:`sparse_svc_path` does.
     n_alphas : int, default=50
     eps : float, default=0.01
     cv : int, cross-validation generator or iterable, default=5

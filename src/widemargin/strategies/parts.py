@@ -40,7 +40,6 @@ class Parts:
 
     @property
     def are_votes(self) -> bool:
-        """Whether class scores are votes of pairs."""
         return self.n_classes > 2 and self.multi_class == "pairs"
 
     @property
@@ -49,7 +48,6 @@ class Parts:
         return "pairs of classes" if self.multi_class == "pairs" else "classes against the rest"
 
     def names(self, classes: np.ndarray) -> list[str]:
-        """The title of each problem."""
         return [
             f"{classes[positive]} against {'the rest' if negative is None else classes[negative]}"
             for positive, negative in self.pairs
@@ -65,7 +63,6 @@ class Parts:
         return shard.against_rest(positive) if negative is None else shard.between(positive, negative)
 
     def all_labelled(self, shard: Shard) -> Iterator[Shard]:
-        """The rows of each problem in turn."""
         return (self.labelled(shard, part) for part in range(len(self)))
 
     def class_scores(self, scores: np.ndarray) -> np.ndarray:

@@ -107,13 +107,10 @@ class Network:
         return Peer(number, self.problem, algorithm, neighbours, self.fan_out, for_messages, incarnation, checker)
 
     def split(self, w: np.ndarray) -> tuple[np.ndarray, float]:
-        """Coefficients and intercept of one problem's model."""
         return (w[:-1], float(w[-1])) if self.has_constant else (w, 0.0)
 
 
 class NetworkOutcome(NamedTuple):
-    """The ``extra`` of a fit by peers."""
-
     nodes: dict[int, Node]
     network: Network
     peers: dict[int, Peer] | None = None  # None if they ran elsewhere
@@ -259,8 +256,6 @@ def outcome_of_peer(network: Network, classes: np.ndarray, peer: Peer, report: P
 
 
 class _State(NamedTuple):
-    """The final state of a peer, wherever it ran."""
-
     model: np.ndarray
     certificates: list[Certificate]  # of each problem; may be empty
     members: frozenset[int]

@@ -51,7 +51,6 @@ WatchPart = Callable[[Progress], str | None]
 
 
 def watch_part(watch: Watch, part: int, classes: np.ndarray, fresh: FitState | None = None) -> WatchPart:
-    """The function that reports the progress of one part."""
     return lambda progress: watch(PartProgress(part, classes, fresh, progress))
 
 

@@ -66,7 +66,6 @@ class Ranks:
         return outcome
 
     def run_on_rank(self, rows: Rows, comm: Communicator, watch: Watch | None) -> Outcome:
-        """Run the whole fit on one rank."""
         shard, classes, parts, width, seed = self.prepare(rows, comm)
         first = comm.ledger  # has the cost of `prepare`
         fresh = None if self.resume is None else self._fresh_state(shard, classes, len(parts), width, comm)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -20,12 +20,6 @@ from widemargin.strategies.protocol import Outcome, Rows, Watch, WatchPart, watc
 from widemargin.strategies.ranks import Ranks
 
 
-class TreeLevels(NamedTuple):
-    """The levels of each problem's tree, from the leaves to the last one solved."""
-
-    levels: list[list[Level]]
-
-
 @dataclass(frozen=True)
 class Tree:
     """Parts of the rows are solved separately and merged; ``ranks`` defines the problem and the solver of a part."""
@@ -34,7 +28,7 @@ class Tree:
     division: Division
 
     def run(self, rows: Rows, place: Any, watch: Watch) -> Outcome:
-        """Solve one tree per problem; all trees share the division of the rows."""
+        """Solve one tree per problem; ``extra`` has the levels of each, from the leaves to the last one solved."""
         begin, comm = time.perf_counter(), Solo()
         shard, classes, parts, _, seed = self.ranks.prepare(rows, comm)
         with comm.ledger.phase("divide"):
@@ -47,7 +41,7 @@ class Tree:
             result, grown = self._grow(parts.labelled(shard, k), divided, place, tell, before)
             results.append(result)
             levels.append(grown)
-        return Outcome(classes, results, shard.n_features, TreeLevels(levels))
+        return Outcome(classes, results, shard.n_features, levels)
 
     def _grow(
         self, shard: Shard, divided: list[np.ndarray], place: Any, watch: WatchPart, before: float
