@@ -67,12 +67,9 @@ def first_interrupt_kept(is_wanted: bool) -> Iterator[Interruption]:
     >>> n_sweeps
     3
     """
-    interruption = Interruption()
-    if not is_wanted or threading.current_thread() is not threading.main_thread():
-        yield interruption
-        return
-    before = signal.getsignal(signal.SIGINT)
-    if before is not signal.default_int_handler:
+    interruption, before = Interruption(), signal.getsignal(signal.SIGINT)
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_wanted or not is_main or before is not signal.default_int_handler:
         yield interruption
         return
 
@@ -88,8 +85,6 @@ def first_interrupt_kept(is_wanted: bool) -> Iterator[Interruption]:
 
 
 class Display(Protocol):
-    """Shows the progress of a fit."""
-
     def show(self, sweep: int, certificate: Certificate, seconds: float, *, is_last: bool = False) -> None: ...
 
 

@@ -26,8 +26,6 @@ _DIGEST = hashlib.sha256().digest_size
 
 @record()
 class FitState(NamedTuple):
-    """The state of a fit."""
-
     task: str  # estimator, problem and classes
     marks: np.ndarray  # sums over the data, by which they are recognised
     directions: np.ndarray  # warm states, (n_parts, width); zeros for a part that has not started
@@ -36,6 +34,11 @@ class FitState(NamedTuple):
     def belongs_to(self, task: str, marks: np.ndarray) -> bool:
         """Whether this is a state of that task on those data, up to the rounding of sums."""
         return self.task == task and self.marks.shape == marks.shape and np.allclose(self.marks, marks, rtol=1e-8)
+
+    def with_part(self, part: int, direction: np.ndarray, n_sweeps: int) -> FitState:
+        directions, sweeps = self.directions.copy(), self.sweeps.copy()
+        directions[part], sweeps[part] = direction, n_sweeps
+        return self._replace(directions=directions, sweeps=sweeps)
 
 
 def load(folder: str | os.PathLike[str]) -> FitState | None:

@@ -14,8 +14,6 @@ from widemargin.codec import record
 
 
 class Ranked(Protocol):
-    """Anything with a rank and a number of ranks."""
-
     rank: int
     size: int
 
@@ -50,14 +48,7 @@ class Ledger:
     ['certify', ..., 'sweep']
     """
 
-    TRAFFIC: ClassVar[tuple[str, ...]] = (
-        "messages",
-        "scalars",
-        "bytes",
-        "kernel_evaluations",
-        "cache_hits",
-        "cache_misses",
-    )
+    TRAFFIC: ClassVar = ("messages", "scalars", "bytes", "kernel_evaluations", "cache_hits", "cache_misses")
 
     rounds: int = 0
     messages: int = 0
@@ -101,7 +92,6 @@ class Ledger:
         return self.scalars / (n_ranks * n_features)
 
     def __add__(self, other: Ledger) -> Ledger:
-        """The total cost of two jobs."""
         phases = [*self.seconds, *(name for name in other.seconds if name not in self.seconds)]
         return Ledger(
             **{name: count + other.counts()[name] for name, count in self.counts().items()},

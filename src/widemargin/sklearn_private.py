@@ -37,7 +37,6 @@ FIT_STATE = {
 
 
 def parameter_names(kind: type[Any]) -> list[str]:
-    """Names of the parameters of an estimator class, sorted."""
     names: list[str] = kind._get_param_names()
     return names
 

@@ -19,7 +19,6 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from widemargin import checkpoint
 from widemargin.callbacks import Interruption, display, first_interrupt_kept
-from widemargin.checkpoint import FitState
 from widemargin.engines.select import is_dask, is_mpi
 from widemargin.estimators.registry import LABELS, Array
 from widemargin.estimators.words import fit_as_html
@@ -27,9 +26,16 @@ from widemargin.exceptions import InterruptedFitWarning, PrecisionWarning, warn_
 from widemargin.kernels.functions import Kernel
 from widemargin.ledger import Ledger
 from widemargin.problems.protocol import Certificate, Problem
-from widemargin.sklearn_private import HasMethods, Interval, check_feature_names, clone_parametrized, fit_context
+from widemargin.sklearn_private import (
+    HasMethods,
+    Interval,
+    StrOptions,
+    check_feature_names,
+    clone_parametrized,
+    fit_context,
+)
 from widemargin.solvers.protocol import AnySolver
-from widemargin.solvers.run import Limits, Progress, Result
+from widemargin.solvers.run import Limits, Result
 from widemargin.strategies.labels import FLOATS, checked_labels
 from widemargin.strategies.parts import MultiClass, Parts
 from widemargin.strategies.protocol import Outcome, PartProgress, Plan, Rows, Strategy, Watch
@@ -37,9 +43,8 @@ from widemargin.strategies.ranks import Ranks, Resume
 
 FORM: dict[str, Any] = {"accept_sparse": "csr", "dtype": FLOATS, "order": "C", "accept_large_sparse": True}
 _SWEEPS_PER_CHECKPOINT = 5
-_LIMITS = ("max_iter", "max_time")  # stop reasons that are also parameters
 
-
+StopWarnings = dict[str, tuple[type[Warning], str]]  # category and text of the warning for each stop reason
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
@@ -47,21 +52,6 @@ def fitting(method: Method) -> Method:
     """scikit-learn's decorators of ``fit``, which would lose the types of the method."""
     decorated: Method = with_callbacks(fit_context(prefer_skip_nested_validation=True)(method))
     return decorated
-
-
-class CheckpointWriter:
-    """Saves the state of a fit to the checkpoint folder, every few sweeps of each part."""
-
-    def __init__(self, folder: str | os.PathLike[str], resume: Resume | None) -> None:
-        self._folder, self._state = folder, None if resume is None else resume.state
-
-    def record(self, part: int, fresh: FitState, progress: Progress) -> None:
-        state = self._state or fresh
-        directions, sweeps = state.directions.copy(), state.sweeps.copy()
-        directions[part], sweeps[part] = progress.warm_state, progress.sweep
-        self._state = state._replace(directions=directions, sweeps=sweeps)
-        if progress.sweep % _SWEEPS_PER_CHECKPOINT == 0:
-            checkpoint.save(self._folder, self._state)
 
 
 class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
@@ -72,18 +62,14 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "max_time": [Interval(Real, 0, None, closed="neither"), None],
         "warm_start": ["boolean"],
+        "class_weight": [StrOptions({"balanced"}), dict, None],
         "random_state": ["random_state"],
         "checkpoint": [str, os.PathLike, None],
-        "cluster": [
-            Interval(Integral, 1, None, closed="left"),
-            None,
-            HasMethods("scheduler_info"),
-            HasMethods("Get_rank"),
-        ],
+        "cluster": [Interval(Integral, 1, None, closed="left"), None, *map(HasMethods, ("scheduler_info", "Get_rank"))],
         "verbose": ["verbose"],
     }
 
-    # Fitted attributes of all estimators; those of a class itself stand in its descriptor.
+    # Fitted attributes of all estimators; descriptors list those that a class adds.
     _fitted_attributes: ClassVar[dict[str, Any]] = {
         "n_features_in_": int,
         "feature_names_in_": Array("O", "I"),
@@ -107,11 +93,8 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     _counts_weight: ClassVar[bool] = True  # False: a row of positive weight counts once
     _multi_class: ClassVar[MultiClass] = "pairs"
 
-    # -- what subclasses define
-
     @abstractmethod
-    def _problem(self) -> Problem:
-        """The problem to solve."""
+    def _problem(self) -> Problem: ...
 
     @abstractmethod
     def _solver(self) -> AnySolver:
@@ -133,15 +116,13 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     def _model_attributes(self, classes: np.ndarray, models: list[Any]) -> dict[str, Any]:
         """Fitted attributes from the models: what ``decision_function`` needs, and what the problem reports."""
 
-    @abstractmethod
     def _zero_model(self, model: Any) -> Any:
         """A copy of this model whose scores are 0."""
+        return model._replace(coef=np.zeros_like(model.coef), intercept=0.0)
 
     @abstractmethod
     def _scores(self, X: Any) -> np.ndarray:
         """Scores of validated rows."""
-
-    # -- fit
 
     @fitting
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
@@ -167,23 +148,21 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     def _fit(self, rows: Any, X: Any, y: Any, sample_weight: Any = None, strategy: Strategy | None = None) -> Self:
         """``fit`` after validation; callbacks get ``X``, ``y`` and ``sample_weight`` as the caller passed them."""
         strategy = self._strategy(rows) if strategy is None else strategy
-        metadata = None if sample_weight is None else {"sample_weight": sample_weight}
-        outcome = self._run(strategy, rows, {"X": X, "y": y, "metadata": metadata})
+        data = {"X": X, "y": y, "metadata": None if sample_weight is None else {"sample_weight": sample_weight}}
+        outcome = self._run(strategy, rows, data)
         self._unpack(outcome, rows)
         self._warn()
         return self
 
     def _are_elsewhere(self, X: Any) -> bool:
-        """Whether other processes hold the rows, and check them."""
+        """Whether other processes hold and check the rows."""
         return is_mpi(self.cluster) or is_dask(X)
 
     def _validate(self, X: Any, y: Any, sample_weight: Any) -> Rows:
-        """Check the input before any work is done."""
         X, y = validate_data(self, X, y, **FORM)
         return checked_labels(Rows(X, y, sample_weight), X.shape[0])
 
     def _strategy(self, rows: Any) -> Strategy:
-        """How the fit is distributed; over ranks unless a subclass overrides it."""
         return self._ranks(rows)
 
     def _ranks(self, rows: Rows) -> Ranks:
@@ -210,6 +189,15 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             watch_model=bool(getattr(self, "_skl_callbacks", [])),
         )
 
+    def _refuse_unused(self, defaults: dict[str, Any], owner: str, value: str) -> None:
+        """Raise ValueError for parameters that differ from their defaults and have an effect only if owner=value."""
+        for name, default in defaults.items():
+            if getattr(self, name) != default:
+                raise ValueError(
+                    f"{name}={getattr(self, name)!r} has no effect with {owner}={getattr(self, owner)!r}: leave it "
+                    f"{default!r}, or use {owner}={value!r}."
+                )
+
     def _refuse_search(self) -> None:
         """Raise ValueError inside a search: under MPI each rank would compare the scores of its own rows only."""
         context = getattr(self, "_parent_callback_ctx", None)
@@ -233,7 +221,6 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             return Resume(None, str(error))
 
     def _run(self, strategy: Strategy, rows: Any, data: dict[str, Any]) -> Outcome:
-        """Run a strategy with callbacks, progress and Ctrl-C handling."""
         root = self._init_callback_context(max_subtasks=None)
         root.call_on_fit_task_begin(estimator=self, **data)
         # Inside a search or a pipeline Ctrl-C must end the search, not this fit alone.
@@ -248,22 +235,20 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         return outcome
 
     def _watch(
-        self,
-        root: Any,
-        contexts: dict[int, Any],
-        interruption: Interruption,
-        data: dict[str, Any],
-        resume: Resume | None,
+        self, root: Any, contexts: dict[int, Any], interruption: Interruption, data: Any, resume: Resume | None
     ) -> Watch:
         """The function that this process calls after each certified sweep: progress, callbacks, checkpoint, Ctrl-C."""
         line = display(type(self).__name__, self.tol, self.verbose)
         models: dict[int, Any] = {}
-        writer = None if self.checkpoint is None else CheckpointWriter(self.checkpoint, resume)
+        state = None if resume is None else resume.state
 
         def watch(report: PartProgress) -> str | None:
+            nonlocal state
             part, classes, fresh, progress = report
-            if writer is not None and fresh is not None and progress.warm_state is not None:
-                writer.record(part, fresh, progress)
+            if self.checkpoint is not None and fresh is not None and progress.warm_state is not None:
+                state = (state or fresh).with_part(part, progress.warm_state, progress.sweep)
+                if progress.sweep % _SWEEPS_PER_CHECKPOINT == 0:
+                    checkpoint.save(self.checkpoint, state)
             if line is not None and progress.certificate is not None:
                 is_last = progress.certificate.relative <= self.tol or progress.sweep >= self.max_iter
                 line.show(progress.sweep, progress.certificate, progress.seconds, is_last=is_last)
@@ -288,8 +273,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         for name in [name for name in vars(self) if name.endswith("_") and not name.startswith("_")]:
             if name not in ("n_features_in_", "feature_names_in_"):
                 delattr(self, name)  # left by an earlier fit
-        for name, value in self._model_attributes(outcome.classes, [result.model for result in results]).items():
-            setattr(self, name, value)
+        self.__dict__.update(self._model_attributes(outcome.classes, [result.model for result in results]))
         worst = max(results, key=lambda result: (result.stop_reason != "gap", result.certificate.relative))
         self.certificate_: Certificate = worst.certificate
         self.stop_reason_: str = worst.stop_reason
@@ -304,36 +288,32 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             check_feature_names(self, getattr(rows.X, "_meta", rows.X), reset=True)
             self.n_features_in_ = outcome.n_features
 
-    def _remarks(self) -> dict[str, tuple[type[Warning], str]]:
-        """Category and text of the warning for each stop reason that is neither the gap nor a limit."""
-        text = (
-            f"Rounding keeps the relative gap of {type(self).__name__} at {self.certificate_.relative:.1e}, above "
-            f"tol={self.tol:g}. Scale the features (StandardScaler), or use a larger tol."
-        )
-        return {"precision": (PrecisionWarning, text)} if self.certificate_.relative > self.tol else {}
-
-    def _warn(self) -> None:
-        """Warn about what was not reached, and say what to change."""
-        name, gap = type(self).__name__, self.certificate_.relative
-        kind: type[Warning]
-        if self.stop_reason_ in _LIMITS:
+    def _stop_warnings(self) -> StopWarnings:
+        """Warnings for stop reasons other than the gap: what was not reached, and what to change."""
+        name, gap, tol = type(self).__name__, self.certificate_.relative, f"tol={self.tol:g}"
+        text = f"{name} was interrupted at a relative gap of {gap:.2e}, {tol}; the model is the best found."
+        warnings: StopWarnings = {"interrupted": (InterruptedFitWarning, text)}
+        if gap > self.tol:
+            text = (
+                f"Rounding keeps the relative gap of {name} at {gap:.1e}, above {tol}. Scale the features "
+                "(StandardScaler), or use a larger tol."
+            )
+            warnings["precision"] = PrecisionWarning, text
+        if self.stop_reason_ in ("max_iter", "max_time"):
             worst = max(self.parts_, key=lambda part: part.certificate.relative)
             limit = f"{self.stop_reason_}={getattr(self, self.stop_reason_):g}"
-            kind = ConvergenceWarning
             text = (
-                f"{name} did not converge: the relative gap is {gap:.2e}, above tol={self.tol:g}, and {limit} was "
-                f"reached. {self._advice(worst)}"
+                f"{name} did not converge: the relative gap is {gap:.2e}, above {tol}, and {limit} was reached. "
+                f"{self._advice(worst)}"
             )
-        elif self.stop_reason_ == "interrupted":
-            kind = InterruptedFitWarning
-            text = (
-                f"{name} was interrupted at a relative gap of {gap:.2e}, tol={self.tol:g}; the model is the best found."
-            )
-        elif self.stop_reason_ in self._remarks():
-            kind, text = self._remarks()[self.stop_reason_]
-        else:
-            return
-        warn_user(text, kind)
+            warnings[self.stop_reason_] = ConvergenceWarning, text
+        return warnings
+
+    def _warn(self) -> None:
+        warnings = self._stop_warnings()
+        if self.stop_reason_ in warnings:
+            kind, text = warnings[self.stop_reason_]
+            warn_user(text, kind)
 
     def decision_function(self, X: Any) -> Any:
         """Compute the decision scores of rows.
@@ -346,7 +326,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         -------
         scores : ndarray of shape (n_samples,) or (n_samples, n_classes)
             With two classes, positive for the second class. With more, one column per class; :meth:`predict` returns
-            the class with the highest score.
+            the class with the highest score. A classifier on a GPU returns torch or CuPy arrays for torch or CuPy rows.
         """
         check_is_fitted(self)
         if is_dask(X):
@@ -370,16 +350,13 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
     @property
     def _parts(self) -> Parts:
-        """The two-class problems of this model."""
         return Parts(len(self.classes_), self._multi_class)
 
     def _labels(self, scores: np.ndarray) -> np.ndarray:
-        """The class of each row, from its scores."""
         best: np.ndarray = (scores > 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)
         return np.take(self.classes_, best)
 
     def _map_lazily(self, method: str, X: Any) -> Any:
-        """Apply a method to every part of a Dask collection, lazily."""
         from widemargin.engines.dask import map_rows
 
         model = copy.copy(self)
@@ -391,7 +368,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         return map_rows(getattr(model, method), X, few.shape[1] if few.ndim == 2 else None, few.dtype)
 
     def _html_repr(self) -> str:
-        """The display in notebooks: scikit-learn's diagram, then the certificate and cost of a fitted model."""
+        """What notebooks show: scikit-learn's diagram, then the certificate and cost of a fitted model."""
         return str(estimator_html_repr(self)) + fit_as_html(self)
 
     def __sklearn_clone__(self) -> Self:
@@ -403,9 +380,9 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         return clone
 
     def __getstate__(self) -> dict[str, Any]:
-        state = super().__getstate__()
-        # Clients and communicators cannot be pickled; the model is used elsewhere.
-        return {**state, "cluster": self.cluster if isinstance(self.cluster, Integral) else None}
+        # Clients and communicators cannot be pickled.
+        cluster = self.cluster if isinstance(self.cluster, Integral) else None
+        return {**super().__getstate__(), "cluster": cluster}
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

@@ -26,36 +26,32 @@ class CoefficientTable:
 
         return pd.DataFrame(self.columns, index=pd.Index(self.names, name="feature"))
 
-    def _lines(self) -> tuple[list[list[str]], int]:
-        """Cells of the lines that are shown (selected features first, then by p-value), and how many are not."""
+    def _lines(self) -> tuple[list[list[str]], list[str]]:
+        """Cells of the lines that are shown (selected features first, then by p-value), and a note on the others."""
         selected = self.columns["selected"]
         order = np.lexsort((self.columns.get("p-value", -np.abs(self.columns["debiased"])), ~selected))
         shown = order[: max(_MAX_LINES, int(selected.sum()))] if len(order) > _MAX_LINES else order
         cells = [[self.names[k], *(_cell(name, each[k]) for name, each in self.columns.items())] for k in shown]
-        return cells, len(order) - len(shown)
+        n_hidden = len(order) - len(shown)
+        return cells, [f"... and {n_hidden} more, none of them selected"] if n_hidden else []
 
-    def __str__(self) -> str:
-        cells, n_hidden = self._lines()
+    def __repr__(self) -> str:
+        cells, more = self._lines()
         table = [["feature", *self.columns], *cells]
         widths = [max(len(line[k]) for line in table) for k in range(len(table[0]))]
         head, *body = ["  ".join(_aligned(line, widths)).rstrip() for line in table]
         rule = "-" * max(map(len, [head, *body]))
-        more = [f"... and {n_hidden} more, none of them selected"] if n_hidden else []
         return "\n".join([self.title, rule, head, rule, *body, *more, rule, *self.notes])
 
-    def __repr__(self) -> str:
-        return str(self)
-
     def _repr_html_(self) -> str:
-        cells, n_hidden = self._lines()
+        cells, more = self._lines()
         rows = [
             f"<th style='text-align:left'>{escape(first)}</th>"
             + "".join(f"<td style='text-align:right'>{escape(cell)}</td>" for cell in others)
             for first, *others in cells
         ]
         head = "".join(f"<th>{escape(name)}</th>" for name in ["feature", *self.columns])
-        hidden = [f"... and {n_hidden} more, none of them selected."] if n_hidden else []
-        notes = "<br>".join(map(escape, hidden + self.notes))
+        notes = "<br>".join(map(escape, more + self.notes))
         return (
             f"<table><caption style='text-align:left'><b>{escape(self.title)}</b></caption>"
             f"<thead><tr>{head}</tr></thead><tbody><tr>{'</tr><tr>'.join(rows)}</tr></tbody></table><p>{notes}</p>"

@@ -23,15 +23,13 @@ def intercept(model: Any) -> str:
 
 
 def score(model: Any) -> str:
-    """The score of a row, linear in its features or in those of a kernel."""
-    row = (
-        "<var>x</var><sub>i</sub>" if getattr(model, "kernel", "linear") == "linear" else "φ(<var>x</var><sub>i</sub>)"
-    )
+    """The score of a row, linear in its features or in the feature space of a kernel."""
+    is_linear = getattr(model, "kernel", "linear") == "linear"
+    row = "<var>x</var><sub>i</sub>" if is_linear else "φ(<var>x</var><sub>i</sub>)"
     return f"<var>w</var>·{row}{intercept(model)}"
 
 
 def hinge(score: str) -> str:
-    """The hinge loss of a row with this score."""
     return f"max(0, 1 − <var>y</var><sub>i</sub>({score}))"
 
 

@@ -38,7 +38,6 @@ class KernelClassifier(MarginClassifier):
         "coef0": [Interval(Real, None, None, closed="neither")],
         "fit_intercept": ["boolean"],
         "cache_size": [Interval(Real, 0, None, closed="neither")],
-        "class_weight": [StrOptions({"balanced"}), dict, None],
     }
     _multi_class: ClassVar[MultiClass] = "rest"
     _fitted_attributes: ClassVar[dict[str, Any]] = {
@@ -58,7 +57,7 @@ class KernelClassifier(MarginClassifier):
     degree: Any
     coef0: Any
     cache_size: Any
-    # Only some estimators have these parameters.
+    # Parameters that not every estimator has.
     device: Any = "cpu"
     precision: Any = "auto"
 
@@ -74,12 +73,8 @@ class KernelClassifier(MarginClassifier):
         gamma = self.gamma if isinstance(self.gamma, str) else float(self.gamma)
         return Kernel(self.kernel, gamma, int(self.degree), float(self.coef0))
 
-    def _device(self) -> str:
-        """Where the kernel is computed: "cpu", or a device of torch."""
-        return devices.resolved(self.device)
-
     def _uses_gpu(self) -> bool:
-        return devices.is_gpu(self._device())
+        return devices.is_gpu(devices.resolved(self.device))
 
     def _cache_bytes(self) -> int:
         return int(self.cache_size * (1 << 20))
@@ -96,47 +91,46 @@ class KernelClassifier(MarginClassifier):
     def _ranks(self, rows: Rows) -> Ranks:
         if is_dask(rows.X) and self.kernel == "precomputed":
             raise ValueError(
-                "kernel='precomputed' needs rows that are numbered as the columns are, and those of a Dask collection "
-                "are not: give X as an array, or the features and a kernel by name."
+                "kernel='precomputed' needs numbered rows, and rows of a Dask collection have no numbers: pass X as an "
+                "array, or pass the features and name a kernel."
             )
         ranks = super()._ranks(rows)
         if self._uses_gpu() and (self.cluster is not None or is_dask(rows.X)):
             raise ValueError(
-                f"device={self.device!r} computes on one GPU of this machine: cluster must be None, and X no Dask "
-                "collection."
+                f"device={self.device!r} computes on one GPU of this machine: cluster must be None, and X must not be "
+                "a Dask collection."
             )
-        return replace(ranks, device=self._device(), precision=self.precision)
+        return replace(ranks, device=devices.resolved(self.device), precision=self.precision)
 
     def _validate(self, X: Any, y: Any, sample_weight: Any) -> Rows:
-        """On a GPU, rows are checked for NaN and infinity there."""
         y, sample_weight = on_host(y), on_host(sample_weight)
         if not is_on_host(X):
             X, y = self._checked_tensor(X), column_or_1d(y)
             check_consistent_length(y, np.empty(X.shape[0]))
             self.n_features_in_ = X.shape[1]
         elif self._uses_gpu():
-            X, y = validate_data(self, X, y, **FORM, ensure_all_finite=False)
+            X, y = validate_data(self, X, y, **FORM, ensure_all_finite=False)  # the GPU checks this
         else:
             return super()._validate(X, y, sample_weight)
         return checked_labels(Rows(X, y, sample_weight), X.shape[0])
 
     def _checked_tensor(self, X: Any) -> Any:
-        """Rows in an array of torch or CuPy, as a tensor of float32 or float64."""
+        """A torch or CuPy array as a tensor of float32 or float64."""
         rows = as_tensor(X)
         if not self._uses_gpu():
             raise ValueError(
                 f"X is an array of {library_of(X)} on {rows.device}, and device={self.device!r} computes on the CPU: "
-                "use device='cuda', or give X as a NumPy array."
+                "use device='cuda', or pass X as a NumPy array."
             )
         if rows.ndim != 2 or 0 in rows.shape or not rows.dtype.is_floating_point:
             raise ValueError(
                 f"X has the shape {tuple(rows.shape)} and the type {rows.dtype}: it must have two dimensions, rows "
-                "and features, and be of float32 or float64."
+                "and features, and hold float32 or float64."
             )
         return rows if rows.element_size() >= 4 else rows.float()
 
     def _warm_state(self, rows: Rows) -> np.ndarray | None:
-        """Coefficients of the last fit: of features, or of rows if the support vectors are still the same rows."""
+        """Coefficients of the last fit: of features, or of rows if the support vectors are the same rows as before."""
         if self._is_linear():
             return getattr(self, "coef_", None) if self.warm_start else None
         support, X = getattr(self, "support_", None), rows.X
@@ -163,10 +157,9 @@ class KernelClassifier(MarginClassifier):
             self.support_weight_ = np.asarray(rows.weight)[self.support_]
 
     def _zero_model(self, model: Any) -> Any:
-        if isinstance(model, Separator):
-            return model._replace(coef=np.zeros_like(model.coef), intercept=0.0)
-        none = np.empty(0, dtype=np.intp)
-        return model._replace(points=model.points[none], coef=np.empty(0), intercept=0.0)
+        if isinstance(model, KernelModel):
+            model = model._replace(points=model.points[np.empty(0, dtype=np.intp)], coef=np.empty(0))
+        return super()._zero_model(model)
 
     def _model_attributes(self, classes: np.ndarray, models: list[Any]) -> dict[str, Any]:
         attributes = common_attributes(classes, models)
@@ -175,43 +168,27 @@ class KernelClassifier(MarginClassifier):
         kernel = replace(models[0].kernel, function=self.kernel if callable(self.kernel) else None)
         expansion = _expansion_attributes(models)
         if kernel.name == "linear":
-            coef = np.asarray(expansion["dual_coef_"] @ expansion["support_vectors_"])
-            expansion["coef_"] = coef
+            expansion["coef_"] = np.asarray(expansion["dual_coef_"] @ expansion["support_vectors_"])
         if kernel.name == "precomputed":
             expansion["support_vectors_"] = np.empty((0, 0))
         return {**attributes, "kernel_": kernel, **expansion}
 
     def _scores(self, X: Any) -> np.ndarray:
-        """One column for each class, or a single one for two classes."""
         if hasattr(self, "coef_") and is_on_host(X):
             scores = linear_scores(X, self.coef_, self.intercept_)
         elif self.dual_coef_.shape[1] == 0:
             scores = np.tile(self.intercept_, (X.shape[0], 1))
         else:
             precision = "float32" if self.precision == "auto" else self.precision
-            rows = devices.kernel_rows(self.kernel_, X, device=self._device(), precision=precision)
+            rows = devices.kernel_rows(self.kernel_, X, device=devices.resolved(self.device), precision=precision)
             coef, intercept = rows.vector(self.dual_coef_.T), rows.vector(self.intercept_)
-            scores = rows.times(self._support_points(), coef, exact=X.dtype.itemsize == 8) + intercept
+            n_support = self.dual_coef_.shape[1]
+            vectors = self.support_vectors_ if self.support_vectors_.shape[0] else np.empty((n_support, 0))
+            support = Points(vectors, getattr(self, "support_", np.arange(n_support)))
+            scores = rows.times(support, coef, exact=X.dtype.itemsize == 8) + intercept
         return self._parts.class_scores(scores)
 
-    def _support_points(self) -> Points:
-        n_support = self.dual_coef_.shape[1]
-        X = self.support_vectors_ if self.support_vectors_.shape[0] else np.empty((n_support, 0))
-        return Points(X, getattr(self, "support_", np.arange(n_support)))
-
     def decision_function(self, X: Any) -> Any:
-        """Signed scores of rows.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-
-        Returns
-        -------
-        scores : ndarray of shape (n_samples,) or (n_samples, n_classes)
-            With two classes, positive for the second. With more, one column for each class, the highest being the
-            class that :meth:`predict` gives. For an array of torch or CuPy, one of the same library and device.
-        """
         if is_on_host(X):
             return on_host(super().decision_function(X))
         check_is_fitted(self)
@@ -225,19 +202,8 @@ class KernelClassifier(MarginClassifier):
             )
         return like(self._scores(rows), X)
 
-    def predict(self, X: Any) -> Any:
-        """Class labels of rows.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-
-        Returns
-        -------
-        labels : ndarray of shape (n_samples,)
-            A NumPy array, also for X of torch or CuPy: labels may be strings.
-        """
-        return super().predict(X) if is_on_host(X) else self._labels(on_host(self.decision_function(X)))
+    def _labels(self, scores: Any) -> np.ndarray:
+        return super()._labels(on_host(scores))
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -246,7 +212,7 @@ class KernelClassifier(MarginClassifier):
 
 
 def _expansion_attributes(models: list[KernelModel]) -> dict[str, Any]:
-    """Support vectors of all classes together, each once, and their coefficients in each of the models."""
+    """The support vectors of all classes, each once, and their coefficients in each model."""
     everything = Points.joined([model.points for model in models])
     support, first = np.unique(everything.numbers, return_index=True)
     coef = np.zeros((len(models), len(support)))

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
 
-from widemargin.estimators._base import MarginClassifier, common_attributes, linear_scores
+from widemargin.estimators._base import MarginClassifier, StopWarnings, common_attributes, linear_scores
 from widemargin.estimators.registry import Array
 from widemargin.exceptions import OverlapWarning
+from widemargin.sklearn_private import Interval, StrOptions
 from widemargin.solvers.models import Separator
+from widemargin.solvers.run import Result
 from widemargin.strategies.parts import MultiClass
 from widemargin.strategies.protocol import Rows
 
@@ -20,9 +23,6 @@ class LinearClassifier(MarginClassifier):
 
     _multi_class: ClassVar[MultiClass] = "rest"
     _fitted_attributes: ClassVar[dict[str, Any]] = {"coef_": Array("f", "PD", is_finite=True)}
-
-    def _zero_model(self, model: Separator) -> Separator:
-        return model._replace(coef=np.zeros_like(model.coef), intercept=0.0)
 
     def _model_attributes(self, classes: np.ndarray, models: list[Separator]) -> dict[str, Any]:
         return {**common_attributes(classes, models), "coef_": np.array([model.coef for model in models])}
@@ -34,14 +34,27 @@ class LinearClassifier(MarginClassifier):
 class HullClassifier(LinearClassifier):
     """One separator per pair of classes, combined by votes; the hulls of a pair may overlap."""
 
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        **LinearClassifier._parameter_constraints,
+        "block_size": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
+    }
     _multi_class: ClassVar[MultiClass] = "pairs"
+    _zero_margin_advice: ClassVar[str]
+    solver: Any
+
+    def _advice(self, result: Result) -> str:
+        if result.certificate.dual <= 0:
+            return self._zero_margin_advice
+        if self.solver == "saddle":
+            return "solver='auto' closes the gap in fewer sweeps."
+        return f"Raise {result.stop_reason}, or scale the features (StandardScaler) if their units differ much."
 
     @abstractmethod
     def _overlap_text(self) -> str:
         """The warning for overlapping hulls: what it means and what to do."""
 
-    def _remarks(self) -> dict[str, tuple[type[Warning], str]]:
-        return {**super()._remarks(), "overlap": (OverlapWarning, self._overlap_text())}
+    def _stop_warnings(self) -> StopWarnings:
+        return {**super()._stop_warnings(), "overlap": (OverlapWarning, self._overlap_text())}
 
     def _warm_state(self, rows: Rows) -> np.ndarray | None:
         """Directions of the previous fit, scaled to the distance between the hulls."""

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from widemargin.estimators._base import StopWarnings
 from widemargin.estimators._coefficients import CoefficientTable
 from widemargin.estimators._formulas import intercept
 from widemargin.estimators._linear import LinearClassifier
@@ -24,6 +25,7 @@ from widemargin.solvers.run import Result
 from widemargin.strategies.protocol import Plan, Rows
 from widemargin.strategies.ranks import Ranks
 
+_SHARED_PARAMETERS = ("tol", "max_iter", "class_weight", "cluster", "verbose")
 _INTERVALS = ("standard_error_", "coef_interval_", "pvalue_", "intercept_standard_error_")
 
 
@@ -131,7 +133,7 @@ class DebiasedSparseSVC(LinearClassifier):
     penalty: ClassVar[str] = "l1"  # SelectFromModel then keeps coefficients above 1e-5
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        **{name: LinearClassifier._parameter_constraints[name] for name in ("tol", "max_iter", "cluster", "verbose")},
+        **{name: LinearClassifier._parameter_constraints[name] for name in _SHARED_PARAMETERS},
         "alpha": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
         "rounds": [Interval(Integral, 1, None, closed="left")],
         "threshold": [StrOptions({"z", "paper"}), None],
@@ -141,7 +143,6 @@ class DebiasedSparseSVC(LinearClassifier):
         "share_inverse": ["boolean"],
         "fit_intercept": ["boolean"],
         "if_lost": [StrOptions({"leave out", "raise"})],
-        "class_weight": [StrOptions({"balanced"}), dict, None],
     }
 
     def __init__(
@@ -233,16 +234,15 @@ class DebiasedSparseSVC(LinearClassifier):
     def _advice(self, result: Result) -> str:
         return f"Raise {result.stop_reason} or alpha."
 
-    def _remarks(self) -> dict[str, tuple[type[Warning], str]]:
+    def _stop_warnings(self) -> StopWarnings:
         blind = (
             "Nothing could be debiased in the last round: no feature was selected before it, or a machine has too few "
             "rows near the margin. The coefficients are those of the previous round, and standard errors are infinite. "
             "Use a smaller alpha, or more rows on each machine."
         )
-        return {**super()._remarks(), "blind": (UserWarning, blind)}
+        return {**super()._stop_warnings(), "blind": (UserWarning, blind)}
 
     def _warn(self) -> None:
-        """Warn also if no standard error could be estimated: nothing is selected then, even of separable classes."""
         super()._warn()
         errors = vars(self).get("standard_error_")
         if self.stop_reason_ == "blind" or errors is None or np.isfinite(errors).any(axis=1).all():
@@ -267,8 +267,7 @@ class DebiasedSparseSVC(LinearClassifier):
         return tables[0] if len(tables) == 1 else tables
 
     def _table(self, k: int) -> CoefficientTable:
-        names = getattr(self, "feature_names_in_", None)
-        names = [f"x{j}" for j in range(self.n_features_in_)] if names is None else [str(name) for name in names]
+        names = list(map(str, getattr(self, "feature_names_in_", [f"x{j}" for j in range(self.n_features_in_)])))
         columns = {"coef": self.coef_[k], "debiased": self.coef_debiased_[k]}
         if hasattr(self, "standard_error_"):
             error = self.standard_error_[k]

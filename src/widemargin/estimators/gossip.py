@@ -9,18 +9,20 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.kernel_approximation import RBFSampler
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import validate_data
 
 from widemargin.codec import conforms
 from widemargin.comm.faults import Faults
+from widemargin.data.shard import Shard
 from widemargin.engines.select import is_dask
-from widemargin.estimators._base import FORM, fitting
-from widemargin.estimators._features import fourier_features
+from widemargin.estimators._base import FORM, StopWarnings, fitting
 from widemargin.estimators._linear import LinearClassifier
 from widemargin.estimators._types import ClassWeight, RandomState
 from widemargin.estimators.registry import Bracket, Descriptor, FeatureMap, Formula, Symbol, register
 from widemargin.exceptions import ModelFileError
+from widemargin.kernels.functions import Kernel
 from widemargin.peers import topology
 from widemargin.problems.mean_hinge import MeanHinge
 from widemargin.sklearn_private import HasMethods, Interval, StrOptions, check_feature_names
@@ -46,103 +48,101 @@ class GossipSVC(LinearClassifier):
 
     .. math:: \\min_w \\tfrac{\\alpha}{2} \\|w\\|^2 + \\tfrac1N \\sum_i \\max(0, 1 - y_i\\, w \\cdot x_i)
 
-    Peers send messages to their neighbours in a network; messages may be lost, and peers may leave and return. The gap
-    is certified by gossip alone: nobody sees the rows of all peers. This is the problem of
-    ``LinearSVC(loss="hinge", C=1 / (alpha * n_samples))``.
+    Peers send messages to their neighbours in a network; messages may be lost, and peers may leave and return. Gossip
+    alone certifies the gap: no peer sees the rows of others. ``LinearSVC(loss="hinge", C=1 / (alpha * n_samples))``
+    solves the same problem.
 
     Parameters
     ----------
     alpha : float, default=1e-4
         Weight of the penalty; the paper's lambda.
     n_peers : int or "auto", default="auto"
-        Number of peers; ``"auto"`` is the number of workers with a cluster, else ten; at most the number of rows.
+        Number of peers; ``"auto"`` is one per worker of the cluster, or ten without one, and at most one per row.
     topology : {"random-regular", "complete", "ring", "grid", "star", "erdos-renyi"}, networkx graph or list of \
             edges, default="random-regular"
         The graph of the network, which must be connected.
     degree : int, default=3
         Degree of a random regular graph; mean degree of an Erdos-Renyi graph.
     fan_out : int, default=3
-        Neighbours that a peer writes to in each tick, chosen at random if it has more.
+        Number of neighbours that a peer writes to in each tick, chosen at random if it has more.
     solver : {"admm", "push-sum"}, default="admm"
-        ``"admm"`` is one-way relaxed ADMM. ``"push-sum"`` is the paper's GADGET, corrected: hundreds of times more
-        messages to a gap of one percent, and little memory at a peer.
+        ``"admm"`` is one-way relaxed ADMM. ``"push-sum"`` is the paper's GADGET, corrected: it needs little memory per
+        peer, but hundreds of times more messages to reach a gap of one percent.
     metric : {"auto", "full", "diagonal"}, default="auto"
-        How ADMM measures the distance of models: by all second moments of the features, which takes several times
+        How ADMM measures the distance between models: by all second moments of the features, which takes several times
         fewer ticks, or by their diagonal. Every peer sends these moments of its rows to all others once. ``"auto"`` is
-        ``"full"`` if all peers together send at most a million numbers for it.
+        ``"full"`` if this takes at most a million numbers in total.
     batch_size : int, default=32
-        Rows that a peer draws for each step of push-sum.
+        Rows that a peer draws per step of push-sum.
     rounds : int, default=1
-        Ticks of averaging for each step of push-sum.
+        Ticks of averaging per step of push-sum.
     fit_intercept : bool, default=True
         Whether to fit an intercept; it is penalised, as in LIBLINEAR.
     kernel : {"linear", "rbf"}, default="linear"
-        ``"rbf"`` maps rows to random Fourier features, the same at all peers by a shared seed.
+        ``"rbf"`` maps rows to random Fourier features; a shared seed makes them the same for all peers.
     gamma : float or "scale", default="scale"
-        Of the rbf kernel; ``"scale"`` is 1 / (n_features * X.var()) of all rows.
+        Coefficient of the rbf kernel; ``"scale"`` is 1 / (n_features * X.var()) over all rows.
     n_random_features : int, default=256
         Number of random Fourier features.
     shards : None, "by-label" or list of int, default=None
-        How ``fit`` divides rows among peers: evenly at random, sorted by label, or at random with these sizes. Rows
-        that are already divided go to :meth:`fit_shards`.
+        How ``fit`` divides rows among peers: evenly at random, sorted by label, or at random with these sizes. Use
+        :meth:`fit_shards` for rows that are already divided.
     faults : Faults or None, default=None
-        Faults of the simulated network: loss, delay, crashes, partitions. See
-        :class:`widemargin.comm.faults.Faults`.
+        Faults of the simulated network: loss, delay, crashes, partitions; see :class:`widemargin.comm.faults.Faults`.
     tol : float, default=1e-3
-        Stop when every peer has certified a relative gap of at most this.
+        Stop when every peer has certified a relative gap of at most ``tol``.
     max_iter : int, default=1000
-        Largest number of ticks.
+        Maximum number of ticks.
     max_time : float, default=None
-        Largest number of seconds.
+        Maximum time in seconds; None is no limit.
     class_weight : dict, "balanced" or None, default=None
-        Multiplies the weight of the rows of each class.
+        Multiplies the sample weights of each class; ``"balanced"`` gives all classes the same total weight.
     cluster : dask.distributed.Client or None, default=None
-        None simulates the network in this process, tick by tick. With a client every peer runs on a worker of its own,
-        in real time, and sends messages directly to others; callbacks then see no models.
+        None simulates the network in this process, tick by tick. With a client every peer runs on its own worker, in
+        real time, and sends messages directly to others; callbacks then see no models.
     random_state : int, RandomState instance or None, default=0
-        Seed of the network, of the division of rows, of the faults and of all random choices of peers.
+        Seed for the network, the division of rows, the faults and all random choices of peers.
     verbose : int, default=0
-        1 shows a line with the gap against ``tol``.
+        1 shows a progress line with the gap and ``tol``.
 
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
     coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
-        Of the running peer with the lowest number. One row for two classes; with more, one for each class against the
-        rest, all in the same messages. With the rbf kernel, on its random features.
+        Model of the running peer with the lowest number. One row for two classes; with more, one for each class against
+        the rest. With the rbf kernel, coefficients of its random features.
     intercept_ : ndarray of shape (1,) or (n_classes,)
     nodes_ : dict of int to Node
-        Every running peer: its ``coef_`` and ``intercept_``, its certified ``gap``, ``consensus_error``, messages and
-        bytes sent and received, live neighbours.
+        Every running peer: ``coef_`` and ``intercept_``, certified ``gap``, ``consensus_error``, messages and bytes
+        sent and received, live neighbours.
     consensus_ : float
-        The largest ``consensus_error`` of all peers.
+        Largest ``consensus_error`` of all peers.
     graph_ : dict of int to list of int
         Neighbours of each peer.
     certificate_ : Certificate
-        ``primal``, ``dual``, ``gap``, ``relative``: the worst that any peer has certified.
+        ``primal``, ``dual``, ``gap``, ``relative`` of the worst peer.
     stop_reason_ : str
-        ``"gap"``, ``"max_iter"``, ``"max_time"``, ``"callback"``, ``"interrupted"``, or ``"split"``: the network fell
-        into parts that each stopped by itself.
+        ``"gap"``, ``"max_iter"``, ``"max_time"``, ``"callback"``, ``"interrupted"``, or ``"split"``: the network split
+        into parts that stopped separately.
     history_ : list of dict
-        Per tick, from the first at which all peers had a certificate: seconds, bounds, messages and bytes so far.
+        One entry per tick once all peers have a certificate: seconds, primal, dual, messages and bytes so far.
     cost_ : Ledger
         Messages and bytes sent by all peers, seconds per phase.
     n_iter_ : int
         Ticks.
-    parts_ : list of Result
-    n_features_in_ : int
-    feature_names_in_ : ndarray of shape (n_features,)
+    parts_, n_features_in_, feature_names_in_
+        As in :class:`NuMarginSVC`, with one part per class.
 
     See Also
     --------
-    KernelSVC : With ``kernel="linear"`` the same loss, for rows that can be brought together.
-    DebiasedSparseSVC : Many machines, one average, and intervals for coefficients.
+    KernelSVC : With ``kernel="linear"`` the same loss, for rows on one machine or cluster.
+    DebiasedSparseSVC : Averages over many machines, with confidence intervals for coefficients.
 
     Notes
     -----
-    For rows that can be brought together KernelSVC is much faster. Messages are not private: a peer's model, a weighted
-    sum of its rows and, with ADMM, second moments of its features go to all others; with few rows at a peer they reveal
-    much of them.
+    For rows that can be brought together KernelSVC is much faster. Messages are not private: each peer sends all others
+    its model, a weighted sum of its rows and, with ADMM, second moments of its features. If it has few rows, these
+    reveal much about them.
 
     References
     ----------
@@ -179,7 +179,6 @@ class GossipSVC(LinearClassifier):
         "n_random_features": [Interval(Integral, 1, None, closed="left")],
         "shards": [None, StrOptions({"by-label"}), list, tuple, np.ndarray],
         "faults": [None, Faults],
-        "class_weight": [dict, StrOptions({"balanced"}), None],
         "cluster": [None, HasMethods("scheduler_info")],
     }
 
@@ -248,7 +247,7 @@ class GossipSVC(LinearClassifier):
         """
         shards = list(shards)
         if not shards:
-            raise ValueError("shards is empty: give the rows of at least one peer.")
+            raise ValueError("shards is empty: pass the rows of at least one peer.")
         if self.shards is not None:
             raise ValueError(f"shards={self.shards!r} is how fit divides rows; fit_shards takes divided rows.")
         if self.n_peers not in ("auto", len(shards)):
@@ -272,23 +271,21 @@ class GossipSVC(LinearClassifier):
         sample_weight: Any = None,
         peer: int | Literal["new"] | None = None,
     ) -> Self:
-        """Continue with new rows, at present peers or at one that joins.
-
-        Peers keep their state, and their rows of earlier calls.
+        """Continue with new rows, for present peers or for one that joins; all keep their state and earlier rows.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
             New rows.
         y : array-like of shape (n_samples,)
-            Their labels, of the classes of the first call.
+            Labels, of classes that the first call knew.
         classes : array-like of shape (n_classes,), default=None
-            All classes; needed in the first call only, if these rows do not have all of them.
+            All classes; needed only in the first call, if its rows lack some of them.
         sample_weight : array-like of shape (n_samples,), default=None
-            How often each row counts.
+            Multiplicity of each row.
         peer : int, "new" or None, default=None
             The peer that gets the rows; ``"new"`` is one that joins the network, with ``degree`` random neighbours;
-            None divides them among all.
+            None divides the rows among all peers.
 
         Returns
         -------
@@ -314,16 +311,13 @@ class GossipSVC(LinearClassifier):
                 f"{self._parameters_of_fit[changed[0]]}: call fit to start again."
             )
         if self.class_weight is not None:
-            raise ValueError("class_weight is set by the rows of the first call; with partial_fit give sample_weight.")
+            raise ValueError("The rows of the first call set class_weight; with partial_fit use sample_weight.")
         checked, labels = validate_data(self, X, y, reset=False, **FORM)
         rows = checked_labels(Rows(self._mapped(checked), labels, sample_weight), len(labels))
         growing = GrowingPeers(self._plan(), self._last_network, peers, self.classes_, peer, int(self.degree))
         return self._fit(rows, X, y, sample_weight, growing)
 
-    # -- from rows to peers and back ---------------------------------------------------------------------------------
-
     def _fit(self, rows: Any, X: Any, y: Any, sample_weight: Any = None, strategy: Strategy | None = None) -> Self:
-        """Divide rows among peers, unless they are divided already."""
         if strategy is None:
             plan = self._plan()
             rows = self._prepared(self._divided(rows) if isinstance(rows, Rows) else rows, plan)
@@ -335,14 +329,9 @@ class GossipSVC(LinearClassifier):
         return super()._validate(X, y, sample_weight)
 
     def _check_parameters(self) -> None:
-        """Raise ValueError for parameters without effect."""
         for (owner, value), defaults in _DEPENDENT.items():
-            for name, default in defaults.items():
-                if getattr(self, owner) != value and getattr(self, name) != default:
-                    raise ValueError(
-                        f"{name}={getattr(self, name)!r} belongs to {owner}={value!r} and has no effect with "
-                        f"{owner}={getattr(self, owner)!r}."
-                    )
+            if getattr(self, owner) != value:
+                self._refuse_unused(defaults, owner, value)
         if self.cluster is not None and self.faults is not None:
             raise ValueError("faults are for a simulated network (cluster=None); on workers they would have no effect.")
 
@@ -357,11 +346,10 @@ class GossipSVC(LinearClassifier):
         return checked_labels(Rows(X, y, shard[2] if len(shard) == 3 else None), X.shape[0], are_all=False)
 
     def _divided(self, rows: Rows) -> list[Rows]:
-        """The rows of each peer."""
         if is_dask(rows.X):
             raise ValueError(
-                "GossipSVC divides rows among peers itself: give X as an array (cluster=client puts a peer on each "
-                "worker), or the rows of each peer to fit_shards."
+                "GossipSVC divides rows among peers itself: pass X as an array (cluster=client puts a peer on each "
+                "worker), or pass the rows of each peer to fit_shards."
             )
         n, n_peers = len(rows.y), self._n_peers(len(rows.y))
         sizes = [len(part) for part in np.array_split(np.arange(n), n_peers)]
@@ -387,20 +375,22 @@ class GossipSVC(LinearClassifier):
         return len(self.shards)
 
     def _prepared(self, pieces: list[Rows], plan: Plan) -> list[Rows]:
-        """The rows of each peer with their random features, if the kernel has any."""
+        """The rows of each peer, mapped to random features for the rbf kernel."""
         parameters = self.get_params(deep=False)
         self._parameters_of_fit = {name: repr(value) for name, value in parameters.items() if name not in _FREE}
         self._map = None
         if self.kernel == "rbf":
-            gamma = self.gamma if isinstance(self.gamma, str) else float(self.gamma)
-            self._map = fourier_features(pieces, gamma, int(self.n_random_features), plan.seed)
+            weight = np.concatenate([piece.weight for piece in pieces])
+            rows = Shard([piece.X for piece in pieces], np.empty(0), weight)
+            kernel = Kernel("rbf", self.gamma if isinstance(self.gamma, str) else float(self.gamma))
+            gamma, n_features = kernel.resolved(rows, lambda sums: sums).gamma, int(self.n_random_features)
+            self._map = RBFSampler(gamma=gamma, n_components=n_features, random_state=plan.seed).fit(pieces[0].X[:1])
         return [piece._replace(X=self._mapped(piece.X)) for piece in pieces]
 
     def _mapped(self, X: Any) -> Any:
         return X if self._map is None else self._map.transform(X).astype(X.dtype, copy=False)
 
     def _strategy(self, rows: Any, plan: Plan | None = None, known_classes: np.ndarray | None = None) -> Peers:
-        """Peers with these rows."""
         plan = self._plan() if plan is None else plan
         network = Network(
             problem=self._problem(),
@@ -427,13 +417,13 @@ class GossipSVC(LinearClassifier):
     def _scores(self, X: Any) -> np.ndarray:
         return super()._scores(self._mapped(X))
 
-    def _remarks(self) -> dict[str, tuple[type[Warning], str]]:
+    def _stop_warnings(self) -> StopWarnings:
         networks = sorted({tuple(sorted(node.members)) for node in self.nodes_.values()})
         text = (
-            f"The network fell apart: {len(networks)} parts of it stopped by themselves, {networks}, and nothing is "
-            "proved for all rows. The certificates of each part are in nodes_."
+            f"The network split: {len(networks)} parts of it stopped separately, {networks}, and nothing is proved for "
+            "all rows. The certificates of each part are in nodes_."
         )
-        return {**super()._remarks(), "split": (ConvergenceWarning, text)}
+        return {**super()._stop_warnings(), "split": (ConvergenceWarning, text)}
 
     def _advice(self, result: Result) -> str:
         if self.solver == "push-sum":
@@ -441,13 +431,12 @@ class GossipSVC(LinearClassifier):
         return f"Raise {result.stop_reason}, fan_out or degree, or allow a larger tol."
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the peers, which hold the rows."""
-        state = super().__getstate__()
-        return {name: value for name, value in state.items() if name not in ("_peers", "_last_network")}
+        left = ("_peers", "_last_network")  # they hold the rows
+        return {name: value for name, value in super().__getstate__().items() if name not in left}
 
 
 def of_outcome(parameters: dict[str, Any], outcome: Outcome, feature_names: Sequence[str] | None) -> GossipSVC:
-    """The fitted estimator of a peer that ran on its own."""
+    """The fitted estimator of a peer that ran by itself."""
     model = GossipSVC(**parameters)
     model.n_features_in_, model._map = outcome.n_features, None
     if feature_names is not None:
@@ -474,7 +463,7 @@ def _formula(model: GossipSVC) -> Formula:
 
 
 def _saved_parameters(model: GossipSVC) -> dict[str, Any]:
-    """A graph as the list of its edges; its nodes may be text, and the fit has numbered them."""
+    """A networkx graph as a list of edges between the peers' numbers."""
     graph: Any = getattr(model, "graph_", None)
     if not hasattr(model.topology, "edges") or not conforms(graph, dict[int, list[int]]):
         return {}
@@ -482,7 +471,7 @@ def _saved_parameters(model: GossipSVC) -> dict[str, Any]:
 
 
 def _check_network(model: GossipSVC, sizes: dict[str, int]) -> None:
-    """Raise ModelFileError unless the random features fit the kernel, and the models of all peers the whole."""
+    """Raise ModelFileError unless the random features match the kernel, and the shapes of all peers' models agree."""
     if not hasattr(model, "_map") or (model._map is None) != (model.kernel == "linear"):
         raise ModelFileError("GossipSVC has random features that do not belong to its kernel, or lacks them")
     for node in getattr(model, "nodes_", {}).values():
@@ -498,12 +487,7 @@ register(
         bracket=Bracket(
             "The optimum over the rows of all peers", "the model of every peer is within {} of the best possible"
         ),
-        fitted={
-            "_map": FeatureMap(),
-            "nodes_": dict[int, Node],
-            "consensus_": float,
-            "graph_": dict[int, list[int]],
-        },
+        fitted={"_map": FeatureMap(), "nodes_": dict[int, Node], "consensus_": float, "graph_": dict[int, list[int]]},
         not_saved=("_parameters_of_fit", "_peers", "_last_network"),
         saved_parameters=_saved_parameters,
         check=_check_network,

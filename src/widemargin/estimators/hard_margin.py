@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from numbers import Integral
 from typing import Any, ClassVar, Literal
 
 from widemargin.estimators._formulas import HALF_NORM, score
@@ -10,12 +9,11 @@ from widemargin.estimators._linear import HullClassifier
 from widemargin.estimators._types import Folder, RandomState
 from widemargin.estimators.registry import MARGIN, Descriptor, Formula, register
 from widemargin.problems.polytope import HardMargin
-from widemargin.sklearn_private import Interval, StrOptions
+from widemargin.sklearn_private import StrOptions
 from widemargin.solvers.active_set import ActiveSet
 from widemargin.solvers.auto import Auto, Stalled
 from widemargin.solvers.newton import EntropicNewton
 from widemargin.solvers.protocol import AnySolver
-from widemargin.solvers.run import Result
 from widemargin.solvers.saddle import SaddlePoint
 
 
@@ -49,9 +47,9 @@ class HardMarginSVC(HullClassifier):
     random_state : int, RandomState instance or None, default=None
         Seed for the random rotation and blocks of ``solver="saddle"``.
     cluster : int, dask.distributed.Client, mpi4py communicator or None, default=None
-        Where the fit runs: in this process (None), on that many ranks, one thread each (int), on the workers of a Dask
-        cluster (client), or on MPI ranks that each call ``fit`` with their own rows (communicator). ``X`` and ``y`` may
-        be Dask collections. The same seed and number of ranks give bit-identical results.
+        Where the fit runs: in this process (None), on this many threads (int), on the workers of a Dask cluster
+        (client), or on MPI ranks that each call ``fit`` with their own rows (communicator). ``X`` and ``y`` may be Dask
+        collections. The same seed and number of ranks give bit-identical results.
     checkpoint : str, path or None, default=None
         Folder where ``fit`` saves its state every few sweeps. ``fit`` with the same folder and data resumes from it.
     verbose : int, default=0
@@ -69,16 +67,8 @@ class HardMarginSVC(HullClassifier):
     stop_reason_ : str
         ``"gap"``, ``"max_iter"``, ``"max_time"``, ``"callback"``, ``"interrupted"``, or ``"overlap"``: the hulls
         intersect, and the model is the separator with the best margin found.
-    history_ : list of dict
-        One entry per certified sweep: seconds, primal, dual and cost counters; for ``pandas.DataFrame(history_)``.
-    cost_ : Ledger
-        Rounds, messages, scalars, bytes and seconds per phase, summed over pairs and ranks.
-    n_iter_ : int
-        Sweeps of the worst pair.
-    parts_ : list of Result
-        The results of all pairs.
-    n_features_in_ : int
-    feature_names_in_ : ndarray of shape (n_features,)
+    history_, cost_, n_iter_, parts_, n_features_in_, feature_names_in_
+        As in :class:`NuMarginSVC`.
 
     See Also
     --------
@@ -107,10 +97,10 @@ class HardMarginSVC(HullClassifier):
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **HullClassifier._parameter_constraints,
         "solver": [StrOptions({"auto", "active-set", "newton", "saddle"})],
-        "block_size": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
     }
-
+    del _parameter_constraints["class_weight"]
     _counts_weight: ClassVar[bool] = False
+    _zero_margin_advice = "No separating hyperplane was found yet: the classes may overlap. If so, use NuMarginSVC."
 
     def __init__(
         self,
@@ -141,21 +131,11 @@ class HardMarginSVC(HullClassifier):
         return HardMargin()
 
     def _solver(self) -> AnySolver:
-        solvers: dict[str, AnySolver] = {
-            "active-set": ActiveSet(),
-            "newton": EntropicNewton(),
-            "saddle": SaddlePoint(block_size=self.block_size),
-        }
         if self.solver == "auto":
-            return Auto((solvers["active-set"], solvers["newton"]), hand_over=Stalled())
-        return solvers[self.solver]
-
-    def _advice(self, result: Result) -> str:
-        if result.certificate.dual <= 0:
-            return "No separating hyperplane was found yet: the classes may overlap. If so, use NuMarginSVC."
+            return Auto((ActiveSet(), EntropicNewton()), hand_over=Stalled())
         if self.solver == "saddle":
-            return "solver='auto' closes the gap in fewer sweeps."
-        return f"Raise {result.stop_reason}, or scale the features (StandardScaler) if their units differ much."
+            return SaddlePoint(block_size=self.block_size)
+        return ActiveSet() if self.solver == "active-set" else EntropicNewton()
 
     def _overlap_text(self) -> str:
         return (

@@ -30,18 +30,17 @@ from widemargin.solvers.run import Result
 from widemargin.strategies.labels import FLOATS
 from widemargin.strategies.protocol import Rows
 
+_PERCEPTRON_DEFAULTS: dict[str, Any] = {"slack": None, "validation_fraction": None, "batch_size": "auto"}
+
 
 def _supports_partial_fit(model: KernelSVC) -> bool:
     """True if the model keeps support vectors; raises AttributeError otherwise, as ``available_if`` expects."""
-    if model._is_linear() or (model.kernel == "precomputed"):
+    if model._is_linear() or model.kernel == "precomputed":
         raise AttributeError(f"partial_fit needs support vectors, and kernel={model.kernel!r} does not keep them.")
     return True
 
 
-def _available_with_support_vectors(method: Method) -> Method:
-    """scikit-learn's ``available_if``, which would lose the types of the method."""
-    decorated: Method = available_if(_supports_partial_fit)(method)
-    return decorated
+_available_with_support_vectors: Callable[[Method], Method] = available_if(_supports_partial_fit)
 
 
 class KernelSVC(KernelClassifier):
@@ -113,9 +112,9 @@ class KernelSVC(KernelClassifier):
     random_state : int, RandomState instance or None, default=None
         Seed for the rows that the batch perceptron draws.
     cluster : int, dask.distributed.Client, mpi4py communicator or None, default=None
-        Where the fit runs: in this process (None), on that many ranks, one thread each (int), on the workers of a Dask
-        cluster (client), or on MPI ranks that each call ``fit`` with their own rows (communicator). ``X`` and ``y`` may
-        be Dask collections. The same seed and number of ranks give bit-identical results.
+        Where the fit runs: in this process (None), on this many threads (int), on the workers of a Dask cluster
+        (client), or on MPI ranks that each call ``fit`` with their own rows (communicator). ``X`` and ``y`` may be Dask
+        collections. The same seed and number of ranks give bit-identical results.
     checkpoint : str, path or None, default=None
         Folder where ``fit`` saves its state every few sweeps. ``fit`` with the same folder and data resumes from it.
     verbose : int, default=0
@@ -158,10 +157,8 @@ class KernelSVC(KernelClassifier):
         and ``violation`` or ``validation_error``.
     cost_ : Ledger
         Kernel evaluations, cache hits, rounds, bytes and seconds per phase, summed over classes and ranks.
-    n_iter_ : int
-    parts_ : list of Result
-    n_features_in_ : int
-    feature_names_in_ : ndarray of shape (n_features,)
+    n_iter_, parts_, n_features_in_, feature_names_in_
+        As in :class:`NuMarginSVC`, with one part per class.
 
     See Also
     --------
@@ -313,20 +310,13 @@ class KernelSVC(KernelClassifier):
         return self.kernel == "linear" and not self._uses_perceptron() and not self._uses_gpu()
 
     def _uses_perceptron(self) -> bool:
-        """Whether the parameters allow only the batch perceptron."""
-        given = self.slack, self.validation_fraction
-        is_given = any(value is not None for value in given) or self.batch_size != "auto"
-        return self.solver == "batch-perceptron" or (is_given and self.solver != "exact")
+        is_needed = any(getattr(self, name) != default for name, default in _PERCEPTRON_DEFAULTS.items())
+        return self.solver == "batch-perceptron" or (is_needed and self.solver != "exact")
 
     def _refuse_unused_parameters(self) -> None:
         """Raise ValueError for parameters that the chosen solver or device does not use."""
-        unused = {"slack": None, "validation_fraction": None, "batch_size": "auto"}
-        for name, absent in unused.items():
-            if getattr(self, name) != absent and self.solver == "exact":
-                raise ValueError(
-                    f"{name}={getattr(self, name)!r} has no effect with solver='exact': leave it {absent!r}, or use "
-                    "solver='batch-perceptron'."
-                )
+        if self.solver == "exact":
+            self._refuse_unused(_PERCEPTRON_DEFAULTS, "solver", "batch-perceptron")
         if self.precision != "auto" and not self._uses_gpu():
             raise ValueError(
                 f"precision={self.precision!r} has no effect on the CPU: leave it 'auto', or use device='cuda'."

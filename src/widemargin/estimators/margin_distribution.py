@@ -28,7 +28,7 @@ from widemargin.solvers.protocol import AnySolver
 from widemargin.solvers.run import Result
 from widemargin.solvers.svrg import SVRG
 from widemargin.strategies.protocol import Outcome, Rows, Strategy
-from widemargin.strategies.tree import Tree, TreeLevels
+from widemargin.strategies.tree import Tree
 
 _TREE_DEFAULTS = {"n_partitions": "auto", "merge_factor": 2, "n_strata": 32, "partition": "stratified", "stop_level": 0}
 
@@ -104,9 +104,9 @@ class MarginDistributionSVC(KernelClassifier):
     random_state : int, RandomState instance or None, default=None
         Seed for the order of rows and their division into parts.
     cluster : int, dask.distributed.Client, mpi4py communicator or None, default=None
-        Where the fit runs: in this process (None), on that many ranks, one thread each (int), on the workers of a Dask
-        cluster (client), or on MPI ranks that each call ``fit`` with their own rows (communicator). ``X`` and ``y`` may
-        be Dask collections. ``solver="partition-merge"`` runs on threads or Dask workers and takes arrays only.
+        Where the fit runs: in this process (None), on this many threads (int), on the workers of a Dask cluster
+        (client), or on MPI ranks that each call ``fit`` with their own rows (communicator). ``X`` and ``y`` may be Dask
+        collections. ``solver="partition-merge"`` runs on threads or Dask workers and takes arrays only.
     checkpoint : str, path or None, default=None
         Folder where ``fit`` saves its state every few sweeps. ``fit`` with the same folder and data resumes from it.
     verbose : int, default=0
@@ -254,10 +254,8 @@ class MarginDistributionSVC(KernelClassifier):
             )
         model = copy.copy(self)
         for name in ("support_labels_", "support_weight_"):  # of the last level
-            if hasattr(model, name):
-                delattr(model, name)
-        for name, value in self._model_attributes(self.classes_, [levels[level].model for levels in every]).items():
-            setattr(model, name, value)
+            model.__dict__.pop(name, None)
+        model.__dict__.update(self._model_attributes(self.classes_, [levels[level].model for levels in every]))
         return model
 
     def _problem(self) -> MarginDistribution:
@@ -272,12 +270,7 @@ class MarginDistributionSVC(KernelClassifier):
         if self.solver == "svrg" and self.kernel != "linear":
             raise ValueError(f"solver='svrg' needs kernel='linear', got kernel={self.kernel!r}: use solver='auto'.")
         if self.solver != "partition-merge":
-            for name, absent in _TREE_DEFAULTS.items():
-                if getattr(self, name) != absent:
-                    raise ValueError(
-                        f"{name}={getattr(self, name)!r} has no effect with solver={self.solver!r}: leave it "
-                        f"{absent!r}, or use solver='partition-merge'."
-                    )
+            self._refuse_unused(_TREE_DEFAULTS, "solver", "partition-merge")
         if self._is_linear():
             return SVRG() if self.solver == "svrg" else MarginPrimal()
         descent = MarginDescent(self._cache_bytes())
@@ -306,8 +299,8 @@ class MarginDistributionSVC(KernelClassifier):
 
     def _unpack(self, outcome: Outcome, rows: Rows) -> None:
         super()._unpack(outcome, rows)
-        if isinstance(outcome.extra, TreeLevels):
-            levels = outcome.extra.levels
+        if outcome.extra is not None:
+            levels: list[list[Level]] = outcome.extra
             self.levels_: list[Level] | list[list[Level]] = levels[0] if len(levels) == 1 else levels
 
     def _model_attributes(self, classes: np.ndarray, models: list[Any]) -> dict[str, Any]:

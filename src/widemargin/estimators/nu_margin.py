@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import combinations
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -19,7 +19,6 @@ from widemargin.sklearn_private import Interval, StrOptions, check_sample_weight
 from widemargin.solvers.auto import Auto, Stalled
 from widemargin.solvers.newton import EntropicNewton
 from widemargin.solvers.protocol import AnySolver
-from widemargin.solvers.run import Result
 from widemargin.solvers.saddle import SaddlePoint
 
 
@@ -59,9 +58,9 @@ class NuMarginSVC(HullClassifier):
     random_state : int, RandomState instance or None, default=None
         Seed for the random rotation and blocks of ``solver="saddle"``.
     cluster : int, dask.distributed.Client, mpi4py communicator or None, default=None
-        Where the fit runs: in this process (None), on that many ranks, one thread each (int), on the workers of a Dask
-        cluster (client), or on MPI ranks that each call ``fit`` with their own rows (communicator). ``X`` and ``y`` may
-        be Dask collections. The same seed and number of ranks give bit-identical results.
+        Where the fit runs: in this process (None), on this many threads (int), on the workers of a Dask cluster
+        (client), or on MPI ranks that each call ``fit`` with their own rows (communicator). ``X`` and ``y`` may be Dask
+        collections. The same seed and number of ranks give bit-identical results.
     checkpoint : str, path or None, default=None
         Folder where ``fit`` saves its state every few sweeps. ``fit`` with the same folder and data resumes from it.
     verbose : int, default=0
@@ -126,9 +125,8 @@ class NuMarginSVC(HullClassifier):
         **HullClassifier._parameter_constraints,
         "nu": [Interval(Real, 0, 1, closed="right"), StrOptions({"auto"})],
         "solver": [StrOptions({"auto", "newton", "saddle"})],
-        "block_size": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
-        "class_weight": [StrOptions({"balanced"}), dict, None],
     }
+    _zero_margin_advice = "No positive margin was found yet: the reduced hulls may overlap. If so, raise nu."
 
     def __init__(
         self,
@@ -164,16 +162,9 @@ class NuMarginSVC(HullClassifier):
 
     def _solver(self) -> AnySolver:
         newton, saddle = EntropicNewton(), SaddlePoint(block_size=self.block_size)
-        auto = Auto((newton, saddle), hand_over=Stalled())
-        solvers: dict[str, AnySolver] = {"newton": newton, "saddle": saddle, "auto": auto}
-        return solvers[self.solver]
-
-    def _advice(self, result: Result) -> str:
-        if result.certificate.dual <= 0:
-            return "No positive margin was found yet: the reduced hulls may overlap. If so, raise nu."
-        if self.solver == "saddle":
-            return "solver='auto' closes the gap in fewer sweeps."
-        return f"Raise {result.stop_reason}, or scale the features (StandardScaler) if their units differ much."
+        if self.solver == "auto":
+            return Auto((newton, saddle), hand_over=Stalled())
+        return newton if self.solver == "newton" else saddle
 
     def _overlap_text(self) -> str:
         return (
@@ -228,10 +219,6 @@ def _formula(model: NuMarginSVC) -> Formula:
 
 register(
     Descriptor(
-        NuMarginSVC,
-        command="nu-margin",
-        problem=_formula,
-        bracket=MARGIN,
-        fitted={"nu_": Each("f"), "cap_": Each("f")},
+        NuMarginSVC, command="nu-margin", problem=_formula, bracket=MARGIN, fitted={"nu_": Each("f"), "cap_": Each("f")}
     )
 )

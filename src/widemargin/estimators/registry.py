@@ -1,8 +1,8 @@
-"""Estimators that widemargin knows, each described beside its class.
+"""The registry of estimators; each module registers a descriptor of its own class.
 
-A :class:`Descriptor` is all that the command line, model files, reports and comparisons need of an estimator. The
-module of a built-in one is imported when it is asked for; one of your own is known once its module is imported. Names
-that come from a file or a command line are only ever looked up here.
+A :class:`Descriptor` tells the command line, model files, reports and comparisons all they need to know about an
+estimator. Modules of built-in estimators are imported on first use; your own must be imported first. Names that come
+from a file or a command line are only ever looked up here.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ LABELS = "biufUO"
 class Array(NamedTuple):
     """A fitted attribute that is an array.
 
-    ``kinds`` are NumPy's letters for kinds of numbers. Each letter of ``shape`` stands for one size: P problems, D
-    coefficients of each, I input features, K classes; any other letter for a size that is the same wherever it stands.
+    ``kinds`` are NumPy's dtype kinds. Each letter of ``shape`` is a size: P problems, D coefficients of each, I input
+    features, K classes; any other letter is a size that must be the same in all attributes.
     """
 
     kinds: str
@@ -31,7 +31,7 @@ class Array(NamedTuple):
 
 
 class Each(NamedTuple):
-    """A fitted attribute with a number for each problem: a number for one problem, a vector for several."""
+    """A fitted attribute that is a number for one problem, and a vector for several."""
 
     kinds: str
 
@@ -41,7 +41,7 @@ class FeatureMap(NamedTuple):
 
 
 class Bracket(NamedTuple):
-    """What lies between the two bounds of a certificate, and how near the model is; ``{}`` is a percentage."""
+    """What the two bounds of a certificate bracket, and how near the model is; ``{}`` is a percentage."""
 
     what: str
     near: str
@@ -62,7 +62,7 @@ class Symbol(NamedTuple):
 
 
 class Formula(NamedTuple):
-    """An optimisation problem: its purpose in a sentence, the formula as HTML, and what it holds with its numbers."""
+    """An optimisation problem: its purpose in a sentence, the formula as HTML, and the values of its symbols."""
 
     purpose: str
     formula: str
@@ -71,29 +71,29 @@ class Formula(NamedTuple):
 
 @dataclass(frozen=True)
 class Descriptor:
-    """What there is to know of an estimator beside its class.
+    """Everything that other modules need to know about an estimator class.
 
     Parameters
     ----------
     estimator : type
         The class, a subclass of ``MarginClassifier``.
     command : str or None
-        Its name on the command line; None if it has none.
+        Name on the command line; None keeps it off the command line.
     problem : callable
-        From a fitted model to the :class:`Formula` that it solves.
+        Returns the :class:`Formula` that a fitted model solves.
     bracket : Bracket or callable, default=OPTIMUM
         What the certificate brackets, or a function of the model that returns it.
     fitted : dict
-        Fitted attributes that the class adds to those of its bases: :class:`Array`, :class:`Each`,
-        :class:`FeatureMap` or a type.
+        Fitted attributes that the class adds to its bases, each an :class:`Array`, :class:`Each`, :class:`FeatureMap`
+        or a type.
     not_saved : tuple of str
-        Attributes that stay with the process that trained the model.
+        Attributes that are not saved.
     saved_parameters : callable
-        From a model to the parameters that a file holds in place of the model's own.
+        Returns the parameters of a model that a file stores with another value.
     check : callable
-        Raises ModelFileError for a model that cannot predict; gets the model and the sizes of P, D, I and K.
+        Called with a model and the sizes P, D, I and K; raises ModelFileError if the model cannot predict.
     variants : dict
-        Parameters of each variant that ``widemargin compare`` tries, by its name; ``""`` is the estimator itself.
+        Parameters of each variant that ``widemargin compare`` tries, by name; ``""`` is the estimator itself.
     """
 
     estimator: type[Any]
@@ -108,7 +108,6 @@ class Descriptor:
 
     @property
     def name(self) -> str:
-        """The name of the class."""
         return self.estimator.__name__
 
 
@@ -121,7 +120,7 @@ def register(descriptor: Descriptor) -> None:
     Parameters
     ----------
     descriptor : Descriptor
-        A class that is defined once more, as in a notebook, replaces itself.
+        Replaces an earlier descriptor of the same class, for classes that are redefined in a notebook.
     """
     kind, name = descriptor.estimator, descriptor.name
     origin = f"{kind.__module__}.{kind.__qualname__}"
@@ -139,34 +138,33 @@ def register(descriptor: Descriptor) -> None:
 
 
 def descriptor_named(name: str) -> Descriptor | None:
-    """The descriptor of the class of that name; None if there is none."""
     if name in BUILT_IN and name not in _REGISTERED:
         import_module(f"{__package__}.{BUILT_IN[name]}")
     return _REGISTERED.get(name)
 
 
 def descriptor_of(kind: type[Any]) -> Descriptor | None:
-    """The descriptor of a class, or else of the first of its bases that has one; None if none has."""
-    for each in kind.__mro__:
-        found = _REGISTERED.get(each.__name__)
-        if found is not None and found.estimator is each:
-            return found
-    return None
+    """The descriptor of a class, or of its first base that has one, or None."""
+    return next(filter(None, map(_own_descriptor, kind.__mro__)), None)
+
+
+def _own_descriptor(kind: type[Any]) -> Descriptor | None:
+    found = _REGISTERED.get(kind.__name__)
+    return found if found is not None and found.estimator is kind else None
 
 
 def descriptors() -> dict[str, Descriptor]:
-    """All descriptors by the names of their classes: those of built-in estimators first."""
+    """All descriptors by class name, built-in estimators first."""
     for name in BUILT_IN:
         descriptor_named(name)
-    return {name: _REGISTERED[name] for name in [*BUILT_IN, *(each for each in _REGISTERED if each not in BUILT_IN)]}
+    return {name: _REGISTERED[name] for name in [*BUILT_IN, *_REGISTERED]}
 
 
 def fitted_attributes(kind: type[Any]) -> dict[str, Any]:
-    """What a fitted estimator of this class may have, by name, with that of all its bases."""
+    """The fitted attributes of a class and all its bases, by name."""
     found: dict[str, Any] = {}
     for each in reversed(kind.__mro__):
         found |= vars(each).get("_fitted_attributes", {})
-        descriptor = _REGISTERED.get(each.__name__)
-        if descriptor is not None and descriptor.estimator is each:
-            found |= descriptor.fitted
+        descriptor = _own_descriptor(each)
+        found |= {} if descriptor is None else descriptor.fitted
     return found

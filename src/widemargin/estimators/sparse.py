@@ -48,9 +48,9 @@ class SparseSVC(LinearClassifier):
     warm_start : bool, default=False
         Start from the columns of the previous ``fit``.
     cluster : int, dask.distributed.Client, mpi4py communicator or None, default=None
-        Where the fit runs: in this process (None), on that many ranks, one thread each (int), on the workers of a Dask
-        cluster (client), or on MPI ranks that each call ``fit`` with their own rows (communicator). ``X`` and ``y`` may
-        be Dask collections. Rows stay on their ranks; columns of the working set are sent.
+        Where the fit runs: in this process (None), on this many threads (int), on the workers of a Dask cluster
+        (client), or on MPI ranks that each call ``fit`` with their own rows (communicator). ``X`` and ``y`` may be Dask
+        collections. Rows stay on their ranks; columns of the working set are sent.
     checkpoint : str, path or None, default=None
         Folder where ``fit`` saves its state every few sweeps. ``fit`` with the same folder and data resumes from it.
     verbose : int, default=0
@@ -76,16 +76,8 @@ class SparseSVC(LinearClassifier):
     stop_reason_ : str
         ``"gap"``, ``"max_iter"``, ``"max_time"``, ``"callback"``, ``"interrupted"``, or ``"precision"``: rounding keeps
         the gap open.
-    history_ : list of dict
-        One entry per sweep: seconds, primal, dual and cost counters; for ``pandas.DataFrame(history_)``.
-    cost_ : Ledger
-        Rounds, messages, scalars, bytes and seconds per phase, summed over classes and ranks.
-    n_iter_ : int
-        Sweeps of the worst class.
-    parts_ : list of Result
-        The results of all classes.
-    n_features_in_ : int
-    feature_names_in_ : ndarray of shape (n_features,)
+    history_, cost_, n_iter_, parts_, n_features_in_, feature_names_in_
+        As in :class:`NuMarginSVC`, with one part per class.
 
     See Also
     --------
@@ -121,7 +113,6 @@ class SparseSVC(LinearClassifier):
         **LinearClassifier._parameter_constraints,
         "alpha": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
         "fit_intercept": ["boolean"],
-        "class_weight": [StrOptions({"balanced"}), dict, None],
     }
     del _parameter_constraints["random_state"]  # nothing is random
 

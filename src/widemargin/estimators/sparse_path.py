@@ -22,7 +22,7 @@ from widemargin.problems.hinge_l1 import HingeL1
 from widemargin.problems.protocol import Certificate
 from widemargin.sklearn_private import Interval, StrOptions, validate_parameters
 from widemargin.solvers.column_generation import ColumnGeneration, alpha_max
-from widemargin.solvers.run import Limits, run
+from widemargin.solvers.run import Limits, Result, run
 from widemargin.strategies.labels import FLOATS, checked_labels, weights_of_classes
 from widemargin.strategies.parts import Parts
 from widemargin.strategies.protocol import Rows
@@ -117,16 +117,14 @@ def _alphas_below(largest: float, n_alphas: int, eps: float) -> np.ndarray:
 
 
 def _path(shard: Shard, alphas: np.ndarray, fit_intercept: bool, limits: Limits) -> SparsePath:
-    coefs, intercepts, certificates = [], [], []
-    warm = None
+    results: list[Result] = []
     for alpha in alphas:
         problem = HingeL1(float(alpha), bool(fit_intercept))
-        result = run(ColumnGeneration(), problem, shard, Solo(), limits, np.random.default_rng(0), warm=warm)
-        coefs.append(result.model.coef)
-        intercepts.append(result.model.intercept)
-        certificates.append(result.certificate)
-        warm = result.model.coef if result.model.coef.any() else None
-    return SparsePath(alphas, np.array(coefs), np.array(intercepts), certificates)
+        warm = results[-1].model.coef if results and results[-1].model.coef.any() else None
+        results.append(run(ColumnGeneration(), problem, shard, Solo(), limits, np.random.default_rng(0), warm=warm))
+    coefs = np.array([result.model.coef for result in results])
+    intercepts = np.array([result.model.intercept for result in results])
+    return SparsePath(alphas, coefs, intercepts, [result.certificate for result in results])
 
 
 class SparseSVCCV(SparseSVC):
@@ -138,8 +136,7 @@ class SparseSVCCV(SparseSVC):
     Parameters
     ----------
     alphas : array-like, default=None
-        Penalties to choose from. None uses ``n_alphas`` values, evenly spaced on a logarithmic scale, from the smallest
-        penalty at which all coefficients are zero down to ``eps`` times it.
+        Penalties to choose from. None uses ``n_alphas`` and ``eps`` as :func:`sparse_svc_path` does.
     n_alphas : int, default=50
     eps : float, default=0.01
     cv : int, cross-validation generator or iterable, default=5
@@ -193,11 +190,7 @@ cost_, n_iter_, parts_, n_features_in_, feature_names_in_
     """
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        **{
-            name: constraint
-            for name, constraint in SparseSVC._parameter_constraints.items()
-            if name not in ("alpha", "warm_start", "checkpoint")
-        },
+        **{k: v for k, v in SparseSVC._parameter_constraints.items() if k not in ("alpha", "warm_start", "checkpoint")},
         "alphas": ["array-like", None],
         "n_alphas": [Interval(Integral, 1, None, closed="left")],
         "eps": [Interval(Real, 0, 1, closed="neither")],
@@ -255,12 +248,10 @@ cost_, n_iter_, parts_, n_features_in_, feature_names_in_
                 "SparseSVCCV needs all rows in one process to divide them into folds: pass arrays, and cluster=None, a "
                 "number of threads or a Dask client; or use SparseSVC(alpha=...), which accepts distributed rows."
             )
-        rows = self._validate(X, y, sample_weight)
-        choice = self._choose(rows)
+        choice = self._choose(self._validate(X, y, sample_weight))
         self._chosen = float(choice["alphas_"][choice.pop("best")])
         super().fit(X, y, sample_weight)
-        for name, value in choice.items():
-            setattr(self, name, value)
+        self.__dict__.update(choice)
         return self
 
     def _problem(self) -> HingeL1:
@@ -274,14 +265,11 @@ cost_, n_iter_, parts_, n_features_in_, feature_names_in_
             raise ValueError(f"SparseSVCCV needs at least 2 classes, and got {len(classes)} class(es).")
         codes = np.minimum(np.searchsorted(classes, y), len(classes) - 1)  # rows of weight 0 may have other labels
         if self.class_weight is not None:
-            totals = np.bincount(codes, weight)
-            weight = weight * weights_of_classes(self.class_weight, classes, totals)[codes]
+            weight = weight * weights_of_classes(self.class_weight, classes, np.bincount(codes, weight))[codes]
         alphas = self.alphas
         if alphas is None:
-            largest = max(
-                _largest_alpha(problem, self.fit_intercept)
-                for problem in Parts(len(classes), "rest").all_labelled(Shard(X, codes, weight))
-            )
+            problems = Parts(len(classes), "rest").all_labelled(Shard(X, codes, weight))
+            largest = max(_largest_alpha(problem, self.fit_intercept) for problem in problems)
             alphas = _alphas_below(largest, self.n_alphas, self.eps) if largest > 0 else [1.0]
         alphas = np.sort(np.asarray(alphas, dtype=np.float64))[::-1]
         if not len(alphas) or not (alphas > 0).all() or not np.isfinite(alphas).all():
@@ -298,17 +286,11 @@ cost_, n_iter_, parts_, n_features_in_, feature_names_in_
         work = partial(_fold_errors, alphas=alphas, fit_intercept=bool(self.fit_intercept), limits=limits)
         outcomes = engine_for(self.cluster).map_items(self.cluster, work, (X, codes, weight), folds)
         errors, selected = (np.array(each).T for each in zip(*outcomes, strict=True))
-        return {
-            "alphas_": alphas,
-            "error_path_": errors,
-            "n_selected_path_": selected,
-            "best": self._best(errors),
-        }
+        return {"alphas_": alphas, "error_path_": errors, "n_selected_path_": selected, "best": self._best(errors)}
 
     def _best(self, errors: np.ndarray) -> int:
         """The index of the first, and so the sparsest, penalty that the rule accepts."""
-        mean = errors.mean(axis=1)
-        allowance = 0.0
+        mean, allowance = errors.mean(axis=1), 0.0
         if self.rule == "one-standard-error" and errors.shape[1] > 1:
             allowance = float(errors[np.argmin(mean)].std(ddof=1)) / np.sqrt(errors.shape[1])
         return int(np.argmax(mean <= mean.min() + allowance + 1e-12))
@@ -324,9 +306,9 @@ def _fold_errors(
     """For each penalty: the error on the held-out rows, and the number of features."""
     (X, codes, weight), (train, test) = rows, fold
     n_classes = int(codes.max()) + 1
-    X_train, X_test = X[train], X[test]
+    X_test = X[test]
     scores, n_selected = [], np.zeros((len(alphas), X.shape[1]), dtype=bool)
-    for problem in Parts(n_classes, "rest").all_labelled(Shard(X_train, codes[train], weight[train])):
+    for problem in Parts(n_classes, "rest").all_labelled(Shard(X[train], codes[train], weight[train])):
         path = _path(problem, alphas, fit_intercept, limits)
         scores.append(safe_sparse_dot(X_test, path.coefs.T, dense_output=True) + path.intercepts)
         n_selected |= path.coefs != 0

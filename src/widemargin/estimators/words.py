@@ -58,7 +58,6 @@ def bounds_in_words(certificate: Certificate) -> tuple[str, str]:
 
 
 def amount(n_bytes: float) -> str:
-    """A number of bytes in a readable unit."""
     for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if abs(n_bytes) >= 0.9995 * size:  # or it would be 1e+03 of the next
             return f"{n_bytes / size:.3g} {unit}"
@@ -66,7 +65,6 @@ def amount(n_bytes: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time in a readable unit."""
     if seconds < 1e-3:
         return f"{1e6 * seconds:.3g} µs"
     if seconds < 1:
@@ -96,12 +94,9 @@ def certificate_in_words(model: Any) -> str:
     if certificate.relative <= _ROUNDING:
         return f"{bracket.what} is {certificate.primal:.6g}, by both bounds: no model is better, up to rounding."
     low, high = bounds_in_words(certificate)
-    near = _nearness(bracket, certificate)
+    text = f"{bracket.what} lies between {low} and {high}: {_nearness(bracket, certificate)}."
     n_parts = len(getattr(model, "parts_", None) or [])
-    text = f"{bracket.what} lies between {low} and {high}: {near}."
-    if n_parts > 1:
-        text += f" Of {n_parts} {model._parts.kind} this is the one with the largest gap."
-    return text
+    return text if n_parts < 2 else f"{text} Of {n_parts} {model._parts.kind} this is the one with the largest gap."
 
 
 def _nearness(bracket: Bracket, certificate: Certificate) -> str:
@@ -124,14 +119,12 @@ def _without_proof(model: Any, certificate: Certificate) -> str:
 
 
 def bracket_of(model: Any) -> Bracket:
-    """What the two bounds of this model's certificate bracket."""
     descriptor = descriptor_of(type(model))
     bracket = OPTIMUM if descriptor is None else descriptor.bracket
     return bracket(model) if callable(bracket) else bracket
 
 
 def stop_in_words(model: Any) -> str:
-    """Why the fit stopped."""
     reason = getattr(model, "stop_reason_", None)
     return "Not recorded." if reason is None else _STOPPED.get(reason, f"{reason}.")
 

@@ -54,10 +54,8 @@ def weights_of_classes(class_weight: Any, classes: np.ndarray, totals: np.ndarra
 def checked(rows: Rows) -> Rows:
     """Check the rows of one rank: blocks that compiled loops can read, labels, and a weight for each row."""
     pieces = rows.X if isinstance(rows.X, list) else [rows.X]
-    X = [
-        _canonical(check_array(piece, accept_sparse="csr", dtype=FLOATS, order="C", ensure_min_samples=0))
-        for piece in pieces
-    ]
+    form: dict[str, Any] = {"accept_sparse": "csr", "dtype": FLOATS, "order": "C", "ensure_min_samples": 0}
+    X = [_canonical(check_array(piece, **form)) for piece in pieces]
     y = column_or_1d(np.concatenate(rows.y) if isinstance(rows.y, list) else rows.y)
     weight = np.concatenate(rows.weight) if isinstance(rows.weight, list) else rows.weight
     n_rows = sum(piece.shape[0] for piece in X)
@@ -68,13 +66,8 @@ def checked(rows: Rows) -> Rows:
 def checked_labels(rows: Rows, n_rows: int, *, are_all: bool = True) -> Rows:
     """Check labels and weights, which must not be negative; with ``are_all`` at least one must be positive."""
     check_classification_targets(rows.y)
-    weight = check_sample_weight(
-        rows.weight,
-        np.empty((n_rows, 1)),
-        dtype=np.float64,
-        ensure_non_negative=True,
-        allow_all_zero_weights=not are_all,
-    )
+    form = {"dtype": np.float64, "ensure_non_negative": True, "allow_all_zero_weights": not are_all}
+    weight = check_sample_weight(rows.weight, np.empty((n_rows, 1)), **form)
     return Rows(_canonical(rows.X), np.asarray(rows.y), np.asarray(weight))
 
 
@@ -108,12 +101,12 @@ def _packed(note: dict[str, Any]) -> np.ndarray:
 
 
 def _merge(notes: list[dict[str, Any]]) -> dict[str, Any]:
-    """All labels in order, in the type that the ranks have them in; or the first error."""
+    """The sorted labels of all ranks, or the first error."""
+    if len(notes) == 1 and "error" in notes[0]:
+        return notes[0]
     for rank, note in enumerate(notes):
-        if "error" in note and len(notes) > 1:
-            return {"error": f"On rank {rank}: {note['error']}\n\n{note['traceback']}", "kind": note["kind"]}
         if "error" in note:
-            return note
+            return {"error": f"On rank {rank}: {note['error']}\n\n{note['traceback']}", "kind": note["kind"]}
     widths = sorted({note["n_features"] for note in notes})
     if len(widths) > 1:
         return {"error": f"Ranks disagree on the number of features: {widths}.", "kind": "ValueError"}

@@ -40,7 +40,6 @@ class Parts:
 
     @property
     def are_votes(self) -> bool:
-        """Whether class scores are votes of pairs."""
         return self.n_classes > 2 and self.multi_class == "pairs"
 
     @property
@@ -49,9 +48,6 @@ class Parts:
         return "pairs of classes" if self.multi_class == "pairs" else "classes against the rest"
 
     def names(self, classes: np.ndarray) -> list[str]:
-        """The title of each problem."""
-        if self.n_classes == 2:
-            return [f"{classes[1]} against {classes[0]}"]
         return [
             f"{classes[positive]} against {'the rest' if negative is None else classes[negative]}"
             for positive, negative in self.pairs
@@ -67,7 +63,6 @@ class Parts:
         return shard.against_rest(positive) if negative is None else shard.between(positive, negative)
 
     def all_labelled(self, shard: Shard) -> Iterator[Shard]:
-        """The rows of each problem in turn."""
         return (self.labelled(shard, part) for part in range(len(self)))
 
     def class_scores(self, scores: np.ndarray) -> np.ndarray:
@@ -80,9 +75,9 @@ class Parts:
         if not self.are_votes:
             return scores
         votes, sums = np.zeros((2, len(scores), self.n_classes))
-        for k, (first, second) in enumerate(combinations(range(self.n_classes), 2)):
-            votes[:, first] += scores[:, k] > 0
-            votes[:, second] += scores[:, k] <= 0
-            sums[:, first] += scores[:, k]
-            sums[:, second] -= scores[:, k]
+        for (first, second), score in zip(combinations(range(self.n_classes), 2), scores.T, strict=True):
+            votes[:, first] += score > 0
+            votes[:, second] += score <= 0
+            sums[:, first] += score
+            sums[:, second] -= score
         return np.asarray(votes + sums / (3 * (np.abs(sums) + 1)))

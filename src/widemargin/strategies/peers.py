@@ -31,9 +31,9 @@ from widemargin.strategies.labels import check_classes, classes_of, weights_of_c
 from widemargin.strategies.protocol import Outcome, PartProgress, Plan, Rows, Watch
 from widemargin.strategies.simulation import NOTHING_PROVED, Simulation
 
-_MEETING_SECONDS = 60.0  # that peers on workers wait for all to be there
-_MAX_METRIC_NUMBERS = 1 << 20  # of second moments that all peers together send for a full metric
-_STOP_REASONS = {"max_ticks": "max_iter"}  # of a peer, as an estimator calls them
+_MEETING_SECONDS = 60.0  # peers on workers wait at most this long for the others to arrive
+_MAX_METRIC_NUMBERS = 1 << 20  # second moments that all peers together may send for a full metric
+_STOP_REASONS = {"max_ticks": "max_iter"}  # a peer's name of a stop reason, and the estimator's
 
 
 def has_full_metric(metric: Literal["auto", "full", "diagonal"], n_features: int, n_peers: int) -> bool:
@@ -107,16 +107,13 @@ class Network:
         return Peer(number, self.problem, algorithm, neighbours, self.fan_out, for_messages, incarnation, checker)
 
     def split(self, w: np.ndarray) -> tuple[np.ndarray, float]:
-        """Coefficients and intercept of one problem's model."""
         return (w[:-1], float(w[-1])) if self.has_constant else (w, 0.0)
 
 
 class NetworkOutcome(NamedTuple):
-    """What a fit by peers has besides its results."""
-
     nodes: dict[int, Node]
     network: Network
-    peers: dict[int, Peer] | None  # None if they ran elsewhere
+    peers: dict[int, Peer] | None = None  # None if they ran elsewhere
 
 
 @dataclass(frozen=True)
@@ -244,7 +241,7 @@ class GrowingPeers:
 
 
 def outcome_of_peer(network: Network, classes: np.ndarray, peer: Peer, report: PeerReport) -> Outcome:
-    """What one peer that ran on its own knows: its state, and the newest snapshots of the other members."""
+    """The outcome that one peer knows: its own state, and the newest snapshots of the other members."""
     ledger = Ledger(seconds={"sweep": report.seconds})
     _count(report, ledger)
     states = {peer.number: _State.of_report(report, peer.algorithm.rows.n_rows)}
@@ -258,12 +255,7 @@ def outcome_of_peer(network: Network, classes: np.ndarray, peer: Peer, report: P
     return _outcome(replace(network, graph=graph), classes, states, result, of=peer.number)
 
 
-# -- from peers to an outcome ------------------------------------------------------------------------------------------
-
-
 class _State(NamedTuple):
-    """The final state of a peer, wherever it ran."""
-
     model: np.ndarray
     certificates: list[Certificate]  # of each problem; may be empty
     members: frozenset[int]
@@ -304,22 +296,14 @@ def _simulate(
     watching: dict[str, Any] = {"watch": watch_parts, "watch_model": plan.watch_model}
     result = run(simulation, network.problem, no_rows, comm, plan.limits, rng, **watching)
     states = {number: _State.of_peer(peer) for number, peer in result.model.items()}
-    return _outcome(network, classes, states, result, peers=result.model)
+    outcome = _outcome(network, classes, states, result)
+    return outcome._replace(extra=outcome.extra._replace(peers=result.model))
 
 
 def _outcome(
-    network: Network,
-    classes: np.ndarray,
-    states: dict[int, _State],
-    whole: Result,
-    *,
-    of: int | None = None,
-    peers: dict[int, Peer] | None = None,
+    network: Network, classes: np.ndarray, states: dict[int, _State], whole: Result, of: int | None = None
 ) -> Outcome:
-    """One result for each problem: the model of the first peer, and the worst certificate of all.
-
-    With ``of``, model and certificate are those of that peer.
-    """
+    """One result per problem: the model of the first peer and the worst certificate of all, or both of peer ``of``."""
     first = states[min(states) if of is None else of]
     judges = list(states.values()) if of is None else [first]
     # Certificates for parts of a network, or for different rows, prove nothing for all.
@@ -332,7 +316,7 @@ def _outcome(
         certificate = _worst([state.certificates[k] for state in judges]) if is_proved else NOTHING_PROVED
         history, ledger = (whole.history, whole.ledger) if k == 0 else ([], Ledger())
         results.append(Result(Separator(*network.split(w), {}), certificate, reason, whole.n_iter, history, ledger))
-    extra = NetworkOutcome(_nodes(network, states), network, peers)
+    extra = NetworkOutcome(_nodes(network, states), network)
     return Outcome(classes, results, first.model.shape[1] - network.has_constant, extra)
 
 
@@ -360,7 +344,6 @@ def _worst(certificates: list[Certificate]) -> Certificate:
 
 
 def _count(report: PeerReport, ledger: Ledger) -> None:
-    """Add what a peer sent."""
     ledger.messages += report.messages_sent
     ledger.bytes += report.bytes_sent
     ledger.scalars += report.bytes_sent // 8

@@ -45,8 +45,13 @@ class PartProgress(NamedTuple):
     progress: Progress
 
 
-# Returns a stop reason, or None to continue.
+# Return a stop reason, or None to continue.
 Watch = Callable[[PartProgress], str | None]
+WatchPart = Callable[[Progress], str | None]
+
+
+def watch_part(watch: Watch, part: int, classes: np.ndarray, fresh: FitState | None = None) -> WatchPart:
+    return lambda progress: watch(PartProgress(part, classes, fresh, progress))
 
 
 class Outcome(NamedTuple):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import traceback
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -17,10 +16,10 @@ from widemargin.kernels.devices import kernel_rows
 from widemargin.kernels.functions import Kernel
 from widemargin.ledger import Ledger
 from widemargin.solvers.protocol import AnySolver
-from widemargin.solvers.run import Progress, run
+from widemargin.solvers.run import run
 from widemargin.strategies.labels import agree, check_classes, checked, weights_of_classes
 from widemargin.strategies.parts import Parts
-from widemargin.strategies.protocol import Outcome, PartProgress, Plan, Rows, Watch
+from widemargin.strategies.protocol import Outcome, Plan, Rows, Watch, watch_part
 
 _NO_STATE, _OUR_STATE, _FOREIGN_STATE = 0.0, 1.0, 2.0
 
@@ -59,7 +58,6 @@ class Ranks:
 
     @property
     def name(self) -> str:
-        """Name of the estimator."""
         return self.plan.name
 
     def run(self, rows: Rows, place: Any, watch: Watch) -> Outcome:
@@ -68,7 +66,6 @@ class Ranks:
         return outcome
 
     def run_on_rank(self, rows: Rows, comm: Communicator, watch: Watch | None) -> Outcome:
-        """Run the whole fit on one rank."""
         shard, classes, parts, width, seed = self.prepare(rows, comm)
         first = comm.ledger  # has the cost of `prepare`
         fresh = None if self.resume is None else self._fresh_state(shard, classes, len(parts), width, comm)
@@ -87,7 +84,7 @@ class Ranks:
                 np.random.default_rng([seed, k]),
                 warm=None if warm is None or not warm[k].any() else warm[k],
                 sweeps_before=int(sweeps[k]),
-                watch=None if watch is None else partial(_tell, watch, k, classes, fresh),
+                watch=None if watch is None else watch_part(watch, k, classes, fresh),
                 watch_model=self.plan.watch_model,
                 watch_state=fresh is not None,
             )
@@ -103,29 +100,16 @@ class Ranks:
             self.plan.problem.check(*weights)
         if self.kernel is None:
             return Prepared(shard, classes, parts, shard.n_features, seed)
-        shard = self._with_kernel(self.kernel, shard, multiplicity, numbers, n_rows, comm)
-        return Prepared(shard, classes, parts, n_rows, seed)
-
-    def _with_kernel(
-        self,
-        kernel: Kernel,
-        shard: Shard,
-        multiplicity: np.ndarray,
-        numbers: np.ndarray,
-        n_rows: int,
-        comm: Communicator,
-    ) -> Shard:
-        """The shard with the kernel on its rows."""
-        if kernel.name == "precomputed" and shard.n_features != n_rows:
+        if self.kernel.name == "precomputed" and shard.n_features != n_rows:
             raise ValueError(
                 f"kernel='precomputed' needs a square X, the values of all pairs of rows; X has {n_rows} rows and "
                 f"{shard.n_features} columns."
             )
-        rows = kernel_rows(
-            kernel, shard.X, numbers, comm.ledger, device=self.device, precision=self.precision,
+        on_rows = kernel_rows(
+            self.kernel, shard.X, numbers, comm.ledger, device=self.device, precision=self.precision,
             reduce=comm.allreduce, n_everywhere=n_rows, weight=multiplicity,
         )  # fmt: skip
-        return replace(shard, kernel_rows=rows)
+        return Prepared(replace(shard, kernel_rows=on_rows), classes, parts, n_rows, seed)
 
     def _fresh_state(self, shard: Shard, classes: np.ndarray, n_parts: int, width: int, comm: Communicator) -> FitState:
         """The state before the first sweep, with sums by which the data are recognised."""
@@ -183,15 +167,10 @@ class Ranks:
         if len(present) < shard.n_rows:
             shard = shard.take(present)
         codes = np.searchsorted(classes, shard.y)
-        weight = shard.weight if self.counts_weight else np.ones(len(present))
-        multiplicity = weight
+        weight = multiplicity = shard.weight if self.counts_weight else np.ones(len(present))
         totals = comm.allreduce(np.bincount(codes, weight, len(classes)))
         if self.plan.class_weight is not None:
             factors = weights_of_classes(self.plan.class_weight, classes, totals)
             weight, totals = weight * factors[codes], totals * factors
         shard = Shard(shard.X, codes.astype(np.float64), weight)
         return shard, multiplicity, first + present, n_rows, classes, totals, seed
-
-
-def _tell(watch: Watch, part: int, classes: np.ndarray, fresh: FitState | None, progress: Progress) -> str | None:
-    return watch(PartProgress(part, classes, fresh, progress))

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from numpy.random import Generator
 
 from widemargin.comm.faults import Faults, FaultyWire
 from widemargin.comm.protocol import Communicator
@@ -17,7 +18,7 @@ from widemargin.data.shard import Shard
 from widemargin.peers.peer import Peer
 from widemargin.problems.mean_hinge import MeanHinge
 from widemargin.problems.protocol import Certificate
-from widemargin.solvers.protocol import Solver
+from widemargin.solvers.protocol import Solver, Warm
 
 NOTHING_PROVED = Certificate(1.0, 0.0)  # F(0) and D(0), which hold for any data
 
@@ -26,7 +27,7 @@ NOTHING_PROVED = Certificate(1.0, 0.0)  # F(0) and D(0), which hold for any data
 class State:
     peers: dict[int, Peer]  # those that are running
     wire: FaultyWire
-    rng: np.random.Generator
+    rng: Generator
     comm: Communicator
     incarnations: dict[int, int]  # of those that have crashed
 
@@ -50,19 +51,12 @@ class Simulation(Solver[State, dict[int, Peer]]):
         if all(peer in faults.crash and peer not in faults.rejoin for peer in self.peers):
             raise ValueError("Faults(crash=...) ends every peer, and none rejoins: there would be no model.")
 
-    def start(
-        self,
-        problem: MeanHinge,
-        shard: Shard,
-        comm: Communicator,
-        rng: np.random.Generator,
-        warm: np.ndarray | None = None,
-    ) -> State:
+    def start(self, problem: MeanHinge, shard: Shard, comm: Communicator, rng: Generator, warm: Warm = None) -> State:
         """All peers as they are; the rows are theirs, and ``shard`` is empty."""
         return State(dict(self.peers), FaultyWire(self.faults, rng.spawn(1)[0]), rng, comm, {})
 
     def sweep(self, state: State) -> State:
-        """One tick: messages arrive, then each peer works and writes."""
+        """One tick: messages arrive, then each peer works and sends."""
         faults, wire, peers, ledger = self.faults, state.wire, state.peers, state.comm.ledger
         for to, message in wire.arrivals():
             if to in peers:
@@ -104,7 +98,6 @@ class Simulation(Solver[State, dict[int, Peer]]):
         return max((proof.worst for proof in proofs.values()), key=lambda each: each.relative)
 
     def confirm(self, state: State, latest: Certificate | None = None) -> Certificate:
-        """What all have certified, or what holds for any data."""
         return self.certify(state) or NOTHING_PROVED
 
     def diagnostics(self, state: State) -> dict[str, float]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -17,14 +16,8 @@ from widemargin.problems.margin_distribution import MarginDistribution
 from widemargin.solvers.partition_merge import Branching, Level, View, leaves, level_of, look, without_other_rows
 from widemargin.solvers.partition_merge import Tree as Division
 from widemargin.solvers.run import Progress, Result
-from widemargin.strategies.protocol import Outcome, PartProgress, Rows, Watch
+from widemargin.strategies.protocol import Outcome, Rows, Watch, WatchPart, watch_part
 from widemargin.strategies.ranks import Ranks
-
-
-class TreeLevels(NamedTuple):
-    """The levels of each problem's tree, from the leaves to the last one solved."""
-
-    levels: list[list[Level]]
 
 
 @dataclass(frozen=True)
@@ -35,7 +28,7 @@ class Tree:
     division: Division
 
     def run(self, rows: Rows, place: Any, watch: Watch) -> Outcome:
-        """Solve one tree per problem; all trees share the division of the rows."""
+        """Solve one tree per problem; ``extra`` has the levels of each, from the leaves to the last one solved."""
         begin, comm = time.perf_counter(), Solo()
         shard, classes, parts, _, seed = self.ranks.prepare(rows, comm)
         with comm.ledger.phase("divide"):
@@ -44,22 +37,14 @@ class Tree:
         results, levels = [], []
         for k in range(len(parts)):
             shard.kernel.ledger = comm.ledger if k == 0 else Ledger()
-
-            def tell(progress: Progress, k: int = k) -> str | None:
-                return watch(PartProgress(k, classes, None, progress))
-
+            tell = watch_part(watch, k, classes)
             result, grown = self._grow(parts.labelled(shard, k), divided, place, tell, before)
             results.append(result)
             levels.append(grown)
-        return Outcome(classes, results, shard.n_features, TreeLevels(levels))
+        return Outcome(classes, results, shard.n_features, levels)
 
     def _grow(
-        self,
-        shard: Shard,
-        divided: list[np.ndarray],
-        place: Any,
-        watch: Callable[[Progress], str | None],
-        before: float,
+        self, shard: Shard, divided: list[np.ndarray], place: Any, watch: WatchPart, before: float
     ) -> tuple[Result, list[Level]]:
         """Solve the tree of one problem; ``before`` is the time of the preparations, in seconds."""
         plan, rows = self.ranks.plan, shard.kernel
@@ -70,12 +55,12 @@ class Tree:
             problem, rows.kernel, self.ranks.solver, plan.limits, until, shard.n_rows, n_numbers, plan.seed
         )
         levels: list[Level] = []
-        why: list[str] = []
+        reason: str | None = None
         last: list[View] = []
         ledger = Ledger()
 
         def is_enough(views: list[View]) -> bool:
-            nonlocal last, ledger
+            nonlocal last, ledger, reason
             last = views
             ledger = sum((view.result.ledger for view in views), start=ledger)
             seconds = time.perf_counter() - begin
@@ -87,7 +72,6 @@ class Tree:
                 reason = "max_time"
             if reason is None and 1 < len(views) <= self.division.stop_at:
                 reason = "stop_level"
-            why.extend([reason] if reason else [])
             return reason is not None
 
         def is_over() -> str | None:
@@ -100,8 +84,8 @@ class Tree:
         model = levels[-1].model
         if len(last) == 1:
             root = last[0].result
-            reason = why[0] if why and root.stop_reason != "gap" else root.stop_reason
-            return replace(root, model=model, stop_reason=reason, ledger=ledger + rows.ledger), levels
-        reason = why[0] if why else is_over() or "interrupted"
+            why = reason if reason and root.stop_reason != "gap" else root.stop_reason
+            return replace(root, model=model, stop_reason=why, ledger=ledger + rows.ledger), levels
+        why = reason or is_over() or "interrupted"
         certificate = branching.certified(shard, model)
-        return Result(model, certificate, reason, len(levels), [], ledger + rows.ledger), levels
+        return Result(model, certificate, why, len(levels), [], ledger + rows.ledger), levels
