@@ -6,12 +6,10 @@ from typing import Any
 
 
 def last_step(model: Any) -> Any:
-    """The estimator itself, or the last step of a pipeline."""
     return model[-1] if hasattr(model, "steps") else model
 
 
 def scaler_of(model: Any) -> Any:
-    """The scaler in front of the estimator, or None."""
     return model[0] if hasattr(model, "steps") and len(model) > 1 else None
 
 

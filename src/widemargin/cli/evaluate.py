@@ -51,20 +51,18 @@ def judged(model: Any, data: Path, label: str, zero_based: bool) -> dict[str, An
         y = labels_as(known, y, data)
         strange = y[~np.isin(y, known)]
         if len(strange):
-            raise ValueError(f"{data} has the label {strange[0]}; the model knows {named(known)}.")
+            raise ValueError(f"{data} has the label {strange[0]}; the model knows {named(known.tolist())}.")
         truth.append(y)
         guesses.append(np.array(classes))
         scores.append(values[:, 0])
-    if not truth:
-        raise ValueError(f"{data} has no rows.")
     y = np.concatenate(truth)
     matrix = confusion_matrix(y, np.concatenate(guesses), labels=known)
-    present = matrix.sum(axis=1) > 0
-    recall = np.diag(matrix)[present] / matrix.sum(axis=1)[present]
+    counts = matrix.sum(axis=1)
+    present = counts > 0
     found = {
         "rows": len(y),
         "accuracy": float(np.trace(matrix) / len(y)),
-        "balanced accuracy": float(recall.mean()),
+        "balanced accuracy": float((np.diag(matrix)[present] / counts[present]).mean()),
         "classes": known.tolist(),
         "confusion matrix": matrix.tolist(),
     }
@@ -88,9 +86,7 @@ def _print(model: Path, data: Path, found: dict[str, Any]) -> None:
     screen.print(facts(f"{model} on {data}", pairs))
     names = [str(each) for each in found["classes"]]
     if len(names) > _MOST_CLASSES:
-        screen.print(
-            f"The confusion matrix of {len(names)} classes is too wide to print here; use --json.", markup=False
-        )
+        screen.print(f"The confusion matrix of {len(names)} classes is too wide to print; use --json.", markup=False)
         return
     rows = [[name, *(f"{n:,}" for n in row)] for name, row in zip(names, found["confusion matrix"], strict=True)]
     screen.print(columns(["is \\ predicted", *names], rows, title="Confusion matrix"))

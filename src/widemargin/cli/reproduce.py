@@ -13,8 +13,6 @@ import typer
 
 
 class Paper(StrEnum):
-    """The papers that can be reproduced."""
-
     saddle = "saddle"
     sbp = "sbp"
     sodm = "sodm"

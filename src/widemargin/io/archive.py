@@ -179,7 +179,6 @@ def _pipeline_tree(encoder: Encoder, pipeline: Pipeline) -> dict[str, Any]:
 
 
 def _read(file: BinaryIO, size: int) -> Any:
-    """The model of a file of that many bytes."""
     prelude = file.read(_PRELUDE.size)
     if not prelude.startswith(_SIGNATURE):
         raise ModelFileError("it is not a model file of widemargin")
@@ -187,10 +186,8 @@ def _read(file: BinaryIO, size: int) -> Any:
         raise ModelFileError("it is truncated")
     _, version, header_length = _PRELUDE.unpack(prelude)
     if not 1 <= version <= FORMAT:
-        raise ModelFileError(
-            f"its format is version {version}, and this widemargin ({__version__}) reads versions up to "
-            f"{FORMAT}: use a newer one"
-        )
+        reads = f"this widemargin ({__version__}) reads versions up to {FORMAT}"
+        raise ModelFileError(f"its format is version {version}, and {reads}: use a newer one")
     if header_length > min(size - _PRELUDE.size - _CHECKSUM, _MAX_HEADER):
         raise ModelFileError("its header is longer than the file, or than allowed; it may be truncated")
     _verify_checksum(file, size)

@@ -35,9 +35,7 @@ from widemargin.exceptions import ModelFileError
 from widemargin.io.transformers import SCALERS, TRANSFORMERS, check_transformer
 from widemargin.sklearn_private import FIT_STATE, parameter_names, validate_parameters
 
-_REQUIRED = {
-    "classes_", "intercept_", "certificate_", "stop_reason_", "n_iter_", "parts_", "history_", "cost_",
-}  # fmt: skip
+_REQUIRED = {"classes_", "intercept_", "certificate_", "stop_reason_", "n_iter_", "parts_", "history_", "cost_"}
 _EXPANSION = {"kernel_", "dual_coef_", "support_vectors_"}
 _OUTPUTS = ("default", "pandas", "polars")
 for _splitter in (KFold, StratifiedKFold):  # which check their parameters themselves
@@ -73,9 +71,9 @@ def split(model: Any) -> tuple[str, dict[str, Any], dict[str, Any]]:
     check_is_fitted(model)
     state: dict[str, Any] = model.__getstate__()
     parameters = {name: state.pop(name) for name in sorted(model.get_params(deep=False))}
-    not_saved: set[str] = FIT_STATE
+    not_saved = set(FIT_STATE)
     if descriptor is not None:
-        not_saved = not_saved | set(descriptor.not_saved)
+        not_saved |= set(descriptor.not_saved)
         parameters |= descriptor.saved_parameters(model)
     for name in ("checkpoint", "cluster"):
         if name in parameters and not isinstance(parameters[name], Integral):
@@ -83,9 +81,8 @@ def split(model: Any) -> tuple[str, dict[str, Any], dict[str, Any]]:
     unknown = sorted(set(state) - set(schema) - not_saved)
     if unknown:
         raise ModelFileError(f"{kind}.{unknown[0]} is not among the fitted attributes of its descriptor")
-    attributes = {name: state[name] for name in sorted(state) if name in schema}
     verify(model)
-    return kind, parameters, attributes
+    return kind, parameters, {name: state[name] for name in sorted(state) if name in schema}
 
 
 def joined(kind: str, parameters: dict[str, Any], attributes: dict[str, Any]) -> Any:
@@ -119,8 +116,8 @@ def verify(model: Any) -> None:
     missing = sorted(_REQUIRED - set(attributes))
     if missing:
         raise ModelFileError(f"{kind} lacks {missing[0]}")
-    n_classes = _n_classes(attributes["classes_"])
-    sizes["K"], sizes["P"] = n_classes, len(model._parts)
+    sizes["K"] = _n_classes(attributes["classes_"])
+    sizes["P"] = len(model._parts)
     maps = [attributes.get(name) for name, form in schema.items() if isinstance(form, FeatureMap)]
     sizes["D"] = next((_n_mapped(each, sizes["I"]) for each in maps if each is not None), sizes["I"])
     _check_attributes(kind, schema, attributes, sizes)
@@ -159,13 +156,10 @@ def _n_classes(classes: Any) -> int:
 
 
 def _check_attributes(kind: str, schema: dict[str, Any], attributes: dict[str, Any], sizes: dict[str, int]) -> None:
-    for name, form in schema.items():
-        if name not in attributes:
-            continue
+    for name, form in ((name, form) for name, form in schema.items() if name in attributes):
         value = attributes[name]
         if isinstance(form, Array):
-            is_left_out = value is None and kind in TRANSFORMERS
-            is_right = is_left_out or _is_array(value, form, sizes)
+            is_right = (value is None and kind in TRANSFORMERS) or _is_array(value, form, sizes)
         elif isinstance(form, Each):
             is_one = sizes["P"] == 1 and conforms(value, int if form.kinds == "iu" else float)
             is_right = is_one or _is_array(value, Array(form.kinds, "P"), sizes)
@@ -185,15 +179,12 @@ def _is_array(value: Any, form: Array, sizes: dict[str, int]) -> bool:
         return False
     if form.kinds == "O":
         return all(isinstance(item, str) for item in value)
-    if form.kinds == "f" and value.dtype == np.float16:
+    if (form.kinds == "f" and value.dtype == np.float16) or (form.is_finite and not np.isfinite(value).all()):
         return False
-    return (not form.is_finite or bool(np.isfinite(value).all())) and (
-        form.least == -np.inf or bool((value >= form.least).all())
-    )
+    return form.least == -np.inf or bool((value >= form.least).all())
 
 
 def _n_mapped(features: Any, n_features: int) -> int:
-    """The number of random features."""
     if not isinstance(features, RBFSampler):
         raise ModelFileError("the random features are not an RBFSampler")
     verify(features)
@@ -229,8 +220,7 @@ def check_steps(steps: list[tuple[str, Any]]) -> None:
             f"a pipeline of {', '.join(kinds) or 'nothing'} cannot be saved or exported: it must be one of "
             f"{', '.join(descriptors())}, behind any of {', '.join(sorted(SCALERS))}"
         )
-    names = [name for name, _ in steps]
-    taken = set(parameter_names(Pipeline))
+    names, taken = [name for name, _ in steps], set(parameter_names(Pipeline))
     are_names = all(isinstance(name, str) and name and "__" not in name and name not in taken for name in names)
     if not are_names or len(set(names)) != len(names):
         raise ModelFileError("steps of a pipeline have invalid names")
