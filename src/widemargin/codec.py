@@ -68,6 +68,7 @@ class _Record(NamedTuple):
 
 
 _RECORDS: dict[str, _Record] = {}
+_hints = cache(get_type_hints)
 
 
 def record(
@@ -95,11 +96,6 @@ def record(
         return kind
 
     return register
-
-
-@cache
-def _hints(kind: type) -> dict[str, Any]:
-    return get_type_hints(kind)
 
 
 def _check_record(value: Any, entry: _Record, *, is_trusted: bool) -> None:

@@ -83,7 +83,7 @@ def in_doubt(model, rows, drift):
     scores = model.decision_function(rows)
     if len(final.classes_) == 2:
         return np.abs(scores) <= drift
-    if not final._one_vs_rest:
+    if final._parts.are_votes:
         for step in model[:-1] if hasattr(model, "steps") else []:
             rows = step.transform(rows)
         return (np.abs(linear_scores(rows, final.coef_, final.intercept_)) <= drift).any(axis=1)

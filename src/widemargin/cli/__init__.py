@@ -52,10 +52,8 @@ def in_words(error: Exception) -> str:
     elif isinstance(error, MemoryError):
         text = "Not enough memory."
     elif not isinstance(error, _EXPECTED):
-        text = (
-            f"Internal error: {type(error).__name__}: {error}. Set WIDEMARGIN_TRACEBACK=1 for a traceback, and please "
-            "report it."
-        )
+        advice = "Set WIDEMARGIN_TRACEBACK=1 for a traceback, and please report it."
+        text = f"Internal error: {type(error).__name__}: {error}. {advice}"
     return " ".join(text.split())
 
 

@@ -51,9 +51,8 @@ def plain_labels(y: Any) -> Any:
 
     if y.dtype.kind != "f" or not np.array_equal(y, np.rint(y)) or np.abs(y).max() > 2**53:
         return y
-    low, high = y.min(), y.max()
     kinds = (np.int8, np.int16, np.int32, np.int64)
-    return y.astype(next(kind for kind in kinds if np.iinfo(kind).min <= low and high <= np.iinfo(kind).max))
+    return y.astype(next(kind for kind in kinds if np.iinfo(kind).min <= y.min() and y.max() <= np.iinfo(kind).max))
 
 
 def labels_as(classes: Any, y: Any, path: Path) -> Any:

@@ -74,11 +74,8 @@ def judged(model: Any, data: Path, label: str, zero_based: bool) -> dict[str, An
 def _print(model: Path, data: Path, found: dict[str, Any]) -> None:
     from widemargin.cli._say import columns, console, facts
 
-    pairs = [
-        ("rows", f"{found['rows']:,}"),
-        ("accuracy", f"{found['accuracy']:.2%}"),
-        ("balanced accuracy", f"{found['balanced accuracy']:.2%}"),
-    ]
+    pairs = [("rows", f"{found['rows']:,}")]
+    pairs += [(name, f"{found[name]:.2%}") for name in ("accuracy", "balanced accuracy")]
     if "AUC" in found:
         auc = found["AUC"]
         pairs.append(("AUC", "undefined: all rows are of one class" if auc is None else f"{auc:.6f}"))

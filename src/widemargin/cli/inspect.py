@@ -50,16 +50,14 @@ def described(model: Any) -> dict[str, Any]:
         "size_bytes": size_bytes(estimator),
     }
     if hasattr(estimator, "certificate_"):
-        certificate = estimator.certificate_
+        (primal, dual), gap = estimator.certificate_, estimator.certificate_.relative
         found |= {
-            "certificate": {
-                "primal": certificate.primal, "dual": certificate.dual, "relative_gap": certificate.relative,
-            },
+            "certificate": {"primal": primal, "dual": dual, "relative_gap": gap},
             "stop_reason": estimator.stop_reason_,
             "n_iter": int(estimator.n_iter_),
             "cost": {**estimator.cost_.counts(), "seconds": dict(estimator.cost_.seconds)},
             "proof": proof(model),
-        }  # fmt: skip
+        }
     return found | _decides_by(model, estimator)
 
 

@@ -13,6 +13,7 @@ import typer
 from widemargin.cli._input import Data, Label, ZeroBased
 from widemargin.estimators import BUILT_IN
 
+_DEFAULT = "Default: kernel, with kernel=linear for over 20,000 rows or 2,000 features."
 _LARGE_FILE = 256 << 20  # bytes
 _COMMANDS = [module.replace("_", "-") for name, module in BUILT_IN.items() if not name.endswith("CV")]
 
@@ -41,29 +42,20 @@ class Fit(NamedTuple):
 
 def train(
     data: Data,
-    estimator: Annotated[
-        str | None,
-        typer.Option(
-            help=f"One of {', '.join(_COMMANDS)}. Default: kernel, with kernel=linear for over 20,000 rows or 2,000 "
-            "features."
-        ),
-    ] = None,
+    estimator: Annotated[str | None, typer.Option(help=f"One of {', '.join(_COMMANDS)}. {_DEFAULT}")] = None,
     param: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="A parameter of the estimator; may be repeated.")
     ] = None,
     output: Annotated[Path, typer.Option(help="File of the model.")] = Path("model.wm"),
     label: Label = "-1",
     zero_based: ZeroBased = False,
-    scale: Annotated[Scale, typer.Option(help="Scale the features; the scaler is saved with the model.")] = (
-        Scale.none
-    ),
+    scale: Annotated[Scale, typer.Option(help="Scale features; the scaler is saved with the model.")] = Scale.none,
     precision: Annotated[
         Precision, typer.Option(help="Type of the features; auto is float32 for files over 256 MiB, else float64.")
     ] = Precision.auto,
     tol: Annotated[float | None, typer.Option(help="Relative gap at which the fit stops.")] = None,
     max_time: Annotated[
-        float | None,
-        typer.Option(help="Seconds after which the fit stops; per problem if there are several classes."),
+        float | None, typer.Option(help="Seconds after which the fit stops; per problem if there are several classes.")
     ] = None,
     cluster: Annotated[
         str | None, typer.Option(help="Where to run: threads:4, dask:tcp://host:8786, or mpi under mpirun.")

@@ -141,7 +141,10 @@ def to_bytes(model: Any) -> bytes:
     """The file of a model; equal models make equal files."""
     encoder = Encoder()
     if type(model) is Pipeline:
-        tree = _pipeline_tree(encoder, model)
+        check_is_fitted(model)
+        check_steps(model.steps)
+        steps = [[name, output_of(step), _tree(encoder, step)] for name, step in model.steps]
+        tree = {"kind": "Pipeline", "verbose": bool(model.verbose), "steps": steps}
     else:
         check_single(model)
         tree = _tree(encoder, model)
@@ -166,13 +169,6 @@ def _tree(encoder: Encoder, model: Any) -> dict[str, Any]:
             for name, value in attributes.items()
         },
     }
-
-
-def _pipeline_tree(encoder: Encoder, pipeline: Pipeline) -> dict[str, Any]:
-    check_is_fitted(pipeline)
-    check_steps(pipeline.steps)
-    steps = [[name, output_of(step), _tree(encoder, step)] for name, step in pipeline.steps]
-    return {"kind": "Pipeline", "verbose": bool(pipeline.verbose), "steps": steps}
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------

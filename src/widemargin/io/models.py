@@ -21,16 +21,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from widemargin.codec import MAX_DIMENSION_SIZE, check_rows, conforms, record
-from widemargin.estimators.registry import (
-    LABELS,
-    Array,
-    Descriptor,
-    Each,
-    FeatureMap,
-    descriptor_named,
-    descriptors,
-    fitted_attributes,
-)
+from widemargin.estimators import registry
 from widemargin.exceptions import ModelFileError
 from widemargin.io.transformers import SCALERS, TRANSFORMERS, check_transformer
 from widemargin.sklearn_private import FIT_STATE, parameter_names, validate_parameters
@@ -45,21 +36,21 @@ for _splitter in (KFold, StratifiedKFold):  # which check their parameters thems
 def check_single(model: Any) -> None:
     """Raise ModelFileError unless a file may hold an estimator of this kind by itself."""
     kind = type(model).__name__
-    if descriptor_named(kind) is None:
+    if registry.descriptor_named(kind) is None:
         raise ModelFileError(
-            f"a {kind} cannot be saved or exported, only {', '.join(descriptors())}, alone or behind scalers in a "
-            "pipeline; of a search, take best_estimator_"
+            f"a {kind} cannot be saved or exported, only {', '.join(registry.descriptors())}, alone or behind scalers "
+            "in a pipeline; of a search, take best_estimator_"
         )
 
 
-def schema_of(kind: str) -> tuple[Any, dict[str, Any], Descriptor | None]:
+def schema_of(kind: str) -> tuple[Any, dict[str, Any], registry.Descriptor | None]:
     """The class of that name, its fitted attributes and, for an estimator, its descriptor."""
     if kind in TRANSFORMERS:
         return *TRANSFORMERS[kind], None
-    descriptor = descriptor_named(kind)
+    descriptor = registry.descriptor_named(kind)
     if descriptor is None:
         raise ModelFileError(f"{kind[:60]!r} is not an estimator that widemargin knows")
-    return descriptor.estimator, fitted_attributes(descriptor.estimator), descriptor
+    return descriptor.estimator, registry.fitted_attributes(descriptor.estimator), descriptor
 
 
 def split(model: Any) -> tuple[str, dict[str, Any], dict[str, Any]]:
@@ -118,7 +109,7 @@ def verify(model: Any) -> None:
         raise ModelFileError(f"{kind} lacks {missing[0]}")
     sizes["K"] = _n_classes(attributes["classes_"])
     sizes["P"] = len(model._parts)
-    maps = [attributes.get(name) for name, form in schema.items() if isinstance(form, FeatureMap)]
+    maps = [attributes.get(name) for name, form in schema.items() if isinstance(form, registry.FeatureMap)]
     sizes["D"] = next((_n_mapped(each, sizes["I"]) for each in maps if each is not None), sizes["I"])
     _check_attributes(kind, schema, attributes, sizes)
     if "coef_" not in attributes and not (set(schema) >= _EXPANSION and set(attributes) >= _EXPANSION):
@@ -144,7 +135,7 @@ def _n_features(attributes: dict[str, Any]) -> int:
 
 def _n_classes(classes: Any) -> int:
     """How many there are: two or more, all of one kind, in ascending order."""
-    is_vector = isinstance(classes, np.ndarray) and classes.ndim == 1 and classes.dtype.kind in LABELS
+    is_vector = isinstance(classes, np.ndarray) and classes.ndim == 1 and classes.dtype.kind in registry.LABELS
     if not is_vector or len(classes) < 2:
         raise ModelFileError("classes_ is not a vector of two labels or more")
     items = classes.tolist()
@@ -158,12 +149,12 @@ def _n_classes(classes: Any) -> int:
 def _check_attributes(kind: str, schema: dict[str, Any], attributes: dict[str, Any], sizes: dict[str, int]) -> None:
     for name, form in ((name, form) for name, form in schema.items() if name in attributes):
         value = attributes[name]
-        if isinstance(form, Array):
+        if isinstance(form, registry.Array):
             is_right = (value is None and kind in TRANSFORMERS) or _is_array(value, form, sizes)
-        elif isinstance(form, Each):
+        elif isinstance(form, registry.Each):
             is_one = sizes["P"] == 1 and conforms(value, int if form.kinds == "iu" else float)
-            is_right = is_one or _is_array(value, Array(form.kinds, "P"), sizes)
-        elif isinstance(form, FeatureMap):
+            is_right = is_one or _is_array(value, registry.Array(form.kinds, "P"), sizes)
+        elif isinstance(form, registry.FeatureMap):
             is_right = value is None or isinstance(value, RBFSampler)
         else:
             is_right = form is object or conforms(value, form)
@@ -171,7 +162,7 @@ def _check_attributes(kind: str, schema: dict[str, Any], attributes: dict[str, A
             raise ModelFileError(f"{name} of {kind} is of a wrong type or shape, or not finite")
 
 
-def _is_array(value: Any, form: Array, sizes: dict[str, int]) -> bool:
+def _is_array(value: Any, form: registry.Array, sizes: dict[str, int]) -> bool:
     """Whether an array has its form; a free letter takes the first size that it meets."""
     if not isinstance(value, np.ndarray) or value.dtype.kind not in form.kinds or value.ndim != len(form.shape):
         return False
@@ -215,10 +206,10 @@ def _verify_expansion(attributes: dict[str, Any], sizes: dict[str, int]) -> None
 def check_steps(steps: list[tuple[str, Any]]) -> None:
     """Raise ModelFileError unless these are scalers in front of an estimator, all of the same features."""
     kinds = [type(step).__name__ for _, step in steps]
-    if not kinds or descriptor_named(kinds[-1]) is None or not set(kinds[:-1]) <= set(SCALERS):
+    if not kinds or registry.descriptor_named(kinds[-1]) is None or not set(kinds[:-1]) <= set(SCALERS):
         raise ModelFileError(
             f"a pipeline of {', '.join(kinds) or 'nothing'} cannot be saved or exported: it must be one of "
-            f"{', '.join(descriptors())}, behind any of {', '.join(sorted(SCALERS))}"
+            f"{', '.join(registry.descriptors())}, behind any of {', '.join(sorted(SCALERS))}"
         )
     names, taken = [name for name, _ in steps], set(parameter_names(Pipeline))
     are_names = all(isinstance(name, str) and name and "__" not in name and name not in taken for name in names)

@@ -175,11 +175,10 @@ def _scaled(graph: _Graph, rows: str, scaler: Any) -> str:
     if kind == "MinMaxScaler":
         rows = graph.add("Add", graph.add("Mul", rows, graph.numbers(scaler.scale_)), graph.numbers(scaler.min_))
         return _clipped(graph, rows, scaler.feature_range) if scaler.clip else rows
-    centre = {"StandardScaler": "mean_", "RobustScaler": "center_"}.get(kind)
     is_centred = scaler.with_mean if kind == "StandardScaler" else getattr(scaler, "with_centering", False)
     is_scaled = scaler.with_std if kind == "StandardScaler" else getattr(scaler, "with_scaling", True)
-    if centre is not None and is_centred:
-        rows = graph.add("Sub", rows, graph.numbers(getattr(scaler, centre)))
+    if is_centred:
+        rows = graph.add("Sub", rows, graph.numbers(scaler.mean_ if kind == "StandardScaler" else scaler.center_))
     if is_scaled:
         rows = graph.add("Div", rows, graph.numbers(scaler.scale_))
     return _clipped(graph, rows, (-1.0, 1.0)) if getattr(scaler, "clip", False) else rows
@@ -223,8 +222,8 @@ def _kernel(graph: _Graph, rows: str, model: Any) -> str:
     if kernel.name == "precomputed":
         support = getattr(model, "support_", np.arange(model.dual_coef_.shape[1]))
         return graph.add("Gather", rows, graph.constant(support.astype(np.int64)), axis=1)
-    Z = model.support_vectors_
-    Z = np.asarray(Z.toarray() if sp.issparse(Z) else Z, dtype=np.float64)
+    vectors = model.support_vectors_
+    Z = np.asarray(vectors.toarray() if sp.issparse(vectors) else vectors, dtype=np.float64)
     if kernel.name in ("rbf", "laplacian"):
         distances = _squared_distances(graph, rows, Z) if kernel.name == "rbf" else _distances(graph, rows, Z)
         return graph.add("Exp", graph.add("Mul", distances, graph.numbers(-float(kernel.gamma))))

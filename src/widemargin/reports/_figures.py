@@ -60,11 +60,8 @@ def gaps(parts: Mapping[int, list[Row]], worst: int, tol: float | None, over: st
     plain_powers(ax.yaxis)
     _frame(ax, over, "relative gap")
     others = f"; faint lines: the other {len(parts) - 1}" if len(parts) > 1 else ""
-    return Picture(
-        figure,
-        f"Relative gap over {over}, on a logarithmic scale; it ends at {relative_gap(parts[worst][-1]):.2g}.",
-        f"The proved gap over {over}{f'; dashed: tol = {tol:g}' if tol else ''}{others}.",
-    )
+    label = f"Relative gap over {over}, on a logarithmic scale; it ends at {relative_gap(parts[worst][-1]):.2g}."
+    return Picture(figure, label, f"The proved gap over {over}{f'; dashed: tol = {tol:g}' if tol else ''}{others}.")
 
 
 def bounds(rows: Sequence[Row], over: str, what: str) -> Picture:
@@ -79,8 +76,7 @@ def bounds(rows: Sequence[Row], over: str, what: str) -> Picture:
     late = len(rows) // 4
     low, high = min(lower[late:]), max(upper[late:])
     room = 0.08 * (high - low) or 0.01 * abs(high) or 1.0
-    ends = low - 2.5 * room, high + 2.5 * room  # with room for the labels
-    ax.set_ylim(*ends)
+    ends = ax.set_ylim(low - 2.5 * room, high + 2.5 * room)  # with room for the labels
     _frame(ax, over, what)
     ax.annotate("upper bound", (0.98, 0.96), xycoords="axes fraction", ha="right", va="top", color=FIRST, fontsize=8.5)
     ax.annotate("lower bound", (0.98, 0.05), xycoords="axes fraction", ha="right", color=SECOND, fontsize=8.5)
@@ -107,15 +103,12 @@ def margins_of_two(margins: np.ndarray, is_second: np.ndarray, names: Sequence[s
     ax.axhline(0, color=INK, linewidth=0.7)
     ticks = [tick for tick in ax.get_yticks() if -reach[1] <= tick <= reach[0]]
     ax.set_yticks(ticks, [f"{abs(tick):g}" for tick in ticks])
-    for at, va, mask, colour, name in (
-        (0.97, "top", is_second, FIRST, names[1]),
-        (0.03, "bottom", ~is_second, SECOND, names[0]),
-    ):
+    top, bottom = (0.97, "top", is_second, FIRST, names[1]), (0.03, "bottom", ~is_second, SECOND, names[0])
+    for at, va, mask, colour, name in (top, bottom):
         if mask.any():
             words = f"{shortened(name, 22)}: {100 * np.mean(margins[mask] <= 0):.3g}% errors"
             ax.annotate(words, (0.02, at), xycoords="axes fraction", va=va, color=colour, fontsize=9)
-    ax.set_xlabel("margin; errors are left of 0")
-    ax.set_ylabel("share of the class")
+    ax.set(xlabel="margin; errors are left of 0", ylabel="share of the class")
     label = f"Histograms of the margins of both classes; {100 * np.mean(margins <= 0):.3g}% lie at 0 or left of it."
     cut = " The outermost bins include all margins beyond them." if (clipped != margins).any() else ""
     return Picture(figure, label, f"Margins by class: one class upwards, the other downwards.{cut}")
@@ -134,15 +127,12 @@ def margins_of_many(margins: np.ndarray, codes: np.ndarray, names: Sequence[str]
         ax.plot(middle, place, "o", markersize=5.5, markerfacecolor=PAPER, markeredgecolor=FIRST)
     ax.axvline(0, color=INK, linewidth=1, linestyle=":")
     ax.set_yticks(range(len(shown)), [shortened(names[k], 16) for k in shown])
-    ax.set_ylim(len(shown) - 0.4, -0.6)
-    ax.set_xlabel(f"margin in {unit}; errors are left of 0")
+    ax.set(ylim=(len(shown) - 0.4, -0.6), xlabel=f"margin in {unit}; errors are left of 0")
     left_out = f" The {len(shown)} of {len(there)} classes with the lowest medians." if len(there) > len(shown) else ""
-    return Picture(
-        figure,
-        f"Quantiles of the margins of {len(shown)} classes; the lowest median is {quantiles[shown[0]][2]:.3g}.",
-        "The score of a row's own class minus the best other score, by class: the line covers 90% of the rows, the "
-        "bar the middle half, the circle marks the median." + left_out,
-    )
+    label = f"Quantiles of the margins of {len(shown)} classes; the lowest median is {quantiles[shown[0]][2]:.3g}."
+    what = "The score of a row's own class minus the best other score, by class"
+    how = "the line covers 90% of the rows, the bar the middle half, the circle marks the median"
+    return Picture(figure, label, f"{what}: {how}.{left_out}")
 
 
 def coefficients(
@@ -160,42 +150,32 @@ def coefficients(
     for is_there, marker, colour in ((values > 0, "o", FIRST), (values <= 0, "D", SECOND)):
         ax.plot(values[is_there], places[is_there], marker, color=colour, markersize=4.5)
     ax.set_yticks(places, [shortened(name, 22) for name in names])
-    ax.set_ylim(len(names) - 0.4, -0.6)
+    ax.set(ylim=(len(names) - 0.4, -0.6), xlabel=what)
     ax.grid(axis="x", alpha=0.6)
-    ax.set_xlabel(what)
     with_ends = " with its interval" if ends is not None else ""
-    return Picture(
-        figure,
-        f"{len(names)} coefficients{with_ends}; the first is {shortened(names[0], 22)} at {values[0]:.4g}.",
-        f"Each {what}{with_ends}; circles are positive, diamonds negative.",
-    )
+    label = f"{len(names)} coefficients{with_ends}; the first is {shortened(names[0], 22)} at {values[0]:.4g}."
+    return Picture(figure, label, f"Each {what}{with_ends}; circles are positive, diamonds negative.")
 
 
 def peers(model: Any) -> Picture:
-    """The network; its title and label go into the caption."""
     figure, ax = blank(4.4)
     network.draw_peers(ax, model)
     title, lines = ax.get_title(), ax.get_xlabel()
-    ax.set_title("")
-    ax.set_xlabel("")
+    ax.set(title="", xlabel="")
     for each in figure.axes[1:]:
         plain_powers(each.xaxis)
     return Picture(figure, f"The network: {title}.", f"{title}. A peer is as dark as its gap is small; {lines}.")
 
 
 def way_of_peers(model: Any) -> Picture:
-    """Gap, consensus and traffic over ticks."""
     figure, axes = blank(4.4, 3, 1, **network.WAY)
     network.draw_way(axes, model)
     if model.history_:
         plain_powers(axes[0].yaxis)
     largest = max(node.gap for node in model.nodes_.values())
     last = f"; the gap ends at {largest:.2g}" if np.isfinite(largest) else "; not all have a certificate"
-    return Picture(
-        figure,
-        f"Gap, consensus error, messages and bytes over {model.n_iter_} ticks{last}.",
-        "The largest certified gap of any peer, the distance of the peers from their mean, and their traffic.",
-    )
+    caption = "The largest certified gap of any peer, the distance of the peers from their mean, and their traffic."
+    return Picture(figure, f"Gap, consensus error, messages and bytes over {model.n_iter_} ticks{last}.", caption)
 
 
 def _thinned(rows: Sequence[Row]) -> list[Row]:
@@ -226,8 +206,7 @@ def _room_around(ax: Any, more: Sequence[float]) -> None:
 
 
 def _frame(ax: Any, over: str, name: str) -> None:
-    ax.set_xlabel(over)
-    ax.set_ylabel(name)
+    ax.set(xlabel=over, ylabel=name)
     ax.grid(alpha=0.6)
     if over == "seconds":
         ax.locator_params(axis="x", nbins=4)  # labels of short times are long

@@ -88,10 +88,8 @@ class Scored:
     def _matrix(self, matrix: np.ndarray) -> Table:
         """Cells are shaded by their share of the true class."""
         names = [shortened(name, 14) for name in self.classes]
-        lines = [
-            [name, *(Shared(n / max(1, row.sum()), "shade", inside=f"{n:,}") for n in row)]
-            for name, row in zip(names, matrix, strict=True)
-        ]
+        shares = [[Shared(n / max(1, row.sum()), "shade", inside=f"{n:,}") for n in row] for row in matrix]
+        lines = [[name, *row] for name, row in zip(names, shares, strict=True)]
         caption = "Confusion matrix: a line for each true class, a column for each prediction"
         return Table(["true", *names], lines, caption, is_confusion=True)
 

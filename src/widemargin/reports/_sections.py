@@ -11,7 +11,7 @@ import numpy as np
 
 from widemargin.estimators import words
 from widemargin.reports import _figures, _reproduce
-from widemargin.reports._figures import Picture
+from widemargin.reports._figures import Picture, relative_gap
 from widemargin.reports._html import Html, Shared, Table, shortened
 from widemargin.reports._scores import Scored
 from widemargin.reports._svg import inline
@@ -44,7 +44,6 @@ class Subject:
         return [(inline(each.figure, f"f{first + k}-", each.label), each.caption) for k, each in enumerate(pictures)]
 
     def names_of_parts(self) -> list[str]:
-        """Which classes each subproblem separates."""
         parts: Parts = self.estimator._parts
         return parts.names(np.array([shortened(name, 24) for name in self.estimator.classes_]))
 
@@ -59,10 +58,8 @@ class Subject:
 
 
 def certificate(subject: Subject) -> Content:
-    """How good the model provably is, and why the fit stopped."""
     model = subject.estimator
-    proof, tol = getattr(model, "certificate_", None), getattr(model, "tol", None)
-    tiles = []
+    proof, tol, tiles = getattr(model, "certificate_", None), getattr(model, "tol", None), []
     if proof is not None and words.is_proved(model):
         low, high = words.bounds_in_words(proof)
         tiles += [("proved gap", _gap(proof.relative)), ("lower bound", low), ("upper bound", high)]
@@ -83,12 +80,10 @@ def _sweeps(model: Any) -> str:
 
 
 def _gap(relative: float) -> str:
-    """A relative gap for a cell of a table."""
     return words.percent(relative).replace("less than ", "< ")
 
 
 def problem(subject: Subject) -> Content:
-    """What is optimised, and the parameters that were given."""
     steps = [step for _, step in getattr(subject.model, "steps", [])[:-1]]
     given = _reproduce.changed_parameters(subject.estimator)
     return {
@@ -99,7 +94,6 @@ def problem(subject: Subject) -> Content:
 
 
 def convergence(subject: Subject) -> Content:
-    """Gap and bounds over sweeps and seconds."""
     model = subject.estimator
     history = getattr(model, "history_", None)
     if not history:
@@ -109,15 +103,14 @@ def convergence(subject: Subject) -> Content:
         last = [(f"{row['sweep']:g}", f"{row['seconds']:.3g}", f"{row['primal']:.6g}") for row in history[-5:]]
         note = "No sweep had two finite bounds; these are the last objectives."
         return {"note": note, "sweeps": Table(("sweep", "seconds", "objective"), last)}
-    worst = max(parts, key=lambda k: _figures.relative_gap(parts[k][-1]))
+    worst = max(parts, key=lambda k: relative_gap(parts[k][-1]))
     rows, names = parts[worst], subject.names_of_parts()
     note = f"{names[worst]}: of {len(names)} subproblems, the one with the largest gap." if len(names) > 1 else ""
     if len(rows) < _MIN_CURVE_POINTS:
-        lines = [
-            (f"{row['sweep']:g}", _gap(_figures.relative_gap(row)), f"{row['dual']:.6g}", f"{row['primal']:.6g}",
-             words.duration(row["seconds"]))
-            for row in rows
-        ]  # fmt: skip
+        lines = []
+        for row in rows:
+            ends = f"{row['dual']:.6g}", f"{row['primal']:.6g}"
+            lines.append((f"{row['sweep']:g}", _gap(relative_gap(row)), *ends, words.duration(row["seconds"])))
         return {"note": note, "sweeps": Table(("sweep", "gap", "lower bound", "upper bound", "time"), lines)}
     pictures = [_figures.gaps(parts, worst, getattr(model, "tol", None), over) for over in (_sweeps(model), "seconds")]
     what = words.bracket_of(model).quantity
@@ -215,7 +208,7 @@ def network(subject: Subject) -> Content | None:
         (
             number,
             f"{node.n_rows:,}",
-            "none" if not np.isfinite(node.gap) else _gap(node.gap),
+            _gap(node.gap) if np.isfinite(node.gap) else "none",
             f"{node.consensus_error:.2g}",
             f"{node.messages_sent:,} ({words.amount(node.bytes_sent)})",
             f"{node.messages_received:,} ({words.amount(node.bytes_received)})",
@@ -233,7 +226,6 @@ def network(subject: Subject) -> Content | None:
 
 
 def cost(subject: Subject) -> Content:
-    """What was counted, and the seconds of each phase."""
     ledger = getattr(subject.estimator, "cost_", None)
     if ledger is None:
         return {"note": "The cost of this fit is not recorded."}
@@ -271,7 +263,6 @@ def reproduce(subject: Subject) -> Content:
 
 
 def scores(subject: Subject) -> Content | None:
-    """How often the model is right on the given rows, and the margins of these rows."""
     if subject.scored is None:
         return None
     return {**subject.scored.content(), "figures": subject.drawn(subject.scored.margins())}

@@ -168,10 +168,8 @@ def _frame(ax: Any, places: Mapping[int, np.ndarray]) -> None:
     """Hide the axes and leave a margin around the peers."""
     ends = np.array(list(places.values()))
     middle, reach = (ends.max(axis=0) + ends.min(axis=0)) / 2, np.ptp(ends, axis=0) / 2 + 0.17
-    ax.set_xlim(middle[0] - reach[0], middle[0] + reach[0])
-    ax.set_ylim(middle[1] - reach[1], middle[1] + reach[1])
-    ax.set_xticks([])
-    ax.set_yticks([])
+    (left, bottom), (right, top) = middle - reach, middle + reach
+    ax.set(xlim=(left, right), ylim=(bottom, top), xticks=[], yticks=[])
     ax.spines[:].set_visible(False)
 
 

@@ -59,10 +59,8 @@ def plot_sparse_path(
     if chosen is not None:
         ax.axvline(chosen, color="0.3", linestyle="--", linewidth=1, label=f"alpha = {chosen:.3g}")
         ax.legend(loc="upper left", frameon=False)
-    ax.set_xscale("log")
+    ax.set(xscale="log", xlabel="alpha, the penalty (weaker to the right)", ylabel="coefficient")
     ax.invert_xaxis()
-    ax.set_xlabel("alpha, the penalty (weaker to the right)")
-    ax.set_ylabel("coefficient")
     names = [f"x{j}" for j in range(path.coefs.shape[1])] if feature_names is None else list(feature_names)
     _name_ends(ax, [(float(final[j]), str(names[j]), colours[int(j)]) for j in named])
     _count_above(ax, path)
