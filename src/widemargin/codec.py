@@ -68,6 +68,7 @@ class _Record(NamedTuple):
 
 
 _RECORDS: dict[str, _Record] = {}
+_hints = cache(get_type_hints)
 
 
 def record(
@@ -84,11 +85,8 @@ def record(
         if optional is not None:
             names, defaults = optional, set(optional)
         elif is_dataclass(form):
-            every = fields(form)
-            names = tuple(each.name for each in every)
-            defaults = {
-                each.name for each in every if each.default is not MISSING or each.default_factory is not MISSING
-            }
+            names = tuple(each.name for each in fields(form))
+            defaults = {each.name for each in fields(form) if not each.default is each.default_factory is MISSING}
         else:
             names, defaults = form._fields, set(form._field_defaults)
         name = kind.__name__
@@ -98,11 +96,6 @@ def record(
         return kind
 
     return register
-
-
-@cache
-def _hints(kind: type) -> dict[str, Any]:
-    return get_type_hints(kind)
 
 
 def _check_record(value: Any, entry: _Record, *, is_trusted: bool) -> None:
@@ -125,15 +118,10 @@ def conforms(value: Any, hint: Any) -> bool:
     if origin is Literal:
         return value in arguments
     if origin in (dict, Mapping):
-        return isinstance(value, dict) and all(
-            conforms(key, arguments[0]) and conforms(each, arguments[1]) for key, each in value.items()
-        )
+        return isinstance(value, dict) and all(all(map(conforms, item, arguments)) for item in value.items())
     if origin is tuple and arguments[-1] is not Ellipsis:
-        return (
-            isinstance(value, tuple)
-            and len(value) == len(arguments)
-            and all(conforms(each, kind) for each, kind in zip(value, arguments, strict=True))
-        )
+        is_as_long = isinstance(value, tuple) and len(value) == len(arguments)
+        return is_as_long and all(map(conforms, value, arguments))
     if origin in (list, tuple, frozenset, Sequence):
         kinds: Any = (list, tuple) if origin is Sequence else origin
         return isinstance(value, kinds) and all(conforms(each, arguments[0]) for each in value)
@@ -195,7 +183,9 @@ class Encoder:
         if isinstance(value, float):
             return float(value) if math.isfinite(value) else {"float": repr(float(value))}
         if isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray):
-            return self._array(value, name)
+            if value.dtype == object and value.ndim == 1:
+                return {"objects": [self.encode(each, name) for each in value.tolist()]}
+            return {"array": self._place(value, name)}
         if sp.issparse(value) and value.format == "csr":
             kind = "matrix" if isinstance(value, sp.spmatrix) else "array"
             arrays = [self._place(each, name) for each in (value.data, value.indices, value.indptr)]
@@ -221,11 +211,6 @@ class Encoder:
         raise ModelFileError(
             f"{name} is {_shortened(value)}, and a model file holds numbers, text and arrays, not functions or objects"
         )
-
-    def _array(self, value: np.ndarray, name: str) -> Any:
-        if value.dtype == object and value.ndim == 1:
-            return {"objects": [self.encode(each, name) for each in value.tolist()]}
-        return {"array": self._place(value, name)}
 
     def _place(self, value: np.ndarray, name: str) -> int:
         """The number of an array in the file, the same for equal arrays as long as a reader allows it."""
@@ -280,7 +265,6 @@ def _as_stored(value: np.ndarray, name: str) -> Stored:
 
 
 def _column_type(column: list[Any]) -> type | None:
-    """The type of a column that holds one kind of number."""
     kinds = {type(each) for each in column}
     if kinds == {int} and all(_MIN_INT <= each < -_MIN_INT for each in column):
         return np.int64
@@ -319,20 +303,16 @@ class Decoder:
         }
 
     def has_seen_all(self) -> bool:
-        """Whether every array of the file was used."""
         return len(self._seen) == len(self._arrays)
 
     def decode(self, node: Any, depth: int = 0) -> Any:
-        """The value of some JSON."""
         if depth > _MAX_DEPTH:
             raise ModelFileError(f"it is nested deeper than {_MAX_DEPTH} levels")
         if node is None or isinstance(node, bool | str):
             return node
-        if isinstance(node, int):
-            if not _MIN_INT <= node < _END_OF_INT:
+        if isinstance(node, int | float):
+            if isinstance(node, int) and not _MIN_INT <= node < _END_OF_INT:
                 raise ModelFileError("an integer has more than 64 bits")
-            return node
-        if isinstance(node, float):
             if not math.isfinite(node):
                 raise ModelFileError("a number is too large")
             return node
@@ -366,9 +346,8 @@ class Decoder:
         pairs = self._list(node, depth)
         if not all(isinstance(pair, list) and len(pair) == 2 for pair in pairs):
             raise ModelFileError("a dict is not made of pairs")
-        out = {
-            key: each for key, each in pairs if key is None or isinstance(key, bool | int | float | str | np.generic)
-        }
+        plain = type(None), bool, int, float, str, np.generic
+        out = {key: each for key, each in pairs if isinstance(key, plain)}
         if len(out) != len(pairs):
             raise ModelFileError("keys of a dict are not plain, or not unique")
         return out
@@ -460,11 +439,8 @@ def _check_csr(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, shape:
 
 
 def _is_shape(shape: Any, n_dimensions: int) -> bool:
-    return (
-        isinstance(shape, list)
-        and len(shape) == n_dimensions
-        and all(type(size) is int and 0 <= size <= MAX_DIMENSION_SIZE for size in shape)
-    )
+    is_long = isinstance(shape, list) and len(shape) == n_dimensions
+    return is_long and all(type(size) is int and 0 <= size <= MAX_DIMENSION_SIZE for size in shape)
 
 
 # -- arrays as bytes ---------------------------------------------------------------------------------------------------

@@ -14,21 +14,16 @@ _EXPECTED = (ValueError, OSError, ImportError, MemoryError)
 def main() -> None:
     """Run the command; an error is one line on stderr, and the exit code is 2."""
     try:
-        _run()
-    except KeyboardInterrupt:
-        _fail("Interrupted.", _INTERRUPTED)
-
-
-def _run() -> NoReturn:
-    try:
         import typer
 
         from widemargin.cli.app import app
-    except ModuleNotFoundError as error:
-        _fail(in_words(error))
-    usage_error: Any = typer.BadParameter.__mro__[1]  # of click, or of typer's own copy of it
-    try:
+
+        usage_error: Any = typer.BadParameter.__mro__[1]  # of click, or of typer's own copy of it
         sys.exit(app(standalone_mode=False) or 0)
+    except KeyboardInterrupt:
+        _fail("Interrupted.", _INTERRUPTED)
+    except ImportError as error:  # perhaps of typer itself
+        _fail(in_words(error))
     except SystemExit as end:
         if end.code == _INTERRUPTED:  # typer prints nothing then
             _fail("Interrupted.", _INTERRUPTED)
@@ -57,10 +52,8 @@ def in_words(error: Exception) -> str:
     elif isinstance(error, MemoryError):
         text = "Not enough memory."
     elif not isinstance(error, _EXPECTED):
-        text = (
-            f"Internal error: {type(error).__name__}: {error}. Set WIDEMARGIN_TRACEBACK=1 for a traceback, and please "
-            "report it."
-        )
+        advice = "Set WIDEMARGIN_TRACEBACK=1 for a traceback, and please report it."
+        text = f"Internal error: {type(error).__name__}: {error}. {advice}"
     return " ".join(text.split())
 
 

@@ -13,8 +13,6 @@ from typing import Any, NamedTuple
 from widemargin.cli import in_words
 from widemargin.cli._say import remark
 
-_CONNECT = "10s"
-
 
 class Place(NamedTuple):
     """The value for ``cluster=``, and which of several MPI processes this is."""
@@ -51,7 +49,7 @@ def opened(text: str | None) -> Iterator[Place]:
         finally:
             client.close()
     elif text == "mpi":
-        comm = _mpi()
+        comm = _imported("mpi4py.MPI", "mpi").COMM_WORLD
         with _all_end_with_one(comm):
             yield Place(comm, comm.Get_rank(), comm.Get_size())
     else:
@@ -75,19 +73,16 @@ def _all_end_with_one(comm: Any) -> Iterator[None]:
 
 
 def _dask(address: str) -> Any:
+    distributed = _imported("distributed", "dask")
     try:
-        distributed: Any = import_module("distributed")
-    except ImportError as error:
-        raise ImportError(f"--cluster dask needs more packages: pip install 'widemargin[dask]' ({error}).") from error
-    try:
-        return distributed.Client(address, timeout=_CONNECT)
+        return distributed.Client(address, timeout="10s")
     except (OSError, ValueError, TypeError) as error:
         raise ValueError(f"No Dask scheduler answers at {address}: {type(error).__name__}.") from error
 
 
-def _mpi() -> Any:
+def _imported(module: str, kind: str) -> Any:
     try:
-        from mpi4py import MPI
+        return import_module(module)
     except (ImportError, RuntimeError) as error:
-        raise ImportError(f"--cluster mpi needs more packages: pip install 'widemargin[mpi]' ({error}).") from error
-    return MPI.COMM_WORLD
+        needs = f"--cluster {kind} needs more packages: pip install 'widemargin[{kind}]'"
+        raise ImportError(f"{needs} ({error}).") from error

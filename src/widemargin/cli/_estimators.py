@@ -33,7 +33,7 @@ def find(name: str) -> Descriptor:
 
 
 def hint(name: str, known: Iterable[str]) -> str:
-    """The end of a sentence that refuses a name: a question after the most similar one, or a full stop."""
+    """The end of an error message: a question about the most similar name, or a full stop."""
     by_lower = {each.lower(): each for each in known}
     similar = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.4)
     return f"; did you mean {by_lower[similar[0]]!r}?" if similar else "."
@@ -57,25 +57,15 @@ def parsed(settings: Iterable[str]) -> dict[str, Any]:
             raise ValueError(f"--param {setting!r} must be NAME=VALUE, such as C=10.")
         if name in found:
             raise ValueError(f"--param {name} is given twice.")
-        found[name] = _value(text)
+        try:
+            found[name] = _WORDS[text.lower()] if text.lower() in _WORDS else ast.literal_eval(text)
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            found[name] = text
     return found
 
 
-def _value(text: str) -> Any:
-    if text.lower() in _WORDS:
-        return _WORDS[text.lower()]
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        return text
-
-
 def make(kind: type[Any], parameters: dict[str, Any], options: dict[str, tuple[str, Any]]) -> Any:
-    """An estimator with these parameters, validated.
-
-    ``options`` are command-line options that set a parameter, such as ``{"--tol": ("tol", 1e-3)}``; None means that
-    the option was not given.
-    """
+    """A valid estimator; ``options`` such as ``{"--tol": ("tol", 1e-3)}`` set a parameter unless its value is None."""
     known = parameter_names(kind)
     for each in parameters:
         if each not in known:
@@ -98,7 +88,6 @@ def make(kind: type[Any], parameters: dict[str, Any], options: dict[str, tuple[s
 
 
 def set_cluster(model: Any, cluster: Any, parameters: dict[str, Any]) -> None:
-    """Let the fit run where ``--cluster`` says."""
     if cluster is not None:
         _check_option("--cluster", "cluster", type(model).__name__, parameter_names(type(model)), parameters)
         validate_parameters(model.set_params(cluster=cluster))

@@ -11,18 +11,12 @@ import typer
 
 from widemargin.cli._say import remark
 
-Data = Annotated[
-    Path,
-    typer.Argument(
-        help="Rows: LIBSVM text, .csv, .parquet or .npz (X and y); text also as .gz, .xz or .bz2.", show_default=False
-    ),
-]
+_ROWS = "Rows: LIBSVM text, .csv, .parquet or .npz (X and y); text also as .gz, .xz or .bz2."
+Data = Annotated[Path, typer.Argument(help=_ROWS, show_default=False)]
 ModelPath = Annotated[Path, typer.Argument(help="A model saved by train.", show_default=False)]
-Label = Annotated[
-    str, typer.Option(help="Label column of a table: its name or its number (1 is the first, -1 the last).")
-]
+_LABEL = "Label column of a table: its name or its number (1 is the first, -1 the last)."
+Label = Annotated[str, typer.Option(help=_LABEL)]
 ZeroBased = Annotated[bool, typer.Option("--zero-based", help="LIBSVM text numbers features from 0, not from 1.")]
-TEXT_OF_FLOAT32 = 256 << 20  # bytes: numbers of larger files are held as float32
 
 
 def check_outputs(outputs: Mapping[str, Path | None], *inputs: Path) -> None:
@@ -51,22 +45,14 @@ def _check_can_be_written(path: Path, what: str) -> None:
         raise ValueError(f"{path} cannot be written: permission denied.")
 
 
-def precision_for(path: Path, wanted: str) -> str:
-    """``float32`` or ``float64``; ``"auto"`` chooses by the size of the file."""
-    if wanted != "auto":
-        return wanted
-    return "float32" if path.is_file() and path.stat().st_size > TEXT_OF_FLOAT32 else "float64"
-
-
 def plain_labels(y: Any) -> Any:
     """Whole-number labels as integers of the smallest type that holds them; others unchanged."""
     import numpy as np
 
     if y.dtype.kind != "f" or not np.array_equal(y, np.rint(y)) or np.abs(y).max() > 2**53:
         return y
-    low, high = y.min(), y.max()
     kinds = (np.int8, np.int16, np.int32, np.int64)
-    return y.astype(next(kind for kind in kinds if np.iinfo(kind).min <= low and high <= np.iinfo(kind).max))
+    return y.astype(next(kind for kind in kinds if np.iinfo(kind).min <= y.min() and y.max() <= np.iinfo(kind).max))
 
 
 def labels_as(classes: Any, y: Any, path: Path) -> Any:
@@ -80,18 +66,15 @@ def labels_as(classes: Any, y: Any, path: Path) -> Any:
             return y.astype(np.float64)
         except ValueError:
             odd = next(each for each in y.tolist() if each not in set(map(str, classes.tolist())))
-            raise ValueError(f"{path} has the label {odd!r}; the model knows {named(classes)}.") from None
+            raise ValueError(f"{path} has the label {odd!r}; the model knows {named(classes.tolist())}.") from None
     return y
 
 
-def named(classes: Any, most: int = 8) -> str:
-    """Classes with commas between them."""
-    each = [str(value) for value in classes.tolist()]
-    return ", ".join(each[:most]) + (f" and {len(each) - most} more" if len(each) > most else "")
+def named(classes: list[Any], most: int = 8) -> str:
+    return ", ".join(map(str, classes[:most])) + (f" and {len(classes) - most} more" if len(classes) > most else "")
 
 
 def load_model(path: Path) -> Any:
-    """Load a model; ValueError if the path is no file."""
     from widemargin.io.archive import load
 
     if path.is_dir():

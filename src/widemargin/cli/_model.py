@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
 
 
 def last_step(model: Any) -> Any:
-    """The estimator itself, or the last step of a pipeline."""
     return model[-1] if hasattr(model, "steps") else model
 
 
 def scaler_of(model: Any) -> Any:
-    """The scaler in front of the estimator, or None."""
     return model[0] if hasattr(model, "steps") and len(model) > 1 else None
 
 
@@ -22,18 +21,12 @@ def feature_names(model: Any) -> list[str] | None:
 
 def size_bytes(estimator: Any) -> int:
     """Bytes of the arrays that a prediction needs, for estimators of scikit-learn, too."""
-    names = ("coef_", "intercept_") if hasattr(estimator, "coef_") else (
-        "support_vectors_", "dual_coef_", "intercept_", "random_weights_", "random_offset_",
-    )  # fmt: skip
-    arrays = [getattr(estimator, name, None) for name in names]
+    names = ("coef_", "intercept_") if hasattr(estimator, "coef_") else ("support_vectors_", "dual_coef_", "intercept_")
+    arrays: list[Any] = [getattr(estimator, name, None) for name in names]
     features = getattr(estimator, "_map", None)  # random features of GossipSVC
     arrays += [getattr(features, name, None) for name in ("random_weights_", "random_offset_")]
-    return sum(_bytes(array) for array in arrays if array is not None)
-
-
-def _bytes(array: Any) -> int:
-    parts = [getattr(array, name) for name in ("data", "indices", "indptr")] if hasattr(array, "indptr") else [array]
-    return sum(int(part.nbytes) for part in parts)
+    parts = [[each.data, each.indices, each.indptr] if hasattr(each, "indptr") else [each] for each in arrays]
+    return sum(int(part.nbytes) for part in chain(*parts) if part is not None)
 
 
 def proof(model: Any, seconds: float | None = None) -> list[tuple[str, str]]:

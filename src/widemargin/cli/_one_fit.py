@@ -36,7 +36,6 @@ def ours() -> dict[str, tuple[Descriptor, dict[str, Any]]]:
 
 
 def title(name: str) -> str:
-    """A model's name in the table."""
     first, _, rest = name.partition(" ")
     found = ours().get(first)
     return name if found is None else f"{found[0].name} {rest}".rstrip()
@@ -66,13 +65,11 @@ def set_nu(model: Any, y: np.ndarray) -> Any:
 
 
 def stored(folder: Path, part: str, X: Any, y: np.ndarray) -> None:
-    """Write rows into the folder."""
     arrays = {"data": X.data, "indices": X.indices, "indptr": X.indptr} if sp.issparse(X) else {"X": X}
     np.savez(folder / f"{part}.npz", y=y, shape=X.shape, **arrays)
 
 
 def opened(folder: Path, part: str) -> tuple[Any, np.ndarray]:
-    """Read rows from the folder."""
     with np.load(folder / f"{part}.npz", allow_pickle=False) as found:
         if "X" in found:
             return found["X"], found["y"]
@@ -89,12 +86,9 @@ def main(folder: Path, name: str, seed: int) -> None:
     """Print the results, or the error: nobody reads the stderr of this process."""
     try:
         found = measured(folder, name, seed)
-    except ValueError as error:
-        found = {"error": str(error)}
     except Exception as error:
-        found = {"error": f"{type(error).__name__}: {error}"}
-    if found.get("error"):
-        found = {"error": " ".join(found["error"].split())}
+        kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
+        found = {"error": " ".join(f"{kind}{error}".split())}
     print(json.dumps(found), flush=True)
 
 

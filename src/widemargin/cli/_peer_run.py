@@ -35,7 +35,7 @@ from widemargin.strategies.peers import Network, outcome_of_peer
 
 _ANSWER_SECONDS = 10.0  # to wait for a member's answer
 _MAX_INCARNATION = 1 << 22
-_UNLIMITED_TICKS = np.iinfo(np.int32).max  # max_iter of a model without --max-ticks
+_UNLIMITED_TICKS = int(np.iinfo(np.int32).max)  # max_iter of a model without --max-ticks
 
 
 @dataclass(frozen=True)
@@ -74,14 +74,8 @@ def run(request: Request) -> None:
     ready = _prepare(request)
     peer, terms = ready.peer, ready.terms
     console.print(f"peer {peer.number} listens at {ready.transport.address}, {peer.algorithm.rows.n_rows} rows")
-    limits = PeerLimits(
-        terms.tol,
-        request.max_ticks or np.inf,
-        np.inf if request.max_time is None else request.max_time,
-        request.pace,
-        request.silence,
-        terms.at_least,
-    )
+    max_ticks, max_time = request.max_ticks or np.inf, np.inf if request.max_time is None else request.max_time
+    limits = PeerLimits(terms.tol, max_ticks, max_time, request.pace, request.silence, terms.at_least)
     with _signals() as has_to_stop, _Line(console, request.every) as line:
 
         def watch(loop: PeerLoop) -> bool:
@@ -107,9 +101,8 @@ def _prepare(request: Request) -> _Ready:
     if own >= HIGHEST_NUMBER:
         raise ValueError(f"--number {own} must be below {HIGHEST_NUMBER}.")
     rows = read_rows(request.data, Layout(zero_based=request.zero_based))
-    known: dict[int, str]
     if request.join is None:
-        terms, incarnation, known = Terms.begin(request.begins, rows, request.data), 0, {}
+        terms, incarnation, known = Terms.begin(request.begins, rows, request.data), 0, dict[int, str]()
     else:
         terms, incarnation, known = _joined(request.join, request.begins, keys, own)
     network = terms.network({own: sorted(known)})
@@ -226,24 +219,18 @@ def _print_end(console: Console, report: PeerReport, terms: Terms) -> None:
     if report.certificate is None:
         console.print("certificate: none for the present members; the model is this peer's own")
         return
-    bounds, n_peers = ", ".join(report.certificate.as_text(9)), len(report.members)
-    console.print(
-        f"certificate: optimum in [{bounds}], gap {report.gap:.2e} (tol {terms.tol:.0e}), for the rows of {n_peers} "
-        f"peer{'s' if n_peers > 1 else ''}",
-        markup=False,
-    )
+    gap, bounds = f"gap {report.gap:.2e} (tol {terms.tol:.0e})", ", ".join(report.certificate.as_text(9))
+    peers = f"{len(report.members)} peer{'s' if len(report.members) > 1 else ''}"
+    console.print(f"certificate: optimum in [{bounds}], {gap}, for the rows of {peers}", markup=False)
 
 
 def _fitted(ready: _Ready, report: PeerReport, request: Request) -> GossipSVC:
-    """The model of this peer as a fitted estimator."""
-    max_iter = _UNLIMITED_TICKS if request.max_ticks is None else request.max_ticks
-    parameters = {**ready.terms.parameters(), "max_iter": int(max_iter), "max_time": request.max_time or None}
+    limits = {"max_iter": request.max_ticks or _UNLIMITED_TICKS, "max_time": request.max_time or None}
     outcome = outcome_of_peer(ready.network, np.array(ready.terms.classes), ready.peer, report)
-    return of_outcome(parameters, outcome, ready.feature_names)
+    return of_outcome({**ready.terms.parameters(), **limits}, outcome, ready.feature_names)
 
 
 def _save(path: Path, model: GossipSVC) -> None:
-    """As a model file, or as arrays if the name ends in .npz."""
     try:
         if path.suffix != ".npz":
             save(model, path)

@@ -66,14 +66,8 @@ class Terms(NamedTuple):
 
     def parameters(self) -> dict[str, Any]:
         """The same as parameters of GossipSVC."""
-        return {
-            "alpha": self.alpha,
-            "tol": self.tol,
-            "degree": self.degree,
-            "fan_out": self.fan_out,
-            "fit_intercept": self.has_constant,
-            "metric": "full" if self.is_metric_full else "diagonal",
-        }
+        own = {name: getattr(self, name) for name in ("alpha", "tol", "degree", "fan_out")}
+        return own | {"fit_intercept": self.has_constant, "metric": "full" if self.is_metric_full else "diagonal"}
 
     def network(self, graph: dict[int, list[int]]) -> Network:
         """The network as one of its peers knows it."""
@@ -83,9 +77,8 @@ class Terms(NamedTuple):
         """The rows of a file, with the features and classes of the network."""
         X, d, classes, y = rows.X, rows.X.shape[1], np.array(self.classes), plain_labels(rows.y)
         if d > self.n_features or (d < self.n_features and not sp.issparse(X)):
-            raise ValueError(
-                f"{path} has {d} features and the network {self.n_features}: give --features when it begins."
-            )
+            n = self.n_features
+            raise ValueError(f"{path} has {d} features and the network {n}: give --features when it begins.")
         if d < self.n_features:
             X = sp.csr_matrix((X.data, X.indices, X.indptr), shape=(X.shape[0], self.n_features))
         if (classes.dtype.kind == "U") != (y.dtype.kind == "U"):

@@ -27,7 +27,6 @@ class GapBar:
             self._progress.start()
 
     def show(self, sweep: int, certificate: Certificate, seconds: float, *, is_last: bool = False) -> None:
-        """Show one certified sweep."""
         gap = certificate.relative
         if sweep <= self._sweep or not math.isfinite(self._first):  # the next two-class problem
             self._first = max(gap, self._tol)

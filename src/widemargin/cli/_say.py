@@ -19,35 +19,23 @@ def console(*, stderr: bool = False) -> Any:
 
 def remark(sentence: str) -> None:
     """Print a one-line note on stderr."""
-    sys.stderr.write(one_line(sentence) + "\n")
-
-
-def one_line(text: object) -> str:
-    """Text without line breaks."""
-    return " ".join(str(text).split())
+    sys.stderr.write(" ".join(sentence.split()) + "\n")
 
 
 def facts(title: str, pairs: Iterable[tuple[str, str]]) -> Any:
-    """A table of names and values."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=SIMPLE_HEAD, show_header=False, title=Text(title, style="bold"), title_justify="left")
-    table.add_column(style="cyan", no_wrap=True)
-    table.add_column(overflow="fold")
-    for name, value in pairs:
-        table.add_row(Text(name), Text(value))
+    table = columns(("", ""), pairs, title=title, n_left=2)
+    table.show_header = False
+    table.columns[0].style = "cyan"
     return table
 
 
-def columns(titles: Sequence[str], rows: Iterable[Sequence[str]], *, title: str = "", n_left: int = 1) -> Any:
+def columns(titles: Sequence[str], rows: Iterable[Sequence[str]], *, title: str, n_left: int = 1) -> Any:
     """A table with a header; all columns but the first ``n_left`` are right-aligned."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=SIMPLE_HEAD, title=Text(title, style="bold") if title else None, title_justify="left")
+    table = Table(box=SIMPLE_HEAD, title=Text(title, style="bold"), title_justify="left")
     for k, name in enumerate(titles):
         table.add_column(Text(name), justify="left" if k < n_left else "right", overflow="fold", no_wrap=k == 0)
     for row in rows:

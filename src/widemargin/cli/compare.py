@@ -116,10 +116,8 @@ def measured(folder: Path, name: str, seed: int, limit: float) -> dict[str, Any]
 
 async def _outcome(command: list[str], environment: dict[str, str], limit: float) -> dict[str, Any]:
     """What the process of one model prints; the limit counts from its line ``ready``."""
-    silent = asyncio.subprocess.DEVNULL
-    child = await asyncio.create_subprocess_exec(
-        *command, stdout=asyncio.subprocess.PIPE, stderr=silent, env=environment
-    )
+    pipe, silent = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
+    child = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=silent, env=environment)
     assert child.stdout is not None
     late: dict[str, Any] = {"failed": f"its process did not start within {_MAX_STARTUP:g} s"}
     try:
@@ -148,10 +146,8 @@ def _print(data: Path, parts: dict[str, Any], found: dict[str, dict[str, Any]]) 
     for name, each in found.items():
         if "test_error" in each:
             gap = "-" if each["gap"] is None else f"{each['gap']:.1e}"
-            stop = each["stop_reason"] or "-"
-            rows.append(
-                [title(name), f"{each['seconds']:.3f}", f"{each['test_error']:.2%}", gap, stop, amount(each["bytes"])]
-            )
+            measures = [f"{each['seconds']:.3f}", f"{each['test_error']:.2%}", gap, each["stop_reason"] or "-"]
+            rows.append([title(name), *measures, amount(each["bytes"])])
         elif "timeout" in each:
             rows.append([title(name), f"over {each['timeout']:g}", "-", "-", "time limit", "-"])
         else:

@@ -8,9 +8,7 @@ from typing import Annotated
 import typer
 
 
-def demo(
-    folder: Annotated[Path, typer.Option(help="Folder for the picture.")] = Path("demo-output"),
-) -> None:
+def demo(folder: Annotated[Path, typer.Option(help="Folder for the picture.")] = Path("demo-output")) -> None:
     """Train five models on small data in a few seconds and print what each certificate proves.
 
     [bold]Example[/bold]:

@@ -51,20 +51,18 @@ def judged(model: Any, data: Path, label: str, zero_based: bool) -> dict[str, An
         y = labels_as(known, y, data)
         strange = y[~np.isin(y, known)]
         if len(strange):
-            raise ValueError(f"{data} has the label {strange[0]}; the model knows {named(known)}.")
+            raise ValueError(f"{data} has the label {strange[0]}; the model knows {named(known.tolist())}.")
         truth.append(y)
         guesses.append(np.array(classes))
         scores.append(values[:, 0])
-    if not truth:
-        raise ValueError(f"{data} has no rows.")
     y = np.concatenate(truth)
     matrix = confusion_matrix(y, np.concatenate(guesses), labels=known)
-    present = matrix.sum(axis=1) > 0
-    recall = np.diag(matrix)[present] / matrix.sum(axis=1)[present]
+    counts = matrix.sum(axis=1)
+    present = counts > 0
     found = {
         "rows": len(y),
         "accuracy": float(np.trace(matrix) / len(y)),
-        "balanced accuracy": float(recall.mean()),
+        "balanced accuracy": float((np.diag(matrix)[present] / counts[present]).mean()),
         "classes": known.tolist(),
         "confusion matrix": matrix.tolist(),
     }
@@ -76,11 +74,8 @@ def judged(model: Any, data: Path, label: str, zero_based: bool) -> dict[str, An
 def _print(model: Path, data: Path, found: dict[str, Any]) -> None:
     from widemargin.cli._say import columns, console, facts
 
-    pairs = [
-        ("rows", f"{found['rows']:,}"),
-        ("accuracy", f"{found['accuracy']:.2%}"),
-        ("balanced accuracy", f"{found['balanced accuracy']:.2%}"),
-    ]
+    pairs = [("rows", f"{found['rows']:,}")]
+    pairs += [(name, f"{found[name]:.2%}") for name in ("accuracy", "balanced accuracy")]
     if "AUC" in found:
         auc = found["AUC"]
         pairs.append(("AUC", "undefined: all rows are of one class" if auc is None else f"{auc:.6f}"))
@@ -88,9 +83,7 @@ def _print(model: Path, data: Path, found: dict[str, Any]) -> None:
     screen.print(facts(f"{model} on {data}", pairs))
     names = [str(each) for each in found["classes"]]
     if len(names) > _MOST_CLASSES:
-        screen.print(
-            f"The confusion matrix of {len(names)} classes is too wide to print here; use --json.", markup=False
-        )
+        screen.print(f"The confusion matrix of {len(names)} classes is too wide to print; use --json.", markup=False)
         return
     rows = [[name, *(f"{n:,}" for n in row)] for name, row in zip(names, found["confusion matrix"], strict=True)]
     screen.print(columns(["is \\ predicted", *names], rows, title="Confusion matrix"))

@@ -50,16 +50,14 @@ def described(model: Any) -> dict[str, Any]:
         "size_bytes": size_bytes(estimator),
     }
     if hasattr(estimator, "certificate_"):
-        certificate = estimator.certificate_
+        (primal, dual), gap = estimator.certificate_, estimator.certificate_.relative
         found |= {
-            "certificate": {
-                "primal": certificate.primal, "dual": certificate.dual, "relative_gap": certificate.relative,
-            },
+            "certificate": {"primal": primal, "dual": dual, "relative_gap": gap},
             "stop_reason": estimator.stop_reason_,
             "n_iter": int(estimator.n_iter_),
             "cost": {**estimator.cost_.counts(), "seconds": dict(estimator.cost_.seconds)},
             "proof": proof(model),
-        }  # fmt: skip
+        }
     return found | _decides_by(model, estimator)
 
 
@@ -107,14 +105,14 @@ def _finite(value: Any) -> Any:
 
 
 def _print(path: Path, found: dict[str, Any]) -> None:
+    from widemargin.cli._input import named
     from widemargin.cli._say import console, facts
     from widemargin.estimators.words import amount
 
-    classes = [str(each) for each in found["classes"]]
     pairs = [
         ("estimator", found["estimator"] + ("" if found["scaler"] is None else f", after {found['scaler']}")),
         ("problem", f"{found['problem']}\n{found['formula']}"),
-        ("classes", ", ".join(classes[:12]) + (f" and {len(classes) - 12} more" if len(classes) > 12 else "")),
+        ("classes", named(found["classes"], most=12)),
         ("features", f"{found['n_features']:,}"),
         ("parameters", ", ".join(f"{name}={value!r}" for name, value in found["parameters"].items())),
         ("size", f"{amount(found['size_bytes'])} of arrays for prediction"),
@@ -131,28 +129,23 @@ def _print(path: Path, found: dict[str, Any]) -> None:
 
 
 def _coefficients(found: dict[str, Any]) -> Any:
-    """A table of the largest coefficients."""
     from widemargin.cli._say import columns
 
-    features = found["features"]
-    few = len(features[0]["coefficients"]) <= 6
-    rows, titles = [], ["feature"]
+    features, n_used = found["features"], found["n_features_used"]
+    n = len(features[0]["coefficients"])
+    shown = f"the {len(features)} largest of {n_used:,}" if n_used > len(features) else "all nonzero ones"
     if "intervals" in features[0]:
-        titles += ["coefficient", "interval", "p-value"]
+        shown = f"the {len(features)} with the smallest p-values of {found['n_features']:,}; 0 if not selected"
+        rows, titles = [], ["coefficient", "interval", "p-value"]
         for each in features:
             k = min(range(len(each["p_values"])), key=each["p_values"].__getitem__)
             low, high = each["intervals"][k]
             figures = [f"{each['coefficients'][k]:.5g}", f"[{low:.5g}, {high:.5g}]", f"{each['p_values'][k]:.2g}"]
             rows.append([each["feature"], *figures])
-    elif few:
-        n = len(features[0]["coefficients"])
-        titles += ["coefficient"] if n == 1 else [f"separator {k + 1}" for k in range(n)]
+    elif n <= 6:
+        titles = ["coefficient"] if n == 1 else [f"separator {k + 1}" for k in range(n)]
         rows = [[each["feature"], *(f"{value:.5g}" for value in each["coefficients"])] for each in features]
     else:
-        titles.append("largest coefficient")
+        titles = ["largest coefficient"]
         rows = [[each["feature"], f"{max(each['coefficients'], key=abs):.5g}"] for each in features]
-    n = found["n_features_used"]
-    shown = f"the {len(features)} largest of {n:,}" if n > len(features) else "all nonzero ones"
-    if "intervals" in features[0]:
-        shown = f"the {len(features)} with the smallest p-values of {found['n_features']:,}; 0 if not selected"
-    return columns(titles, rows, title=f"Coefficients, {shown}")
+    return columns(["feature", *titles], rows, title=f"Coefficients, {shown}")

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from widemargin.cli._input import ZeroBased
 from widemargin.cli._say import remark
 
 
@@ -29,19 +30,15 @@ def peer(
     advertise: Annotated[str | None, typer.Option(help="HOST:PORT by which others reach this peer.")] = None,
     model: Annotated[
         Path | None,
-        typer.Option(help="Save the model here, for predict, evaluate and inspect; .npz saves only its arrays."),
+        typer.Option(help="Save the model here, for predict, evaluate and inspect; .npz saves only arrays."),
     ] = None,
     max_time: Annotated[float | None, typer.Option(min=0, help="Stop after so many seconds in any case.")] = None,
     max_ticks: Annotated[int | None, typer.Option(min=1, help="Stop after so many ticks of this peer.")] = None,
     pace: Annotated[float, typer.Option(min=0, help="Least seconds between two ticks.")] = 0.02,
     silence: Annotated[float, typer.Option(min=0.1, help="Seconds after which a silent neighbour is dropped.")] = 2.0,
     every: Annotated[float | None, typer.Option(min=0.01, help="Print figures every so many seconds.")] = None,
-    number: Annotated[
-        int | None, typer.Option(min=0, help="Number of a peer that returns; random if not given.")
-    ] = None,
-    zero_based: Annotated[
-        bool, typer.Option("--zero-based", help="LIBSVM text that counts features from 0, not from 1.")
-    ] = False,
+    number: Annotated[int | None, typer.Option(min=0, help="Number of a peer that returns; default: random.")] = None,
+    zero_based: ZeroBased = False,
     alpha: Annotated[float | None, _term("Weight of the penalty. Default: 0.0001.")] = None,
     tol: Annotated[float | None, _term("Certified relative gap at which to stop. Default: 0.001.")] = None,
     peers: Annotated[int | None, _term("Peers that must have met before any may stop. Default: 2.")] = None,

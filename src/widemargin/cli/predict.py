@@ -8,6 +8,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, TextIO
 
@@ -39,18 +40,15 @@ def predict(
     check_outputs({"the predictions": output}, model, data)
     fitted = load_model(model)
     blocks = predicted(fitted, data, label, zero_based)
-    first = next(blocks, None)  # errors in the file show before anything is written
-    if first is None:
-        raise ValueError(f"{data} has no rows.")
+    first = next(blocks)  # errors in the file show before anything is written
     n_rows = 0
     with _written(output) as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["class", *(_titles(fitted.classes_) if scores else [])])
-        while first is not None:
-            classes, values, _ = first
+        titles = ["score"] if len(fitted.classes_) == 2 else [f"score {each}" for each in fitted.classes_.tolist()]
+        writer.writerow(["class", *titles] if scores else ["class"])
+        for classes, values, _ in chain([first], blocks):
             writer.writerows([each, *found] if scores else [each] for each, found in zip(classes, values, strict=True))
             n_rows += len(classes)
-            first = next(blocks, None)
     if output is not None:
         remark(f"{n_rows:,} rows predicted, in {output}.")
 
@@ -66,20 +64,18 @@ def predicted(model: Any, data: Path, label: str, zero_based: bool, *, needs_lab
 
     layout = Layout(label, zero_based, np.dtype(np.float64), model.n_features_in_, feature_names(model), needs_labels)
     is_centred = getattr(scaler_of(model), "with_mean", False) or type(scaler_of(model)).__name__ == "MinMaxScaler"
+    is_empty = True
     for block in iterate_rows(data, layout):
         if not block.X.shape[0]:
             continue
+        is_empty = False
         X = block.X.toarray() if is_centred and sp.issparse(block.X) else block.X
         with warnings.catch_warnings():
-            warnings.filterwarnings(
-                "ignore", message="X does not have valid feature names"
-            )  # columns were matched by name
+            warnings.filterwarnings("ignore", message="X does not have valid feature names")  # yet they were matched
             values = model.decision_function(X)
         yield last_step(model)._labels(values).tolist(), values.reshape(len(values), -1), block.y
-
-
-def _titles(classes: Any) -> list[str]:
-    return ["score"] if len(classes) == 2 else [f"score {each}" for each in classes.tolist()]
+    if is_empty:
+        raise ValueError(f"{data} is empty.")
 
 
 @contextmanager

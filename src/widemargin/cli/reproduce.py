@@ -13,8 +13,6 @@ import typer
 
 
 class Paper(StrEnum):
-    """The papers that can be reproduced."""
-
     saddle = "saddle"
     sbp = "sbp"
     sodm = "sodm"
@@ -34,9 +32,7 @@ PROGRAMS = {
 
 def reproduce(
     paper: Annotated[Paper, typer.Argument(help="Which paper.", show_default=False)],
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Small data and short limits: a smoke run, not a result.")
-    ] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Small data, short limits: a smoke run, no result.")] = False,
 ) -> None:
     """Measure the tables and figures of a paper again, with the programs in benchmarks/ of a checkout.
 
@@ -69,7 +65,5 @@ def checkout() -> Path:
     for folder in (here, *here.parents, *Path(__file__).resolve().parents):
         if (folder / "benchmarks" / "saddle_paper.py").is_file() and (folder / "src" / "widemargin").is_dir():
             return folder
-    raise ValueError(
-        "reproduce runs the programs in benchmarks/ and needs a checkout of widemargin; neither the current folder nor "
-        "the folder of the installed package is one."
-    )
+    neither = "neither the current folder nor the folder of the installed package is one"
+    raise ValueError(f"reproduce needs a checkout of widemargin, whose benchmarks/ it runs; {neither}.")

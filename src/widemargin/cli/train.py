@@ -13,12 +13,12 @@ import typer
 from widemargin.cli._input import Data, Label, ZeroBased
 from widemargin.estimators import BUILT_IN
 
+_DEFAULT = "Default: kernel, with kernel=linear for over 20,000 rows or 2,000 features."
+_LARGE_FILE = 256 << 20  # bytes
 _COMMANDS = [module.replace("_", "-") for name, module in BUILT_IN.items() if not name.endswith("CV")]
 
 
 class Scale(StrEnum):
-    """How features are scaled before the fit."""
-
     none = "none"
     standard = "standard"
     maxabs = "maxabs"
@@ -26,8 +26,6 @@ class Scale(StrEnum):
 
 
 class Precision(StrEnum):
-    """The type of the features."""
-
     auto = "auto"
     float32 = "float32"
     float64 = "float64"
@@ -44,29 +42,20 @@ class Fit(NamedTuple):
 
 def train(
     data: Data,
-    estimator: Annotated[
-        str | None,
-        typer.Option(
-            help=f"One of {', '.join(_COMMANDS)}. Default: kernel, with kernel=linear for over 20,000 rows or 2,000 "
-            "features."
-        ),
-    ] = None,
+    estimator: Annotated[str | None, typer.Option(help=f"One of {', '.join(_COMMANDS)}. {_DEFAULT}")] = None,
     param: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="A parameter of the estimator; may be repeated.")
     ] = None,
     output: Annotated[Path, typer.Option(help="File of the model.")] = Path("model.wm"),
     label: Label = "-1",
     zero_based: ZeroBased = False,
-    scale: Annotated[Scale, typer.Option(help="Scale the features; the scaler is saved with the model.")] = (
-        Scale.none
-    ),
+    scale: Annotated[Scale, typer.Option(help="Scale features; the scaler is saved with the model.")] = Scale.none,
     precision: Annotated[
         Precision, typer.Option(help="Type of the features; auto is float32 for files over 256 MiB, else float64.")
     ] = Precision.auto,
     tol: Annotated[float | None, typer.Option(help="Relative gap at which the fit stops.")] = None,
     max_time: Annotated[
-        float | None,
-        typer.Option(help="Seconds after which the fit stops; per problem if there are several classes."),
+        float | None, typer.Option(help="Seconds after which the fit stops; per problem if there are several classes.")
     ] = None,
     cluster: Annotated[
         str | None, typer.Option(help="Where to run: threads:4, dask:tcp://host:8786, or mpi under mpirun.")
@@ -127,12 +116,14 @@ def _check_outputs(data: Path, output: Path, report: Path | None, onnx: Path | N
 def _read(data: Path, label: str, zero_based: bool, precision: Precision, place: Any) -> Any:
     import numpy as np
 
-    from widemargin.cli._input import plain_labels, precision_for
+    from widemargin.cli._input import plain_labels
     from widemargin.data.layout import Layout
     from widemargin.data.rows import read_rows
 
-    dtype = np.dtype(precision_for(data, precision))
-    layout = Layout(label, zero_based, dtype, is_dtype_wanted=precision != Precision.auto)
+    is_large = data.is_file() and data.stat().st_size > _LARGE_FILE
+    by_size = Precision.float32 if is_large else Precision.float64
+    is_given = precision != Precision.auto
+    layout = Layout(label, zero_based, np.dtype(precision if is_given else by_size), is_dtype_wanted=is_given)
     rows = read_rows(data, layout, (place.rank, place.size))
     y = plain_labels(rows.y)
     if y.dtype.kind == "f":
@@ -171,12 +162,9 @@ def _announce(data: Path, rows: Any, model: Any, place: Any) -> None:
     n, d = rows.X.shape
     storage = "dense" if isinstance(rows.X, np.ndarray) else f"{rows.X.nnz / max(1, n * d):.2%} nonzero"
     share = f" on this rank, of {place.size}" if place.size > 1 else ""
-    console().print(
-        f"{data}: {n:,} rows{share}, {d:,} features, {rows.X.dtype}, {storage}; classes {named(np.unique(rows.y))}. "
-        f"Training {type(model).__name__}.",
-        markup=False,
-        soft_wrap=True,
-    )
+    sizes = f"{n:,} rows{share}, {d:,} features, {rows.X.dtype}, {storage}"
+    text = f"{data}: {sizes}; classes {named(np.unique(rows.y).tolist())}. Training {type(model).__name__}."
+    console().print(text, markup=False, soft_wrap=True)
 
 
 # -- the fit -----------------------------------------------------------------------------------------------------------
@@ -184,6 +172,8 @@ def _announce(data: Path, rows: Any, model: Any, place: Any) -> None:
 
 def _fit(estimator: Any, rows: Any, scale: Scale, *, is_first: bool) -> Fit:
     """Fit the steps one by one: inside a pipeline Ctrl-C would end everything and keep no model."""
+    from sklearn.pipeline import make_pipeline
+
     from widemargin.callbacks import shown_by
     from widemargin.cli._progress import GapBar
     from widemargin.cli._say import console, remark
@@ -209,20 +199,13 @@ def _fit(estimator: Any, rows: Any, scale: Scale, *, is_first: bool) -> Fit:
     for text in dict.fromkeys(str(each.message) for each in told if not issubclass(each.category, DeprecationWarning)):
         if is_first:
             remark(text)
-    model = estimator
-    if scaler is not None:
-        from sklearn.pipeline import make_pipeline
-
-        model = make_pipeline(scaler, estimator)
     _name(scaler or estimator, estimator, rows.names)
+    model = estimator if scaler is None else make_pipeline(scaler, estimator)
     return Fit(model, X, rows.y, time.perf_counter() - begin)
 
 
 def _name(first: Any, estimator: Any, names: list[str] | None) -> None:
-    """Give a model the names of columns and ordinary integers as classes.
-
-    ``fit`` would take them from a data frame and from labels of 8 bytes, which would cost memory for every row.
-    """
+    """Name columns, and use ordinary integers as classes: if ``fit`` did, both would cost memory for every row."""
     import numpy as np
 
     if names is not None:
@@ -232,7 +215,6 @@ def _name(first: Any, estimator: Any, names: list[str] | None) -> None:
 
 
 def scaler_for(scale: Scale, X: Any) -> Any:
-    """A scaler that can scale these rows, or None."""
     if scale == Scale.none:
         return None
     from scipy.sparse import issparse
@@ -240,12 +222,9 @@ def scaler_for(scale: Scale, X: Any) -> Any:
 
     if scale == Scale.minmax and issparse(X):
         raise ValueError("--scale minmax would make sparse rows dense: use --scale maxabs, which keeps zeros.")
-    makers = {
-        Scale.standard: lambda: StandardScaler(with_mean=not issparse(X)),
-        Scale.maxabs: MaxAbsScaler,
-        Scale.minmax: MinMaxScaler,
-    }
-    return makers[scale]()
+    if scale == Scale.standard:
+        return StandardScaler(with_mean=not issparse(X))
+    return MaxAbsScaler() if scale == Scale.maxabs else MinMaxScaler()
 
 
 def scaled(scaler: Any, X: Any) -> Any:
@@ -256,8 +235,9 @@ def scaled(scaler: Any, X: Any) -> Any:
     with np.errstate(all="ignore"):
         out = scaler.fit_transform(X)
     if not np.isfinite(out.data if issparse(out) else out).all():
-        largest = float(abs(X).max())
-        raise ValueError(f"Values of up to {largest:.0e} are too large to be scaled: change their units first.")
+        raise ValueError(
+            f"Values of up to {float(abs(X).max()):.0e} are too large to be scaled: change their units first."
+        )
     return out
 
 

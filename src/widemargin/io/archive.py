@@ -141,7 +141,10 @@ def to_bytes(model: Any) -> bytes:
     """The file of a model; equal models make equal files."""
     encoder = Encoder()
     if type(model) is Pipeline:
-        tree = _pipeline_tree(encoder, model)
+        check_is_fitted(model)
+        check_steps(model.steps)
+        steps = [[name, output_of(step), _tree(encoder, step)] for name, step in model.steps]
+        tree = {"kind": "Pipeline", "verbose": bool(model.verbose), "steps": steps}
     else:
         check_single(model)
         tree = _tree(encoder, model)
@@ -168,18 +171,10 @@ def _tree(encoder: Encoder, model: Any) -> dict[str, Any]:
     }
 
 
-def _pipeline_tree(encoder: Encoder, pipeline: Pipeline) -> dict[str, Any]:
-    check_is_fitted(pipeline)
-    check_steps(pipeline.steps)
-    steps = [[name, output_of(step), _tree(encoder, step)] for name, step in pipeline.steps]
-    return {"kind": "Pipeline", "verbose": bool(pipeline.verbose), "steps": steps}
-
-
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 
 def _read(file: BinaryIO, size: int) -> Any:
-    """The model of a file of that many bytes."""
     prelude = file.read(_PRELUDE.size)
     if not prelude.startswith(_SIGNATURE):
         raise ModelFileError("it is not a model file of widemargin")
@@ -187,10 +182,8 @@ def _read(file: BinaryIO, size: int) -> Any:
         raise ModelFileError("it is truncated")
     _, version, header_length = _PRELUDE.unpack(prelude)
     if not 1 <= version <= FORMAT:
-        raise ModelFileError(
-            f"its format is version {version}, and this widemargin ({__version__}) reads versions up to "
-            f"{FORMAT}: use a newer one"
-        )
+        reads = f"this widemargin ({__version__}) reads versions up to {FORMAT}"
+        raise ModelFileError(f"its format is version {version}, and {reads}: use a newer one")
     if header_length > min(size - _PRELUDE.size - _CHECKSUM, _MAX_HEADER):
         raise ModelFileError("its header is longer than the file, or than allowed; it may be truncated")
     _verify_checksum(file, size)

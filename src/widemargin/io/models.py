@@ -21,23 +21,12 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from widemargin.codec import MAX_DIMENSION_SIZE, check_rows, conforms, record
-from widemargin.estimators.registry import (
-    LABELS,
-    Array,
-    Descriptor,
-    Each,
-    FeatureMap,
-    descriptor_named,
-    descriptors,
-    fitted_attributes,
-)
+from widemargin.estimators import registry
 from widemargin.exceptions import ModelFileError
 from widemargin.io.transformers import SCALERS, TRANSFORMERS, check_transformer
 from widemargin.sklearn_private import FIT_STATE, parameter_names, validate_parameters
 
-_REQUIRED = {
-    "classes_", "intercept_", "certificate_", "stop_reason_", "n_iter_", "parts_", "history_", "cost_",
-}  # fmt: skip
+_REQUIRED = {"classes_", "intercept_", "certificate_", "stop_reason_", "n_iter_", "parts_", "history_", "cost_"}
 _EXPANSION = {"kernel_", "dual_coef_", "support_vectors_"}
 _OUTPUTS = ("default", "pandas", "polars")
 for _splitter in (KFold, StratifiedKFold):  # which check their parameters themselves
@@ -47,21 +36,21 @@ for _splitter in (KFold, StratifiedKFold):  # which check their parameters thems
 def check_single(model: Any) -> None:
     """Raise ModelFileError unless a file may hold an estimator of this kind by itself."""
     kind = type(model).__name__
-    if descriptor_named(kind) is None:
+    if registry.descriptor_named(kind) is None:
         raise ModelFileError(
-            f"a {kind} cannot be saved or exported, only {', '.join(descriptors())}, alone or behind scalers in a "
-            "pipeline; of a search, take best_estimator_"
+            f"a {kind} cannot be saved or exported, only {', '.join(registry.descriptors())}, alone or behind scalers "
+            "in a pipeline; of a search, take best_estimator_"
         )
 
 
-def schema_of(kind: str) -> tuple[Any, dict[str, Any], Descriptor | None]:
+def schema_of(kind: str) -> tuple[Any, dict[str, Any], registry.Descriptor | None]:
     """The class of that name, its fitted attributes and, for an estimator, its descriptor."""
     if kind in TRANSFORMERS:
         return *TRANSFORMERS[kind], None
-    descriptor = descriptor_named(kind)
+    descriptor = registry.descriptor_named(kind)
     if descriptor is None:
         raise ModelFileError(f"{kind[:60]!r} is not an estimator that widemargin knows")
-    return descriptor.estimator, fitted_attributes(descriptor.estimator), descriptor
+    return descriptor.estimator, registry.fitted_attributes(descriptor.estimator), descriptor
 
 
 def split(model: Any) -> tuple[str, dict[str, Any], dict[str, Any]]:
@@ -73,9 +62,9 @@ def split(model: Any) -> tuple[str, dict[str, Any], dict[str, Any]]:
     check_is_fitted(model)
     state: dict[str, Any] = model.__getstate__()
     parameters = {name: state.pop(name) for name in sorted(model.get_params(deep=False))}
-    not_saved: set[str] = FIT_STATE
+    not_saved = set(FIT_STATE)
     if descriptor is not None:
-        not_saved = not_saved | set(descriptor.not_saved)
+        not_saved |= set(descriptor.not_saved)
         parameters |= descriptor.saved_parameters(model)
     for name in ("checkpoint", "cluster"):
         if name in parameters and not isinstance(parameters[name], Integral):
@@ -83,9 +72,8 @@ def split(model: Any) -> tuple[str, dict[str, Any], dict[str, Any]]:
     unknown = sorted(set(state) - set(schema) - not_saved)
     if unknown:
         raise ModelFileError(f"{kind}.{unknown[0]} is not among the fitted attributes of its descriptor")
-    attributes = {name: state[name] for name in sorted(state) if name in schema}
     verify(model)
-    return kind, parameters, attributes
+    return kind, parameters, {name: state[name] for name in sorted(state) if name in schema}
 
 
 def joined(kind: str, parameters: dict[str, Any], attributes: dict[str, Any]) -> Any:
@@ -119,9 +107,9 @@ def verify(model: Any) -> None:
     missing = sorted(_REQUIRED - set(attributes))
     if missing:
         raise ModelFileError(f"{kind} lacks {missing[0]}")
-    n_classes = _n_classes(attributes["classes_"])
-    sizes["K"], sizes["P"] = n_classes, len(model._parts)
-    maps = [attributes.get(name) for name, form in schema.items() if isinstance(form, FeatureMap)]
+    sizes["K"] = _n_classes(attributes["classes_"])
+    sizes["P"] = len(model._parts)
+    maps = [attributes.get(name) for name, form in schema.items() if isinstance(form, registry.FeatureMap)]
     sizes["D"] = next((_n_mapped(each, sizes["I"]) for each in maps if each is not None), sizes["I"])
     _check_attributes(kind, schema, attributes, sizes)
     if "coef_" not in attributes and not (set(schema) >= _EXPANSION and set(attributes) >= _EXPANSION):
@@ -147,7 +135,7 @@ def _n_features(attributes: dict[str, Any]) -> int:
 
 def _n_classes(classes: Any) -> int:
     """How many there are: two or more, all of one kind, in ascending order."""
-    is_vector = isinstance(classes, np.ndarray) and classes.ndim == 1 and classes.dtype.kind in LABELS
+    is_vector = isinstance(classes, np.ndarray) and classes.ndim == 1 and classes.dtype.kind in registry.LABELS
     if not is_vector or len(classes) < 2:
         raise ModelFileError("classes_ is not a vector of two labels or more")
     items = classes.tolist()
@@ -159,17 +147,14 @@ def _n_classes(classes: Any) -> int:
 
 
 def _check_attributes(kind: str, schema: dict[str, Any], attributes: dict[str, Any], sizes: dict[str, int]) -> None:
-    for name, form in schema.items():
-        if name not in attributes:
-            continue
+    for name, form in ((name, form) for name, form in schema.items() if name in attributes):
         value = attributes[name]
-        if isinstance(form, Array):
-            is_left_out = value is None and kind in TRANSFORMERS
-            is_right = is_left_out or _is_array(value, form, sizes)
-        elif isinstance(form, Each):
+        if isinstance(form, registry.Array):
+            is_right = (value is None and kind in TRANSFORMERS) or _is_array(value, form, sizes)
+        elif isinstance(form, registry.Each):
             is_one = sizes["P"] == 1 and conforms(value, int if form.kinds == "iu" else float)
-            is_right = is_one or _is_array(value, Array(form.kinds, "P"), sizes)
-        elif isinstance(form, FeatureMap):
+            is_right = is_one or _is_array(value, registry.Array(form.kinds, "P"), sizes)
+        elif isinstance(form, registry.FeatureMap):
             is_right = value is None or isinstance(value, RBFSampler)
         else:
             is_right = form is object or conforms(value, form)
@@ -177,7 +162,7 @@ def _check_attributes(kind: str, schema: dict[str, Any], attributes: dict[str, A
             raise ModelFileError(f"{name} of {kind} is of a wrong type or shape, or not finite")
 
 
-def _is_array(value: Any, form: Array, sizes: dict[str, int]) -> bool:
+def _is_array(value: Any, form: registry.Array, sizes: dict[str, int]) -> bool:
     """Whether an array has its form; a free letter takes the first size that it meets."""
     if not isinstance(value, np.ndarray) or value.dtype.kind not in form.kinds or value.ndim != len(form.shape):
         return False
@@ -185,15 +170,12 @@ def _is_array(value: Any, form: Array, sizes: dict[str, int]) -> bool:
         return False
     if form.kinds == "O":
         return all(isinstance(item, str) for item in value)
-    if form.kinds == "f" and value.dtype == np.float16:
+    if (form.kinds == "f" and value.dtype == np.float16) or (form.is_finite and not np.isfinite(value).all()):
         return False
-    return (not form.is_finite or bool(np.isfinite(value).all())) and (
-        form.least == -np.inf or bool((value >= form.least).all())
-    )
+    return form.least == -np.inf or bool((value >= form.least).all())
 
 
 def _n_mapped(features: Any, n_features: int) -> int:
-    """The number of random features."""
     if not isinstance(features, RBFSampler):
         raise ModelFileError("the random features are not an RBFSampler")
     verify(features)
@@ -224,13 +206,12 @@ def _verify_expansion(attributes: dict[str, Any], sizes: dict[str, int]) -> None
 def check_steps(steps: list[tuple[str, Any]]) -> None:
     """Raise ModelFileError unless these are scalers in front of an estimator, all of the same features."""
     kinds = [type(step).__name__ for _, step in steps]
-    if not kinds or descriptor_named(kinds[-1]) is None or not set(kinds[:-1]) <= set(SCALERS):
+    if not kinds or registry.descriptor_named(kinds[-1]) is None or not set(kinds[:-1]) <= set(SCALERS):
         raise ModelFileError(
             f"a pipeline of {', '.join(kinds) or 'nothing'} cannot be saved or exported: it must be one of "
-            f"{', '.join(descriptors())}, behind any of {', '.join(sorted(SCALERS))}"
+            f"{', '.join(registry.descriptors())}, behind any of {', '.join(sorted(SCALERS))}"
         )
-    names = [name for name, _ in steps]
-    taken = set(parameter_names(Pipeline))
+    names, taken = [name for name, _ in steps], set(parameter_names(Pipeline))
     are_names = all(isinstance(name, str) and name and "__" not in name and name not in taken for name in names)
     if not are_names or len(set(names)) != len(names):
         raise ModelFileError("steps of a pipeline have invalid names")

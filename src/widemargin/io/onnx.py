@@ -70,8 +70,7 @@ def to_onnx(model: Any, *, precision: Literal["float32", "float64"] = "float32")
     rows = "X" if precision == "float32" else graph.add("Cast", "X", to=graph.number_type)
     for scaler in scalers:
         rows = _scaled(graph, rows, scaler)
-    scores = _scores(graph, rows, final)
-    return graph.finished(scores, final)
+    return graph.finished(_scores(graph, rows, final), final)
 
 
 class _Graph:
@@ -94,7 +93,6 @@ class _Graph:
         return name
 
     def numbers(self, values: Any) -> str:
-        """Add a constant of the type of the graph."""
         return self.constant(np.asarray(values, dtype=self.dtype))
 
     def constant(self, values: np.ndarray) -> str:
@@ -133,37 +131,24 @@ class _Graph:
 
     def finished(self, scores: str, model: Any) -> Any:
         """The whole model, with labels from scores, checked by onnx."""
-        helper, n_classes = self.onnx.helper, len(model.classes_)
+        helper, kinds, n_classes = self.onnx.helper, self.onnx.TensorProto, len(model.classes_)
         if n_classes == 2:
             scores = self.add("Squeeze", scores, self.constant(np.array([1])), name="scores")
-            is_second = self.add("Greater", scores, self.numbers(0.0))
-            which = self.add("Cast", is_second, to=self.onnx.TensorProto.INT64)
+            which = self.add("Cast", self.add("Greater", scores, self.numbers(0.0)), to=kinds.INT64)
         else:
             scores = self.add("Identity", scores, name="scores")
             which = self.add("ArgMax", scores, axis=1, keepdims=0)
         labels = _labels(model.classes_)
         self.add("Gather", self.constant(labels), which, name="label", axis=0)
-        label_type = (
-            self.onnx.TensorProto.STRING if labels.dtype.kind in "UO" else helper.np_dtype_to_tensor_dtype(labels.dtype)
-        )
+        is_text = labels.dtype.kind in "UO"
+        label_type = kinds.STRING if is_text else helper.np_dtype_to_tensor_dtype(labels.dtype)
         width = ["N"] if n_classes == 2 else ["N", n_classes]
-        graph = helper.make_graph(
-            self.nodes,
-            type(model).__name__,
-            [helper.make_tensor_value_info("X", self.onnx.TensorProto.FLOAT, ["N", int(model.n_features_in_)])],
-            [
-                helper.make_tensor_value_info("label", label_type, ["N"]),
-                helper.make_tensor_value_info("scores", self.number_type, width),
-            ],
-            self.constants,
-        )
-        whole = helper.make_model(
-            graph,
-            opset_imports=[helper.make_opsetid("", OPSET)],
-            ir_version=_IR,
-            producer_name="widemargin",
-            producer_version=__version__,
-        )
+        typed = helper.make_tensor_value_info
+        inputs = [typed("X", kinds.FLOAT, ["N", int(model.n_features_in_)])]
+        outputs = [typed("label", label_type, ["N"]), typed("scores", self.number_type, width)]
+        graph = helper.make_graph(self.nodes, type(model).__name__, inputs, outputs, self.constants)
+        versions = {"opset_imports": [helper.make_opsetid("", OPSET)], "ir_version": _IR}
+        whole = helper.make_model(graph, producer_name="widemargin", producer_version=__version__, **versions)
         if whole.ByteSize() > _MAX_BYTES:
             raise ModelFileError(
                 f"The graph takes {whole.ByteSize()} bytes and ONNX allows {_MAX_BYTES}: use fewer support vectors "
@@ -183,7 +168,6 @@ def _labels(classes: np.ndarray) -> np.ndarray:
 
 
 def _scaled(graph: _Graph, rows: str, scaler: Any) -> str:
-    """Rows after a scaler."""
     kind = type(scaler).__name__
     if kind == "Normalizer":
         # scikit-learn does not scale shorter rows; the limit depends on their type.
@@ -191,11 +175,10 @@ def _scaled(graph: _Graph, rows: str, scaler: Any) -> str:
     if kind == "MinMaxScaler":
         rows = graph.add("Add", graph.add("Mul", rows, graph.numbers(scaler.scale_)), graph.numbers(scaler.min_))
         return _clipped(graph, rows, scaler.feature_range) if scaler.clip else rows
-    centre = {"StandardScaler": "mean_", "RobustScaler": "center_"}.get(kind)
     is_centred = scaler.with_mean if kind == "StandardScaler" else getattr(scaler, "with_centering", False)
     is_scaled = scaler.with_std if kind == "StandardScaler" else getattr(scaler, "with_scaling", True)
-    if centre is not None and is_centred:
-        rows = graph.add("Sub", rows, graph.numbers(getattr(scaler, centre)))
+    if is_centred:
+        rows = graph.add("Sub", rows, graph.numbers(scaler.mean_ if kind == "StandardScaler" else scaler.center_))
     if is_scaled:
         rows = graph.add("Div", rows, graph.numbers(scaler.scale_))
     return _clipped(graph, rows, (-1.0, 1.0)) if getattr(scaler, "clip", False) else rows
@@ -233,15 +216,14 @@ def _votes(graph: _Graph, scores: str, parts: Parts) -> str:
 
 
 def _kernel(graph: _Graph, rows: str, model: Any) -> str:
-    """Kernel values of rows with all support vectors."""
     kernel: Kernel = model.kernel_
     if kernel.function is not None:
         raise ModelFileError(f"kernel={model.kernel!r} is a function, which cannot be exported: use a kernel by name.")
     if kernel.name == "precomputed":
         support = getattr(model, "support_", np.arange(model.dual_coef_.shape[1]))
         return graph.add("Gather", rows, graph.constant(support.astype(np.int64)), axis=1)
-    Z = model.support_vectors_
-    Z = np.asarray(Z.toarray() if sp.issparse(Z) else Z, dtype=np.float64)
+    vectors = model.support_vectors_
+    Z = np.asarray(vectors.toarray() if sp.issparse(vectors) else vectors, dtype=np.float64)
     if kernel.name in ("rbf", "laplacian"):
         distances = _squared_distances(graph, rows, Z) if kernel.name == "rbf" else _distances(graph, rows, Z)
         return graph.add("Exp", graph.add("Mul", distances, graph.numbers(-float(kernel.gamma))))
@@ -271,15 +253,13 @@ def _squared_distances(graph: _Graph, rows: str, Z: np.ndarray) -> str:
 def _distances(graph: _Graph, rows: str, Z: np.ndarray) -> str:
     """1-norm distances to one support vector at a time: all at once would take N x n_SV x n_features numbers."""
     helper, kind = graph.onnx.helper, graph.number_type
-    body = helper.make_graph(
-        [
-            helper.make_node("Sub", [rows, "point"], ["difference"]),
-            helper.make_node("Abs", ["difference"], ["size"]),
-            helper.make_node("ReduceSum", ["size", "axis"], ["distance"], keepdims=0),
-        ],
-        "distance",
-        [helper.make_tensor_value_info("point", kind, [Z.shape[1]])],
-        [helper.make_tensor_value_info("distance", kind, None)],
-        [graph.onnx.numpy_helper.from_array(np.array([1]), "axis")],
-    )
+    nodes = [
+        helper.make_node("Sub", [rows, "point"], ["difference"]),
+        helper.make_node("Abs", ["difference"], ["size"]),
+        helper.make_node("ReduceSum", ["size", "axis"], ["distance"], keepdims=0),
+    ]
+    point = helper.make_tensor_value_info("point", kind, [Z.shape[1]])
+    distance = helper.make_tensor_value_info("distance", kind, None)
+    axis = graph.onnx.numpy_helper.from_array(np.array([1]), "axis")
+    body = helper.make_graph(nodes, "distance", [point], [distance], [axis])
     return graph.add("Transpose", graph.add("Scan", graph.numbers(Z), body=body, num_scan_inputs=1), perm=[1, 0])

@@ -16,28 +16,23 @@ _PER_FEATURE = Array("f", "I", is_finite=True)
 _SCALER: dict[str, Any] = {"n_features_in_": int, "feature_names_in_": Array("O", "I"), "n_samples_seen_": object}
 # Each with its fitted attributes, which are None where the scaler leaves out a step.
 SCALERS: dict[str, tuple[type, dict[str, Any]]] = {
-    "StandardScaler": (StandardScaler, _SCALER | dict.fromkeys(("mean_", "var_", "scale_"), _PER_FEATURE)),
-    "MinMaxScaler": (
-        MinMaxScaler,
-        _SCALER | dict.fromkeys(("min_", "scale_", "data_min_", "data_max_", "data_range_"), _PER_FEATURE),
-    ),
-    "MaxAbsScaler": (MaxAbsScaler, _SCALER | dict.fromkeys(("max_abs_", "scale_"), _PER_FEATURE)),
-    "RobustScaler": (RobustScaler, _SCALER | dict.fromkeys(("center_", "scale_"), _PER_FEATURE)),
-    "Normalizer": (Normalizer, _SCALER),
+    scaler.__name__: (scaler, _SCALER | dict.fromkeys(names, _PER_FEATURE))
+    for scaler, names in (
+        (StandardScaler, ("mean_", "var_", "scale_")),
+        (MinMaxScaler, ("min_", "scale_", "data_min_", "data_max_", "data_range_")),
+        (MaxAbsScaler, ("max_abs_", "scale_")),
+        (RobustScaler, ("center_", "scale_")),
+        (Normalizer, ()),
+    )
 }
-TRANSFORMERS: dict[str, tuple[type, dict[str, Any]]] = {
-    **SCALERS,
-    "RBFSampler": (
-        RBFSampler,
-        {
-            "n_features_in_": int,
-            "random_weights_": Array("f", "ID", is_finite=True),
-            "random_offset_": Array("f", "D", is_finite=True),
-            "_gamma": float,
-            "_n_features_out": int,
-        },
-    ),
+_RANDOM_FEATURES = {
+    "n_features_in_": int,
+    "random_weights_": Array("f", "ID", is_finite=True),
+    "random_offset_": Array("f", "D", is_finite=True),
+    "_gamma": float,
+    "_n_features_out": int,
 }
+TRANSFORMERS = SCALERS | {"RBFSampler": (RBFSampler, _RANDOM_FEATURES)}
 # Attributes that a scaler needs, and the parameter that switches each off.
 _NEEDED = {
     "StandardScaler": {"mean_": "with_mean", "scale_": "with_std"},

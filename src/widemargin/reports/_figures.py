@@ -10,12 +10,14 @@ import numpy as np
 from widemargin.problems.protocol import Certificate
 from widemargin.reports import network
 from widemargin.reports._html import shortened
-from widemargin.reports._svg import FAINT, FIRST, INK, PAPER, SECOND, WIDTH, blank, plain_powers
+from widemargin.reports._svg import FAINT, FIRST, INK, PAPER, SECOND, blank, plain_powers
 from widemargin.reports.margins import bin_edges
 
 _MAX_POINTS = 300  # of a curve
 _MAX_CLASSES = 20
 _MIN_GAP = 1e-16  # on a logarithmic scale
+
+Row = Mapping[str, float]  # of a history
 
 
 class Picture(NamedTuple):
@@ -26,26 +28,30 @@ class Picture(NamedTuple):
     caption: str
 
 
-def certified(history: Sequence[Mapping[str, float]]) -> dict[int, list[Mapping[str, float]]]:
+def certified(history: Sequence[Row]) -> dict[int, list[Row]]:
     """Rows of a history that have two finite bounds, by subproblem."""
-    parts: dict[int, list[Mapping[str, float]]] = {}
+    parts: dict[int, list[Row]] = {}
     for row in history:
         if np.isfinite(row["primal"]) and np.isfinite(row["dual"]):
             parts.setdefault(int(row.get("part", 0)), []).append(row)
     return parts
 
 
-def gaps(parts: Mapping[int, list[Mapping[str, float]]], worst: int, tol: float | None, over: str) -> Picture:
+def relative_gap(row: Row) -> float:
+    return Certificate(row["primal"], row["dual"]).relative
+
+
+def gaps(parts: Mapping[int, list[Row]], worst: int, tol: float | None, over: str) -> Picture:
     """The relative gap over seconds or sweeps; the subproblem with the largest gap stands out."""
     figure, ax = blank(2.9)
     for k, rows in parts.items():
         rows = _thinned(rows)
-        gap = [max(Certificate(row["primal"], row["dual"]).relative, _MIN_GAP) for row in rows]
+        gap = [max(relative_gap(row), _MIN_GAP) for row in rows]
         looks: dict[str, Any] = {"color": FAINT, "linewidth": 0.9, "zorder": 2}
         if k == worst:
             looks = {"color": FIRST, "linewidth": 1.8, "zorder": 3, "marker": "o", "markersize": 3.2}
             looks["markevery"] = max(1, len(rows) // 25)
-        ax.plot([_at(row, over) for row in rows], gap, **looks)
+        ax.plot(_x(rows, over), gap, **looks)
     ax.set_yscale("log")
     if tol:
         ax.axhline(tol, color=SECOND, linewidth=1.2, linestyle="--", zorder=1)
@@ -54,39 +60,30 @@ def gaps(parts: Mapping[int, list[Mapping[str, float]]], worst: int, tol: float 
     plain_powers(ax.yaxis)
     _frame(ax, over, "relative gap")
     others = f"; faint lines: the other {len(parts) - 1}" if len(parts) > 1 else ""
-    last = parts[worst][-1]
-    reached = Certificate(last["primal"], last["dual"]).relative
-    return Picture(
-        figure,
-        f"Relative gap over {over}, on a logarithmic scale; it ends at {reached:.2g}.",
-        f"The proved gap over {over}{f'; dashed: tol = {tol:g}' if tol else ''}{others}.",
-    )
+    label = f"Relative gap over {over}, on a logarithmic scale; it ends at {relative_gap(parts[worst][-1]):.2g}."
+    return Picture(figure, label, f"The proved gap over {over}{f'; dashed: tol = {tol:g}' if tol else ''}{others}.")
 
 
-def bounds(rows: Sequence[Mapping[str, float]], over: str, what: str) -> Picture:
+def bounds(rows: Sequence[Row], over: str, what: str) -> Picture:
     """Upper and lower bound of one subproblem, and the band between them."""
     figure, ax = blank(2.9)
     rows = _thinned(rows)
-    x = [_at(row, over) for row in rows]
-    upper, lower = [row["primal"] for row in rows], [row["dual"] for row in rows]
+    x, upper, lower = _x(rows, over), [row["primal"] for row in rows], [row["dual"] for row in rows]
     ax.fill_between(x, lower, upper, color=FIRST, alpha=0.15, linewidth=0)
-    ax.plot(x, upper, color=FIRST, linewidth=1.6, marker="o", markersize=3, markevery=max(1, len(rows) // 25))
-    ax.plot(x, lower, color=SECOND, linewidth=1.6, marker="s", markersize=3, markevery=max(1, len(rows) // 25))
+    for y, colour, marker in ((upper, FIRST, "o"), (lower, SECOND, "s")):
+        ax.plot(x, y, color=colour, linewidth=1.6, marker=marker, markersize=3, markevery=max(1, len(rows) // 25))
     # The first bounds may be far off: the axis shows the range of the later three quarters.
     late = len(rows) // 4
     low, high = min(lower[late:]), max(upper[late:])
     room = 0.08 * (high - low) or 0.01 * abs(high) or 1.0
-    ends = low - 2.5 * room, high + 2.5 * room  # with room for the labels
-    ax.set_ylim(*ends)
+    ends = ax.set_ylim(low - 2.5 * room, high + 2.5 * room)  # with room for the labels
     _frame(ax, over, what)
-    is_cut = min(lower) < ends[0] or max(upper) > ends[1]
     ax.annotate("upper bound", (0.98, 0.96), xycoords="axes fraction", ha="right", va="top", color=FIRST, fontsize=8.5)
     ax.annotate("lower bound", (0.98, 0.05), xycoords="axes fraction", ha="right", color=SECOND, fontsize=8.5)
-    return Picture(
-        figure,
-        f"Upper and lower bound of the optimum over {over}; they end at {upper[-1]:.6g} and {lower[-1]:.6g}.",
-        f"The optimum lies in the band, over {over}." + (" The first bounds are outside the figure." if is_cut else ""),
-    )
+    is_cut = min(lower) < ends[0] or max(upper) > ends[1]
+    cut = " The first bounds are outside the figure." if is_cut else ""
+    label = f"Upper and lower bound of the optimum over {over}; they end at {upper[-1]:.6g} and {lower[-1]:.6g}."
+    return Picture(figure, label, f"The optimum lies in the band, over {over}.{cut}")
 
 
 def margins_of_two(margins: np.ndarray, is_second: np.ndarray, names: Sequence[str]) -> Picture:
@@ -106,22 +103,15 @@ def margins_of_two(margins: np.ndarray, is_second: np.ndarray, names: Sequence[s
     ax.axhline(0, color=INK, linewidth=0.7)
     ticks = [tick for tick in ax.get_yticks() if -reach[1] <= tick <= reach[0]]
     ax.set_yticks(ticks, [f"{abs(tick):g}" for tick in ticks])
-    for at, va, mask, colour, name in (
-        (0.97, "top", is_second, FIRST, names[1]),
-        (0.03, "bottom", ~is_second, SECOND, names[0]),
-    ):
+    top, bottom = (0.97, "top", is_second, FIRST, names[1]), (0.03, "bottom", ~is_second, SECOND, names[0])
+    for at, va, mask, colour, name in (top, bottom):
         if mask.any():
             words = f"{shortened(name, 22)}: {100 * np.mean(margins[mask] <= 0):.3g}% errors"
             ax.annotate(words, (0.02, at), xycoords="axes fraction", va=va, color=colour, fontsize=9)
-    ax.set_xlabel("margin; errors are left of 0")
-    ax.set_ylabel("share of the class")
-    is_cut = bool((margins < edges[0]).any() or (margins > edges[-1]).any())
-    return Picture(
-        figure,
-        f"Histograms of the margins of both classes; {100 * np.mean(margins <= 0):.3g}% lie at 0 or left of it.",
-        "Margins by class: one class upwards, the other downwards."
-        + (" The outermost bins include all margins beyond them." if is_cut else ""),
-    )
+    ax.set(xlabel="margin; errors are left of 0", ylabel="share of the class")
+    label = f"Histograms of the margins of both classes; {100 * np.mean(margins <= 0):.3g}% lie at 0 or left of it."
+    cut = " The outermost bins include all margins beyond them." if (clipped != margins).any() else ""
+    return Picture(figure, label, f"Margins by class: one class upwards, the other downwards.{cut}")
 
 
 def margins_of_many(margins: np.ndarray, codes: np.ndarray, names: Sequence[str], unit: str) -> Picture:
@@ -137,15 +127,12 @@ def margins_of_many(margins: np.ndarray, codes: np.ndarray, names: Sequence[str]
         ax.plot(middle, place, "o", markersize=5.5, markerfacecolor=PAPER, markeredgecolor=FIRST)
     ax.axvline(0, color=INK, linewidth=1, linestyle=":")
     ax.set_yticks(range(len(shown)), [shortened(names[k], 16) for k in shown])
-    ax.set_ylim(len(shown) - 0.4, -0.6)
-    ax.set_xlabel(f"margin in {unit}; errors are left of 0")
+    ax.set(ylim=(len(shown) - 0.4, -0.6), xlabel=f"margin in {unit}; errors are left of 0")
     left_out = f" The {len(shown)} of {len(there)} classes with the lowest medians." if len(there) > len(shown) else ""
-    return Picture(
-        figure,
-        f"Quantiles of the margins of {len(shown)} classes; the lowest median is {quantiles[shown[0]][2]:.3g}.",
-        "The score of a row's own class minus the best other score, by class: the line covers 90% of the rows, the "
-        "bar the middle half, the circle marks the median." + left_out,
-    )
+    label = f"Quantiles of the margins of {len(shown)} classes; the lowest median is {quantiles[shown[0]][2]:.3g}."
+    what = "The score of a row's own class minus the best other score, by class"
+    how = "the line covers 90% of the rows, the bar the middle half, the circle marks the median"
+    return Picture(figure, label, f"{what}: {how}.{left_out}")
 
 
 def coefficients(
@@ -163,56 +150,43 @@ def coefficients(
     for is_there, marker, colour in ((values > 0, "o", FIRST), (values <= 0, "D", SECOND)):
         ax.plot(values[is_there], places[is_there], marker, color=colour, markersize=4.5)
     ax.set_yticks(places, [shortened(name, 22) for name in names])
-    ax.set_ylim(len(names) - 0.4, -0.6)
+    ax.set(ylim=(len(names) - 0.4, -0.6), xlabel=what)
     ax.grid(axis="x", alpha=0.6)
-    ax.set_xlabel(what)
     with_ends = " with its interval" if ends is not None else ""
-    return Picture(
-        figure,
-        f"{len(names)} coefficients{with_ends}; the first is {shortened(names[0], 22)} at {values[0]:.4g}.",
-        f"Each {what}{with_ends}; circles are positive, diamonds negative.",
-    )
+    label = f"{len(names)} coefficients{with_ends}; the first is {shortened(names[0], 22)} at {values[0]:.4g}."
+    return Picture(figure, label, f"Each {what}{with_ends}; circles are positive, diamonds negative.")
 
 
 def peers(model: Any) -> Picture:
-    """The network; its title and label go into the caption."""
     figure, ax = blank(4.4)
     network.draw_peers(ax, model)
     title, lines = ax.get_title(), ax.get_xlabel()
-    ax.set_title("")
-    ax.set_xlabel("")
+    ax.set(title="", xlabel="")
     for each in figure.axes[1:]:
         plain_powers(each.xaxis)
     return Picture(figure, f"The network: {title}.", f"{title}. A peer is as dark as its gap is small; {lines}.")
 
 
 def way_of_peers(model: Any) -> Picture:
-    """Gap, consensus and traffic over ticks."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(WIDTH, 4.4), layout="constrained")
-    gap, messages, traffic = figure.subplots(3, 1, sharex=True, height_ratios=(2, 1, 1))
-    network.draw_way(gap, messages, traffic, model)
+    figure, axes = blank(4.4, 3, 1, **network.WAY)
+    network.draw_way(axes, model)
     if model.history_:
-        plain_powers(gap.yaxis)
+        plain_powers(axes[0].yaxis)
     largest = max(node.gap for node in model.nodes_.values())
     last = f"; the gap ends at {largest:.2g}" if np.isfinite(largest) else "; not all have a certificate"
-    return Picture(
-        figure,
-        f"Gap, consensus error, messages and bytes over {model.n_iter_} ticks{last}.",
-        "The largest certified gap of any peer, the distance of the peers from their mean, and their traffic.",
-    )
+    caption = "The largest certified gap of any peer, the distance of the peers from their mean, and their traffic."
+    return Picture(figure, f"Gap, consensus error, messages and bytes over {model.n_iter_} ticks{last}.", caption)
 
 
-def _thinned(rows: Sequence[Mapping[str, float]]) -> list[Mapping[str, float]]:
+def _thinned(rows: Sequence[Row]) -> list[Row]:
     """At most so many rows, evenly spaced, with the first and the last."""
     if len(rows) <= _MAX_POINTS:
         return list(rows)
     return [rows[k] for k in np.unique(np.linspace(0, len(rows) - 1, _MAX_POINTS).astype(int))]
 
 
-def _at(row: Mapping[str, float], over: str) -> float:
-    return row["seconds" if over == "seconds" else "sweep"]
+def _x(rows: Sequence[Row], over: str) -> list[float]:
+    return [row["seconds" if over == "seconds" else "sweep"] for row in rows]
 
 
 def _within(margins: np.ndarray) -> np.ndarray:
@@ -232,8 +206,7 @@ def _room_around(ax: Any, more: Sequence[float]) -> None:
 
 
 def _frame(ax: Any, over: str, name: str) -> None:
-    ax.set_xlabel(over)
-    ax.set_ylabel(name)
+    ax.set(xlabel=over, ylabel=name)
     ax.grid(alpha=0.6)
     if over == "seconds":
         ax.locator_params(axis="x", nbins=4)  # labels of short times are long

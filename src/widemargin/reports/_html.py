@@ -51,7 +51,6 @@ def require_plot_extra() -> None:
 
 
 def render(template: str, **content: Any) -> str:
-    """The text of a template, filled in."""
     from jinja2 import Environment, PackageLoader
 
     pages = Environment(

@@ -20,7 +20,6 @@ _PACKAGES = ("numpy", "scipy", "scikit-learn", "numba")
 
 
 def changed_parameters(estimator: Any) -> dict[str, Any]:
-    """Parameters that differ from the defaults."""
     defaults = {name: each.default for name, each in signature(type(estimator).__init__).parameters.items()}
     given = estimator.get_params(deep=False)
     # Compared as text: arrays and nan have no plain equality.
@@ -75,21 +74,19 @@ class _Writer:
 
 def circumstances(model: Any) -> list[tuple[str, str]]:
     """Seed, place and versions of a fit, as names and values."""
-    found = []
+    seed = "not needed: the fit is deterministic"
     if "random_state" in model.get_params(deep=False):
-        seed = model.random_state
-        words = (
-            "None: differs at every fit. Set an integer to get the same model again." if seed is None else repr(seed)
-        )
-        found.append(("seed", shortened(words, 100)))
-    else:
-        found.append(("seed", "not needed: the fit is deterministic"))
-    found.append(("ran on", _place(model)))
-    found.append(("widemargin", __version__))
-    found += [(name, _version(name)) for name in _PACKAGES]
-    found.append(("Python", f"{platform.python_version()} ({platform.python_implementation()})"))
-    found.append(("platform", platform.platform()))
-    return found
+        seed = repr(model.random_state)
+        if model.random_state is None:
+            seed = "None: differs at every fit. Set an integer to get the same model again."
+    return [
+        ("seed", shortened(seed, 100)),
+        ("ran on", _place(model)),
+        ("widemargin", __version__),
+        *((name, _version(name)) for name in _PACKAGES),
+        ("Python", f"{platform.python_version()} ({platform.python_implementation()})"),
+        ("platform", platform.platform()),
+    ]
 
 
 def _place(model: Any) -> str:

@@ -6,13 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from sklearn.metrics import (
-    balanced_accuracy_score,
-    confusion_matrix,
-    matthews_corrcoef,
-    precision_recall_fscore_support,
-    roc_auc_score,
-)
+from sklearn import metrics
 from sklearn.utils import check_consistent_length, column_or_1d
 
 from widemargin.reports import _figures
@@ -50,7 +44,6 @@ class Scored:
     are_votes: bool  # whether the scores of several classes are votes of pairs
 
     def margins(self) -> Picture:
-        """How far rows lie on the right side, by class."""
         names = [str(name) for name in self.classes]
         if self.scores.ndim == 1:
             is_second = self.codes == 1
@@ -67,11 +60,11 @@ class Scored:
         n, wrong = len(self.codes), int(np.sum(predicted != self.codes))
         lines = [("accuracy", f"{1 - wrong / n:.4f}"), ("errors", f"{wrong:,} of {n:,}")]
         if len(np.unique(self.codes)) > 1:
-            lines.append(("balanced accuracy", f"{balanced_accuracy_score(self.codes, predicted):.4f}"))
-            lines.append(("Matthews correlation", f"{matthews_corrcoef(self.codes, predicted):.4f}"))
+            lines.append(("balanced accuracy", f"{metrics.balanced_accuracy_score(self.codes, predicted):.4f}"))
+            lines.append(("Matthews correlation", f"{metrics.matthews_corrcoef(self.codes, predicted):.4f}"))
             if self.scores.ndim == 1:
-                lines.append(("area under the ROC curve", f"{roc_auc_score(self.codes, self.scores):.4f}"))
-        matrix = confusion_matrix(self.codes, predicted, labels=np.arange(len(self.classes)))
+                lines.append(("area under the ROC curve", f"{metrics.roc_auc_score(self.codes, self.scores):.4f}"))
+        matrix = metrics.confusion_matrix(self.codes, predicted, labels=np.arange(len(self.classes)))
         return {
             "note": f"Measured on the {n:,} rows that were given to this report. If the model was trained on them, "
             "expect more errors on rows that it has not seen.",
@@ -82,7 +75,7 @@ class Scored:
 
     def _by_class(self, predicted: np.ndarray) -> Table:
         numbers = np.arange(len(self.classes))
-        found = precision_recall_fscore_support(self.codes, predicted, labels=numbers, zero_division=np.nan)
+        found = metrics.precision_recall_fscore_support(self.codes, predicted, labels=numbers, zero_division=np.nan)
         order = np.argsort(found[1], kind="stable")[:_MAX_CLASSES] if len(numbers) > _MAX_CLASSES else numbers
         lines = [
             (shortened(self.classes[k], 24), *(_share(column[k]) for column in found[:3]), f"{found[3][k]:,}")
@@ -95,10 +88,8 @@ class Scored:
     def _matrix(self, matrix: np.ndarray) -> Table:
         """Cells are shaded by their share of the true class."""
         names = [shortened(name, 14) for name in self.classes]
-        lines = [
-            [name, *(Shared(n / max(1, row.sum()), "shade", inside=f"{n:,}") for n in row)]
-            for name, row in zip(names, matrix, strict=True)
-        ]
+        shares = [[Shared(n / max(1, row.sum()), "shade", inside=f"{n:,}") for n in row] for row in matrix]
+        lines = [[name, *row] for name, row in zip(names, shares, strict=True)]
         caption = "Confusion matrix: a line for each true class, a column for each prediction"
         return Table(["true", *names], lines, caption, is_confusion=True)
 
@@ -106,11 +97,8 @@ class Scored:
         off = matrix - np.diag(np.diag(matrix))
         order = np.argsort(-off, axis=None, kind="stable")[:_MAX_CONFUSIONS]
         places = np.column_stack(np.unravel_index(order, off.shape))
-        lines = [
-            (shortened(self.classes[i], 24), shortened(self.classes[j], 24), f"{off[i, j]:,}")
-            for i, j in places
-            if off[i, j]
-        ]
+        names = [shortened(name, 24) for name in self.classes]
+        lines = [(names[i], names[j], f"{off[i, j]:,}") for i, j in places if off[i, j]]
         return Table(("true", "predicted", "rows"), lines, "The most frequent confusions", n_names=2)
 
 

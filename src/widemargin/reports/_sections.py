@@ -9,20 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from widemargin.estimators.words import (
-    amount,
-    bounds_in_words,
-    bracket_of,
-    certificate_in_words,
-    cost_in_words,
-    duration,
-    is_proved,
-    percent,
-    stop_in_words,
-)
-from widemargin.problems.protocol import Certificate
+from widemargin.estimators import words
 from widemargin.reports import _figures, _reproduce
-from widemargin.reports._figures import Picture
+from widemargin.reports._figures import Picture, relative_gap
 from widemargin.reports._html import Html, Shared, Table, shortened
 from widemargin.reports._scores import Scored
 from widemargin.reports._svg import inline
@@ -55,7 +44,6 @@ class Subject:
         return [(inline(each.figure, f"f{first + k}-", each.label), each.caption) for k, each in enumerate(pictures)]
 
     def names_of_parts(self) -> list[str]:
-        """Which classes each subproblem separates."""
         parts: Parts = self.estimator._parts
         return parts.names(np.array([shortened(name, 24) for name in self.estimator.classes_]))
 
@@ -70,12 +58,10 @@ class Subject:
 
 
 def certificate(subject: Subject) -> Content:
-    """How good the model provably is, and why the fit stopped."""
     model = subject.estimator
-    proof, tol = getattr(model, "certificate_", None), getattr(model, "tol", None)
-    tiles = []
-    if proof is not None and is_proved(model):
-        low, high = bounds_in_words(proof)
+    proof, tol, tiles = getattr(model, "certificate_", None), getattr(model, "tol", None), []
+    if proof is not None and words.is_proved(model):
+        low, high = words.bounds_in_words(proof)
         tiles += [("proved gap", _gap(proof.relative)), ("lower bound", low), ("upper bound", high)]
     if tol is not None:
         tiles.append(("gap asked for", f"{100 * tol:g}%"))
@@ -83,11 +69,10 @@ def certificate(subject: Subject) -> Content:
         tiles.append((_sweeps(model), f"{model.n_iter_:,}"))
     seconds = getattr(getattr(model, "cost_", None), "seconds", None)
     if seconds:
-        tiles.append(("time", duration(sum(seconds.values()))))
-    is_good = proof is not None and is_proved(model) and tol is not None and proof.relative <= tol
-    return {
-        "verdict": certificate_in_words(model), "is_good": is_good, "stop": stop_in_words(model), "tiles": tiles,
-    }  # fmt: skip
+        tiles.append(("time", words.duration(sum(seconds.values()))))
+    is_good = proof is not None and words.is_proved(model) and tol is not None and proof.relative <= tol
+    verdict, stop = words.certificate_in_words(model), words.stop_in_words(model)
+    return {"verdict": verdict, "is_good": is_good, "stop": stop, "tiles": tiles}
 
 
 def _sweeps(model: Any) -> str:
@@ -95,12 +80,10 @@ def _sweeps(model: Any) -> str:
 
 
 def _gap(relative: float) -> str:
-    """A relative gap for a cell of a table."""
-    return percent(relative).replace("less than ", "< ")
+    return words.percent(relative).replace("less than ", "< ")
 
 
 def problem(subject: Subject) -> Content:
-    """What is optimised, and the parameters that were given."""
     steps = [step for _, step in getattr(subject.model, "steps", [])[:-1]]
     given = _reproduce.changed_parameters(subject.estimator)
     return {
@@ -111,7 +94,6 @@ def problem(subject: Subject) -> Content:
 
 
 def convergence(subject: Subject) -> Content:
-    """Gap and bounds over sweeps and seconds."""
     model = subject.estimator
     history = getattr(model, "history_", None)
     if not history:
@@ -121,24 +103,19 @@ def convergence(subject: Subject) -> Content:
         last = [(f"{row['sweep']:g}", f"{row['seconds']:.3g}", f"{row['primal']:.6g}") for row in history[-5:]]
         note = "No sweep had two finite bounds; these are the last objectives."
         return {"note": note, "sweeps": Table(("sweep", "seconds", "objective"), last)}
-    worst = max(parts, key=lambda k: _relative(parts[k][-1]))
+    worst = max(parts, key=lambda k: relative_gap(parts[k][-1]))
     rows, names = parts[worst], subject.names_of_parts()
     note = f"{names[worst]}: of {len(names)} subproblems, the one with the largest gap." if len(names) > 1 else ""
     if len(rows) < _MIN_CURVE_POINTS:
-        lines = [
-            (f"{row['sweep']:g}", _gap(_relative(row)), f"{row['dual']:.6g}", f"{row['primal']:.6g}",
-             duration(row["seconds"]))
-            for row in rows
-        ]  # fmt: skip
+        lines = []
+        for row in rows:
+            ends = f"{row['dual']:.6g}", f"{row['primal']:.6g}"
+            lines.append((f"{row['sweep']:g}", _gap(relative_gap(row)), *ends, words.duration(row["seconds"])))
         return {"note": note, "sweeps": Table(("sweep", "gap", "lower bound", "upper bound", "time"), lines)}
     pictures = [_figures.gaps(parts, worst, getattr(model, "tol", None), over) for over in (_sweeps(model), "seconds")]
-    what = bracket_of(model).quantity
+    what = words.bracket_of(model).quantity
     pictures += [_figures.bounds(rows, over, what) for over in (_sweeps(model), "seconds")]
     return {"note": note, "figures": subject.drawn(*pictures)}
-
-
-def _relative(row: Any) -> float:
-    return Certificate(row["primal"], row["dual"]).relative
 
 
 def parts(subject: Subject) -> Content | None:
@@ -148,7 +125,7 @@ def parts(subject: Subject) -> Content | None:
         return None
     named = sorted(zip(subject.names_of_parts(), results, strict=False), key=lambda each: -each[1].certificate.relative)
     lines = [
-        (name, _gap(part.certificate.relative), *bounds_in_words(part.certificate), part.stop_reason, part.n_iter)
+        (name, _gap(part.certificate.relative), *words.bounds_in_words(part.certificate), part.stop_reason, part.n_iter)
         for name, part in named[:_MAX_PARTS]
     ]
     hidden = len(named) - len(lines)
@@ -181,10 +158,8 @@ def _about_coefficients(model: Any) -> str:
     if hasattr(model, "summary"):
         return "Debiased coefficients. One round on several machines leaves a bias, so that there are no intervals."
     if hasattr(model, "n_features_selected_"):
-        return (
-            f"{model.n_features_selected_} of {model.n_features_in_} features have a coefficient; all others are "
-            "exactly zero."
-        )
+        selected = f"{model.n_features_selected_} of {model.n_features_in_} features"
+        return f"{selected} have a coefficient; all others are exactly zero."
     return "In the units of the features that the estimator was given: compare sizes only if these have one scale."
 
 
@@ -215,18 +190,17 @@ def _with_intervals(subject: Subject, k: int) -> Content:
             line += [f"{columns['std err'][j]:.4f}", "< 0.0001" if p < 1e-4 else f"{p:.4f}"]
             line.append("[{:.3f}, {:.3f}]".format(*ends[j]))
         lines.append(line)
-    names, drawn_ends = [summary.names[j] for j in shown], None if ends is None else ends[shown]
+    names, ends = [summary.names[j] for j in shown], None if ends is None else ends[shown]
     hidden = len(values) - len(shown)
     more = [f"The {len(shown)} largest; {hidden} more are in summary()."] if hidden else []
     return {
-        "figures": subject.drawn(_figures.coefficients(names, values[shown], drawn_ends, what="debiased coefficient")),
+        "figures": subject.drawn(_figures.coefficients(names, values[shown], ends, what="debiased coefficient")),
         "coefficients": Table(("feature", "estimate", "std err", "p-value", "interval")[: len(lines[0])], lines),
         "note": " ".join([*more, "* kept in the model.", *(f"{note.rstrip('.')}." for note in summary.notes)]),
     }
 
 
 def network(subject: Subject) -> Content | None:
-    """The peers, what each has certified, and how they got there."""
     model = subject.estimator
     if not hasattr(model, "nodes_"):
         return None
@@ -234,10 +208,10 @@ def network(subject: Subject) -> Content | None:
         (
             number,
             f"{node.n_rows:,}",
-            "none" if not np.isfinite(node.gap) else _gap(node.gap),
+            _gap(node.gap) if np.isfinite(node.gap) else "none",
             f"{node.consensus_error:.2g}",
-            f"{node.messages_sent:,} ({amount(node.bytes_sent)})",
-            f"{node.messages_received:,} ({amount(node.bytes_received)})",
+            f"{node.messages_sent:,} ({words.amount(node.bytes_sent)})",
+            f"{node.messages_received:,} ({words.amount(node.bytes_received)})",
             ", ".join(map(str, node.live_neighbours[:8])) + ("…" if len(node.live_neighbours) > 8 else ""),
         )
         for number, node in sorted(model.nodes_.items(), key=lambda each: -each[1].gap)[:_MAX_PEERS]
@@ -247,30 +221,26 @@ def network(subject: Subject) -> Content | None:
     if len(lines) < len(model.nodes_):
         note.append(f"The {len(lines)} peers with the largest gaps; all {len(model.nodes_)} are in nodes_.")
     head = ("peer", "rows", "gap", "consensus error", "sent", "received", "live neighbours")
-    return {
-        "figures": subject.drawn(_figures.peers(model), _figures.way_of_peers(model)),
-        "note": " ".join(note), "peers": Table(head, lines),
-    }  # fmt: skip
+    figures = subject.drawn(_figures.peers(model), _figures.way_of_peers(model))
+    return {"figures": figures, "note": " ".join(note), "peers": Table(head, lines)}
 
 
 def cost(subject: Subject) -> Content:
-    """What was counted, and the seconds of each phase."""
     ledger = getattr(subject.estimator, "cost_", None)
     if ledger is None:
         return {"note": "The cost of this fit is not recorded."}
     total = sum(ledger.seconds.values()) or 1.0
     lines = [
-        (name, duration(seconds), Shared(seconds / total, "bar", beside=f"{100 * seconds / total:.0f}%"))
+        (name, words.duration(seconds), Shared(seconds / total, "bar", beside=f"{100 * seconds / total:.0f}%"))
         for name, seconds in sorted(ledger.seconds.items(), key=lambda each: -each[1])
     ]
     return {
-        "counted": Table((), cost_in_words(ledger), "Total over all subproblems and ranks"),
+        "counted": Table((), words.cost_in_words(ledger), "Total over all subproblems and ranks"),
         "phases": Table(("phase", "time", "share"), lines, "Time per phase, measured on the first rank"),
     }
 
 
 def size(subject: Subject) -> Content:
-    """What a prediction needs."""
     model = subject.estimator
     lines: list[tuple[str, str]] = [("classes", f"{len(model.classes_):,}"), ("features", f"{model.n_features_in_:,}")]
     if hasattr(model, "coef_"):
@@ -281,11 +251,10 @@ def size(subject: Subject) -> Content:
         n_bytes = model.size_bytes()
     else:
         n_bytes = sum(getattr(model, name).nbytes for name in ("coef_", "intercept_") if hasattr(model, name))
-    return {"lines": [*lines, ("size of its arrays", amount(n_bytes))]}
+    return {"lines": [*lines, ("size of its arrays", words.amount(n_bytes))]}
 
 
 def reproduce(subject: Subject) -> Content:
-    """How to fit the model again."""
     return {
         "code": _reproduce.code(subject.model),
         "circumstances": _reproduce.circumstances(subject.estimator),
@@ -294,7 +263,6 @@ def reproduce(subject: Subject) -> Content:
 
 
 def scores(subject: Subject) -> Content | None:
-    """How often the model is right on the given rows, and the margins of these rows."""
     if subject.scored is None:
         return None
     return {**subject.scored.content(), "figures": subject.drawn(subject.scored.margins())}

@@ -17,23 +17,16 @@ from widemargin.reports._html import Html, printable
 
 INK, FAINT, PAPER, FIRST, SECOND = "#010203", "#040506", "#070809", "#0a0b0c", "#0d0e0f"
 _VARIABLES = {INK: "--ink", FAINT: "--faint", PAPER: "--paper", FIRST: "--first", SECOND: "--second"}
-WIDTH = 4.7  # inches: legible on a phone, and two figures fit side by side on a desktop
+_WIDTH = 4.7  # inches: legible on a phone, and two figures fit side by side on a desktop
 _STYLE: Any = {
-    "font.size": 9.5,
-    "axes.labelsize": 9.5,
-    "xtick.labelsize": 9,
-    "ytick.labelsize": 9,
-    "text.color": INK,
-    "axes.labelcolor": INK,
-    "axes.edgecolor": INK,
+    **dict.fromkeys(("font.size", "axes.labelsize"), 9.5),
+    **dict.fromkeys(("xtick.labelsize", "ytick.labelsize"), 9),
+    **dict.fromkeys(("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color"), INK),
+    **dict.fromkeys(("axes.spines.top", "axes.spines.right"), False),
     "axes.facecolor": PAPER,
     "figure.facecolor": "none",
     "grid.color": FAINT,
     "grid.linewidth": 0.6,
-    "xtick.color": INK,
-    "ytick.color": INK,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
     "text.parse_math": False,  # a dollar in a name is a dollar
     "svg.fonttype": "none",  # text stays text: it can be read aloud, searched, and is small
     "svg.hashsalt": "widemargin",  # the same figure, the same bytes
@@ -54,12 +47,12 @@ def drawing() -> Iterator[None]:
         yield
 
 
-def blank(height: float, width: float = WIDTH) -> tuple[Any, Any]:
-    """A figure with one pair of axes, unknown to pyplot; call it within ``drawing``."""
+def blank(height: float, *shape: int, **layout: Any) -> tuple[Any, Any]:
+    """A figure with its axes, unknown to pyplot; call it within ``drawing``."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height), layout="constrained")
-    return figure, figure.subplots()
+    figure = Figure(figsize=(_WIDTH, height), layout="constrained")
+    return figure, figure.subplots(*shape, **layout)
 
 
 def plain_powers(axis: Any) -> None:
@@ -69,8 +62,7 @@ def plain_powers(axis: Any) -> None:
     raised = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
     def power(value: float, _: Any) -> str:
-        exponent = f"{value:.0e}".split("e")[1]
-        return f"10{str(int(exponent)).translate(raised)}"
+        return f"10{str(int(f'{value:.0e}'.split('e')[1])).translate(raised)}"
 
     axis.set_major_locator(LogLocator(numticks=6))
     axis.set_major_formatter(FuncFormatter(power))

@@ -22,7 +22,6 @@ from widemargin.estimators.kernel import KernelSVC
 from widemargin.estimators.nu_margin import NuMarginSVC
 
 ROW = "{:<24} {:<14} {:>25} {:>8} {:>9} {:>8} {:>12}"
-COLOURS = {"primal": "#1f6feb", "dual": "#d1570a"}
 
 
 def jobs() -> Iterator[tuple[str, Any, Any, Any, Any]]:
@@ -56,9 +55,8 @@ def run(folder: Path) -> None:
         ours.fit(X_train, y_train)  # compiles on the first run on this machine
         seconds, their_seconds = seconds_to_fit(ours, X_train, y_train), seconds_to_fit(theirs, X_train, y_train)
         proof = ours.certificate_
-        bracket = "[" + ", ".join(proof.as_text(8)) + "]"
         numbers = f"{proof.relative:.1e}", f"{ours.score(X_test, y_test):.3f}", f"{seconds:.3f}", f"{their_seconds:.3f}"
-        print(ROW.format(name, type(ours).__name__, bracket, *numbers))
+        print(ROW.format(name, type(ours).__name__, f"[{', '.join(proof.as_text(8))}]", *numbers))
         draw(axis, name, ours)
     figure.suptitle("The optimum lies between the two curves; training stops when they meet", fontsize=12)
     picture = folder / "certificates.png"
@@ -70,8 +68,8 @@ def run(folder: Path) -> None:
 def draw(axis: Any, name: str, model: Any) -> None:
     ours = [row for row in model.history_ if row["dual"] > 0] or model.history_
     sweeps = [row["sweep"] for row in ours]
-    axis.plot(sweeps, [row["primal"] for row in ours], "o-", ms=3, color=COLOURS["primal"], label="upper bound")
-    axis.plot(sweeps, [row["dual"] for row in ours], "o-", ms=3, color=COLOURS["dual"], label="lower bound")
+    for name_of_bound, colour, label in (("primal", "#1f6feb", "upper bound"), ("dual", "#d1570a", "lower bound")):
+        axis.plot(sweeps, [row[name_of_bound] for row in ours], "o-", ms=3, color=colour, label=label)
     axis.set_title(f"{name}\n{type(model).__name__}", fontsize=10)
     axis.set_xlabel("sweep")
     axis.xaxis.get_major_locator().set_params(integer=True)

@@ -79,7 +79,6 @@ def plot_margins(
 
 
 def _margins(model: Any, X: Any, y: Any) -> np.ndarray:
-    """y f(x) of rows."""
     if len(model.classes_) != 2:
         raise ValueError(
             f"{type(model).__name__} has {len(model.classes_)} classes, but margins are drawn for two: fit it on one "
@@ -123,8 +122,8 @@ def _describe(ax: Any, samples: list[np.ndarray], name: str, colour: str, *, is_
         for rows, margin in zip(("training (filled)", "held out (outline)"), samples, strict=False)
     ]
     at, side = (0.03, "bottom") if is_below else (0.97, "top")
-    text = "\n".join([name, *lines])
-    ax.text(0.015, at, text, transform=ax.transAxes, va=side, color=colour, fontsize=8.5, linespacing=1.4, zorder=7)
+    looks = {"va": side, "color": colour, "fontsize": 8.5, "linespacing": 1.4, "zorder": 7}
+    ax.text(0.015, at, "\n".join([name, *lines]), transform=ax.transAxes, **looks)
 
 
 def _frame(ax: Any, above: float, below: float, deadband: float | None) -> None:

@@ -17,11 +17,9 @@ _MAX_NUMBERED = 60  # peers
 _GAP_RANGE = 1e4  # of the colour scale; smaller gaps have its darkest colour
 _MAX_EXACT_LAYOUT = 150  # peers; beyond, a layout by all pairwise distances is too slow
 _LINES = ((1, "dashed", "one end hears the other"), (0, "dotted", "neither does"))
-_AREAS = {
-    10: (420.0, 1100.0),
-    60: (170.0, 480.0),
-    200: (40.0, 140.0),
-}  # of the least and the most active peer, by number of peers
+# Of the least and the most active peer, by number of peers.
+_AREAS = {10: (420.0, 1100.0), 60: (170.0, 480.0), 200: (40.0, 140.0)}
+WAY: dict[str, Any] = {"sharex": True, "height_ratios": (2, 1, 1)}  # axes for draw_way
 
 
 def plot_network(model: Any, *, path: str | Path | None = None, figure: Any = None) -> Any:
@@ -61,13 +59,11 @@ def plot_network(model: Any, *, path: str | Path | None = None, figure: Any = No
 
     import matplotlib.pyplot as plt
 
-    if figure is None:
-        figure = plt.figure(figsize=(12.5, 6.4))
+    figure = plt.figure(figsize=(12.5, 6.4)) if figure is None else figure
     figure.set_layout_engine("constrained")
     left, right = figure.subfigures(1, 2, width_ratios=(1.2, 1))
     draw_peers(left.subplots(), model)
-    gaps, messages, traffic = right.subplots(3, 1, sharex=True, height_ratios=(2, 1, 1))
-    draw_way(gaps, messages, traffic, model)
+    draw_way(right.subplots(3, 1, **WAY), model)
     if path is not None:
         figure.savefig(path, dpi=140)
     return figure
@@ -103,10 +99,8 @@ def draw_peers(ax: Any, model: Any) -> None:
     _frame(ax, places)
     if bar is not None:
         extend = "min" if min(gaps.values()) < bar.norm.vmin else "neither"
-        colour_bar = ax.figure.colorbar(
-            bar, ax=ax, orientation="horizontal", fraction=0.045, pad=0.01, aspect=40, extend=extend
-        )
-        colour_bar.set_label("certified gap of a peer")
+        looks = {"orientation": "horizontal", "fraction": 0.045, "pad": 0.01, "aspect": 40, "extend": extend}
+        ax.figure.colorbar(bar, ax=ax, label="certified gap of a peer", **looks)
     ax.set_title(_title(model), fontsize=11)
     traffic = [node.bytes_sent + node.bytes_received for node in nodes.values()]
     words = [f"areas: bytes sent and received, {amount(min(traffic))} to {amount(max(traffic))}"]
@@ -130,16 +124,12 @@ def _layout(graph: Mapping[int, Sequence[int]]) -> dict[int, np.ndarray]:
 
 def _edge(n_hearing: int, ink: str, n_peers: int) -> dict[str, Any]:
     """The line style of an edge of which ``n_hearing`` ends hear the other."""
+    colour, alpha, line = ((_GONE, 0.6, ":"), (_ONE_WAY, 0.9, "--"), (ink, 0.45, "-"))[n_hearing]
     width = 1.3 if n_peers <= _MAX_NUMBERED else 0.4
-    if n_hearing == 2:
-        return {"color": ink, "alpha": 0.45, "linewidth": width}
-    if n_hearing == 1:
-        return {"color": _ONE_WAY, "alpha": 0.9, "linewidth": width, "linestyle": "--"}
-    return {"color": _GONE, "alpha": 0.6, "linewidth": width, "linestyle": ":"}
+    return {"color": colour, "alpha": alpha, "linewidth": width, "linestyle": line}
 
 
 def _areas(nodes: Mapping[int, Any], n_peers: int) -> dict[int, float]:
-    """An area for each peer, by its traffic."""
     low, high = next((ends for most, ends in _AREAS.items() if n_peers <= most), (8.0, 40.0))
     traffic = {k: node.bytes_sent + node.bytes_received for k, node in nodes.items()}
     busiest = max(traffic.values()) or 1
@@ -160,20 +150,15 @@ def _shades(ax: Any, gaps: Mapping[int, float]) -> tuple[Any, Any]:
     room = max(1.0, float(np.sqrt(10 * low / high)))
     scale: Any = ScalarMappable(LogNorm(low / room, high * room), colormaps["viridis"])
 
-    def shade(gap: float) -> Any:
-        return scale.to_rgba(max(gap, 1e-16))
-
-    return shade, scale
+    return lambda gap: scale.to_rgba(max(gap, 1e-16)), scale
 
 
 def _name(ax: Any, k: int, place: np.ndarray, shade: Any, *, is_there: bool, n_peers: int) -> None:
     """Write the number of a peer on it, or next to its place if it is lost."""
     size = 9 if n_peers <= 10 else 7
     if not is_there:
-        words = f"{k}: gone"
-        ax.annotate(
-            words, place, (0, 17), textcoords="offset points", ha="center", fontsize=size, color=_GONE, zorder=4
-        )
+        looks = {"textcoords": "offset points", "ha": "center", "fontsize": size, "color": _GONE, "zorder": 4}
+        ax.annotate(f"{k}: gone", place, (0, 17), **looks)
         return
     is_dark = shade is not None and np.dot(shade[:3], (0.299, 0.587, 0.114)) < 0.5
     ax.annotate(str(k), place, ha="center", va="center", fontsize=size, color="white" if is_dark else "black", zorder=4)
@@ -183,30 +168,28 @@ def _frame(ax: Any, places: Mapping[int, np.ndarray]) -> None:
     """Hide the axes and leave a margin around the peers."""
     ends = np.array(list(places.values()))
     middle, reach = (ends.max(axis=0) + ends.min(axis=0)) / 2, np.ptp(ends, axis=0) / 2 + 0.17
-    ax.set_xlim(middle[0] - reach[0], middle[0] + reach[0])
-    ax.set_ylim(middle[1] - reach[1], middle[1] + reach[1])
-    ax.set_xticks([])
-    ax.set_yticks([])
+    (left, bottom), (right, top) = middle - reach, middle + reach
+    ax.set(xlim=(left, right), ylim=(bottom, top), xticks=[], yticks=[])
     ax.spines[:].set_visible(False)
 
 
 def _title(model: Any) -> str:
     n_gone = len(model.graph_) - len(model.nodes_)
-    words = [f"{len(model.nodes_)} peers" + (f", {n_gone} gone" if n_gone else "")]
-    words.append(f"{model.n_iter_} ticks")
+    words = [f"{len(model.nodes_)} peers" + (f", {n_gone} gone" if n_gone else ""), f"{model.n_iter_} ticks"]
     largest = max(node.gap for node in model.nodes_.values())
     words.append(f"largest certified gap {largest:.2g}" if np.isfinite(largest) else "not all have a certificate")
-    networks = {node.members for node in model.nodes_.values()}
-    if len(networks) > 1:
-        words.append(f"{len(networks)} separate networks")
+    n_networks = len({node.members for node in model.nodes_.values()})
+    if n_networks > 1:
+        words.append(f"{n_networks} separate networks")
     return ", ".join(words)
 
 
 # -- convergence -----------------------------------------------------------------------------------------------------
 
 
-def draw_way(gaps: Any, messages: Any, traffic: Any, model: Any) -> None:
-    """Draw gap and consensus error, messages and bytes over ticks."""
+def draw_way(axes: Any, model: Any) -> None:
+    """Draw gap and consensus error, messages and bytes over ticks, on three axes."""
+    gaps, messages, traffic = axes
     history, tol = model.history_, getattr(model, "tol", None)
     ticks = [row["sweep"] for row in history]
     bounds = [(row["primal"] - row["dual"]) / row["primal"] if row["primal"] else 0.0 for row in history]
@@ -231,7 +214,7 @@ def draw_way(gaps: Any, messages: Any, traffic: Any, model: Any) -> None:
         ax.annotate(f"{total} in all", (0.02, 0.9), xycoords="axes fraction", va="top", fontsize=8.5)
         ax.yaxis.set_major_formatter(lambda value, _, n=name: amount(value) if n == "bytes" else f"{value:,.0f}")
         ax.yaxis.get_major_locator().set_params(nbins=4)
-    for ax in (gaps, messages, traffic):
+    for ax in axes:
         ax.grid(alpha=0.25)
         ax.spines[["top", "right"]].set_visible(False)
         ax.tick_params(labelbottom=ax is traffic, labelsize=9)

@@ -109,8 +109,7 @@ def report(model: Any, X: Any = None, y: Any = None, *, title: str | None = None
         )
     check_is_fitted(estimator)
     if (X is None) != (y is None):
-        lacking = "y" if y is None else "X"
-        raise ValueError(f"{lacking} is None: give both rows and labels, or neither.")
+        raise ValueError(f"{'y' if y is None else 'X'} is None: give both rows and labels, or neither.")
     require_plot_extra()
     kind = type(estimator).__name__
     heading = kind if title is None else shortened(title, 200)

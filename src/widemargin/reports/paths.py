@@ -48,23 +48,19 @@ def plot_sparse_path(
     import matplotlib.pyplot as plt
 
     ax = plt.subplots(figsize=(7.5, 4.5), layout="constrained")[1] if ax is None else ax
-    ever = np.flatnonzero(path.coefs.any(axis=0))
-    final = path.coefs[-1]
+    ever, final = np.flatnonzero(path.coefs.any(axis=0)), path.coefs[-1]
     named = ever[np.argsort(-np.abs(final[ever]))][:_MAX_LABELS]
     colours = {}
     for j in ever:
-        is_named = j in named
-        look = {"linewidth": 1.6, "zorder": 3} if is_named else {"color": "0.75", "linewidth": 0.8, "zorder": 2}
+        look = {"linewidth": 1.6, "zorder": 3} if j in named else {"color": "0.75", "linewidth": 0.8, "zorder": 2}
         (line,) = ax.plot(path.alphas, path.coefs[:, j], **look)
         colours[int(j)] = line.get_color()
     ax.axhline(0, color="0.3", linewidth=0.8)
     if chosen is not None:
         ax.axvline(chosen, color="0.3", linestyle="--", linewidth=1, label=f"alpha = {chosen:.3g}")
         ax.legend(loc="upper left", frameon=False)
-    ax.set_xscale("log")
+    ax.set(xscale="log", xlabel="alpha, the penalty (weaker to the right)", ylabel="coefficient")
     ax.invert_xaxis()
-    ax.set_xlabel("alpha, the penalty (weaker to the right)")
-    ax.set_ylabel("coefficient")
     names = [f"x{j}" for j in range(path.coefs.shape[1])] if feature_names is None else list(feature_names)
     _name_ends(ax, [(float(final[j]), str(names[j]), colours[int(j)]) for j in named])
     _count_above(ax, path)
@@ -83,9 +79,7 @@ def _name_ends(ax: Any, ends: list[tuple[float, str, str]]) -> None:
 
 def _count_above(ax: Any, path: SparsePath) -> None:
     """Show the number of features along the top."""
-    above = ax.secondary_xaxis("top")
-    ticks = path.alphas[:: max(1, len(path.alphas) // 8)]
-    counts = path.n_selected[:: max(1, len(path.alphas) // 8)]
-    above.set_xticks(ticks, [str(count) for count in counts])
+    above, step = ax.secondary_xaxis("top"), max(1, len(path.alphas) // 8)
+    above.set_xticks(path.alphas[::step], [str(count) for count in path.n_selected[::step]])
     above.minorticks_off()
     above.set_xlabel("features")

@@ -39,8 +39,7 @@ def _value(symbol: Symbol) -> str:
     if isinstance(symbol.value, str):
         return Html(symbol.value + remark)
     values = np.unique(np.asarray(symbol.value, dtype=float))
-    text = f"{values[0]:.6g}" if len(values) == 1 else f"{values[0]:.4g} to {values[-1]:.4g}"
-    return text + remark
+    return (f"{values[0]:.6g}" if len(values) == 1 else f"{values[0]:.4g} to {values[-1]:.4g}") + remark
 
 
 def _classes(model: Any) -> str:
