@@ -116,7 +116,6 @@ class DaskRanks:
         return None
 
     async def _spread(self, values: np.ndarray | None) -> np.ndarray:
-        """Pass the array of rank 0 down the tree."""
         if self._parent is not None:
             dtype, payload = await self._read(self._parent)
             values = np.frombuffer(payload, dtype=dtype)
@@ -126,7 +125,6 @@ class DaskRanks:
         return values
 
     async def _read(self, rank: int) -> Any:
-        """The next values of a neighbour."""
         neighbour = self._neighbours[rank]
         while True:
             try:

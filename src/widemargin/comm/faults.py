@@ -3,8 +3,6 @@
 Time is in ticks. A message sent at tick t arrives at t + 1 unless a fault hits it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral

@@ -4,8 +4,6 @@ Indices have 32 or 64 bits. They are cast to unsigned, which spares Numba's chec
 reordered: the compiler would gather values into vector registers, which is slower than reading them one by one.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from widemargin.compiled.jit import compiled

@@ -25,7 +25,7 @@ from widemargin.comm.dask import DaskRanks
 from widemargin.comm.dask_private import remove_worker
 from widemargin.engines._plan import split_rows
 from widemargin.engines.dask_job import POLL_INTERVAL, Job, Member, send_to, workers_of
-from widemargin.engines.protocol import RankOutcome, RankProgram, Watch
+from widemargin.engines.protocol import IsEnough, IsOver, Look, RankOutcome, RankProgram, Solve, Watch
 from widemargin.exceptions import PeerLost, PeerLostWarning, warn_user
 
 _GRACE = 5.0  # seconds that the other ranks have to end once one has failed
@@ -100,15 +100,10 @@ def _persist(rows: Any, client: Client) -> list[Future[Any]]:
     lengths = {len(each) for each in columns if each is not None}
     if len(lengths) > 1:
         raise ValueError(f"X, y and sample_weight have different numbers of partitions: {sorted(lengths)}.")
-    n_parts = lengths.pop()
-    together = delayed(lambda *part: part, name="widemargin-part")
-    parts = [
-        together(
-            *(None if each is None else each[k] for each in columns),
-            dask_key_name=f"widemargin-part-{k}-{uuid.uuid4().hex}",
-        )
-        for k in range(n_parts)
-    ]
+    together, parts = delayed(lambda *part: part, name="widemargin-part"), []
+    for k in range(lengths.pop()):
+        part = (None if each is None else each[k] for each in columns)
+        parts.append(together(*part, dask_key_name=f"widemargin-part-{k}-{uuid.uuid4().hex}"))
     return list(client.compute(parts))
 
 
@@ -126,14 +121,10 @@ def _to_parts(collection: Any, X: Any) -> list[Any] | None:
         # Optimised apart, X and y may be cut at different rows.
         return list(collection.to_delayed(optimize_graph=False))
     if not hasattr(X, "chunks"):
-        raise ValueError(
-            "With X a Dask dataframe, y and sample_weight must be Dask collections of the same partitions."
-        )
+        raise ValueError("If X is a Dask dataframe, y and sample_weight must be Dask collections of its partitions.")
     edges = np.concatenate([[0], np.cumsum(X.chunks[0])])
     if np.isnan(edges).any() or edges[-1] != len(collection):
-        raise ValueError(
-            f"y or sample_weight has {len(collection)} rows and X {edges[-1]:g}; they must be the same number."
-        )
+        raise ValueError(f"y or sample_weight has {len(collection)} rows and X {edges[-1]:g}: both must be equal.")
     values = np.asarray(collection)
     return [delayed(values[int(a) : int(b)]) for a, b in pairwise(edges)]
 
@@ -234,7 +225,6 @@ def _rank_main(
     program: RankProgram,
     silence: float,
 ) -> RankOutcome | None:
-    """One rank, on its worker."""
 
     def watch(report: Any) -> str | None:
         member.report(pack(report))
@@ -257,13 +247,7 @@ def map_rows(function: Callable[[Any], np.ndarray], X: Any, n_columns: int | Non
 
 
 def grow(
-    client: Client,
-    leaves: list[Any],
-    solve: Callable[[list[Any]], Any],
-    look: Callable[[Any], Any],
-    fan_in: int,
-    is_enough: Callable[[list[Any]], bool],
-    is_over: Callable[[], Any],
+    client: Client, leaves: list[Any], solve: Solve, look: Look, fan_in: int, is_enough: IsEnough, is_over: IsOver
 ) -> None:
     """A tree of plain tasks, as :func:`widemargin.engines.inline.grow`: branches stay where they were solved.
 

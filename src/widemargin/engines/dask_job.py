@@ -6,8 +6,6 @@ workers keeps two jobs from blocking each other. Members report to the driver by
 asks them to stop through the scheduler. A member whose driver is gone stops by itself and releases the lock.
 """
 
-from __future__ import annotations
-
 import queue
 import time
 import uuid

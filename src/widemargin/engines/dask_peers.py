@@ -4,8 +4,7 @@ Rows that are here are sent to their workers once; those that lie on workers sta
 peer with it: the others go on, as they would in any network, and a warning at the end names the missing ones.
 """
 
-from __future__ import annotations
-
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -60,12 +59,12 @@ def launch_peers(
         arguments.append((rows, program, list(neighbours[number]), patience))
     job = Job(client, "peer", addresses, lambda report: tell(*report))
     with job.running(_peer_main, arguments):
-        asked_at: float | None = None
+        give_up_at = math.inf
         for _ in job.polls():
-            if asked_at is None and (is_over() or _errors(job)):
-                asked_at = time.monotonic()
+            if give_up_at == math.inf and (is_over() or _errors(job)):
+                give_up_at = time.monotonic() + _STOP_GRACE
                 job.board.ask_to_stop()
-            if asked_at is not None and time.monotonic() - asked_at > _STOP_GRACE:
+            if time.monotonic() > give_up_at:
                 break
         return _outcome(job)
 
@@ -113,7 +112,6 @@ def _outcome(job: Job) -> PeersOutcome:
 
 
 def _peer_main(member: Member, rows: Any, program: PeerProgram, neighbours: list[int], patience: float) -> Any:
-    """One peer, on its worker."""
     report_at = 0.0
 
     def watch(loop: PeerLoop) -> bool:

@@ -1,7 +1,5 @@
 """Fits under MPI: every rank of the job calls ``fit`` with its own rows."""
 
-from __future__ import annotations
-
 import sys
 import time
 import traceback

@@ -6,8 +6,6 @@ record is queued again if its message was lost or not acknowledged in time, unle
 record crosses each edge about once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

@@ -37,6 +37,8 @@ _MAX_FAREWELL_TICKS = 200  # for neighbours that send, and are not done
 _HISTORY_TICKS = 4  # between rows of the history
 _MAX_HISTORY_ROWS = 4096  # beyond which every other one is dropped
 
+Watch = Callable[["PeerLoop"], Any]
+
 
 class Transport(Protocol):
     """Carries bytes between peers."""
@@ -126,9 +128,7 @@ class PeerReport:
 class PeerLoop:
     """Runs one peer over one transport; ``watch(loop)`` is called after every tick and stops it by returning True."""
 
-    def __init__(
-        self, peer: Peer, transport: Transport, limits: PeerLimits, watch: Callable[[PeerLoop], Any] | None = None
-    ) -> None:
+    def __init__(self, peer: Peer, transport: Transport, limits: PeerLimits, watch: Watch | None = None) -> None:
         self.peer, self.transport, self.limits = peer, transport, limits
         self.stop_reason: str | None = None
         self._watch, self._format = watch, MessageFormat.of(peer)
@@ -193,7 +193,6 @@ class PeerLoop:
         return time.monotonic() - self._began
 
     def report(self) -> PeerReport:
-        """The current state."""
         peer, proof = self.peer, self.proof
         return PeerReport(
             number=peer.number,
@@ -224,11 +223,9 @@ class PeerLoop:
         return float(np.linalg.norm(self.peer.algorithm.model - mean)) / (float(np.linalg.norm(mean)) or 1.0)
 
     def row(self) -> HistoryRow:
-        """The figures of this tick."""
         bounds = (math.nan, math.nan) if self.proof is None else self.proof.worst
-        return HistoryRow(
-            self.peer.ticks, self.seconds, self.gap, self.consensus(), self._sent, self._bytes_sent, *bounds
-        )
+        traffic = self._sent, self._bytes_sent
+        return HistoryRow(self.peer.ticks, self.seconds, self.gap, self.consensus(), *traffic, *bounds)
 
     def _note(self) -> None:
         row = self.row()
@@ -241,13 +238,12 @@ class PeerLoop:
     # -- when to stop ------------------------------------------------------------------------------------------------
 
     def _reason_to_stop(self) -> str | None:
-        limits, peer = self.limits, self.peer
         self._update_done()
-        if peer.ticks >= self._ends_at:
+        if self.peer.ticks >= self._ends_at:
             return "gap"
-        if self._n_ticks >= limits.max_ticks:
+        if self._n_ticks >= self.limits.max_ticks:
             return "max_ticks" if self._final is None else "gap"
-        if self.seconds >= limits.max_time:
+        if self.seconds >= self.limits.max_time:
             return "max_time" if self._final is None else "gap"
         return None
 
@@ -315,10 +311,8 @@ class PeerLoop:
     def _take(self, batch: list[bytes]) -> None:
         for newcomer in self.transport.newcomers():
             self.peer.add_neighbour(newcomer)
-        for data in batch:
-            message = self._read(data)
-            if message is not None:
-                self.peer.receive(message)
+        for message in filter(None, map(self._read, batch)):
+            self.peer.receive(message)
 
     def _read(self, data: bytes) -> Message | None:
         """A message of a neighbour, or None."""
@@ -344,9 +338,7 @@ class PeerRun:
     begin: Callable[[int, PeerRows], Peer]
     limits: PeerLimits
 
-    def __call__(
-        self, number: int, rows: PeerRows, transport: Transport, watch: Callable[[PeerLoop], Any] | None = None
-    ) -> PeerReport:
+    def __call__(self, number: int, rows: PeerRows, transport: Transport, watch: Watch | None = None) -> PeerReport:
         return PeerLoop(self.begin(number, rows), transport, self.limits, watch).run()
 
     def figures(self, loop: PeerLoop) -> dict[str, float]:

@@ -1,7 +1,5 @@
 """What peers send each other, what each of them counts, and what an algorithm has to do."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol

@@ -28,16 +28,15 @@ its former incarnation held, and what was on the way to it, is lost. A partition
 [2] Dominguez-Garcia, Hadjicostis, Vaidya: Resilient Networked Control of Distributed Energy Resources, 2012.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import numpy as np
 import scipy.sparse as sp
 
 from widemargin.compiled import peer_passes
+from widemargin.data.shard import csr_arrays
 from widemargin.peers.records import Moments
-from widemargin.peers.rows import PeerRows, csr_arrays
+from widemargin.peers.rows import PeerRows
 from widemargin.problems.mean_hinge import MeanHinge
 
 _MAX_UNANSWERED = 3  # shares given to a neighbour before it must write again
@@ -141,7 +140,6 @@ class PushSum:
         return dual.sum(axis=1), self.rows.combine(dual)
 
     def check_rows(self, rows: PeerRows) -> None:
-        """Raise ValueError if these rows cannot be added."""
         self.rows.joined(rows)
 
     def add_rows(self, rows: PeerRows) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from widemargin.compiled import peer_passes
+from widemargin.compiled import csr
+from widemargin.data.shard import csr_arrays
 
 
 @dataclass(frozen=True)
@@ -61,9 +62,9 @@ class PeerRows:
         coefficients = dual * self.signs
         if not sp.issparse(self.X):
             return np.asarray(coefficients @ self.X, dtype=np.float64)
-        total = np.zeros((self.n_problems, self.n_features))
+        total = np.empty((self.n_problems, self.n_features))
         for k in range(self.n_problems):
-            peer_passes.pull_csr(*csr_arrays(self.X), coefficients[k], total[k])
+            csr.combine_csr(*csr_arrays(self.X), coefficients[k], total[k])
         return total
 
     def moment(self, *, is_full: bool) -> np.ndarray:
@@ -82,8 +83,3 @@ class PeerRows:
             raise ValueError("New rows must be sparse if the present ones are, and dense if they are dense.")
         X = sp.vstack([self.X, other.X], format="csr") if sp.issparse(self.X) else np.vstack([self.X, other.X])
         return PeerRows(X, np.hstack([self.signs, other.signs]), np.concatenate([self.weight, other.weight]))
-
-
-def csr_arrays(X: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The arrays of a CSR matrix, as compiled loops take them."""
-    return np.asarray(X.data), np.asarray(X.indices), np.asarray(X.indptr)

@@ -1,8 +1,5 @@
 """The graph of a network: by name, or as the user gives it."""
 
-from __future__ import annotations
-
-from collections.abc import Iterable
 from math import isqrt
 from operator import index
 from typing import Any
@@ -44,29 +41,21 @@ def _named(name: str, n_peers: int, degree: int, seed: int) -> Any:
     if name == "star":
         return nx.star_graph(n_peers - 1)
     if name == "grid":
-        return _grid(n_peers)
+        width = isqrt(n_peers - 1) + 1  # as square as possible; the last row may be short
+        graph = nx.empty_graph(n_peers)
+        graph.add_edges_from((k, k + 1) for k in range(n_peers - 1) if (k + 1) % width)
+        graph.add_edges_from((k, k + width) for k in range(n_peers - width))
+        return graph
     if degree >= n_peers - 1:
         return nx.complete_graph(n_peers)
-    graphs: Iterable[Any]
-    if name == "random-regular":
-        degree += n_peers * degree % 2  # the sum of all degrees is even
-        graphs = (nx.random_regular_graph(degree, n_peers, seed=seed + k) for k in range(_MAX_TRIES))
-    else:
-        graphs = (nx.gnp_random_graph(n_peers, degree / (n_peers - 1), seed=seed + k) for k in range(_MAX_TRIES))
-    for graph in graphs:
+    even = degree + n_peers * degree % 2  # in a regular graph the sum of all degrees is even
+    for k in range(_MAX_TRIES):
+        if name == "random-regular":
+            graph = nx.random_regular_graph(even, n_peers, seed=seed + k)
+        else:
+            graph = nx.gnp_random_graph(n_peers, degree / (n_peers - 1), seed=seed + k)
         if nx.is_connected(graph):
             break
-    return graph
-
-
-def _grid(n_peers: int) -> Any:
-    """As square as possible; the last row may be short."""
-    import networkx as nx
-
-    width = isqrt(n_peers - 1) + 1
-    graph = nx.empty_graph(n_peers)
-    graph.add_edges_from((k, k + 1) for k in range(n_peers - 1) if (k + 1) % width)
-    graph.add_edges_from((k, k + width) for k in range(n_peers - width))
     return graph
 
 

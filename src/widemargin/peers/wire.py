@@ -54,7 +54,6 @@ class MessageFormat:
 
     @classmethod
     def of(cls, peer: Peer) -> MessageFormat:
-        """The format of a peer's messages."""
         moments = peer.table.newest[Moments].get(peer.number)
         n_moments = 0 if moments is None else len(moments.moment)
         n_problems, n_features = peer.algorithm.model.shape
@@ -97,12 +96,8 @@ def decode(data: bytes, form: MessageFormat, limit_bytes: int) -> Message:
 
 
 def _encoded(record: Record) -> Iterator[bytes]:
-    count = 0
-    if isinstance(record, Snapshot):
-        count = len(record.neighbours)
-    elif isinstance(record, HingeCosts):
-        count = len(record.proposals)
-    yield _RECORD.pack(KINDS.index(type(record)), count, record.peer, record.number)
+    counted = getattr(record, "neighbours", getattr(record, "proposals", ()))
+    yield _RECORD.pack(KINDS.index(type(record)), len(counted), record.peer, record.number)
     match record:
         case Moments():
             yield _MOMENTS.pack(record.total)
