@@ -74,7 +74,6 @@ class DaskPeers:
     # -- on the worker's event loop ------------------------------------------------------------------------------------
 
     async def _serve(self, sender: int, comm: Comm) -> None:
-        """Read what one neighbour writes, for as long as it does."""
         while True:
             match await comm.read():
                 case {"message": bytes() | bytearray() | memoryview() as data}:

@@ -230,8 +230,6 @@ class ZmqPeers:
         self._listener.disable_monitor()
         self._context.destroy(linger=_FLUSH_MS)
 
-    # -- connections and requests ------------------------------------------------------------------------------------
-
     def _authenticate_all(self) -> None:
         """Accept the key for connecting (ZeroMQ's authentication protocol, version 1.0)."""
         while not self._is_closing.is_set():
@@ -303,7 +301,6 @@ def _connect(socket: zmq.Socket[bytes], address: str) -> None:
 
 
 def _put(socket: zmq.Socket[bytes], frames: list[bytes]) -> bool:
-    """Send without waiting; whether that was possible."""
     try:
         socket.send_multipart(frames, zmq.NOBLOCK)
     except zmq.ZMQError:

@@ -1,9 +1,7 @@
 """Named public data sets of the SVM literature: found in a folder, or downloaded once and checked.
 
-``fetch`` looks in the folder ``WIDEMARGIN_DATA``, then in the cache (``WIDEMARGIN_CACHE``, by default
-``~/.cache/widemargin``), then downloads into the cache: from the mirror ``WIDEMARGIN_DATA_URL``, which holds the same
-files as the folder, or else from the public source of the set. Files are ``NAME.xz`` (LIBSVM text) or ``NAME.npz``
-(arrays ``X`` and ``y``). Content with another SHA-256 than the known one is refused; nothing is ever unpickled.
+Files are ``NAME.xz`` (LIBSVM text) or ``NAME.npz`` (arrays ``X`` and ``y``); nothing is ever unpickled. The mirror
+``WIDEMARGIN_DATA_URL`` holds the same files as the folder, and is used instead of the public source of a set.
 """
 
 import bz2

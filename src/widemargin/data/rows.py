@@ -121,9 +121,6 @@ def _named(arrays: Any, name: str) -> np.ndarray:
     return found
 
 
-# -- blocks put together -----------------------------------------------------------------------------------------------
-
-
 class Growing:
     """An array that grows block by block. Resizing a large one moves page tables, not data."""
 

@@ -58,7 +58,6 @@ class Shard:
 
     @cached_property
     def blocks(self) -> list[Any]:
-        """The blocks of ``X``."""
         return self.X if isinstance(self.X, list) else [self.X]
 
     @cached_property

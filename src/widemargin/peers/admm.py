@@ -103,8 +103,6 @@ class GossipADMM:
         """The checksum of the metric, model and price."""
         return (1 + 2 * self.model.size,)
 
-    # -- metric and rho ----------------------------------------------------------------------------------------------
-
     def moments(self, peer: int, number: int) -> Moments:
         return Moments(peer, number, self.rows.total, self._moment)
 
@@ -163,8 +161,6 @@ class GossipADMM:
                 self.suggestion = min(max(wanted, first / _MAX_RHO_CHANGE), first * _MAX_RHO_CHANGE)
         self._moved = self._apart = 0.0
         return self.suggestion
-
-    # -- a tick ------------------------------------------------------------------------------------------------------
 
     def work(self) -> None:
         """Coordinate passes until the model of the own rows, drawn to those of the neighbours, is nearly solved."""
@@ -233,8 +229,6 @@ class GossipADMM:
         self.dual = np.hstack([self.dual, np.zeros((rows.n_problems, rows.n_rows))])
         self._inverse = None
 
-    # -- linear algebra ----------------------------------------------------------------------------------------------
-
     def _squared(self, change: np.ndarray) -> float:
         return float(np.vdot(change, self._in_metric(change)))
 
@@ -271,7 +265,6 @@ class GossipADMM:
         return images, np.asarray(products, dtype=np.float64).ravel()
 
     def _pass(self, problem: int, w: np.ndarray) -> None:
-        """One coordinate pass, in a new random order."""
         X, y, weight, dual = self.rows.X, self.rows.signs[problem], self.rows.weight, self.dual[problem]
         if sp.issparse(X) and not self.is_full:
             order = self.rng.permutation(self.rows.n_rows)

@@ -17,13 +17,13 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from widemargin.peers.peer import MAX_MISSED_MESSAGES, Peer
-from widemargin.peers.protocol import Message
+from widemargin.peers.protocol import Message, Traffic
 from widemargin.peers.records import Proof, Snapshot
 from widemargin.peers.rows import PeerRows
 from widemargin.peers.wire import BadMessage, MessageFormat, decode, encode
@@ -116,7 +116,6 @@ class PeerReport:
 
     @property
     def certificate(self) -> Certificate | None:
-        """The worst of all problems."""
         return max(self.certificates, key=lambda each: each.relative, default=None)
 
     @property
@@ -137,7 +136,7 @@ class PeerLoop:
         self._work_seconds: deque[float] = deque([0.0], maxlen=3)  # of the last ticks
         self._n_ticks = 0  # of work here
         self._wrote = 0  # tick of the last messages; the peer's own may have been advanced by others since
-        self._sent = self._bytes_sent = self._received = self._bytes_received = self._refused = 0
+        self._traffic = Traffic()  # on the wire
         self._done: set[int] = set()  # neighbours that are done
         self._final: Proof | None = None  # kept once all members are done
         self._done_at = self._ends_at = math.inf  # ticks
@@ -171,8 +170,6 @@ class PeerLoop:
         self._note()
         return self.report()
 
-    # -- reports -----------------------------------------------------------------------------------------------------
-
     @property
     def proof(self) -> Proof | None:
         """The best proof; once the network was done, the one it had then."""
@@ -185,7 +182,6 @@ class PeerLoop:
 
     @property
     def is_first(self) -> bool:
-        """Whether its number is the lowest of all members."""
         return self.peer.number == min(self.peer.table.members)
 
     @property
@@ -204,11 +200,7 @@ class PeerLoop:
             live_neighbours=peer.live_neighbours,
             ticks=peer.ticks,
             seconds=self.seconds,
-            messages_sent=self._sent,
-            bytes_sent=self._bytes_sent,
-            messages_received=self._received,
-            bytes_received=self._bytes_received,
-            refused=self._refused + self.transport.refused,
+            **asdict(replace(self._traffic, refused=self._traffic.refused + self.transport.refused)),
             stale=peer.traffic.refused,
             stop_reason=self.stop_reason,
             history=list(self._history),
@@ -224,7 +216,7 @@ class PeerLoop:
 
     def row(self) -> HistoryRow:
         bounds = (math.nan, math.nan) if self.proof is None else self.proof.worst
-        traffic = self._sent, self._bytes_sent
+        traffic = self._traffic.messages_sent, self._traffic.bytes_sent
         return HistoryRow(self.peer.ticks, self.seconds, self.gap, self.consensus(), *traffic, *bounds)
 
     def _note(self) -> None:
@@ -234,8 +226,6 @@ class PeerLoop:
         self._history.append(row)
         if len(self._history) > _MAX_HISTORY_ROWS:
             self._history, self._history_ticks = self._history[::2], 2 * self._history_ticks
-
-    # -- when to stop ------------------------------------------------------------------------------------------------
 
     def _reason_to_stop(self) -> str | None:
         self._update_done()
@@ -274,18 +264,15 @@ class PeerLoop:
         """Whether there is nothing to do but wait for a first neighbour."""
         return not self.peer.neighbours and not self._has_met and self.gap <= max(self.limits.tol, _IDLE_GAP)
 
-    # -- bytes in and out --------------------------------------------------------------------------------------------
-
     def _write(self, messages: list[tuple[int, Message]]) -> None:
         flag = b"\x01" if self._final is not None else b"\x00"
         for to, message in messages:
             data = flag + encode(message)
-            self._sent += 1
-            self._bytes_sent += len(data)
+            self._traffic.messages_sent += 1
+            self._traffic.bytes_sent += len(data)
             self.transport.send(to, data)
 
     def _listen(self) -> None:
-        """Receive messages until the next tick is due."""
         # If ticks are long here, they may be so elsewhere.
         longest = max(self.limits.silence / MAX_MISSED_MESSAGES, 2 * min(self._work_seconds))
         while True:
@@ -315,7 +302,6 @@ class PeerLoop:
             self.peer.receive(message)
 
     def _read(self, data: bytes) -> Message | None:
-        """A message of a neighbour, or None."""
         try:
             if data[:1] not in (b"\x00", b"\x01"):
                 raise BadMessage("A message begins with 1 if its sender is done, else with 0.")
@@ -323,10 +309,10 @@ class PeerLoop:
             if message.sender not in self.peer.neighbours:
                 raise BadMessage(f"{message.sender} is not a neighbour.")
         except BadMessage:
-            self._refused += 1
+            self._traffic.refused += 1
             return None
-        self._received += 1
-        self._bytes_received += len(data)
+        self._traffic.messages_received += 1
+        self._traffic.bytes_received += len(data)
         (self._done.add if data[0] else self._done.discard)(message.sender)
         return message
 

@@ -14,25 +14,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from widemargin.peers import records
 from widemargin.peers.delivery import Delivery
 from widemargin.peers.protocol import Algorithm, Message, Traffic
-from widemargin.peers.records import (
-    KEPT,
-    KINDS,
-    NUMBERS_PER_INCARNATION,
-    HingeCosts,
-    Moments,
-    Proof,
-    Proposal,
-    Record,
-    RecordChecker,
-    RecordTable,
-    Snapshot,
-    incarnation_of,
-    is_finite,
-    n_bytes_of,
-    tick_of,
-)
+from widemargin.peers.records import KINDS, HingeCosts, Moments, Proof, Proposal, Record, RecordTable, Snapshot
 from widemargin.peers.rows import PeerRows
 from widemargin.problems.mean_hinge import MeanHinge
 
@@ -56,7 +41,7 @@ class Peer:
     fan_out: int
     rng: np.random.Generator
     incarnation: int = 0
-    checker: RecordChecker = field(default_factory=RecordChecker)  # peers of one process may share it
+    checker: records.RecordChecker = field(default_factory=records.RecordChecker)  # peers of one process may share it
     ticks: int = 0
     traffic: Traffic = field(default_factory=Traffic)
     table: RecordTable = field(init=False)
@@ -95,7 +80,7 @@ class Peer:
 
     def tick_heard(self, neighbour: int) -> int:
         """The tick in which a neighbour sent its newest message."""
-        return tick_of(self.delivery.received_from(neighbour)[0])
+        return records.tick_of(self.delivery.received_from(neighbour)[0])
 
     # -- ticks and messages ------------------------------------------------------------------------------------------
 
@@ -130,7 +115,7 @@ class Peer:
         is_new = self.delivery.mark_received(sender, message.number)
         # A late or idle peer catches up to the tick before the sender's: one more, and time would run faster with
         # every hop.
-        self.ticks = max(self.ticks, tick_of(message.number) - 1)
+        self.ticks = max(self.ticks, records.tick_of(message.number) - 1)
         for record in message.records:  # also those of a stale message
             if record.peer == self.number:
                 self._receive_own(record)
@@ -163,7 +148,7 @@ class Peer:
 
     def _is_sound(self, message: Message) -> bool:
         """Whether the payload and all new records of a message have the right shapes and finite numbers."""
-        if message.number <= 0 or not is_finite(message.payload, self.algorithm.payload_shape):
+        if message.number <= 0 or not records.is_finite(message.payload, self.algorithm.payload_shape):
             return False
         for record in message.records:
             if type(record) not in KINDS:
@@ -194,17 +179,15 @@ class Peer:
 
         Numbers continue after all of this incarnation. If others know other moments, they are sent again.
         """
-        if incarnation_of(record.number) != self.incarnation:
+        if records.incarnation_of(record.number) != self.incarnation:
             return
-        self.ticks = max(self.ticks, tick_of(record.number))
+        self.ticks = max(self.ticks, records.tick_of(record.number))
         own = self.table.newest[Moments].get(self.number)
         if own is None or not isinstance(record, Moments):
             return
         if record.number >= own.number and not np.array_equal(record.moment, own.moment):
-            self.ticks = max(self.ticks, tick_of(record.number) + 1)
+            self.ticks = max(self.ticks, records.tick_of(record.number) + 1)
             self._announce_moments()
-
-    # -- neighbours --------------------------------------------------------------------------------------------------
 
     def ticks_between_messages(self, neighbour: int) -> float:
         """Mean number of ticks between two messages of a neighbour, by the degree in its newest snapshot.
@@ -237,21 +220,20 @@ class Peer:
         return chosen
 
     def _message(self, to: int) -> Message:
-        """The payload, and the records that the neighbour lacks."""
         overdue = self._number - _OVERDUE_TICKS * max(1, len(self.neighbours) // self.fan_out)
-        records, n_bytes = self.delivery.records_for(to, self._number, overdue)
+        lacking, n_bytes = self.delivery.records_for(to, self._number, overdue)
         payload = self.algorithm.payload(to)
         n_bytes += 32 + payload.nbytes
         self.traffic.messages_sent += 1
         self.traffic.bytes_sent += n_bytes
-        return Message(self.number, self._number, payload, records, *self.delivery.received_from(to), n_bytes)
+        return Message(self.number, self._number, payload, lacking, *self.delivery.received_from(to), n_bytes)
 
     # -- own records -------------------------------------------------------------------------------------------------
 
     @property
     def _number(self) -> int:
         """Of all records and messages of this tick."""
-        return self.incarnation * NUMBERS_PER_INCARNATION + self.ticks + 1
+        return self.incarnation * records.NUMBERS_PER_INCARNATION + self.ticks + 1
 
     def _snapshot_interval(self) -> int:
         """Ticks between snapshots, the same for all peers: longer in large networks.
@@ -273,7 +255,7 @@ class Peer:
 
     def _announce(self, record: Record) -> None:
         self.table.take(record)
-        self._queue(record, n_bytes_of(record))
+        self._queue(record, records.n_bytes_of(record))
 
     def _queue(self, record: Record, n_bytes: int, not_to: int | None = None) -> None:
         self._has_new_moments |= isinstance(record, Moments)
@@ -340,7 +322,6 @@ class Peer:
         self._proposed = tick
 
     def _cost_proposals(self) -> None:
-        """Announce the hinge losses of the own rows for the last proposals."""
         current = self.table.current_proposals()
         own = self.table.newest[HingeCosts].get(self.number)
         known: dict[int, np.ndarray] = {}
@@ -352,6 +333,6 @@ class Peer:
         rows = self.algorithm.rows
         sums = rows.hinge_sums(np.array([self.table.proposals[key] for key in new]))
         known |= {key[1]: cost for key, cost in zip(new, sums, strict=True)}
-        numbers = sorted(known, reverse=True)[:KEPT]
+        numbers = sorted(known, reverse=True)[: records.KEPT]
         costed = np.array(numbers, np.int64), np.array([known[number] for number in numbers])
         self._announce(HingeCosts(self.number, self._number, new[0][0], self._data_version, rows.total, *costed))

@@ -93,8 +93,6 @@ class PushSum:
     def payload_shape(self) -> tuple[int, ...]:
         return (_HEADER + len(self.pair),)
 
-    # -- a tick ------------------------------------------------------------------------------------------------------
-
     def work(self) -> None:
         """A step, if it is due, and the share that each addressee will get."""
         if self._ticks % self.rounds == 0:
@@ -164,8 +162,6 @@ class PushSum:
     def set_rho(self, rho: float) -> None:
         pass
 
-    # -- steps -------------------------------------------------------------------------------------------------------
-
     def _may_have_more(self, edge: Edge) -> bool:
         return not edge.is_silent and edge.unanswered < _MAX_UNANSWERED
 
@@ -191,19 +187,15 @@ class PushSum:
         if not self._batches:
             self._n_batches = -(-self.rows.n_rows // self.batch_size)
             self._batches = np.array_split(self.rng.permutation(self.rows.n_rows), self._n_batches)
-        picked, change = self._batches.pop(), np.zeros_like(w)
-        for k in range(len(w)):
-            self._add_violated(picked, k, w[k], change[k])
+        X, picked, change = self.rows.X, self._batches.pop(), np.zeros_like(w)
+        for k, signs in enumerate(self.rows.signs):
+            numbers = picked, signs, self.rows.weight, w[k], self._is_violated[k], change[k]
+            if sp.issparse(X):
+                peer_passes.violations_csr(*csr_arrays(X), *numbers)
+            else:
+                peer_passes.violations_dense(X, *numbers)
         step = 1.0 / (self.problem.alpha * self.steps + 1.0)
         self.pair[1:] += step * (self._n_batches * change - self.problem.alpha * self.rows.total * w).ravel()
         if not self._batches:
             self._weight_of_violated += self.steps
             self._violated += (self._is_violated - self._violated) * (self.steps / self._weight_of_violated)
-
-    def _add_violated(self, picked: np.ndarray, k: int, w: np.ndarray, total: np.ndarray) -> None:
-        """Add the violated rows of a mini-batch to ``total``, and note which they are."""
-        X, numbers = self.rows.X, (picked, self.rows.signs[k], self.rows.weight, w, self._is_violated[k], total)
-        if sp.issparse(X):
-            peer_passes.violations_csr(*csr_arrays(X), *numbers)
-        else:
-            peer_passes.violations_dense(X, *numbers)

@@ -265,8 +265,6 @@ class RecordTable:
         for old in sorted(self.snapshots)[:-KEPT]:
             del self.snapshots[old]
 
-    # -- members -----------------------------------------------------------------------------------------------------
-
     @property
     def members(self) -> frozenset[int]:
         """Oneself and all peers reached along the neighbours in snapshots."""
@@ -308,8 +306,6 @@ class RecordTable:
 
     def _is_of_all(self, by_peer: dict[int, Any]) -> bool:
         return len(by_peer) >= len(self.members) and self.members <= by_peer.keys()
-
-    # -- proofs ------------------------------------------------------------------------------------------------------
 
     def current_proposals(self) -> list[tuple[int, int]]:
         """Peer and number of the last proposals of the current proposer, the newest first."""

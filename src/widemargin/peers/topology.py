@@ -21,7 +21,7 @@ def build(topology: Any, n_peers: int, degree: int, seed: int) -> Graph:
     graph = _named(topology, n_peers, degree, seed) if isinstance(topology, str) else _given(topology, n_peers)
     if n_peers > 1 and not nx.is_connected(graph):
         components = [sorted(component) for component in nx.connected_components(graph)]
-        shown = "; ".join(_shortened(component) for component in components[:6])
+        shown = "; ".join(f"{{{', '.join(map(str, c[:8]))}{', ...' if len(c) > 8 else ''}}}" for c in components[:6])
         raise ValueError(
             f"The network has {len(components)} components that no message can cross: {shown}. Add edges, or fit each "
             "component on its own."
@@ -81,8 +81,3 @@ def _given(topology: Any, n_peers: int) -> Any:
     if len(graph) != n_peers:
         raise ValueError(f"topology has {len(graph)} nodes and there are {n_peers} peers: both must be equal.")
     return graph
-
-
-def _shortened(component: list[int]) -> str:
-    shown = ", ".join(map(str, component[:8]))
-    return f"{{{shown}{', ...' if len(component) > 8 else ''}}}"
