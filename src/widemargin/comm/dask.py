@@ -8,11 +8,9 @@ The event loop of every rank sends a heartbeat once a second while its thread co
 closes is lost at once; one that sends nothing at all for ``silence`` seconds, such as a stopped process, is lost then.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from distributed.comm.core import Comm
@@ -68,7 +66,7 @@ class DaskRanks:
         self._children = range(min(first, self.size), min(first + _FAN_OUT, self.size))
         self._neighbours: dict[int, _Neighbour] = {}
 
-    def __enter__(self) -> DaskRanks:
+    def __enter__(self) -> Self:
         try:
             if self._children:
                 self._connections.listen(self._welcome, self._silence)

@@ -66,7 +66,7 @@ class Faults:
         are_ticks = len(delays) == 2 and all(isinstance(ticks, Integral) for ticks in delays)
         if not are_ticks or not 0 <= delays[0] <= delays[1]:
             raise ValueError(
-                f"Faults(delay={self.delay!r}) must be a number of ticks, or the least and the most, all >= 0."
+                f"Faults(delay={self.delay!r}) must be a number of ticks, or the least and the most, >= 0."
             )
         for peer, tick in self.crash.items():
             if tick < 1:

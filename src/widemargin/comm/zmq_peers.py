@@ -10,8 +10,6 @@ JSON: a newcomer asks for the terms of the network before it listens itself; and
 that it does not hear from.
 """
 
-from __future__ import annotations
-
 import hashlib
 import ipaddress
 import json
@@ -20,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import zmq
 from zmq.utils import z85
@@ -53,7 +51,7 @@ class Keys(NamedTuple):
     caller_secret: bytes
 
     @classmethod
-    def of(cls, secret: str) -> Keys:
+    def of(cls, secret: str) -> Self:
         if len(secret) < _MIN_SECRET_LENGTH:
             raise ValueError(f"The secret has {len(secret)} characters; it must have at least {_MIN_SECRET_LENGTH}.")
         derived = hashlib.scrypt(secret.encode(), salt=_SALT, n=1 << 14, r=8, p=1, maxmem=1 << 26, dklen=64)

@@ -4,8 +4,6 @@ Rows of a Dask collection stay on the workers that hold their chunks; an in-memo
 worker is lost, the fit begins again: its rows are recomputed on the others, or left out if the program says so.
 """
 
-from __future__ import annotations
-
 import time
 import uuid
 import warnings
@@ -38,7 +36,7 @@ class Placement(NamedTuple):
     parts: list[list[Any]]
     are_whole: bool  # whether each rank has a single part, as the driver cut it
 
-    def without(self, address: str) -> Placement:
+    def without(self, address: str) -> "Placement":
         """The same ranks with the same rows, except for those on one worker."""
         kept = [k for k, each in enumerate(self.addresses) if each != address]
         return Placement([self.addresses[k] for k in kept], [self.parts[k] for k in kept], self.are_whole)

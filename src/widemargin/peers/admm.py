@@ -112,10 +112,8 @@ class GossipADMM:
             moment = rows.moment(is_full=self.is_full)
         largest = float((np.diagonal(moment) if self.is_full else moment).max())
         if not largest <= _LARGEST_SINGLE:
-            raise ValueError(
-                f"The squares of a feature add up to {largest:.3g} over the rows of a peer; peers can send at most "
-                f"{_LARGEST_SINGLE:.3g}: scale the features."
-            )
+            limit = f"peers can send at most {_LARGEST_SINGLE:.3g}: scale the features."
+            raise ValueError(f"The squares of a feature add up to {largest:.3g} over the rows of a peer; {limit}")
         moment = moment[np.triu_indices(len(moment))] if self.is_full else moment
         return moment.astype(np.float32)
 

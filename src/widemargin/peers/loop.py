@@ -11,8 +11,6 @@ The first byte of every message is 1 if the sender is done, else 0. Messages tha
 strangers are counted and refused.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections import deque

@@ -1,9 +1,7 @@
 """The rows of one peer, and the sums over them that its messages are made of."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -25,7 +23,7 @@ class PeerRows:
     weight: np.ndarray
 
     @classmethod
-    def of(cls, X: Any, codes: np.ndarray, weight: np.ndarray, n_classes: int, *, has_constant: bool) -> PeerRows:
+    def of(cls, X: Any, codes: np.ndarray, weight: np.ndarray, n_classes: int, *, has_constant: bool) -> Self:
         """Rows with class numbers as labels: one problem for two classes, else one for each class against the rest."""
         if has_constant:
             ones = np.ones((X.shape[0], 1), X.dtype)
@@ -77,7 +75,7 @@ class PeerRows:
         squares = X.multiply(X) if sp.issparse(X) else X * X
         return np.asarray(squares.T @ self.weight, dtype=np.float64).ravel()
 
-    def joined(self, other: PeerRows) -> PeerRows:
+    def joined(self, other: "PeerRows") -> "PeerRows":
         """These rows and others after them."""
         if sp.issparse(self.X) != sp.issparse(other.X):
             raise ValueError("New rows must be sparse if the present ones are, and dense if they are dense.")

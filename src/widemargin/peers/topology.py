@@ -6,6 +6,7 @@ from typing import Any
 
 NAMES = ("complete", "ring", "grid", "star", "random-regular", "erdos-renyi")
 _MAX_TRIES = 100  # random graphs, until one is connected
+_EXPECTED = f"must be one of {', '.join(NAMES)}, a networkx graph or a list of edges"
 
 Graph = dict[int, list[int]]  # neighbours of each peer, in order
 
@@ -33,7 +34,7 @@ def _named(name: str, n_peers: int, degree: int, seed: int) -> Any:
     import networkx as nx
 
     if name not in NAMES:
-        raise ValueError(f"topology={name!r} must be one of {', '.join(NAMES)}, a networkx graph or a list of edges.")
+        raise ValueError(f"topology={name!r} {_EXPECTED}.")
     if name == "complete" or n_peers <= min(degree, 2) + 1:
         return nx.complete_graph(n_peers)
     if name == "ring":
@@ -70,10 +71,7 @@ def _given(topology: Any, n_peers: int) -> Any:
         try:
             edges = [(index(one), index(other)) for one, other in topology]
         except (TypeError, ValueError) as error:
-            raise ValueError(
-                f"topology={topology!r} must be one of {', '.join(NAMES)}, a networkx graph or a list of edges, each a "
-                "pair of peer numbers."
-            ) from error
+            raise ValueError(f"topology={topology!r} {_EXPECTED}, each a pair of peer numbers.") from error
         wrong = [edge for edge in edges if min(edge) < 0 or max(edge) >= n_peers]
         if wrong:
             raise ValueError(f"topology names {wrong[0]}; with {n_peers} peers numbers must lie in [0, {n_peers - 1}].")
