@@ -116,7 +116,6 @@ class Connections:
         return comm
 
     def drop(self, comm: Comm) -> None:
-        """Close a connection at once."""
         self._comms.discard(comm)
         comm.abort()
 

@@ -45,10 +45,8 @@ class Placement(NamedTuple):
 def launch(rows: Any, cluster: Client | None, program: RankProgram, watch: Watch) -> Any:
     """Run ``program`` on the workers that hold ``rows``; the outcome of rank 0."""
     client = _client(cluster)
-    if is_dask_collection(rows.X):
-        place = partial(_place_collection, client, _persist(rows, client))
-    else:
-        place = partial(_scatter, client, rows)
+    is_held = is_dask_collection(rows.X)
+    place = partial(_place_collection, client, _persist(rows, client)) if is_held else partial(_scatter, client, rows)
     lost: list[str] = []
     placement = place(lost)
     while True:
@@ -66,10 +64,8 @@ def launch(rows: Any, cluster: Client | None, program: RankProgram, watch: Watch
                 n_kept, n_ranks = len(placement.addresses), len(placement.addresses) + len(lost)
                 if not n_kept:
                     raise
-                what = (
-                    f"{program.name} begins again without its rows: N is that of {n_kept} of {n_ranks} machines, and "
-                    f"standard errors grow by about {n_ranks / n_kept:.3g} ** 0.5."
-                )
+                what = f"{program.name} begins again without its rows: N is that of {n_kept} of {n_ranks} machines"
+                what += f", and standard errors grow by about {n_ranks / n_kept:.3g} ** 0.5."
             else:
                 placement = place(lost)
                 what = f"Its rows are recomputed and {program.name} begins again on {n_remaining} worker(s)."

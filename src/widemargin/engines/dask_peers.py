@@ -7,7 +7,7 @@ peer with it: the others go on, as they would in any network, and a warning at t
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import dask
 from distributed import CancelledError, Client, Future, KilledWorker
@@ -15,18 +15,10 @@ from distributed import CancelledError, Client, Future, KilledWorker
 from widemargin.comm.dask_peers import DaskPeers
 from widemargin.engines.dask_job import Job, Member, send_to, workers_of
 from widemargin.exceptions import PeerLost, PeerLostWarning, warn_user
-from widemargin.peers.loop import PeerLoop, Transport
+from widemargin.peers.loop import PeerLoop, PeerRun
 
 _REPORT_INTERVAL = 0.25  # seconds between two reports of a peer
 _STOP_GRACE = 20.0  # seconds that peers have to end once they are asked to
-
-
-class PeerProgram(Protocol):
-    """What a worker runs: a peer from its rows to its last report; ``watch`` ends it by returning True."""
-
-    def __call__(self, number: int, rows: Any, transport: Transport, watch: Callable[[PeerLoop], bool]) -> Any: ...
-
-    def figures(self, loop: PeerLoop) -> dict[str, float]: ...
 
 
 class PeersOutcome(NamedTuple):
@@ -39,7 +31,7 @@ class PeersOutcome(NamedTuple):
 def launch_peers(
     client: Client,
     parts: Sequence[Any],
-    program: PeerProgram,
+    program: PeerRun,
     neighbours: Mapping[int, Sequence[int]],
     is_over: Callable[[], bool] = lambda: False,
     tell: Callable[[int, dict[str, float]], None] = lambda number, figures: None,
@@ -111,7 +103,7 @@ def _outcome(job: Job) -> PeersOutcome:
     return PeersOutcome(reports, lost)
 
 
-def _peer_main(member: Member, rows: Any, program: PeerProgram, neighbours: list[int], patience: float) -> Any:
+def _peer_main(member: Member, rows: Any, program: PeerRun, neighbours: list[int], patience: float) -> Any:
     report_at = 0.0
 
     def watch(loop: PeerLoop) -> bool:

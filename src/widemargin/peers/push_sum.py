@@ -35,7 +35,7 @@ import scipy.sparse as sp
 
 from widemargin.compiled import peer_passes
 from widemargin.data.shard import csr_arrays
-from widemargin.peers.records import Moments
+from widemargin.peers.protocol import Algorithm
 from widemargin.peers.rows import PeerRows
 from widemargin.problems.mean_hinge import MeanHinge
 
@@ -56,7 +56,7 @@ class Edge:
 
 
 @dataclass
-class PushSum:
+class PushSum(Algorithm):
     """The state of one peer; ``rounds`` are ticks between two steps, ``fan_out`` the most messages of a tick."""
 
     problem: MeanHinge
@@ -147,20 +147,6 @@ class PushSum:
         self._violated = np.hstack([self._violated, np.zeros((rows.n_problems, rows.n_rows))])
         self._is_violated = np.zeros(self._violated.shape, dtype=np.bool_)
         self._batches, self._weight_of_violated = [], 0.0  # a new pass, and a new mean
-
-    # -- what only ADMM has: a metric and rho --------------------------------------------------------------------------
-
-    def moments(self, peer: int, number: int) -> Moments | None:
-        return None
-
-    def set_metric(self, moments: list[Moments]) -> None:
-        pass
-
-    def suggest_rho(self) -> float:
-        return 1.0
-
-    def set_rho(self, rho: float) -> None:
-        pass
 
     def _may_have_more(self, edge: Edge) -> bool:
         return not edge.is_silent and edge.unanswered < _MAX_UNANSWERED
