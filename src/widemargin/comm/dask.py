@@ -8,11 +8,9 @@ The event loop of every rank sends a heartbeat once a second while its thread co
 closes is lost at once; one that sends nothing at all for ``silence`` seconds, such as a stopped process, is lost then.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from distributed.comm.core import Comm
@@ -68,7 +66,7 @@ class DaskRanks:
         self._children = range(min(first, self.size), min(first + _FAN_OUT, self.size))
         self._neighbours: dict[int, _Neighbour] = {}
 
-    def __enter__(self) -> DaskRanks:
+    def __enter__(self) -> Self:
         try:
             if self._children:
                 self._connections.listen(self._welcome, self._silence)
@@ -116,7 +114,6 @@ class DaskRanks:
         return None
 
     async def _spread(self, values: np.ndarray | None) -> np.ndarray:
-        """Pass the array of rank 0 down the tree."""
         if self._parent is not None:
             dtype, payload = await self._read(self._parent)
             values = np.frombuffer(payload, dtype=dtype)
@@ -126,7 +123,6 @@ class DaskRanks:
         return values
 
     async def _read(self, rank: int) -> Any:
-        """The next values of a neighbour."""
         neighbour = self._neighbours[rank]
         while True:
             try:

@@ -5,8 +5,6 @@ cluster's protocol and TLS settings and carry plain values, which are not unpick
 hold: whoever can connect to its workers can run code there; TLS keeps strangers out.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
@@ -118,7 +116,6 @@ class Connections:
         return comm
 
     def drop(self, comm: Comm) -> None:
-        """Close a connection at once."""
         self._comms.discard(comm)
         comm.abort()
 

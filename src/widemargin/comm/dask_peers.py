@@ -4,8 +4,6 @@ Messages are bytes. Sending never waits: messages for a neighbour that is slow o
 neighbour whose connection closes is known to be gone at once.
 """
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time
@@ -34,11 +32,8 @@ class DaskPeers:
         self._gone: set[int] = set()
         self._is_closed = False
 
-    # -- called by the loop of a peer ----------------------------------------------------------------------------------
-
     @property
     def refused(self) -> int:
-        """Connections that were closed because of what they sent."""
         return self._connections.refused
 
     def open(self) -> None:
@@ -55,23 +50,19 @@ class DaskPeers:
         self._connections.run(self._start_writing(addresses))
 
     def send(self, to: int, data: bytes) -> None:
-        """Have the worker's event loop write to a peer, if it is there."""
         if to in self._outboxes:
             self._connections.loop.call_soon_threadsafe(self._put, self._outboxes[to], data)
 
     def receive(self, wait: float) -> list[bytes]:
-        """Messages that have come, after ``wait`` seconds at most."""
         if not self._inbox:
             self._has_mail.wait(wait)
         self._has_mail.clear()
         return [self._inbox.popleft() for _ in range(len(self._inbox))]
 
     def newcomers(self) -> list[int]:
-        """Nobody: the graph of a job is given."""
-        return []
+        return []  # the graph of a job is given
 
     def gone(self) -> set[int]:
-        """Neighbours to whom there is no connection."""
         return self._gone
 
     def close(self) -> None:
@@ -83,7 +74,6 @@ class DaskPeers:
     # -- on the worker's event loop ------------------------------------------------------------------------------------
 
     async def _serve(self, sender: int, comm: Comm) -> None:
-        """Read what one neighbour writes, for as long as it does."""
         while True:
             match await comm.read():
                 case {"message": bytes() | bytearray() | memoryview() as data}:

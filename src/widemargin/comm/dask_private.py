@@ -1,7 +1,5 @@
 """Every name of distributed that its documentation does not promise; ``test_dask_private.py`` says which has moved."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 
@@ -38,8 +36,4 @@ def remove_worker(client: Client, address: str) -> None:
 
 def drop_events(client: Client, topic: str) -> None:
     """Have the scheduler drop the events of a topic, which it would keep for ever."""
-
-    def drop(dask_scheduler: Any) -> None:
-        dask_scheduler._broker.truncate(topic)
-
-    client.run_on_scheduler(drop)
+    client.run_on_scheduler(lambda dask_scheduler: dask_scheduler._broker.truncate(topic))

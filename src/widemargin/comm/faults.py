@@ -3,8 +3,6 @@
 Time is in ticks. A message sent at tick t arrives at t + 1 unless a fault hits it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
@@ -68,7 +66,7 @@ class Faults:
         are_ticks = len(delays) == 2 and all(isinstance(ticks, Integral) for ticks in delays)
         if not are_ticks or not 0 <= delays[0] <= delays[1]:
             raise ValueError(
-                f"Faults(delay={self.delay!r}) must be a number of ticks, or the least and the most, all >= 0."
+                f"Faults(delay={self.delay!r}) must be a number of ticks, or the least and the most, >= 0."
             )
         for peer, tick in self.crash.items():
             if tick < 1:

@@ -4,8 +4,6 @@
 transport gives the same bits.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -18,10 +16,9 @@ class Mpi:
     """The communicator of one MPI rank."""
 
     def __init__(self, comm: Any) -> None:
-        self._comm = comm
         self.rank: int = comm.Get_rank()
         self.size: int = comm.Get_size()
-        self.ledger = Ledger()
+        self.ledger, self._comm = Ledger(), comm
 
     def allreduce(self, values: np.ndarray, op: Reduction = "sum") -> np.ndarray:
         values = np.ascontiguousarray(values)

@@ -1,7 +1,5 @@
 """The communicator protocol: how ranks exchange arrays."""
 
-from __future__ import annotations
-
 from functools import reduce
 from typing import Literal, Protocol
 

@@ -1,7 +1,5 @@
 """A single rank: every collective is the identity and costs nothing."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from widemargin.comm.protocol import Reduction

@@ -4,8 +4,6 @@ Compiled loops release the GIL, so ranks run in parallel. The ledger counts what
 machines in a star: rank 0 receives one message from each other rank and answers each.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -30,8 +28,7 @@ class Meeting:
         self.size = size
         self._condition = threading.Condition()
         self._arrived: list[Any] = [None] * size
-        self._n_arrived = 0
-        self._round = 0
+        self._n_arrived = self._round = 0
         self._outcome: Any = None
         self._is_aborted = False
 
@@ -50,8 +47,7 @@ class Meeting:
                 self._round += 1
                 self._condition.notify_all()
             else:
-                while self._round == this_round and not self._is_aborted:
-                    self._condition.wait()
+                self._condition.wait_for(lambda: self._round != this_round or self._is_aborted)
                 if self._round == this_round:
                     raise RankAborted("another rank failed")
             # The next round cannot complete before this rank joins it, so `_outcome` is still this round's.
@@ -68,9 +64,7 @@ class Threads:
     """The communicator of one rank among ``size`` threads."""
 
     def __init__(self, rank: int, meeting: Meeting) -> None:
-        self.rank = rank
-        self.size = meeting.size
-        self.ledger = Ledger()
+        self.rank, self.size, self.ledger = rank, meeting.size, Ledger()
         self._meeting = meeting
 
     def allreduce(self, values: np.ndarray, op: Reduction = "sum") -> np.ndarray:
@@ -92,8 +86,8 @@ class Threads:
 def on_ranks(n_ranks: int, work: Callable[[Communicator], T]) -> list[T]:
     """``work(comm)`` on every one of ``n_ranks`` threads; what each rank returned, in order.
 
-    Rank 0 is the calling thread, so that callbacks, progress and Ctrl-C act there. If a rank raises, all stop and that
-    error is raised here.
+    Rank 0 is the calling thread, so that callbacks, progress and Ctrl-C run in the user's thread. If a rank raises, all
+    ranks stop and the error is raised here.
     """
     if n_ranks == 1:
         return [work(Solo())]
@@ -115,7 +109,7 @@ def on_ranks(n_ranks: int, work: Callable[[Communicator], T]) -> list[T]:
     for thread in others:
         thread.join()
     if errors:
-        # A rank that was only told to stop says nothing of the cause.
+        # RankAborted is only the consequence of another rank's error.
         causes = [error for _, error in sorted(errors.items()) if not isinstance(error, RankAborted)]
         raise causes[0] if causes else errors[min(errors)]
     return [outcomes[number] for number in range(n_ranks)]

@@ -10,8 +10,6 @@ JSON: a newcomer asks for the terms of the network before it listens itself; and
 that it does not hear from.
 """
 
-from __future__ import annotations
-
 import hashlib
 import ipaddress
 import json
@@ -19,7 +17,8 @@ import re
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from contextlib import suppress
+from typing import Any, NamedTuple, Self
 
 import zmq
 from zmq.utils import z85
@@ -52,8 +51,7 @@ class Keys(NamedTuple):
     caller_secret: bytes
 
     @classmethod
-    def of(cls, secret: str) -> Keys:
-        """The keys of a network with this secret."""
+    def of(cls, secret: str) -> Self:
         if len(secret) < _MIN_SECRET_LENGTH:
             raise ValueError(f"The secret has {len(secret)} characters; it must have at least {_MIN_SECRET_LENGTH}.")
         derived = hashlib.scrypt(secret.encode(), salt=_SALT, n=1 << 14, r=8, p=1, maxmem=1 << 26, dklen=64)
@@ -76,20 +74,12 @@ class Welcome(NamedTuple):
 def check_address(text: str) -> str:
     """The same text, if it has the form HOST:PORT; else ValueError."""
     match = _ADDRESS.fullmatch(text)
-    if match is None or int(match[2]) > 65535 or not _is_host(match[1]):
-        raise ValueError(f"{text!r} is not an address: it must be HOST:PORT, with a port up to 65535.")
-    return text
-
-
-def _is_host(text: str) -> bool:
-    """Whether this may be a host: a name, or an IPv6 address in brackets."""
-    if text[0] != "[":
-        return True
-    try:
-        ipaddress.IPv6Address(text[1:-1])
-    except ValueError:
-        return False
-    return True
+    with suppress(ValueError):
+        if match is not None and int(match[2]) <= 65535:
+            if match[1][0] == "[":
+                ipaddress.IPv6Address(match[1][1:-1])
+            return text
+    raise ValueError(f"{text!r} is not an address: it must be HOST:PORT, with a port up to 65535.")
 
 
 def _check_foreign(text: str) -> str:
@@ -151,10 +141,9 @@ class ZmqPeers:
         self._zap.bind("inproc://zeromq.zap.01")
         self._listener = self._context.socket(zmq.ROUTER)
         self._listener.ipv6 = True
-        self._listener.curve_server = True
+        self._listener.curve_server, self._listener.zap_domain = True, b"widemargin"
         self._listener.curve_secretkey = self._keys.listener_secret
         self._listener.curve_publickey = self._keys.listener_public
-        self._listener.zap_domain = b"widemargin"
         self._listener.maxmsgsize = self._limit
         self._listener.router_handover = True  # a peer that returns has the same routing id
         self._listener.handshake_ivl = _HANDSHAKE_MS
@@ -175,7 +164,6 @@ class ZmqPeers:
         self._answer = answer
 
     def link(self, number: int, address: str) -> None:
-        """Connect to a peer at this address."""
         if self._addresses.get(number) == address:
             return
         socket = self._context.socket(zmq.DEALER)
@@ -200,7 +188,6 @@ class ZmqPeers:
         """Nothing to do: it listens from the start, as newcomers need its address."""
 
     def send(self, to: int, data: bytes) -> None:
-        """Send to a peer, if it is there."""
         socket = self._links.get(to)
         if socket is None:
             return
@@ -241,19 +228,14 @@ class ZmqPeers:
         self._listener.disable_monitor()
         self._context.destroy(linger=_FLUSH_MS)
 
-    # -- connections and requests ------------------------------------------------------------------------------------
-
     def _authenticate_all(self) -> None:
+        """Accept the key for connecting (ZeroMQ's authentication protocol, version 1.0)."""
         while not self._is_closing.is_set():
             if self._zap.poll(_POLL_MS):
-                self._authenticate()
-
-    def _authenticate(self) -> None:
-        """Accept the key for connecting (ZeroMQ's authentication protocol, version 1.0)."""
-        version, request, _, _, _, mechanism, *credentials = self._zap.recv_multipart()
-        is_member = mechanism == b"CURVE" and credentials == [z85.decode(self._keys.caller_public)]
-        status = [b"200", b"OK"] if is_member else [b"400", b"unknown key"]
-        self._zap.send_multipart([version, request, *status, b"", b""])
+                version, request, _, _, _, mechanism, *credentials = self._zap.recv_multipart()
+                is_member = mechanism == b"CURVE" and credentials == [z85.decode(self._keys.caller_public)]
+                status = [b"200", b"OK"] if is_member else [b"400", b"unknown key"]
+                self._zap.send_multipart([version, request, *status, b"", b""])
 
     def _count_refusals(self) -> None:
         """Count connections that end before their handshake; ZeroMQ does not say which one succeeded."""
@@ -317,7 +299,6 @@ def _connect(socket: zmq.Socket[bytes], address: str) -> None:
 
 
 def _put(socket: zmq.Socket[bytes], frames: list[bytes]) -> bool:
-    """Send without waiting; whether that was possible."""
     try:
         socket.send_multipart(frames, zmq.NOBLOCK)
     except zmq.ZMQError:

@@ -1,7 +1,5 @@
 """Column sums in one pass over memory, for dense and for compressed sparse rows."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from widemargin.compiled.dense import FAST

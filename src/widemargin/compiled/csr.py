@@ -1,10 +1,8 @@
-"""Passes over compressed sparse rows, the counterparts of :mod:`widemargin.compiled.dense`.
+"""Passes over compressed sparse rows; :mod:`widemargin.compiled.dense` says what each computes.
 
 Indices have 32 or 64 bits. They are cast to unsigned, which spares Numba's check for negative indices. Sums are not
 reordered: the compiler would gather values into vector registers, which is slower than reading them one by one.
 """
-
-from __future__ import annotations
 
 import numpy as np
 
@@ -13,7 +11,6 @@ from widemargin.compiled.jit import compiled
 
 @compiled()
 def scores_csr(data, indices, indptr, w, out):
-    """``out = X w``."""
     for i in range(out.shape[0]):
         total = 0.0
         for k in range(np.uint64(indptr[i]), np.uint64(indptr[i + 1])):
@@ -23,7 +20,6 @@ def scores_csr(data, indices, indptr, w, out):
 
 @compiled()
 def combine_csr(data, indices, indptr, mass, out):
-    """``out = X' mass``; rows with zero mass are not read."""
     out[:] = 0.0
     for i in range(mass.shape[0]):
         m = mass[i]
@@ -34,7 +30,6 @@ def combine_csr(data, indices, indptr, mass, out):
 
 @compiled()
 def combine_rows_csr(data, indices, indptr, rows, mass, out):
-    """``out = sum_i mass_i x_i`` over the given rows."""
     out[:] = 0.0
     for r in range(rows.shape[0]):
         i = rows[r]
@@ -45,7 +40,6 @@ def combine_rows_csr(data, indices, indptr, rows, mass, out):
 
 @compiled()
 def curvature_csr(data, indices, indptr, rows, mass, v, out):
-    """``out = sum_i mass_i x_i (x_i . v)`` over the given rows."""
     out[:] = 0.0
     for r in range(rows.shape[0]):
         i = rows[r]
@@ -72,7 +66,6 @@ def second_moment_csr(data, indices, indptr, rows, mass, out):
 
 @compiled()
 def squared_norms_csr(data, indices, indptr, out):
-    """``out_i = ||x_i||^2``."""
     for i in range(out.shape[0]):
         total = 0.0
         for k in range(np.uint64(indptr[i]), np.uint64(indptr[i + 1])):

@@ -4,8 +4,6 @@ By the algorithm of Eisel and Lemire: the mantissa times the leading 128 bits of
 except in rare cases that are left to the caller. D. Lemire: Number Parsing at a Gigabyte per Second, 2021.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from widemargin.compiled.jit import compiled

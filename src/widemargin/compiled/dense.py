@@ -4,8 +4,6 @@ Every function has a counterpart in :mod:`widemargin.compiled.csr` that takes ``
 ``X``.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from widemargin.compiled.jit import compiled

@@ -1,7 +1,5 @@
 """The hinge loss of scores along a line."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from widemargin.compiled.dense import FAST

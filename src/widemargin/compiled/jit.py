@@ -8,8 +8,6 @@ compiles without writing the cache. The lock is polled: processes that queue beh
 The lock is not filelock's, which would be a dependency of every install and follows symbolic links in old versions.
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
 import threading

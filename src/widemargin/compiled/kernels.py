@@ -4,8 +4,6 @@ A block of points is stored as the columns of ``ZT``, of shape (d, m). The ``m``
 are turned into kernel values in place. A sparse row reads only the lines of ``ZT`` at its nonzero features.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numba import types
 from numba.extending import overload

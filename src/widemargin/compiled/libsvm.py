@@ -1,7 +1,5 @@
 """A parser of LIBSVM text: one pass over the bytes of whole lines."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from widemargin.compiled.decimals import nearest_bits

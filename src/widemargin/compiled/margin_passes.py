@@ -4,8 +4,6 @@ The loss of a row with margin F is ``steep / 2 * ((low - F)+^2 + v (F - high)+^2
 (:mod:`widemargin.problems.margin_distribution`).
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from widemargin.compiled.dense import FAST

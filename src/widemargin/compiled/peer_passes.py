@@ -5,8 +5,6 @@
 A step of one dual variable moves ``w`` along ``C x_i``; its curvature is ``x_i . C x_i``.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from widemargin.compiled.dense import FAST
@@ -71,15 +69,6 @@ def pass_metric_dense(X, order, y, limit, rows_in_metric, curvature, dual, w):
             dual[i] = best
             for j in range(d):
                 w[j] += push * rows_in_metric[i, j]
-
-
-@compiled()
-def pull_csr(data, indices, indptr, coefficients, total):
-    """Add ``sum_i c_i x_i`` to ``total``."""
-    for i in range(coefficients.shape[0]):
-        if coefficients[i] != 0.0:
-            for j in range(np.uint64(indptr[i]), np.uint64(indptr[i + 1])):
-                total[np.uint64(indices[j])] += coefficients[i] * data[j]
 
 
 @compiled()

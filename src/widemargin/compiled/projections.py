@@ -1,7 +1,5 @@
 """Sums over rows for projections onto capped simplices, for both classes in one pass."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from widemargin.compiled.dense import FAST

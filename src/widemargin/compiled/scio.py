@@ -1,7 +1,5 @@
 """Coordinate descent for the rows of a sparse approximate inverse (SCIO)."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from widemargin.compiled.dense import FAST

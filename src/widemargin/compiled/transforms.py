@@ -1,7 +1,5 @@
 """Orthogonal transforms of blocks of rows."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from widemargin.compiled.dense import FAST

@@ -7,8 +7,6 @@ The search for the best row keeps one maximum in each of ``LANES`` lanes, which 
 The length of all vectors must therefore be a multiple of ``LANES``; callers pad them with rows that cannot move.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from widemargin.compiled.dense import FAST

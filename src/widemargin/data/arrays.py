@@ -3,8 +3,6 @@
 NumPy allocates what an array's header claims before it reads any data, and a short header can claim terabytes.
 """
 
-from __future__ import annotations
-
 import lzma
 import math
 import struct
@@ -30,19 +28,15 @@ def refuse_false_sizes(file: Path | BinaryIO, n_bytes: int) -> None:
     """Raise ValueError if an array of the archive, which has ``n_bytes``, claims to be larger than it is."""
     try:
         with zipfile.ZipFile(file) as archive:
-            _check_beginning(archive)
+            assert archive.fp is not None
+            archive.fp.seek(0)
+            # NumPy decides by the first bytes, and would read a plain array that precedes an archive.
+            if archive.fp.read(2) != b"PK":
+                raise ValueError("it is not an archive of arrays: other bytes precede it.")
             for member in archive.infolist():
                 _check(archive, member, n_bytes)
     except BROKEN as error:
         raise ValueError(f"it is not an archive of arrays: {error}.") from error
-
-
-def _check_beginning(archive: zipfile.ZipFile) -> None:
-    """NumPy decides by the first bytes, and would read a plain array that precedes an archive."""
-    assert archive.fp is not None
-    archive.fp.seek(0)
-    if archive.fp.read(2) != b"PK":
-        raise ValueError("it is not an archive of arrays: other bytes precede it.")
 
 
 def _check(archive: zipfile.ZipFile, member: zipfile.ZipInfo, n_bytes: int) -> None:

@@ -1,12 +1,8 @@
 """Named public data sets of the SVM literature: found in a folder, or downloaded once and checked.
 
-``fetch`` looks in the folder ``WIDEMARGIN_DATA``, then in the cache (``WIDEMARGIN_CACHE``, by default
-``~/.cache/widemargin``), then downloads into the cache: from the mirror ``WIDEMARGIN_DATA_URL``, which holds the same
-files as the folder, or else from the public source of the set. Files are ``NAME.xz`` (LIBSVM text) or ``NAME.npz``
-(arrays ``X`` and ``y``). Content with another SHA-256 than the known one is refused; nothing is ever unpickled.
+Files are ``NAME.xz`` (LIBSVM text) or ``NAME.npz`` (arrays ``X`` and ``y``); nothing is ever unpickled. The mirror
+``WIDEMARGIN_DATA_URL`` holds the same files as the folder, and is used instead of the public source of a set.
 """
-
-from __future__ import annotations
 
 import bz2
 import hashlib
@@ -15,7 +11,6 @@ import json
 import lzma
 import os
 import urllib.request
-from collections.abc import Callable
 from functools import cache
 from http.client import HTTPException
 from importlib.resources import files
@@ -112,8 +107,7 @@ def fetch(name: str) -> DataSet:
     if name not in _registry():
         raise ValueError(f"There is no data set {name!r}; known names are {', '.join(names())}.")
     entry = _registry()[name]
-    path = _locate(entry) or _download(name, entry)
-    return _read(name, entry, path)
+    return _read(name, entry, _locate(entry) or _download(name, entry))
 
 
 def _locate(entry: dict[str, Any]) -> Path | None:
@@ -176,9 +170,7 @@ def _download(name: str, entry: dict[str, Any]) -> Path:
 
 def _get(url: str, name: str) -> bytes:
     if not url.startswith(("https://", "http://")):
-        raise DataNotAvailable(
-            f"{url!r} is not an address to download {name!r} from: it must begin with https:// or http://."
-        )
+        raise DataNotAvailable(f"{url!r}, the source of {name!r}, must begin with https:// or http://.")
     try:
         with urllib.request.urlopen(url, timeout=_TIMEOUT) as response:
             return bytes(response.read())
@@ -191,5 +183,5 @@ def _get(url: str, name: str) -> bytes:
 
 def _as_plain_text(url: str, raw: bytes) -> bytes:
     """The text of a source's file, decompressed, with one kind of line ending and no trailing blanks."""
-    unpack: Callable[[bytes], bytes] = bz2.decompress if url.endswith(".bz2") else bytes
-    return b"".join(line.rstrip() + b"\n" for line in unpack(raw).splitlines())
+    text = bz2.decompress(raw) if url.endswith(".bz2") else raw
+    return b"".join(line.rstrip() + b"\n" for line in text.splitlines())

@@ -1,7 +1,5 @@
 """How to read a file of rows, and what comes out of it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple

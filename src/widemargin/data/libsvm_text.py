@@ -1,7 +1,5 @@
 """Rows from LIBSVM text: ``label index:value index:value ...``, read block by block into compact CSR."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Any, BinaryIO
@@ -68,23 +66,19 @@ def _parsed(text: bytes, n_lines_before: int, layout: Layout) -> FileRows:
         if width > layout.n_features:
             raise ValueError(f"it has at least {width} features, but {layout.n_features} are expected.")
         width = layout.n_features
-    return FileRows(_csr(values[:entries], indices[:entries], row_ends[:rows], width), labels[:rows], None)
+    return FileRows(csr_of(values[:entries], indices[:entries], row_ends[:rows], width), labels[:rows], None)
 
 
-def _csr(values: np.ndarray, indices: np.ndarray, row_ends: np.ndarray, width: int) -> Any:
+def csr_of(values: np.ndarray, indices: np.ndarray, row_ends: np.ndarray, width: int) -> Any:
+    """The CSR matrix of these entries; row starts have 32 bits if they fit."""
     kind = np.int32 if len(values) <= np.iinfo(np.int32).max else np.int64
     starts = np.zeros(len(row_ends) + 1, dtype=kind)
     starts[1:] = row_ends
     return sp.csr_matrix((values, indices, starts), shape=(len(row_ends), width))
 
 
-def _token(text: bytes, at: int) -> bytes:
-    """The text at a position, up to the next blank or comment."""
-    return re.split(rb"[ \t\r\n#]", text[at : at + 400], maxsplit=1)[0]  # bytes.split() knows more blanks
-
-
 def _error(text: bytes, n_lines_before: int, wrong: int, at: int) -> ValueError:
-    token = _token(text, at)[:40].decode("utf8", "replace")
+    token = re.split(rb"[ \t\r\n#]", text[at : at + 40], maxsplit=1)[0].decode("utf8", "replace")
     line = n_lines_before + text.count(b"\n", 0, at) + 1
     hint = "; if this is CSV, rename it to .csv" if wrong == libsvm.BAD_LABEL and "," in token else ""
     return ValueError(f"line {line}: {_WRONG[wrong].format(token=token)}{hint}.")

@@ -3,8 +3,6 @@
 Files may come from anyone: they are parsed and checked, never unpickled, and errors name the line.
 """
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import io
@@ -21,7 +19,7 @@ import scipy.sparse as sp
 
 from widemargin.data.arrays import refuse_false_sizes
 from widemargin.data.layout import FileRows, Layout
-from widemargin.data.libsvm_text import iterate_libsvm
+from widemargin.data.libsvm_text import csr_of, iterate_libsvm
 from widemargin.data.tables import iterate_csv, iterate_parquet
 
 _OPENERS: dict[str, Any] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
@@ -123,9 +121,6 @@ def _named(arrays: Any, name: str) -> np.ndarray:
     return found
 
 
-# -- blocks put together -----------------------------------------------------------------------------------------------
-
-
 class Growing:
     """An array that grows block by block. Resizing a large one moves page tables, not data."""
 
@@ -144,55 +139,31 @@ class Growing:
         return self._content
 
 
-class _Gathered:
-    """Rows that are added block by block, dense or CSR; only one block is in memory twice."""
-
-    def __init__(self, first: FileRows) -> None:
-        self._is_sparse, self._names = sp.issparse(first.X), first.names
-        self._width = first.X.shape[1]
-        self._values, self._indices, self._ends = Growing(first.X.dtype), Growing(np.int32), Growing(np.int64)
-        is_plain = first.y is not None and first.y.dtype.kind in "fb"  # others may need a wider type later
-        self._labels: list[np.ndarray] | Growing = Growing(first.y.dtype) if is_plain else []
-        self._n_entries = 0
-
-    def add(self, block: FileRows) -> None:
-        X = block.X
-        if isinstance(self._labels, Growing):
-            self._labels.add(block.y)
-        elif block.y is not None:
-            self._labels.append(block.y)
-        self._width = max(self._width, X.shape[1])
-        if self._is_sparse:
-            self._values.add(X.data)
-            self._indices.add(X.indices)
-            self._ends.add(X.indptr[1:].astype(np.int64) + self._n_entries)
-            self._n_entries += X.nnz
-        else:
-            self._values.add(X)
-
-    def whole(self) -> FileRows:
-        labels = self._labels
-        y = labels.whole() if isinstance(labels, Growing) else np.concatenate(labels) if labels else None
-        if not self._is_sparse:
-            return FileRows(self._values.whole().reshape(-1, self._width), y, self._names)
-        ends = self._ends.whole()
-        starts = np.zeros(len(ends) + 1, dtype=np.int32 if self._n_entries <= np.iinfo(np.int32).max else np.int64)
-        starts[1:] = ends
-        parts = self._values.whole(), self._indices.whole(), starts
-        return FileRows(sp.csr_matrix(parts, shape=(len(ends), self._width)), y, self._names)
-
-
 def joined(blocks: Iterable[FileRows]) -> FileRows | None:
-    """All rows of all blocks, in order; None if there are none."""
+    """All rows of all blocks, in order; None if there are none. Only one block is in memory twice."""
     filled = (block for block in blocks if block.X.shape[0])
     first, second = next(filled, None), next(filled, None)
     if first is None or second is None:
         return None if first is None else first._replace(y=_typed(first.y))
-    rows = _Gathered(first)
+    is_sparse, width, n_entries = sp.issparse(first.X), 0, 0
+    values, indices, ends = Growing(first.X.dtype), Growing(np.int32), Growing(np.int64)
+    is_plain = first.y is not None and first.y.dtype.kind in "fb"  # others may need a wider type later
+    labels: list[np.ndarray] | Growing = Growing(first.y.dtype) if is_plain else []
     for block in chain((first, second), filled):
-        rows.add(block)
-    whole = rows.whole()
-    return whole._replace(y=_typed(whole.y))
+        if isinstance(labels, Growing):
+            labels.add(block.y)
+        elif block.y is not None:
+            labels.append(block.y)
+        width = max(width, block.X.shape[1])
+        values.add(block.X.data if is_sparse else block.X)
+        if is_sparse:
+            indices.add(block.X.indices)
+            ends.add(block.X.indptr[1:].astype(np.int64) + n_entries)
+            n_entries += block.X.nnz
+    y = labels.whole() if isinstance(labels, Growing) else np.concatenate(labels) if labels else None
+    whole = values.whole()
+    X = csr_of(whole, indices.whole(), ends.whole(), width) if is_sparse else whole.reshape(-1, width)
+    return FileRows(X, _typed(y), first.names)
 
 
 def _typed(y: np.ndarray | None) -> np.ndarray | None:

@@ -58,7 +58,6 @@ class Shard:
 
     @cached_property
     def blocks(self) -> list[Any]:
-        """The blocks of ``X``."""
         return self.X if isinstance(self.X, list) else [self.X]
 
     @cached_property
@@ -93,31 +92,30 @@ class Shard:
     def scores(self, w: np.ndarray) -> np.ndarray:
         """``X w`` in float64."""
         out = np.empty(self.n_rows)
-        for k, block in enumerate(self.blocks):
-            _pass("scores", block, w, out[self._edges[k] : self._edges[k + 1]])
+        for block, where in self.pieces():
+            _pass("scores", block, w, out[where])
         return out
 
     def combine(self, mass: np.ndarray) -> np.ndarray:
         """``X' mass``, summed in float64."""
         total, part = np.zeros((2, self.n_features))
-        for k, block in enumerate(self.blocks):
-            _pass("combine", block, mass[self._edges[k] : self._edges[k + 1]], part)
+        for block, where in self.pieces():
+            _pass("combine", block, mass[where], part)
             total += part
         return total
 
     def combine_rows(self, rows: np.ndarray, mass: np.ndarray) -> np.ndarray:
         """``sum_i mass_i x_i`` over ascending ``rows``, which alone are read."""
-        total, part = np.zeros((2, self.n_features))
-        for block, inside, where in self.by_block(rows):
-            _pass("combine_rows", block, inside, mass[where], part)
-            total += part
-        return total
+        return self._sum_over("combine_rows", rows, mass)
 
     def curvature(self, rows: np.ndarray, mass: np.ndarray, v: np.ndarray) -> np.ndarray:
         """``sum_i mass_i x_i (x_i . v)`` over ascending ``rows``."""
+        return self._sum_over("curvature", rows, mass, v)
+
+    def _sum_over(self, name: str, rows: np.ndarray, mass: np.ndarray, *more: np.ndarray) -> np.ndarray:
         total, part = np.zeros((2, self.n_features))
         for block, inside, where in self.by_block(rows):
-            _pass("curvature", block, inside, mass[where], v, part)
+            _pass(name, block, inside, mass[where], *more, part)
             total += part
         return total
 
@@ -148,8 +146,8 @@ class Shard:
     def squared_norms(self) -> np.ndarray:
         """``||x_i||^2`` of every row."""
         out = np.empty(self.n_rows)
-        for k, block in enumerate(self.blocks):
-            _pass("squared_norms", block, out[self._edges[k] : self._edges[k + 1]])
+        for block, where in self.pieces():
+            _pass("squared_norms", block, out[where])
         return out
 
     def dense_rows(self, rows: np.ndarray) -> np.ndarray:
@@ -186,22 +184,21 @@ class Shard:
     def between(self, positive: int, negative: int) -> Shard:
         """The rows of two classes with the labels +1 and -1; copied only if there are other classes."""
         inside = (self.y == positive) | (self.y == negative)
-        y = np.where(self.y == positive, 1.0, -1.0)
-        if inside.all():
-            return replace(self, y=y)
-        return replace(self, y=y).take(np.flatnonzero(inside))
+        shard = self.against_rest(positive)
+        return shard if inside.all() else shard.take(np.flatnonzero(inside))
 
 
 def _pass(name: str, block: Any, *arguments: np.ndarray) -> None:
-    """One compiled pass over a block; the last argument receives the result.
-
-    ``np.asarray`` turns memory-mapped arrays, which Numba does not take, into plain ones.
-    """
+    """One compiled pass over a block; the last argument receives the result."""
     if sp.issparse(block):
-        parts = (np.asarray(block.data), np.asarray(block.indices), np.asarray(block.indptr))
-        getattr(csr, f"{name}_csr")(*parts, *arguments)
+        getattr(csr, f"{name}_csr")(*csr_arrays(block), *arguments)
     else:
         getattr(dense, f"{name}_dense")(np.asarray(block), *arguments)
+
+
+def csr_arrays(X: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The arrays of a CSR matrix, also of a memory-mapped one: Numba takes plain arrays only."""
+    return np.asarray(X.data), np.asarray(X.indices), np.asarray(X.indptr)
 
 
 def view_rows(block: Any, begin: int, end: int) -> Any:

@@ -4,8 +4,6 @@ The sets of the saddle point paper (separable, non-separable and sparse) fill th
 centre divides the classes. The set of the debiased 1-norm SVM has two Gaussian classes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
@@ -62,9 +60,7 @@ def make_separable(
     if n_features < 2 or n_samples < 4:
         raise ValueError(f"{n_samples} rows of {n_features} features: at least 4 rows of 2 features are needed.")
     rng = np.random.default_rng(random_state)
-    if n_planted is None:
-        n_planted = max(1, n_features // 2)
-    n_planted = min(n_planted, n_samples // 4)
+    n_planted = min(max(1, n_features // 2) if n_planted is None else n_planted, n_samples // 4)
     normal = _unit_rows(rng, 1, n_features)[0]
     y = np.where(rng.permutation(n_samples) < n_samples // 2, 1.0, -1.0)
     heights = rng.uniform(ratio, 1.0, n_samples)
@@ -75,8 +71,7 @@ def make_separable(
     for rows in planted:
         along[rows] *= 0.5  # stays in the ball after the shift below
         along[rows] -= along[rows].mean(axis=0)
-    X = along + np.outer(y * heights, normal)
-    return X, y, 2 * ratio
+    return along + np.outer(y * heights, normal), y, 2 * ratio
 
 
 def make_nonseparable(
@@ -108,7 +103,10 @@ def make_nonseparable(
     ((1000, 5), [-1.0, 1.0])
     """
     rng = np.random.default_rng(random_state)
-    X, heights = _ball(rng, n_samples, n_features, ratio)
+    _check_noise(ratio)
+    normal = _unit_rows(rng, 1, n_features)[0]
+    heights = rng.uniform(-1.0, 1.0, n_samples)
+    X = _within_plane(rng, normal, heights) + np.outer(heights, normal)
     return X, _noisy_labels(rng, heights, ratio)
 
 
@@ -144,9 +142,8 @@ def make_sparse_nonseparable(
     """
     if not 0 < density <= 1:
         raise ValueError(f"density={density!r} must lie in (0, 1].")
+    _check_noise(ratio)
     rng = np.random.default_rng(random_state)
-    if not 0 < ratio < 1:
-        raise ValueError(f"ratio={ratio!r} must lie in (0, 1): labels of rows nearer to H are noise.")
     X = _unit_rows(rng, n_samples, n_features) * rng.random((n_samples, 1)) ** (1 / n_features)
     n_kept = max(1, round(density * n_features))
     columns = np.argpartition(rng.random((n_samples, n_features)), n_kept - 1, axis=1)[:, :n_kept]
@@ -223,13 +220,9 @@ def make_sparse_gaussians(
     return X, y, coef
 
 
-def _ball(rng: np.random.Generator, n: int, d: int, ratio: float) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of the unit ball and their signed distances to a random H, uniform in [-1, 1]."""
+def _check_noise(ratio: float) -> None:
     if not 0 < ratio < 1:
         raise ValueError(f"ratio={ratio!r} must lie in (0, 1): labels of rows nearer to H are noise.")
-    normal = _unit_rows(rng, 1, d)[0]
-    heights = rng.uniform(-1.0, 1.0, n)
-    return _within_plane(rng, normal, heights) + np.outer(heights, normal), heights
 
 
 def _within_plane(rng: np.random.Generator, normal: np.ndarray, heights: np.ndarray) -> np.ndarray:

@@ -1,7 +1,5 @@
 """Rows from tables, read in blocks by pyarrow: text with separators (CSV) and parquet."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re
@@ -34,8 +32,6 @@ def _import_pyarrow() -> Any:
 
 
 class _Csv(NamedTuple):
-    """The layout of a CSV file."""
-
     open_file: Callable[[], BinaryIO]
     n_blank_lines: int  # before the first row
     separator: str
@@ -190,7 +186,6 @@ def _is_number(cell: str) -> bool:
 
 
 def iterate_parquet(path: Path, layout: Layout) -> Iterator[FileRows]:
-    """Rows of a parquet file."""
     pa = _import_pyarrow()
     try:
         with pa.parquet.ParquetFile(path) as file:
@@ -212,7 +207,6 @@ def iterate_parquet(path: Path, layout: Layout) -> Iterator[FileRows]:
 
 
 def _feature(values: Any, name: str, n_rows_before: int) -> np.ndarray:
-    """One column as numbers."""
     pa = _import_pyarrow()
     kind = values.type
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):

@@ -1,7 +1,5 @@
 """Division of rows among ranks."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Any
 

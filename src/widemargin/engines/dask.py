@@ -4,8 +4,6 @@ Rows of a Dask collection stay on the workers that hold their chunks; an in-memo
 worker is lost, the fit begins again: its rows are recomputed on the others, or left out if the program says so.
 """
 
-from __future__ import annotations
-
 import time
 import uuid
 import warnings
@@ -25,7 +23,7 @@ from widemargin.comm.dask import DaskRanks
 from widemargin.comm.dask_private import remove_worker
 from widemargin.engines._plan import split_rows
 from widemargin.engines.dask_job import POLL_INTERVAL, Job, Member, send_to, workers_of
-from widemargin.engines.protocol import RankOutcome, RankProgram, Watch
+from widemargin.engines.protocol import IsEnough, IsOver, Look, RankOutcome, RankProgram, Solve, Watch
 from widemargin.exceptions import PeerLost, PeerLostWarning, warn_user
 
 _GRACE = 5.0  # seconds that the other ranks have to end once one has failed
@@ -38,7 +36,7 @@ class Placement(NamedTuple):
     parts: list[list[Any]]
     are_whole: bool  # whether each rank has a single part, as the driver cut it
 
-    def without(self, address: str) -> Placement:
+    def without(self, address: str) -> "Placement":
         """The same ranks with the same rows, except for those on one worker."""
         kept = [k for k, each in enumerate(self.addresses) if each != address]
         return Placement([self.addresses[k] for k in kept], [self.parts[k] for k in kept], self.are_whole)
@@ -47,10 +45,8 @@ class Placement(NamedTuple):
 def launch(rows: Any, cluster: Client | None, program: RankProgram, watch: Watch) -> Any:
     """Run ``program`` on the workers that hold ``rows``; the outcome of rank 0."""
     client = _client(cluster)
-    if is_dask_collection(rows.X):
-        place = partial(_place_collection, client, _persist(rows, client))
-    else:
-        place = partial(_scatter, client, rows)
+    is_held = is_dask_collection(rows.X)
+    place = partial(_place_collection, client, _persist(rows, client)) if is_held else partial(_scatter, client, rows)
     lost: list[str] = []
     placement = place(lost)
     while True:
@@ -68,10 +64,8 @@ def launch(rows: Any, cluster: Client | None, program: RankProgram, watch: Watch
                 n_kept, n_ranks = len(placement.addresses), len(placement.addresses) + len(lost)
                 if not n_kept:
                     raise
-                what = (
-                    f"{program.name} begins again without its rows: N is that of {n_kept} of {n_ranks} machines, and "
-                    f"standard errors grow by about {n_ranks / n_kept:.3g} ** 0.5."
-                )
+                what = f"{program.name} begins again without its rows: N is that of {n_kept} of {n_ranks} machines"
+                what += f", and standard errors grow by about {n_ranks / n_kept:.3g} ** 0.5."
             else:
                 placement = place(lost)
                 what = f"Its rows are recomputed and {program.name} begins again on {n_remaining} worker(s)."
@@ -100,15 +94,10 @@ def _persist(rows: Any, client: Client) -> list[Future[Any]]:
     lengths = {len(each) for each in columns if each is not None}
     if len(lengths) > 1:
         raise ValueError(f"X, y and sample_weight have different numbers of partitions: {sorted(lengths)}.")
-    n_parts = lengths.pop()
-    together = delayed(lambda *part: part, name="widemargin-part")
-    parts = [
-        together(
-            *(None if each is None else each[k] for each in columns),
-            dask_key_name=f"widemargin-part-{k}-{uuid.uuid4().hex}",
-        )
-        for k in range(n_parts)
-    ]
+    together, parts = delayed(lambda *part: part, name="widemargin-part"), []
+    for k in range(lengths.pop()):
+        part = (None if each is None else each[k] for each in columns)
+        parts.append(together(*part, dask_key_name=f"widemargin-part-{k}-{uuid.uuid4().hex}"))
     return list(client.compute(parts))
 
 
@@ -126,14 +115,10 @@ def _to_parts(collection: Any, X: Any) -> list[Any] | None:
         # Optimised apart, X and y may be cut at different rows.
         return list(collection.to_delayed(optimize_graph=False))
     if not hasattr(X, "chunks"):
-        raise ValueError(
-            "With X a Dask dataframe, y and sample_weight must be Dask collections of the same partitions."
-        )
+        raise ValueError("If X is a Dask dataframe, y and sample_weight must be Dask collections of its partitions.")
     edges = np.concatenate([[0], np.cumsum(X.chunks[0])])
     if np.isnan(edges).any() or edges[-1] != len(collection):
-        raise ValueError(
-            f"y or sample_weight has {len(collection)} rows and X {edges[-1]:g}; they must be the same number."
-        )
+        raise ValueError(f"y or sample_weight has {len(collection)} rows and X {edges[-1]:g}: both must be equal.")
     values = np.asarray(collection)
     return [delayed(values[int(a) : int(b)]) for a, b in pairwise(edges)]
 
@@ -234,7 +219,6 @@ def _rank_main(
     program: RankProgram,
     silence: float,
 ) -> RankOutcome | None:
-    """One rank, on its worker."""
 
     def watch(report: Any) -> str | None:
         member.report(pack(report))
@@ -257,13 +241,7 @@ def map_rows(function: Callable[[Any], np.ndarray], X: Any, n_columns: int | Non
 
 
 def grow(
-    client: Client,
-    leaves: list[Any],
-    solve: Callable[[list[Any]], Any],
-    look: Callable[[Any], Any],
-    fan_in: int,
-    is_enough: Callable[[list[Any]], bool],
-    is_over: Callable[[], Any],
+    client: Client, leaves: list[Any], solve: Solve, look: Look, fan_in: int, is_enough: IsEnough, is_over: IsOver
 ) -> None:
     """A tree of plain tasks, as :func:`widemargin.engines.inline.grow`: branches stay where they were solved.
 

@@ -6,8 +6,6 @@ workers keeps two jobs from blocking each other. Members report to the driver by
 asks them to stop through the scheduler. A member whose driver is gone stops by itself and releases the lock.
 """
 
-from __future__ import annotations
-
 import queue
 import time
 import uuid
@@ -80,11 +78,8 @@ class Job:
         is_done = [future.done() for future in self.futures]
         if not all(is_done) and time.monotonic() >= self._check_presence_at:
             present = workers_of(self._client)
-            self.lost = {
-                number
-                for number, (future, address) in enumerate(zip(self.futures, self.addresses, strict=True))
-                if future.status != "finished" and address not in present
-            }
+            unfinished = [number for number, future in enumerate(self.futures) if future.status != "finished"]
+            self.lost = {number for number in unfinished if self.addresses[number] not in present}
             self._check_presence_at = time.monotonic() + _PRESENCE_INTERVAL
         return all(done or number in self.lost for number, done in enumerate(is_done))
 
@@ -98,14 +93,10 @@ class Job:
 
     @contextmanager
     def _locked(self) -> Iterator[str]:
-        """Lock the workers; the id by which the lock can be released.
-
-        The lock is asked for again and again: a driver that dies while it waits must not stay in the queue. If it dies
-        while it holds the lock, a member releases it.
-        """
+        """Lock the workers; yields the id by which a member can release the lock if the driver dies."""
         lock = MultiLock(names=sorted(self.addresses), client=self._client)
         while not lock.acquire(timeout=_LOCK_WAIT):
-            pass
+            pass  # asked again and again: a driver that dies while it waits must not stay in the queue
         try:
             yield lock.id
         finally:

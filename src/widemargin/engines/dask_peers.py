@@ -4,11 +4,10 @@ Rows that are here are sent to their workers once; those that lie on workers sta
 peer with it: the others go on, as they would in any network, and a warning at the end names the missing ones.
 """
 
-from __future__ import annotations
-
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import dask
 from distributed import CancelledError, Client, Future, KilledWorker
@@ -16,18 +15,10 @@ from distributed import CancelledError, Client, Future, KilledWorker
 from widemargin.comm.dask_peers import DaskPeers
 from widemargin.engines.dask_job import Job, Member, send_to, workers_of
 from widemargin.exceptions import PeerLost, PeerLostWarning, warn_user
-from widemargin.peers.loop import PeerLoop, Transport
+from widemargin.peers.loop import PeerLoop, PeerRun
 
 _REPORT_INTERVAL = 0.25  # seconds between two reports of a peer
 _STOP_GRACE = 20.0  # seconds that peers have to end once they are asked to
-
-
-class PeerProgram(Protocol):
-    """What a worker runs: a peer from its rows to its last report; ``watch`` ends it by returning True."""
-
-    def __call__(self, number: int, rows: Any, transport: Transport, watch: Callable[[PeerLoop], bool]) -> Any: ...
-
-    def figures(self, loop: PeerLoop) -> dict[str, float]: ...
 
 
 class PeersOutcome(NamedTuple):
@@ -40,7 +31,7 @@ class PeersOutcome(NamedTuple):
 def launch_peers(
     client: Client,
     parts: Sequence[Any],
-    program: PeerProgram,
+    program: PeerRun,
     neighbours: Mapping[int, Sequence[int]],
     is_over: Callable[[], bool] = lambda: False,
     tell: Callable[[int, dict[str, float]], None] = lambda number, figures: None,
@@ -60,12 +51,12 @@ def launch_peers(
         arguments.append((rows, program, list(neighbours[number]), patience))
     job = Job(client, "peer", addresses, lambda report: tell(*report))
     with job.running(_peer_main, arguments):
-        asked_at: float | None = None
+        give_up_at = math.inf
         for _ in job.polls():
-            if asked_at is None and (is_over() or _errors(job)):
-                asked_at = time.monotonic()
+            if give_up_at == math.inf and (is_over() or _errors(job)):
+                give_up_at = time.monotonic() + _STOP_GRACE
                 job.board.ask_to_stop()
-            if asked_at is not None and time.monotonic() - asked_at > _STOP_GRACE:
+            if time.monotonic() > give_up_at:
                 break
         return _outcome(job)
 
@@ -112,8 +103,7 @@ def _outcome(job: Job) -> PeersOutcome:
     return PeersOutcome(reports, lost)
 
 
-def _peer_main(member: Member, rows: Any, program: PeerProgram, neighbours: list[int], patience: float) -> Any:
-    """One peer, on its worker."""
+def _peer_main(member: Member, rows: Any, program: PeerRun, neighbours: list[int], patience: float) -> Any:
     report_at = 0.0
 
     def watch(loop: PeerLoop) -> bool:

@@ -1,7 +1,5 @@
 """Fits under MPI: every rank of the job calls ``fit`` with its own rows."""
 
-from __future__ import annotations
-
 import sys
 import time
 import traceback
@@ -34,7 +32,6 @@ def launch(rows: Any, cluster: Any, program: RankProgram, watch: Any) -> Any:
 
 
 def _all_failed(comm: Any) -> bool:
-    """Whether every rank fails within the timeout."""
     request = comm.Ibarrier()
     until = time.monotonic() + _FAILURE_TIMEOUT
     while time.monotonic() < until:

@@ -1,7 +1,5 @@
 """What engines run, and what they offer: neither knows the other's insides."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, Literal, Protocol
 
@@ -9,6 +7,11 @@ from widemargin.comm.protocol import Communicator
 
 # Called with a report that has a ``part``; returns a reason to stop that part, or None to go on.
 Watch = Callable[[Any], str | None]
+# Of a tree of work; see :func:`widemargin.engines.inline.grow`.
+Solve = Callable[..., Any]
+Look = Callable[[Any], Any]
+IsEnough = Callable[[list[Any]], bool]
+IsOver = Callable[[], Any]
 
 
 class RankOutcome(Protocol):
@@ -47,10 +50,10 @@ class Engine(Protocol):
         self,
         cluster: Any,
         leaves: list[Any],
-        solve: Callable[..., Any],
-        look: Callable[[Any], Any],
+        solve: Solve,
+        look: Look,
         fan_in: int,
-        is_enough: Callable[[list[Any]], bool],
-        is_over: Callable[[], Any],
+        is_enough: IsEnough,
+        is_over: IsOver,
     ) -> None:
         """Solve a tree of work from its leaves to its root; see :func:`widemargin.engines.inline.grow`."""

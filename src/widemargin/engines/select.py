@@ -1,7 +1,5 @@
 """Selection of the engine for a fit; an engine's package is imported only when it is used."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from numbers import Integral
 from typing import Any, cast

@@ -25,8 +25,6 @@ geometric mean. A peer without live neighbours uses its own last model as a neig
 [2] Boyd, Parikh, Chu, Peleato, Eckstein: Distributed Optimization and Statistical Learning via the ADMM, 2011, 3.4.1.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -37,8 +35,9 @@ import scipy.linalg as la
 import scipy.sparse as sp
 
 from widemargin.compiled import peer_passes
+from widemargin.data.shard import csr_arrays
 from widemargin.peers.records import Moments
-from widemargin.peers.rows import PeerRows, csr_arrays
+from widemargin.peers.rows import PeerRows
 from widemargin.problems.mean_hinge import MeanHinge
 
 _RELAXATION = 0.9
@@ -104,10 +103,7 @@ class GossipADMM:
         """The checksum of the metric, model and price."""
         return (1 + 2 * self.model.size,)
 
-    # -- metric and rho ----------------------------------------------------------------------------------------------
-
     def moments(self, peer: int, number: int) -> Moments:
-        """The second moments of the own rows."""
         return Moments(peer, number, self.rows.total, self._moment)
 
     def _moment_of(self, rows: PeerRows) -> np.ndarray:
@@ -116,10 +112,8 @@ class GossipADMM:
             moment = rows.moment(is_full=self.is_full)
         largest = float((np.diagonal(moment) if self.is_full else moment).max())
         if not largest <= _LARGEST_SINGLE:
-            raise ValueError(
-                f"The squares of a feature add up to {largest:.3g} over the rows of a peer; peers can send at most "
-                f"{_LARGEST_SINGLE:.3g}: scale the features."
-            )
+            limit = f"peers can send at most {_LARGEST_SINGLE:.3g}: scale the features."
+            raise ValueError(f"The squares of a feature add up to {largest:.3g} over the rows of a peer; {limit}")
         moment = moment[np.triu_indices(len(moment))] if self.is_full else moment
         return moment.astype(np.float32)
 
@@ -132,10 +126,14 @@ class GossipADMM:
         self.neighbours = {j: Neighbour(centre, np.zeros_like(centre)) for j, (centre, _) in self.neighbours.items()}
         total = sum(each.total for each in moments)
         moment = np.array([each.moment for each in moments], dtype=np.float64).sum(axis=0) / (total or 1.0)
-        metric = _from_triangle(moment, self.rows.n_features) if self.is_full else moment
-        diagonal = np.diagonal(metric) if self.is_full else metric
+        metric = diagonal = moment
+        if self.is_full:
+            metric = np.zeros((self.rows.n_features, self.rows.n_features))
+            metric[np.triu_indices(len(metric))] = moment
+            metric = metric + np.triu(metric, 1).T
+            diagonal = np.diagonal(metric)
         floor = _METRIC_FLOOR * np.where(diagonal > 0, diagonal, float(diagonal.mean()) or 1.0)
-        if self.is_full and not _is_positive(metric + np.diag(floor / 2)):
+        if self.is_full and not _is_positive_definite(metric + np.diag(floor / 2)):
             metric = np.diag(diagonal)  # some moments are invalid: all peers that have them do the same
         self.metric = metric + np.diag(floor) if self.is_full else metric + floor
         self._inverse = None
@@ -149,7 +147,6 @@ class GossipADMM:
         return float(zlib.crc32(np.array(sums, np.int64).tobytes()))
 
     def set_rho(self, rho: float) -> None:
-        """Use the rho that all agree on."""
         if abs(rho - self.rho) > 0.01 * self.rho:
             self.rho, self._inverse = rho, None
 
@@ -162,8 +159,6 @@ class GossipADMM:
                 self.suggestion = min(max(wanted, first / _MAX_RHO_CHANGE), first * _MAX_RHO_CHANGE)
         self._moved = self._apart = 0.0
         return self.suggestion
-
-    # -- a tick ------------------------------------------------------------------------------------------------------
 
     def work(self) -> None:
         """Coordinate passes until the model of the own rows, drawn to those of the neighbours, is nearly solved."""
@@ -219,11 +214,9 @@ class GossipADMM:
             self._inverse = None
 
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
-        """A and V of the own rows."""
         return self.dual.sum(axis=1), self.rows.combine(self.dual)
 
     def check_rows(self, rows: PeerRows) -> None:
-        """Raise ValueError if these rows cannot be added."""
         self._moment_of(self.rows.joined(rows))
 
     def add_rows(self, rows: PeerRows) -> None:
@@ -233,8 +226,6 @@ class GossipADMM:
         self.rows = joined
         self.dual = np.hstack([self.dual, np.zeros((rows.n_problems, rows.n_rows))])
         self._inverse = None
-
-    # -- linear algebra ----------------------------------------------------------------------------------------------
 
     def _squared(self, change: np.ndarray) -> float:
         return float(np.vdot(change, self._in_metric(change)))
@@ -247,11 +238,9 @@ class GossipADMM:
 
     def _prepare(self) -> None:
         """The inverse of the curvature  alpha n_i I + rho degree M,  and its products with the rows."""
-        degree = len(self.neighbours) or _ALONE
         penalty = self.problem.alpha * self.rows.total
-        curvature = self.rho * degree * self.metric
-        X = self.rows.X
-        self._images = None
+        curvature = self.rho * (len(self.neighbours) or _ALONE) * self.metric
+        X, self._images = self.rows.X, None
         if not self.is_full:
             self._inverse = 1.0 / (curvature + penalty)
             squares = X.multiply(X) if sp.issparse(X) else X * X
@@ -274,12 +263,10 @@ class GossipADMM:
         return images, np.asarray(products, dtype=np.float64).ravel()
 
     def _pass(self, problem: int, w: np.ndarray) -> None:
-        """One coordinate pass, in a new random order."""
         X, y, weight, dual = self.rows.X, self.rows.signs[problem], self.rows.weight, self.dual[problem]
         if sp.issparse(X) and not self.is_full:
             order = self.rng.permutation(self.rows.n_rows)
-            numbers = order, y, weight, self._inverse, self._curvature, dual, w
-            peer_passes.pass_diagonal_csr(*csr_arrays(X), *numbers)
+            peer_passes.pass_diagonal_csr(*csr_arrays(X), order, y, weight, self._inverse, self._curvature, dual, w)
             return
         for number, block in enumerate(self._blocks()):
             images, curvature = self._image(block) if self._images is None else self._images[number]
@@ -291,17 +278,9 @@ class GossipADMM:
                 peer_passes.pass_metric_dense(part, *numbers)
 
 
-def _is_positive(matrix: np.ndarray) -> bool:
-    """Whether a symmetric matrix is positive definite."""
+def _is_positive_definite(matrix: np.ndarray) -> bool:
     try:
         la.cholesky(matrix, check_finite=False)
     except la.LinAlgError:
         return False
     return True
-
-
-def _from_triangle(values: np.ndarray, order: int) -> np.ndarray:
-    """The symmetric matrix with this upper triangle."""
-    matrix = np.zeros((order, order))
-    matrix[np.triu_indices(order)] = values
-    return matrix + np.triu(matrix, 1).T

@@ -6,8 +6,6 @@ record is queued again if its message was lost or not acknowledged in time, unle
 record crosses each edge about once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -73,11 +71,9 @@ class Delivery:
                 self._queue_again(to, number)
 
     def _queue_again(self, to: int, number: int) -> None:
-        """The records of a message that have not been replaced."""
         for record in self._unconfirmed[to].pop(number):
-            key = type(record), record.peer
-            if self.newest[key[0]][key[1]] is record:
-                self.pending[to][key] = None
+            if self.newest[type(record)][record.peer] is record:  # not replaced
+                self.pending[to][type(record), record.peer] = None
 
     def received_from(self, sender: int) -> tuple[int, int]:
         """The number of a neighbour's newest message, 0 for none; bit k: whether number - k - 1 came, too."""

@@ -11,19 +11,17 @@ The first byte of every message is 1 if the sender is done, else 0. Messages tha
 strangers are counted and refused.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from widemargin.peers.peer import MAX_MISSED_MESSAGES, Peer
-from widemargin.peers.protocol import Message
+from widemargin.peers.protocol import Message, Traffic
 from widemargin.peers.records import Proof, Snapshot
 from widemargin.peers.rows import PeerRows
 from widemargin.peers.wire import BadMessage, MessageFormat, decode, encode
@@ -36,6 +34,8 @@ _FAREWELL_TICKS = 4  # after all neighbours are done: they may not know yet that
 _MAX_FAREWELL_TICKS = 200  # for neighbours that send, and are not done
 _HISTORY_TICKS = 4  # between rows of the history
 _MAX_HISTORY_ROWS = 4096  # beyond which every other one is dropped
+
+Watch = Callable[["PeerLoop"], Any]
 
 
 class Transport(Protocol):
@@ -114,7 +114,6 @@ class PeerReport:
 
     @property
     def certificate(self) -> Certificate | None:
-        """The worst of all problems."""
         return max(self.certificates, key=lambda each: each.relative, default=None)
 
     @property
@@ -126,9 +125,7 @@ class PeerReport:
 class PeerLoop:
     """Runs one peer over one transport; ``watch(loop)`` is called after every tick and stops it by returning True."""
 
-    def __init__(
-        self, peer: Peer, transport: Transport, limits: PeerLimits, watch: Callable[[PeerLoop], Any] | None = None
-    ) -> None:
+    def __init__(self, peer: Peer, transport: Transport, limits: PeerLimits, watch: Watch | None = None) -> None:
         self.peer, self.transport, self.limits = peer, transport, limits
         self.stop_reason: str | None = None
         self._watch, self._format = watch, MessageFormat.of(peer)
@@ -137,7 +134,7 @@ class PeerLoop:
         self._work_seconds: deque[float] = deque([0.0], maxlen=3)  # of the last ticks
         self._n_ticks = 0  # of work here
         self._wrote = 0  # tick of the last messages; the peer's own may have been advanced by others since
-        self._sent = self._bytes_sent = self._received = self._bytes_received = self._refused = 0
+        self._traffic = Traffic()  # on the wire
         self._done: set[int] = set()  # neighbours that are done
         self._final: Proof | None = None  # kept once all members are done
         self._done_at = self._ends_at = math.inf  # ticks
@@ -171,8 +168,6 @@ class PeerLoop:
         self._note()
         return self.report()
 
-    # -- reports -----------------------------------------------------------------------------------------------------
-
     @property
     def proof(self) -> Proof | None:
         """The best proof; once the network was done, the one it had then."""
@@ -185,7 +180,6 @@ class PeerLoop:
 
     @property
     def is_first(self) -> bool:
-        """Whether its number is the lowest of all members."""
         return self.peer.number == min(self.peer.table.members)
 
     @property
@@ -193,7 +187,6 @@ class PeerLoop:
         return time.monotonic() - self._began
 
     def report(self) -> PeerReport:
-        """The current state."""
         peer, proof = self.peer, self.proof
         return PeerReport(
             number=peer.number,
@@ -205,11 +198,7 @@ class PeerLoop:
             live_neighbours=peer.live_neighbours,
             ticks=peer.ticks,
             seconds=self.seconds,
-            messages_sent=self._sent,
-            bytes_sent=self._bytes_sent,
-            messages_received=self._received,
-            bytes_received=self._bytes_received,
-            refused=self._refused + self.transport.refused,
+            **asdict(replace(self._traffic, refused=self._traffic.refused + self.transport.refused)),
             stale=peer.traffic.refused,
             stop_reason=self.stop_reason,
             history=list(self._history),
@@ -224,11 +213,9 @@ class PeerLoop:
         return float(np.linalg.norm(self.peer.algorithm.model - mean)) / (float(np.linalg.norm(mean)) or 1.0)
 
     def row(self) -> HistoryRow:
-        """The figures of this tick."""
         bounds = (math.nan, math.nan) if self.proof is None else self.proof.worst
-        return HistoryRow(
-            self.peer.ticks, self.seconds, self.gap, self.consensus(), self._sent, self._bytes_sent, *bounds
-        )
+        traffic = self._traffic.messages_sent, self._traffic.bytes_sent
+        return HistoryRow(self.peer.ticks, self.seconds, self.gap, self.consensus(), *traffic, *bounds)
 
     def _note(self) -> None:
         row = self.row()
@@ -238,16 +225,13 @@ class PeerLoop:
         if len(self._history) > _MAX_HISTORY_ROWS:
             self._history, self._history_ticks = self._history[::2], 2 * self._history_ticks
 
-    # -- when to stop ------------------------------------------------------------------------------------------------
-
     def _reason_to_stop(self) -> str | None:
-        limits, peer = self.limits, self.peer
         self._update_done()
-        if peer.ticks >= self._ends_at:
+        if self.peer.ticks >= self._ends_at:
             return "gap"
-        if self._n_ticks >= limits.max_ticks:
+        if self._n_ticks >= self.limits.max_ticks:
             return "max_ticks" if self._final is None else "gap"
-        if self.seconds >= limits.max_time:
+        if self.seconds >= self.limits.max_time:
             return "max_time" if self._final is None else "gap"
         return None
 
@@ -278,18 +262,15 @@ class PeerLoop:
         """Whether there is nothing to do but wait for a first neighbour."""
         return not self.peer.neighbours and not self._has_met and self.gap <= max(self.limits.tol, _IDLE_GAP)
 
-    # -- bytes in and out --------------------------------------------------------------------------------------------
-
     def _write(self, messages: list[tuple[int, Message]]) -> None:
         flag = b"\x01" if self._final is not None else b"\x00"
         for to, message in messages:
             data = flag + encode(message)
-            self._sent += 1
-            self._bytes_sent += len(data)
+            self._traffic.messages_sent += 1
+            self._traffic.bytes_sent += len(data)
             self.transport.send(to, data)
 
     def _listen(self) -> None:
-        """Receive messages until the next tick is due."""
         # If ticks are long here, they may be so elsewhere.
         longest = max(self.limits.silence / MAX_MISSED_MESSAGES, 2 * min(self._work_seconds))
         while True:
@@ -315,13 +296,10 @@ class PeerLoop:
     def _take(self, batch: list[bytes]) -> None:
         for newcomer in self.transport.newcomers():
             self.peer.add_neighbour(newcomer)
-        for data in batch:
-            message = self._read(data)
-            if message is not None:
-                self.peer.receive(message)
+        for message in filter(None, map(self._read, batch)):
+            self.peer.receive(message)
 
     def _read(self, data: bytes) -> Message | None:
-        """A message of a neighbour, or None."""
         try:
             if data[:1] not in (b"\x00", b"\x01"):
                 raise BadMessage("A message begins with 1 if its sender is done, else with 0.")
@@ -329,10 +307,10 @@ class PeerLoop:
             if message.sender not in self.peer.neighbours:
                 raise BadMessage(f"{message.sender} is not a neighbour.")
         except BadMessage:
-            self._refused += 1
+            self._traffic.refused += 1
             return None
-        self._received += 1
-        self._bytes_received += len(data)
+        self._traffic.messages_received += 1
+        self._traffic.bytes_received += len(data)
         (self._done.add if data[0] else self._done.discard)(message.sender)
         return message
 
@@ -344,9 +322,7 @@ class PeerRun:
     begin: Callable[[int, PeerRows], Peer]
     limits: PeerLimits
 
-    def __call__(
-        self, number: int, rows: PeerRows, transport: Transport, watch: Callable[[PeerLoop], Any] | None = None
-    ) -> PeerReport:
+    def __call__(self, number: int, rows: PeerRows, transport: Transport, watch: Watch | None = None) -> PeerReport:
         return PeerLoop(self.begin(number, rows), transport, self.limits, watch).run()
 
     def figures(self, loop: PeerLoop) -> dict[str, float]:

@@ -9,32 +9,15 @@ that hears of a later tick than its own continues from there, so that snapshots 
 Silence is measured in the peer's own ticks of work.
 """
 
-from __future__ import annotations
-
 import zlib
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from widemargin.peers import records
 from widemargin.peers.delivery import Delivery
 from widemargin.peers.protocol import Algorithm, Message, Traffic
-from widemargin.peers.records import (
-    KEPT,
-    KINDS,
-    NUMBERS_PER_INCARNATION,
-    HingeCosts,
-    Moments,
-    Proof,
-    Proposal,
-    Record,
-    RecordChecker,
-    RecordTable,
-    Snapshot,
-    incarnation_of,
-    is_finite,
-    n_bytes_of,
-    tick_of,
-)
+from widemargin.peers.records import KINDS, HingeCosts, Moments, Proof, Proposal, Record, RecordTable, Snapshot
 from widemargin.peers.rows import PeerRows
 from widemargin.problems.mean_hinge import MeanHinge
 
@@ -58,7 +41,7 @@ class Peer:
     fan_out: int
     rng: np.random.Generator
     incarnation: int = 0
-    checker: RecordChecker = field(default_factory=RecordChecker)  # peers of one process may share it
+    checker: records.RecordChecker = field(default_factory=records.RecordChecker)  # peers of one process may share it
     ticks: int = 0
     traffic: Traffic = field(default_factory=Traffic)
     table: RecordTable = field(init=False)
@@ -97,7 +80,7 @@ class Peer:
 
     def tick_heard(self, neighbour: int) -> int:
         """The tick in which a neighbour sent its newest message."""
-        return tick_of(self.delivery.received_from(neighbour)[0])
+        return records.tick_of(self.delivery.received_from(neighbour)[0])
 
     # -- ticks and messages ------------------------------------------------------------------------------------------
 
@@ -105,11 +88,14 @@ class Peer:
         """Work for one tick; messages to neighbours."""
         self.ticks += 1
         self._worked += 1
-        for silent in [j for j, at in self._heard.items() if self._worked - at > self._patience_with(j)]:
+        patience = {j: MAX_MISSED_MESSAGES * self.ticks_between_messages(j) for j in self._heard}
+        for silent in [j for j, at in self._heard.items() if self._worked - at > patience[j]]:
             self._drop(silent)
         self._update_metric()
         self.algorithm.work()
-        if self._has_waited() and (self._has_changed or self._is_snapshot_due()):
+        # Before all neighbours were heard or had time to write, a snapshot would describe too small a network.
+        has_waited = len(self._heard) == len(self.neighbours) or not self._is_starting
+        if has_waited and (self._has_changed or self._is_snapshot_due()):
             self._take_snapshot()
         self._propose()
         self._cost_proposals()
@@ -124,13 +110,12 @@ class Peer:
             return
         self.traffic.messages_received += 1
         self.traffic.bytes_received += message.n_bytes
-        moment = self._own_moment()
         if self.delivery.has_restarted(sender, message.number):
             self._drop(sender)
         is_new = self.delivery.mark_received(sender, message.number)
         # A late or idle peer catches up to the tick before the sender's: one more, and time would run faster with
         # every hop.
-        self.ticks = max(self.ticks, tick_of(message.number) - 1)
+        self.ticks = max(self.ticks, records.tick_of(message.number) - 1)
         for record in message.records:  # also those of a stale message
             if record.peer == self.number:
                 self._receive_own(record)
@@ -138,7 +123,7 @@ class Peer:
             if isinstance(record, Snapshot) and self._is_neighbour_restarted(record):
                 self.delivery.queue_all_for(record.peer)
             if self.table.take(record):
-                self._queue(record, self.checker.size_of(record, self.algorithm.model, moment), not_to=sender)
+                self._queue(record, self._size_of(record), not_to=sender)
             elif self.table.newest[type(record)][record.peer].number == record.number:
                 self.delivery.mark_known(sender, record)
         if not is_new:
@@ -157,24 +142,26 @@ class Peer:
         self._has_changed, self.table.best = True, None
 
     def add_neighbour(self, neighbour: int) -> None:
-        """Write to another peer, too."""
         if neighbour not in self.neighbours:
             self.neighbours.append(neighbour)
             self.delivery.queue_all_for(neighbour)
 
     def _is_sound(self, message: Message) -> bool:
         """Whether the payload and all new records of a message have the right shapes and finite numbers."""
-        if message.number <= 0 or not is_finite(message.payload, self.algorithm.payload_shape):
+        if message.number <= 0 or not records.is_finite(message.payload, self.algorithm.payload_shape):
             return False
-        moment = self._own_moment()
         for record in message.records:
             if type(record) not in KINDS:
                 return False
             known = self.table.newest[type(record)].get(record.peer)
-            is_new = known is None or known.number < record.number
-            if is_new and self.checker.size_of(record, self.algorithm.model, moment) < 0:
+            if (known is None or known.number < record.number) and self._size_of(record) < 0:
                 return False
         return True
+
+    def _size_of(self, record: Record) -> int:
+        """Bytes of a record of another peer; -1 if it is unsound."""
+        own = self.table.newest[Moments].get(self.number)
+        return self.checker.size_of(record, self.algorithm.model, None if own is None else own.moment)
 
     def _new_data_version(self) -> int:
         """A random number, combined with a checksum of the rows: a seed may be used again with other rows."""
@@ -192,21 +179,15 @@ class Peer:
 
         Numbers continue after all of this incarnation. If others know other moments, they are sent again.
         """
-        if incarnation_of(record.number) != self.incarnation:
+        if records.incarnation_of(record.number) != self.incarnation:
             return
-        self.ticks = max(self.ticks, tick_of(record.number))
+        self.ticks = max(self.ticks, records.tick_of(record.number))
         own = self.table.newest[Moments].get(self.number)
         if own is None or not isinstance(record, Moments):
             return
         if record.number >= own.number and not np.array_equal(record.moment, own.moment):
-            self.ticks = max(self.ticks, tick_of(record.number) + 1)
+            self.ticks = max(self.ticks, records.tick_of(record.number) + 1)
             self._announce_moments()
-
-    def _own_moment(self) -> np.ndarray | None:
-        own: Moments | None = self.table.newest[Moments].get(self.number)
-        return None if own is None else own.moment
-
-    # -- neighbours --------------------------------------------------------------------------------------------------
 
     def ticks_between_messages(self, neighbour: int) -> float:
         """Mean number of ticks between two messages of a neighbour, by the degree in its newest snapshot.
@@ -217,18 +198,10 @@ class Peer:
         degree = len(self.neighbours if snapshot is None else snapshot.neighbours)
         return max(1.0, degree / self.fan_out)
 
-    def _patience_with(self, neighbour: int) -> float:
-        """Ticks without a message after which a neighbour counts as gone."""
-        return MAX_MISSED_MESSAGES * self.ticks_between_messages(neighbour)
-
     @property
     def _is_starting(self) -> bool:
         """Whether neighbours not heard yet may still be about to come."""
         return self._worked <= MAX_MISSED_MESSAGES * max(1.0, len(self.neighbours) / self.fan_out)
-
-    def _has_waited(self) -> bool:
-        """Whether all neighbours were heard or had time: an earlier snapshot would describe too small a network."""
-        return len(self._heard) == len(self.neighbours) or not self._is_starting
 
     def _drop(self, neighbour: int) -> None:
         self._heard.pop(neighbour, None)
@@ -238,8 +211,7 @@ class Peer:
 
     def _addressees(self) -> list[int]:
         """Random neighbours; one that is silent now and then."""
-        live = self.neighbours if self._is_starting else self.live_neighbours
-        chosen = live
+        live = chosen = self.neighbours if self._is_starting else self.live_neighbours
         if len(live) > self.fan_out:
             chosen = [live[k] for k in self.rng.choice(len(live), self.fan_out, replace=False)]
         silent = [j for j in self.neighbours if j not in live]
@@ -248,21 +220,20 @@ class Peer:
         return chosen
 
     def _message(self, to: int) -> Message:
-        """The payload, and the records that the neighbour lacks."""
         overdue = self._number - _OVERDUE_TICKS * max(1, len(self.neighbours) // self.fan_out)
-        records, n_bytes = self.delivery.records_for(to, self._number, overdue)
+        lacking, n_bytes = self.delivery.records_for(to, self._number, overdue)
         payload = self.algorithm.payload(to)
         n_bytes += 32 + payload.nbytes
         self.traffic.messages_sent += 1
         self.traffic.bytes_sent += n_bytes
-        return Message(self.number, self._number, payload, records, *self.delivery.received_from(to), n_bytes)
+        return Message(self.number, self._number, payload, lacking, *self.delivery.received_from(to), n_bytes)
 
     # -- own records -------------------------------------------------------------------------------------------------
 
     @property
     def _number(self) -> int:
         """Of all records and messages of this tick."""
-        return self.incarnation * NUMBERS_PER_INCARNATION + self.ticks + 1
+        return self.incarnation * records.NUMBERS_PER_INCARNATION + self.ticks + 1
 
     def _snapshot_interval(self) -> int:
         """Ticks between snapshots, the same for all peers: longer in large networks.
@@ -284,7 +255,7 @@ class Peer:
 
     def _announce(self, record: Record) -> None:
         self.table.take(record)
-        self._queue(record, n_bytes_of(record))
+        self._queue(record, records.n_bytes_of(record))
 
     def _queue(self, record: Record, n_bytes: int, not_to: int | None = None) -> None:
         self._has_new_moments |= isinstance(record, Moments)
@@ -351,7 +322,6 @@ class Peer:
         self._proposed = tick
 
     def _cost_proposals(self) -> None:
-        """Announce the hinge losses of the own rows for the last proposals."""
         current = self.table.current_proposals()
         own = self.table.newest[HingeCosts].get(self.number)
         known: dict[int, np.ndarray] = {}
@@ -363,8 +333,6 @@ class Peer:
         rows = self.algorithm.rows
         sums = rows.hinge_sums(np.array([self.table.proposals[key] for key in new]))
         known |= {key[1]: cost for key, cost in zip(new, sums, strict=True)}
-        numbers = sorted(known, reverse=True)[:KEPT]
-        proposals, costs = np.array(numbers, np.int64), np.array([known[number] for number in numbers])
-        self._announce(
-            HingeCosts(self.number, self._number, new[0][0], self._data_version, rows.total, proposals, costs)
-        )
+        numbers = sorted(known, reverse=True)[: records.KEPT]
+        costed = np.array(numbers, np.int64), np.array([known[number] for number in numbers])
+        self._announce(HingeCosts(self.number, self._number, new[0][0], self._data_version, rows.total, *costed))

@@ -1,7 +1,5 @@
 """What peers send each other, what each of them counts, and what an algorithm has to do."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -25,7 +23,7 @@ class Message(NamedTuple):
 
 
 class Algorithm(Protocol):
-    """What one peer computes, and what it sends to neighbours."""
+    """What one peer computes, and what it sends to neighbours; the last four are for algorithms with a metric."""
 
     rows: PeerRows
     model: np.ndarray  # (problems, d)
@@ -57,15 +55,19 @@ class Algorithm(Protocol):
 
     def moments(self, peer: int, number: int) -> Moments | None:
         """The second moments of the own rows; None if the algorithm has no metric."""
+        return None
 
     def set_metric(self, moments: list[Moments]) -> None:
         """Use the metric of these peers."""
+        return
 
     def suggest_rho(self) -> float:
         """A positive penalty parameter; all peers use the geometric mean of their suggestions."""
+        return 1.0
 
     def set_rho(self, rho: float) -> None:
         """Use that mean."""
+        return
 
 
 @dataclass

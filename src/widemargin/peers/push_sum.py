@@ -28,16 +28,15 @@ its former incarnation held, and what was on the way to it, is lost. A partition
 [2] Dominguez-Garcia, Hadjicostis, Vaidya: Resilient Networked Control of Distributed Energy Resources, 2012.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import numpy as np
 import scipy.sparse as sp
 
 from widemargin.compiled import peer_passes
-from widemargin.peers.records import Moments
-from widemargin.peers.rows import PeerRows, csr_arrays
+from widemargin.data.shard import csr_arrays
+from widemargin.peers.protocol import Algorithm
+from widemargin.peers.rows import PeerRows
 from widemargin.problems.mean_hinge import MeanHinge
 
 _MAX_UNANSWERED = 3  # shares given to a neighbour before it must write again
@@ -57,7 +56,7 @@ class Edge:
 
 
 @dataclass
-class PushSum:
+class PushSum(Algorithm):
     """The state of one peer; ``rounds`` are ticks between two steps, ``fan_out`` the most messages of a tick."""
 
     problem: MeanHinge
@@ -93,8 +92,6 @@ class PushSum:
     @property
     def payload_shape(self) -> tuple[int, ...]:
         return (_HEADER + len(self.pair),)
-
-    # -- a tick ------------------------------------------------------------------------------------------------------
 
     def work(self) -> None:
         """A step, if it is due, and the share that each addressee will get."""
@@ -141,7 +138,6 @@ class PushSum:
         return dual.sum(axis=1), self.rows.combine(dual)
 
     def check_rows(self, rows: PeerRows) -> None:
-        """Raise ValueError if these rows cannot be added."""
         self.rows.joined(rows)
 
     def add_rows(self, rows: PeerRows) -> None:
@@ -151,22 +147,6 @@ class PushSum:
         self._violated = np.hstack([self._violated, np.zeros((rows.n_problems, rows.n_rows))])
         self._is_violated = np.zeros(self._violated.shape, dtype=np.bool_)
         self._batches, self._weight_of_violated = [], 0.0  # a new pass, and a new mean
-
-    # -- what only ADMM has: a metric and rho --------------------------------------------------------------------------
-
-    def moments(self, peer: int, number: int) -> Moments | None:
-        return None
-
-    def set_metric(self, moments: list[Moments]) -> None:
-        pass
-
-    def suggest_rho(self) -> float:
-        return 1.0
-
-    def set_rho(self, rho: float) -> None:
-        pass
-
-    # -- steps -------------------------------------------------------------------------------------------------------
 
     def _may_have_more(self, edge: Edge) -> bool:
         return not edge.is_silent and edge.unanswered < _MAX_UNANSWERED
@@ -193,19 +173,15 @@ class PushSum:
         if not self._batches:
             self._n_batches = -(-self.rows.n_rows // self.batch_size)
             self._batches = np.array_split(self.rng.permutation(self.rows.n_rows), self._n_batches)
-        picked, change = self._batches.pop(), np.zeros_like(w)
-        for k in range(len(w)):
-            self._add_violated(picked, k, w[k], change[k])
+        X, picked, change = self.rows.X, self._batches.pop(), np.zeros_like(w)
+        for k, signs in enumerate(self.rows.signs):
+            numbers = picked, signs, self.rows.weight, w[k], self._is_violated[k], change[k]
+            if sp.issparse(X):
+                peer_passes.violations_csr(*csr_arrays(X), *numbers)
+            else:
+                peer_passes.violations_dense(X, *numbers)
         step = 1.0 / (self.problem.alpha * self.steps + 1.0)
         self.pair[1:] += step * (self._n_batches * change - self.problem.alpha * self.rows.total * w).ravel()
         if not self._batches:
             self._weight_of_violated += self.steps
             self._violated += (self._is_violated - self._violated) * (self.steps / self._weight_of_violated)
-
-    def _add_violated(self, picked: np.ndarray, k: int, w: np.ndarray, total: np.ndarray) -> None:
-        """Add the violated rows of a mini-batch to ``total``, and note which they are."""
-        X, numbers = self.rows.X, (picked, self.rows.signs[k], self.rows.weight, w, self._is_violated[k], total)
-        if sp.issparse(X):
-            peer_passes.violations_csr(*csr_arrays(X), *numbers)
-        else:
-            peer_passes.violations_dense(X, *numbers)

@@ -19,8 +19,6 @@ The members of a network are the peers reached from oneself along the neighbours
 drops out of the others' snapshots; their network then has its own optimum.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
@@ -100,11 +98,7 @@ Kind = TypeVar("Kind", Moments, Snapshot, Proposal, HingeCosts)
 
 def n_bytes_of(record: Record) -> int:
     """Bytes of the numbers in a record."""
-    n_bytes = 8 * len(record)
-    for value in record:
-        if isinstance(value, np.ndarray):
-            n_bytes += value.nbytes - 8
-    return n_bytes
+    return sum(value.nbytes if isinstance(value, np.ndarray) else 8 for value in record)
 
 
 @dataclass
@@ -132,13 +126,11 @@ class RecordChecker:
 
 
 def _is_sound(record: Record, model: np.ndarray, moment: np.ndarray | None) -> bool:
-    """Whether all shapes are right and all numbers finite."""
     if record.number < 0 or record.peer < 0:
         return False
     if isinstance(record, Moments):
-        if moment is None or not _is_amount(record.total) or not is_finite(record.moment, moment.shape):
-            return False
-        return _is_moment(record.moment, model.shape[1])
+        is_whole = moment is not None and _is_amount(record.total) and is_finite(record.moment, moment.shape)
+        return is_whole and _is_moment(record.moment, model.shape[1])
     if isinstance(record, Proposal):
         return is_finite(record.model, model.shape)
     if isinstance(record, HingeCosts):
@@ -267,14 +259,11 @@ class RecordTable:
                 tables: list[dict[int, Any]] = [*self.costs.values(), *self.snapshots.values()]
                 for by_peer in tables:
                     by_peer.pop(snapshot.peer, None)
-            costs = self.newest[HingeCosts].get(snapshot.peer)
-            if costs is not None:
+            if costs := self.newest[HingeCosts].get(snapshot.peer):
                 self._take_costs(costs)
         self.snapshots.setdefault(snapshot.tick, {})[snapshot.peer] = snapshot
         for old in sorted(self.snapshots)[:-KEPT]:
             del self.snapshots[old]
-
-    # -- members -----------------------------------------------------------------------------------------------------
 
     @property
     def members(self) -> frozenset[int]:
@@ -317,8 +306,6 @@ class RecordTable:
 
     def _is_of_all(self, by_peer: dict[int, Any]) -> bool:
         return len(by_peer) >= len(self.members) and self.members <= by_peer.keys()
-
-    # -- proofs ------------------------------------------------------------------------------------------------------
 
     def current_proposals(self) -> list[tuple[int, int]]:
         """Peer and number of the last proposals of the current proposer, the newest first."""

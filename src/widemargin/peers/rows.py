@@ -1,14 +1,13 @@
 """The rows of one peer, and the sums over them that its messages are made of."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
 
-from widemargin.compiled import peer_passes
+from widemargin.compiled import csr
+from widemargin.data.shard import csr_arrays
 
 
 @dataclass(frozen=True)
@@ -24,7 +23,7 @@ class PeerRows:
     weight: np.ndarray
 
     @classmethod
-    def of(cls, X: Any, codes: np.ndarray, weight: np.ndarray, n_classes: int, *, has_constant: bool) -> PeerRows:
+    def of(cls, X: Any, codes: np.ndarray, weight: np.ndarray, n_classes: int, *, has_constant: bool) -> Self:
         """Rows with class numbers as labels: one problem for two classes, else one for each class against the rest."""
         if has_constant:
             ones = np.ones((X.shape[0], 1), X.dtype)
@@ -61,9 +60,9 @@ class PeerRows:
         coefficients = dual * self.signs
         if not sp.issparse(self.X):
             return np.asarray(coefficients @ self.X, dtype=np.float64)
-        total = np.zeros((self.n_problems, self.n_features))
+        total = np.empty((self.n_problems, self.n_features))
         for k in range(self.n_problems):
-            peer_passes.pull_csr(*csr_arrays(self.X), coefficients[k], total[k])
+            csr.combine_csr(*csr_arrays(self.X), coefficients[k], total[k])
         return total
 
     def moment(self, *, is_full: bool) -> np.ndarray:
@@ -76,14 +75,9 @@ class PeerRows:
         squares = X.multiply(X) if sp.issparse(X) else X * X
         return np.asarray(squares.T @ self.weight, dtype=np.float64).ravel()
 
-    def joined(self, other: PeerRows) -> PeerRows:
+    def joined(self, other: "PeerRows") -> "PeerRows":
         """These rows and others after them."""
         if sp.issparse(self.X) != sp.issparse(other.X):
             raise ValueError("New rows must be sparse if the present ones are, and dense if they are dense.")
         X = sp.vstack([self.X, other.X], format="csr") if sp.issparse(self.X) else np.vstack([self.X, other.X])
         return PeerRows(X, np.hstack([self.signs, other.signs]), np.concatenate([self.weight, other.weight]))
-
-
-def csr_arrays(X: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The arrays of a CSR matrix, as compiled loops take them."""
-    return np.asarray(X.data), np.asarray(X.indices), np.asarray(X.indptr)

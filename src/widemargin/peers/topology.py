@@ -1,14 +1,12 @@
 """The graph of a network: by name, or as the user gives it."""
 
-from __future__ import annotations
-
-from collections.abc import Iterable
 from math import isqrt
 from operator import index
 from typing import Any
 
 NAMES = ("complete", "ring", "grid", "star", "random-regular", "erdos-renyi")
 _MAX_TRIES = 100  # random graphs, until one is connected
+_EXPECTED = f"must be one of {', '.join(NAMES)}, a networkx graph or a list of edges"
 
 Graph = dict[int, list[int]]  # neighbours of each peer, in order
 
@@ -24,7 +22,7 @@ def build(topology: Any, n_peers: int, degree: int, seed: int) -> Graph:
     graph = _named(topology, n_peers, degree, seed) if isinstance(topology, str) else _given(topology, n_peers)
     if n_peers > 1 and not nx.is_connected(graph):
         components = [sorted(component) for component in nx.connected_components(graph)]
-        shown = "; ".join(_shortened(component) for component in components[:6])
+        shown = "; ".join(f"{{{', '.join(map(str, c[:8]))}{', ...' if len(c) > 8 else ''}}}" for c in components[:6])
         raise ValueError(
             f"The network has {len(components)} components that no message can cross: {shown}. Add edges, or fit each "
             "component on its own."
@@ -36,7 +34,7 @@ def _named(name: str, n_peers: int, degree: int, seed: int) -> Any:
     import networkx as nx
 
     if name not in NAMES:
-        raise ValueError(f"topology={name!r} must be one of {', '.join(NAMES)}, a networkx graph or a list of edges.")
+        raise ValueError(f"topology={name!r} {_EXPECTED}.")
     if name == "complete" or n_peers <= min(degree, 2) + 1:
         return nx.complete_graph(n_peers)
     if name == "ring":
@@ -44,29 +42,21 @@ def _named(name: str, n_peers: int, degree: int, seed: int) -> Any:
     if name == "star":
         return nx.star_graph(n_peers - 1)
     if name == "grid":
-        return _grid(n_peers)
+        width = isqrt(n_peers - 1) + 1  # as square as possible; the last row may be short
+        graph = nx.empty_graph(n_peers)
+        graph.add_edges_from((k, k + 1) for k in range(n_peers - 1) if (k + 1) % width)
+        graph.add_edges_from((k, k + width) for k in range(n_peers - width))
+        return graph
     if degree >= n_peers - 1:
         return nx.complete_graph(n_peers)
-    graphs: Iterable[Any]
-    if name == "random-regular":
-        degree += n_peers * degree % 2  # the sum of all degrees is even
-        graphs = (nx.random_regular_graph(degree, n_peers, seed=seed + k) for k in range(_MAX_TRIES))
-    else:
-        graphs = (nx.gnp_random_graph(n_peers, degree / (n_peers - 1), seed=seed + k) for k in range(_MAX_TRIES))
-    for graph in graphs:
+    even = degree + n_peers * degree % 2  # in a regular graph the sum of all degrees is even
+    for k in range(_MAX_TRIES):
+        if name == "random-regular":
+            graph = nx.random_regular_graph(even, n_peers, seed=seed + k)
+        else:
+            graph = nx.gnp_random_graph(n_peers, degree / (n_peers - 1), seed=seed + k)
         if nx.is_connected(graph):
             break
-    return graph
-
-
-def _grid(n_peers: int) -> Any:
-    """As square as possible; the last row may be short."""
-    import networkx as nx
-
-    width = isqrt(n_peers - 1) + 1
-    graph = nx.empty_graph(n_peers)
-    graph.add_edges_from((k, k + 1) for k in range(n_peers - 1) if (k + 1) % width)
-    graph.add_edges_from((k, k + width) for k in range(n_peers - width))
     return graph
 
 
@@ -81,10 +71,7 @@ def _given(topology: Any, n_peers: int) -> Any:
         try:
             edges = [(index(one), index(other)) for one, other in topology]
         except (TypeError, ValueError) as error:
-            raise ValueError(
-                f"topology={topology!r} must be one of {', '.join(NAMES)}, a networkx graph or a list of edges, each a "
-                "pair of peer numbers."
-            ) from error
+            raise ValueError(f"topology={topology!r} {_EXPECTED}, each a pair of peer numbers.") from error
         wrong = [edge for edge in edges if min(edge) < 0 or max(edge) >= n_peers]
         if wrong:
             raise ValueError(f"topology names {wrong[0]}; with {n_peers} peers numbers must lie in [0, {n_peers - 1}].")
@@ -92,8 +79,3 @@ def _given(topology: Any, n_peers: int) -> Any:
     if len(graph) != n_peers:
         raise ValueError(f"topology has {len(graph)} nodes and there are {n_peers} peers: both must be equal.")
     return graph
-
-
-def _shortened(component: list[int]) -> str:
-    shown = ", ".join(map(str, component[:8]))
-    return f"{{{shown}{', ...' if len(component) > 8 else ''}}}"

@@ -10,13 +10,11 @@ the wire. Numbers must be finite with finite squares; losses and weights must no
 whoever holds the secret of a network is believed.
 """
 
-from __future__ import annotations
-
 import math
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -53,8 +51,7 @@ class MessageFormat:
     n_moments: int  # numbers in a record of moments
 
     @classmethod
-    def of(cls, peer: Peer) -> MessageFormat:
-        """The format of a peer's messages."""
+    def of(cls, peer: Peer) -> Self:
         moments = peer.table.newest[Moments].get(peer.number)
         n_moments = 0 if moments is None else len(moments.moment)
         n_problems, n_features = peer.algorithm.model.shape
@@ -97,12 +94,8 @@ def decode(data: bytes, form: MessageFormat, limit_bytes: int) -> Message:
 
 
 def _encoded(record: Record) -> Iterator[bytes]:
-    count = 0
-    if isinstance(record, Snapshot):
-        count = len(record.neighbours)
-    elif isinstance(record, HingeCosts):
-        count = len(record.proposals)
-    yield _RECORD.pack(KINDS.index(type(record)), count, record.peer, record.number)
+    counted = getattr(record, "neighbours", getattr(record, "proposals", ()))
+    yield _RECORD.pack(KINDS.index(type(record)), len(counted), record.peer, record.number)
     match record:
         case Moments():
             yield _MOMENTS.pack(record.total)
@@ -128,7 +121,7 @@ def _raw(values: np.ndarray, dtype: np.dtype[Any]) -> bytes:
     return np.ascontiguousarray(values, dtype=dtype).tobytes()
 
 
-def _read_record(reader: _Reader, form: MessageFormat) -> Record:
+def _read_record(reader: "_Reader", form: MessageFormat) -> Record:
     kind, count, peer, number = reader.numbers(_RECORD)
     _check(kind < len(KINDS), f"There is no record of kind {kind}.")
     _check_peer(peer)
