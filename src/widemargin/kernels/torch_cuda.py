@@ -275,8 +275,7 @@ def times(rows: Side, points: Side, coef: torch.Tensor, form: Form) -> torch.Ten
     enough = 1 if tiles > 256 else triton.cdiv(256, tiles)  # programs to occupy all multiprocessors
     per_sum = min(_POINTS_PER_SUM, max(512, triton.cdiv(triton.cdiv(m, enough), sizes["BN"]) * sizes["BN"]))
     n_sums = triton.cdiv(m, per_sum)
-    out = torch.empty((n_sums, n), dtype=torch.float32, device=coef.device)
-    grid = (tiles, n_sums)
+    out, grid = torch.empty((n_sums, n), dtype=torch.float32, device=coef.device), (tiles, n_sums)
     if form.kind == LAPLACIAN:
         _laplacian[grid](rows.matrix, points.matrix, coef, out, n, m, per_sum, form.scale, width, **sizes)
     else:
@@ -348,10 +347,6 @@ class HingeSums:
         self._stream.synchronize()
         self._graph = Graph(step)
         self._place_view, self._sums_view = self._place.numpy(), self._sums.numpy()
-        self._tensors = scores, y, weight
-
-    def is_for(self, *tensors: torch.Tensor) -> bool:
-        return all(a is b for a, b in zip(self._tensors, tensors, strict=True))
 
     def __call__(self, scale: float, intercept: float) -> np.ndarray:
         self._place_view[:] = scale, intercept

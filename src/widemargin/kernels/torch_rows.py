@@ -104,7 +104,6 @@ class StoredRows:
         return self._exact_side(torch.cat(pieces) if pieces else empty)
 
     def squared_norms(self) -> torch.Tensor:
-        """Of all rows as given, in float64."""
         return torch.cat([piece.square().sum(dim=1) for piece in self._pieces(self._source)])
 
     # -- preparation -------------------------------------------------------------------------------------------------
@@ -233,7 +232,6 @@ class StoredRows:
 
 
 def free_bytes(device: torch.device) -> float:
-    """Free memory of a device."""
     return float(torch.cuda.mem_get_info(device)[0]) if device.type == "cuda" else np.inf
 
 

@@ -29,8 +29,6 @@ _MAX_POLISHED = 3000  # rows or columns of the systems that give a vertex
 
 
 class Model(NamedTuple):
-    """What the restricted problem gives the whole one."""
-
     coef: np.ndarray  # of the working columns
     intercept: float
     primal: float
@@ -63,7 +61,6 @@ class RestrictedLP:
         return self._room[:, self._lead : self._lead + self.k]
 
     def add(self, signed_columns: np.ndarray) -> None:
-        """More working columns, y_i x_ij."""
         used, more = self._lead + self.k, signed_columns.shape[1]
         if used + more > self._room.shape[1]:
             room = np.empty((len(self.y), max(used + more, 2 * self._room.shape[1])), order="F")
