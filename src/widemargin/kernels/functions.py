@@ -109,7 +109,6 @@ class Kernel:
 
 
 def _weighted_sum(shard: Shard) -> float:
-    """The sum of all entries, each row times its weight."""
     if is_on_host(shard.blocks[0]):
         return float(shard.combine(shard.weight).sum())
     return float(shard.weight @ on_host(shard.X.double().sum(1)))

@@ -38,8 +38,6 @@ def alone(values: np.ndarray, op: Any) -> np.ndarray:
 
 
 class _Prepared(NamedTuple):
-    """Rows as the inner loops read them, dense or CSR, and their squared norms."""
-
     X: Any
     norms: np.ndarray
 
@@ -147,8 +145,6 @@ class RowsOnCPU(KernelRows):
         dtype = out.dtype.type
         for rows, columns, values in self._tiles(self._prepare(points.X, dtype), points, dtype):
             out[rows, columns] = values
-
-    # -- how values are computed -------------------------------------------------------------------------------------
 
     def _local(self, dtype: Any) -> _Prepared:
         """The rows of this rank, prepared once per precision; a float64 copy is needed rarely and not kept."""

@@ -130,9 +130,6 @@ class RowsOnTorch(KernelRows):
         values = self._primitives.values(side if exact else self.stored.left_of(side), side, form)
         return values if isinstance(points, PointsOnDevice) else values.cpu().numpy()
 
-    def working_block(self, points: Any) -> torch.Tensor:
-        return self.block(points)
-
     def _diagonal(self, coef: Any) -> Any:
         diagonal = self.kernel.diagonal_of_norms(self.stored.squared_norms())
         return diagonal.cpu().numpy() if isinstance(coef, np.ndarray) else diagonal

@@ -42,7 +42,6 @@ def _exp2(x, NATIVE: tl.constexpr):
 def _finish(
     product, row_term, point_term, scale, shift, KIND: tl.constexpr, DEGREE: tl.constexpr, NATIVE: tl.constexpr
 ):
-    """Kernel values from a tile of products."""
     if KIND == _RBF:
         return _exp2(product * scale + (row_term[:, None] + point_term[None, :]), NATIVE)
     if KIND == _POLY:
@@ -103,7 +102,6 @@ def _values(
     D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr,
     KIND: tl.constexpr, DEGREE: tl.constexpr, NATIVE: tl.constexpr,
 ):  # fmt: skip
-    """A tile of kernel values, written."""
     every, all_points = tl.program_id(0) * BM + tl.arange(0, BM), tl.program_id(1) * BN + tl.arange(0, BN)
     rows, points = tl.minimum(every, n_rows - 1).to(tl.int64), tl.minimum(all_points, n_points - 1)
     product = _product(left, right, rows, points, D, BM, BN, BD)

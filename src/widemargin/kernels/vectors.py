@@ -91,8 +91,6 @@ def solve(
 
 
 class Repeated:
-    """A step that is repeated on the same memory."""
-
     def __init__(self, step: Callable[[], None], ledger: Ledger) -> None:
         self._step = step
 

@@ -160,7 +160,6 @@ class KernelDual(Solver[S, KernelModel]):
 
     @staticmethod
     def _note_confirmed(state: S, certificate: Certificate) -> None:
-        """Count confirmed gaps that no longer fall."""
         is_better = certificate.relative <= _STALL_RATIO * state.confirmed
         state.n_stalled = 0 if is_better else state.n_stalled + 1
         state.confirmed = certificate.relative

@@ -195,10 +195,7 @@ class RestrictedLP:
         return intercept, self.problem.primal_value(loss, float(np.abs(coef).sum()))
 
     def _model(self, coef: np.ndarray, masses: np.ndarray) -> Model:
-        """With the best intercept, and masses that are feasible but for their excess.
-
-        A coefficient that moves no score but by rounding is none.
-        """
+        """With the best intercept, and masses that are feasible but for their excess."""
         coef = np.where(np.abs(coef) * self._largest > _NO_SCORE, coef, 0.0)
         return Model(coef, *self.objective(coef), self.problem.feasible(masses, self.y, self.caps), False)
 

@@ -59,13 +59,11 @@ class WaterFilling:
         return filled
 
     def level(self, response: np.ndarray, squared_norm: float) -> Filled:
-        """The level over any responses; draws no rows."""
         filled = self._fill(response, squared_norm, 0, np.full(len(self._labels), math.inf))
         assert filled is not None
         return filled
 
     def _move(self, filled: Filled) -> None:
-        """Set the range of responses that the next step sends."""
         edge = filled.level - np.array(self._labels) * filled.bias
         edge = np.where(np.isfinite(edge), edge, math.nan)  # nan: the next step sends all responses
         change = np.abs(edge - self._edge)

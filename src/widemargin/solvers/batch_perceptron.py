@@ -198,8 +198,6 @@ class BatchPerceptron(Solver[State, KernelModel]):
         points, coef = expansion(state.comm, state.shard.kernel, scale * alpha * state.shard.y)
         return KernelModel(state.shard.kernel.kernel, points, coef, intercept, report)
 
-    # -- rows --------------------------------------------------------------------------------------------------------
-
     def _hold_out(self, shard: Shard, comm: Communicator, rng: Generator) -> np.ndarray:
         """The weight of rows that are held out, 0 for others; each class keeps most of its rows."""
         n_rows = comm.allreduce(np.array([float(shard.n_rows)]))[0]
@@ -257,8 +255,6 @@ class BatchPerceptron(Solver[State, KernelModel]):
         ascent.alpha, ascent.response, ascent.squared_norm = scale * alpha, scale * response, scale**2 * squared
         ascent.mean_alpha, ascent.mean_response = ascent.alpha.copy(), ascent.response.copy()
 
-    # -- one step ----------------------------------------------------------------------------------------------------
-
     def _step(self, state: State) -> None:
         ascent, comm = state.ascent, state.comm
         n_drawn = max(1 + state.problem.fit_intercept, _BATCH if self.batch_size == "auto" else self.batch_size)
@@ -295,8 +291,6 @@ class BatchPerceptron(Solver[State, KernelModel]):
         numbers = ascent.rows.numbers[lowest].tolist()
         new = [row for row, number in zip(lowest.tolist(), numbers, strict=True) if number not in ascent.cache]
         ascent.cache.keep(ascent.rows.points(np.sort(np.array(new[:room], dtype=np.intp))))
-
-    # -- how good ----------------------------------------------------------------------------------------------------
 
     def _at_level(self, filling: WaterFilling, response: np.ndarray, squared: float) -> tuple[float, float]:
         """Scale and intercept of the model along w for which rows at the water level have the margin 1."""
@@ -339,10 +333,7 @@ class BatchPerceptron(Solver[State, KernelModel]):
         state.is_flat = state.looks >= min_looks and (is_loss_flat or is_error_flat)
 
     def _bounds(self, state: State, alpha: np.ndarray, response: np.ndarray, *, is_exact: bool = False) -> Certificate:
-        """Bounds on the optimum for all rows, held out or not, from coefficients and responses; keeps the model.
-
-        With ``is_exact``, of responses in float64, they allow for rounding errors.
-        """
+        """Bounds on the optimum for all rows, held out or not; with ``is_exact`` they allow for rounding in float64."""
         shard, comm = state.shard, state.comm
         present = alpha > 0
         steepest = float(np.max(alpha[present] / shard.weight[present], initial=0.0))

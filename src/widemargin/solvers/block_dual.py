@@ -139,8 +139,6 @@ class BlockDual(KernelDual[State]):
         gap = 0.0 if state.best is None else state.best.certificate.relative
         return float(np.clip(1e-3 * gap, 1e-12, 1e-6))
 
-    # -- choice of rows ----------------------------------------------------------------------------------------------
-
     def _forces(
         self, state: State, chosen: slice | np.ndarray, beta: np.ndarray, response: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, float]:
@@ -167,10 +165,7 @@ class BlockDual(KernelDual[State]):
     def _choose(
         self, state: State, rise: np.ndarray, fall: np.ndarray, least: int, most: int, drawn: int
     ) -> tuple[np.ndarray, bool]:
-        """Rows that violate or nearly do; if they are too many, the worst and a random choice. Whether rows were drawn.
-
-        Each rank chooses among its own rows, in proportion to its violators.
-        """
+        """This rank's rows that violate or nearly do, or the worst and a random choice; and whether rows were drawn."""
         force = np.maximum(rise, fall)
         n_violators = np.count_nonzero(force > 0)
         everywhere, n_all = state.comm.allreduce(np.array([float(n_violators), float(len(force))]))
@@ -191,8 +186,6 @@ class BlockDual(KernelDual[State]):
         others = np.flatnonzero((force > 0) & ~taken)
         taken[state.rng.choice(others, min(len(others), mine - np.count_nonzero(taken)), replace=False)] = True
         return np.flatnonzero(taken), True
-
-    # -- stages ------------------------------------------------------------------------------------------------------
 
     def _first_stage(self, state: State) -> _Stage | None:
         n = state.shard.n_rows
@@ -248,8 +241,6 @@ class BlockDual(KernelDual[State]):
         few = max(256, int(_VALUES_PER_SWEEP / max(largest, 1)))
         state.response += state.rows.times(points[:few], delta[:few])
         state.pending = (points[few:], delta[few:]) if len(points) > few else None
-
-    # -- one round ---------------------------------------------------------------------------------------------------
 
     def _round(self, state: State, stage: _Stage) -> None:
         rise, fall, violation = self._forces(state, stage.chosen, stage.beta, stage.response)

@@ -72,10 +72,7 @@ class Rows:
         return cls(problem, shard, comm, present, where, y, caps, totals / total, all_y, all_caps)
 
     def at_zero(self) -> tuple[np.ndarray, float, float]:
-        """Masses of this rank's rows that go with beta = 0, the loss there, which is their sum, and the intercept.
-
-        They are the caps, those of the heavier class in proportion to balance the lighter one.
-        """
+        """Masses of this rank's rows at beta = 0, their sum over all ranks, which is the loss, and the intercept."""
         positive, negative = map(float, self.sums)
         of_positive, of_negative = self.problem.balance_factors(positive, negative)
         masses = self.caps * np.where(self.y > 0, of_positive, of_negative)

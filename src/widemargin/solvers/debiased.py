@@ -154,8 +154,6 @@ class DebiasedRounds(Solver[State, Separator]):
         }
         return Separator(state.at.coef, state.at.intercept, report)
 
-    # -- pieces of a round
-
     def _is_shared(self, state: State) -> bool:
         return self.shares_inverse and state.comm.size > 1
 
@@ -243,8 +241,6 @@ class DebiasedRounds(Solver[State, Separator]):
             sums[-1] = 0.0
         return Estimate(coef, intercept, state.comm.allreduce(sums) / state.n)
 
-    # -- machines
-
     @staticmethod
     def _refuse_one_class(shard: Shard, comm: Communicator) -> None:
         """Raise ValueError on all machines if the rows of some are of one class only."""
@@ -259,7 +255,6 @@ class DebiasedRounds(Solver[State, Separator]):
 
     @staticmethod
     def _worst(comm: Communicator, own: Certificate) -> Certificate:
-        """The certificate with the largest relative gap."""
         relative = np.full(comm.size, -1.0)
         relative[comm.rank] = own.relative
         worst = int(np.argmax(comm.allreduce(relative, "max")))

@@ -77,10 +77,7 @@ def scio_rows(
 
 
 def clime_rows(H: np.ndarray, rows: np.ndarray, c: float) -> InverseRows:
-    """Rows by the linear program, for a small H; a constraint that nothing satisfies leaves a row of zeros.
-
-    With t = u - v and u, v >= 0 the objective is their sum.
-    """
+    """Rows by the linear program over t = u - v; a constraint that nothing satisfies leaves a row of zeros."""
     H = _checked(H, c)
     p = H.shape[0]
     both_signs = np.hstack([H, -H])

@@ -58,7 +58,6 @@ class Tree:
     stop_at: int
 
     def divide(self, shard: Shard, rng: np.random.Generator) -> list[np.ndarray]:
-        """Ascending numbers of the rows of each part."""
         _, counts = np.unique(shard.y, return_counts=True)
         n, rarest, n_parts = shard.n_rows, int(counts.min()), self.n_parts
         if n_parts == "auto":
@@ -75,9 +74,6 @@ class Tree:
             nearest = strata(shard.kernel, landmarks(shard.kernel, self.n_strata))
             groups = shard.y * (nearest.max() + 1) + nearest  # by class first, so that each part has its share of each
         return spread_evenly(groups, n_parts, rng)
-
-
-# -- how rows are divided
 
 
 def landmarks(rows: KernelRows, n_landmarks: int) -> np.ndarray:
@@ -120,9 +116,6 @@ def spread_evenly(groups: np.ndarray, n_parts: int, rng: np.random.Generator) ->
     return [np.flatnonzero(part == k) for k in range(n_parts)]
 
 
-# -- how parts are solved and merged
-
-
 class Branch(NamedTuple):
     X: Any
     y: np.ndarray
@@ -137,8 +130,6 @@ class Branch(NamedTuple):
 
 
 class View(NamedTuple):
-    """A solved branch without its rows."""
-
     numbers: np.ndarray
     beta: np.ndarray
     weight: float
