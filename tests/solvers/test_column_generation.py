@@ -14,6 +14,7 @@ from widemargin.problems.hinge_l1 import HingeL1, auto_alpha
 from widemargin.solvers import _restricted_lp
 from widemargin.solvers._interior_point import Program, steepest_loss
 from widemargin.solvers.column_generation import ColumnGeneration, alpha_max, solved
+from widemargin.solvers.protocol import Inputs
 
 SOLVER, TOL = ColumnGeneration(), 1e-10
 
@@ -126,7 +127,7 @@ def test_a_rank_may_have_no_rows_and_rows_no_weight():
     def on_rank(comm):
         rows = slice(0, 0) if comm.rank == 2 else slice(0, 15) if comm.rank == 0 else slice(15, None)
         shard = Shard(X[rows], y[rows], weight[rows])
-        return solved(HingeL1(0.05), shard, comm, np.random.default_rng(0), TOL, 100).certificate
+        return solved(Inputs(HingeL1(0.05), shard, comm, np.random.default_rng(0)), TOL, 100).certificate
 
     for certificate in on_ranks(3, on_rank):
         assert certificate.primal == pytest.approx(optimum(X, y, 0.05, weight), rel=1e-8)
@@ -145,7 +146,7 @@ def test_rows_in_pieces_are_the_same_rows(is_sparse):
     X, y = wide(6, 40, 60, sparsity=0.5)
     make = sp.csr_matrix if is_sparse else np.ascontiguousarray
     shard = Shard([make(X[:13]), make(X[13:14]), make(X[14:])], y, np.ones(len(y)))
-    state = solved(HingeL1(0.03), shard, Solo(), np.random.default_rng(0), TOL, 100)
+    state = solved(Inputs(HingeL1(0.03), shard, Solo(), np.random.default_rng(0)), TOL, 100)
     assert state.certificate.primal == pytest.approx(optimum(X, y, 0.03), rel=1e-8)
 
 
@@ -312,7 +313,7 @@ def test_the_direction_is_a_warm_start_and_equal_on_all_ranks():
 
     def on_rank(comm):
         shard = part_of(X, y, np.ones(len(y)), comm.rank, 3)
-        return SOLVER.warm_state(solved(HingeL1(0.05), shard, comm, np.random.default_rng(0), TOL, 100))
+        return SOLVER.warm_state(solved(Inputs(HingeL1(0.05), shard, comm, np.random.default_rng(0)), TOL, 100))
 
     first, *others = on_ranks(3, on_rank)
     assert first.shape == (80,)

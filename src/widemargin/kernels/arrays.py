@@ -17,7 +17,6 @@ def library_of(X: Any) -> str:
 
 
 def is_on_host(X: Any) -> bool:
-    """Whether this is no array of torch or CuPy."""
     return library_of(X) == "host"
 
 

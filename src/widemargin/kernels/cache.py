@@ -37,7 +37,6 @@ class RowCache:
         return len(self._values)
 
     def times(self, points: Points, coef: np.ndarray) -> np.ndarray:
-        """``sum_j coef_j k(x_i, z_j)`` for every row."""
         numbers = points.numbers.tolist()
         again = [k for k, number in enumerate(numbers) if number in self._asked and number not in self._slot_of]
         hits = [k for k, number in enumerate(numbers) if number in self._slot_of]

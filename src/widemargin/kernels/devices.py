@@ -32,7 +32,6 @@ def resolved(name: str) -> str:
 
 
 def is_gpu(device: str) -> bool:
-    """Whether a resolved device is one of torch."""
     return device != CPU
 
 

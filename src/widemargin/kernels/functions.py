@@ -22,7 +22,6 @@ _MAX_DEGREE = 10_000  # a polynomial takes one multiplication for each
 
 
 def _check(kernel: Kernel) -> None:
-    """Raise ModelFileError for a kernel that cannot be computed."""
     gamma, is_number = kernel.gamma, conforms(kernel.gamma, float)
     if kernel.name not in NAMES:
         raise ModelFileError(f"there is no kernel {kernel.name!r}")
@@ -32,10 +31,6 @@ def _check(kernel: Kernel) -> None:
         raise ModelFileError(f"gamma of a kernel must be finite and at least {_MIN_GAMMA:.1e}")
     if not 1 <= kernel.degree <= _MAX_DEGREE or not np.isfinite(kernel.coef0):
         raise ModelFileError(f"degree of a kernel must be in [1, {_MAX_DEGREE}], and coef0 finite")
-
-
-def _alone(values: np.ndarray) -> np.ndarray:
-    return values
 
 
 @record(check=_check)
@@ -71,22 +66,18 @@ class Kernel:
     def needs_gamma(self) -> bool:
         return self.name in ("rbf", "poly", "sigmoid", "laplacian")
 
-    def resolved(
-        self, shard: Shard, total: Callable[[np.ndarray], np.ndarray] = _alone, weight: np.ndarray | None = None
-    ) -> Kernel:
+    def resolved(self, shard: Shard, total: Callable[[np.ndarray], np.ndarray] = np.asarray) -> Kernel:
         """The same kernel with a number for ``gamma``; ``total`` sums over ranks.
 
-        ``"scale"`` is 1 / (n_features * variance of all entries), rows weighted by ``weight``, by default that of the
-        shard; ``"auto"`` is 1 / n_features.
+        ``"scale"`` is 1 / (n_features * variance of all entries), in weighted rows; ``"auto"`` is 1 / n_features.
         """
         if not isinstance(self.gamma, str) or not self.needs_gamma:
             return self
         gamma = 1.0 / shard.n_features
         if self.gamma == "scale":
-            weight = shard.weight if weight is None else weight
-            first, mass = total(np.array([_weighted_sum(shard, weight), weight.sum() * shard.n_features]))
+            first, mass = total(np.array([_weighted_sum(shard), shard.weight.sum() * shard.n_features]))
             mean = first / mass if mass else 0.0
-            variance = total(np.array([weight @ _squared_deviations(shard, mean)]))[0] / mass if mass else 0.0
+            variance = total(np.array([shard.weight @ _squared_deviations(shard, mean)]))[0] / mass if mass else 0.0
             gamma = gamma / variance if variance > 0 else 1.0
         return replace(self, gamma=float(gamma))
 
@@ -117,11 +108,10 @@ class Kernel:
         return f"{self.name}{function}(gamma={self.gamma}, degree={self.degree}, coef0={self.coef0})"
 
 
-def _weighted_sum(shard: Shard, weight: np.ndarray) -> float:
-    """The sum of all entries, each row times its weight."""
+def _weighted_sum(shard: Shard) -> float:
     if is_on_host(shard.blocks[0]):
-        return float(shard.combine(weight).sum())
-    return float(weight @ on_host(shard.X.double().sum(1)))
+        return float(shard.combine(shard.weight).sum())
+    return float(shard.weight @ on_host(shard.X.double().sum(1)))
 
 
 def _squared_deviations(shard: Shard, mean: float) -> np.ndarray:

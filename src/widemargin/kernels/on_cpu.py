@@ -39,8 +39,6 @@ def alone(values: np.ndarray, op: Any) -> np.ndarray:
 
 
 class _Prepared(NamedTuple):
-    """Rows as the inner loops read them, dense or CSR, and their squared norms."""
-
     X: Any
     norms: np.ndarray
 
@@ -149,8 +147,6 @@ class RowsOnCPU(KernelRows):
         for rows, columns, values in self._tiles(self._prepare(points.X, dtype), points, dtype):
             out[rows, columns] = values
 
-    # -- how values are computed -------------------------------------------------------------------------------------
-
     def _local(self, dtype: Any) -> _Prepared:
         """The rows of this rank, prepared once per precision; a float64 copy is needed rarely and not kept."""
         if dtype in self._kept:
@@ -167,8 +163,7 @@ class RowsOnCPU(KernelRows):
             X = sp.csr_matrix(X)
             X = X if X.dtype == dtype else X.astype(dtype)
         else:
-            X = dense(X)
-            X = X if self._centre is None else X - self._centre
+            X = dense(X) if self._centre is None else dense(X) - self._centre
             X = np.ascontiguousarray(X, dtype=dtype)
         norms = squared_norms(X)
         if self.kernel.name == "cosine":
@@ -195,13 +190,12 @@ class RowsOnCPU(KernelRows):
 
     def _columns(self, points: Points, dtype: Any) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
         """A few points at a time as columns of a dense array, with their norms."""
-        d = points.X.shape[1]
-        few = 256
+        d, few = points.X.shape[1], 256
         if self._is_sparse:  # full vector registers
             few = min(512, max(32, _COLUMNS_BYTES // (d * np.dtype(dtype).itemsize) // 32 * 32))
         for begin, end in pieces(len(points), few):
             prepared = self._prepare(points.X[begin:end], dtype)
-            Z = prepared.X.toarray() if sp.issparse(prepared.X) else prepared.X
+            Z = dense(prepared.X)
             norms = np.abs(Z).sum(axis=1) if self.kernel.name == "laplacian" else prepared.norms
             if self._is_sparse:  # full vector registers, with points of no coordinates
                 full = -(-len(Z) // _LANES) * _LANES
@@ -224,12 +218,7 @@ class RowsOnCPU(KernelRows):
         self, local: _Prepared, points: Points, coef: np.ndarray, dtype: Any, out: np.ndarray
     ) -> None:
         kind, parameters, rows = _KINDS[self.kernel.name], self._parameters(dtype), local
-        if (
-            dtype == np.float64
-            and self.kernel.name != "cosine"
-            and exact_in_float32(self.X)
-            and exact_in_float32(points.X)
-        ):
+        if dtype == np.float64 and self.kernel.name != "cosine" and all(map(exact_in_float32, (self.X, points.X))):
             rows = self._local(np.float32)  # the products are the same, and made in half the time
         for columns, ZT, norms in self._columns(points, rows.X.dtype.type):
             few = np.zeros(ZT.shape[1])
@@ -274,14 +263,10 @@ class RowsOnCPU(KernelRows):
 
     def _given_tiles(self, X: Any, points: Points) -> Iterator[tuple[slice, slice, np.ndarray]]:
         """Values that are given, or that the user's function gives."""
-        if not len(points):
-            return
-        everything = slice(0, len(points))
-        for begin, end in pieces(X.shape[0], tile_rows(len(points))):
+        for begin, end in pieces(X.shape[0] if len(points) else 0, tile_rows(len(points))):
             few = X[begin:end]
             if self.kernel.function is None:
-                values = few[:, points.numbers]
-                values = values.toarray() if sp.issparse(values) else values
+                values = dense(few[:, points.numbers])
             else:
                 values = np.asarray(self.kernel.function(few, points.X), dtype=np.float64)
                 if values.shape != (end - begin, len(points)):
@@ -289,4 +274,4 @@ class RowsOnCPU(KernelRows):
                         f"The kernel function returned values of shape {values.shape} for {end - begin} and "
                         f"{len(points)} rows; it must return one of shape {(end - begin, len(points))}."
                     )
-            yield slice(begin, end), everything, values
+            yield slice(begin, end), slice(0, len(points)), values

@@ -35,8 +35,7 @@ class PointsOnDevice:
 
     @property
     def numbers(self) -> np.ndarray:
-        numbers: np.ndarray = self.rows.numbers[self.places.cpu().numpy()]
-        return numbers
+        return np.asarray(self.rows.numbers[self.places.cpu().numpy()])
 
     @property
     def X(self) -> Any:
@@ -66,7 +65,7 @@ class RowsOnTorch(KernelRows):
         super().__init__(kernel, X, first, ledger, n_everywhere)
         self.device = torch.device(device)
         self._primitives = _primitives(self.device)
-        self._hinge: Any = None
+        self._hinge: Any = ((None, None, None), None)  # tensors, and the function of their sums
         self.stored = StoredRows(kernel, self.X, self.device, precision)
         self.largest_error, self.error = self._errors()
 
@@ -88,9 +87,10 @@ class RowsOnTorch(KernelRows):
     def hinge_sums(
         self, scores: torch.Tensor, y: torch.Tensor, weight: torch.Tensor, scale: float, intercept: float
     ) -> np.ndarray:
-        if self._hinge is None or not self._hinge.is_for(scores, y, weight):
-            self._hinge = self._primitives.HingeSums(scores, y, weight)  # most calls have the same tensors
-        sums: np.ndarray = self._hinge(scale, intercept)
+        tensors = scores, y, weight
+        if any(a is not b for a, b in zip(self._hinge[0], tensors, strict=True)):  # most calls have the same tensors
+            self._hinge = tensors, self._primitives.HingeSums(*tensors)
+        sums: np.ndarray = self._hinge[1](scale, intercept)
         return sums
 
     def points(self, rows: torch.Tensor | np.ndarray) -> Any:
@@ -130,9 +130,6 @@ class RowsOnTorch(KernelRows):
         values = self._primitives.values(side if exact else self.stored.left_of(side), side, form)
         return values if isinstance(points, PointsOnDevice) else values.cpu().numpy()
 
-    def working_block(self, points: Any) -> torch.Tensor:
-        return self.block(points)
-
     def _diagonal(self, coef: Any) -> Any:
         diagonal = self.kernel.diagonal_of_norms(self.stored.squared_norms())
         return diagonal.cpu().numpy() if isinstance(coef, np.ndarray) else diagonal
@@ -156,7 +153,6 @@ class RowsOnTorch(KernelRows):
 
 
 def _primitives(device: torch.device) -> Any:
-    """The module that computes on this device."""
     if device.type != "cuda":
         return torch_tensors
     from widemargin.kernels import torch_cuda

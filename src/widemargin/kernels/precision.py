@@ -26,8 +26,6 @@ _MAX_DENSE_BYTES = 1 << 30  # of one rank's sparse rows that must be made dense
 
 
 class Precision(NamedTuple):
-    """The type of kernel values, and how rows are stored to compute them."""
-
     dtype: Any
     is_sparse: bool = False
     centre: np.ndarray | None = None  # subtracted from all rows

@@ -134,9 +134,9 @@ class KernelRows(ABC):
         """``size`` rows of a working set to keep, in order: free rows first, then the latest."""
         return self._primitives.keep(working, dual, size)
 
-    @abstractmethod
     def working_block(self, points: Points) -> Block:
         """Kernel values of a working set as :meth:`solve_block` reads them; the next call may overwrite them."""
+        return self.block(points)
 
     def solve_block(
         self, K: Block, dual: Dual, tol: Vector, *, is_tied: bool, max_steps: int, middle: Vector = 0.0

@@ -12,7 +12,6 @@ from widemargin.compiled import csr
 
 
 def joined(blocks: list[Any]) -> Any:
-    """Blocks of rows as one."""
     if len(blocks) == 1:
         return blocks[0]
     return sp.vstack(blocks, format="csr") if sp.issparse(blocks[0]) else np.concatenate(blocks)
@@ -31,9 +30,8 @@ def dense(X: Any) -> np.ndarray:
 def density(X: Any) -> float:
     """The share of entries that are not zero."""
     size = X.shape[0] * X.shape[1]
-    if size == 0:
-        return 1.0
-    return float(X.nnz / size) if sp.issparse(X) else float(np.count_nonzero(X) / size)
+    n_nonzero = X.nnz if sp.issparse(X) else np.count_nonzero(X)
+    return float(n_nonzero / size) if size else 1.0
 
 
 def squared_norms(X: Any) -> np.ndarray:

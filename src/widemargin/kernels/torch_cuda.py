@@ -42,7 +42,6 @@ def _exp2(x, NATIVE: tl.constexpr):
 def _finish(
     product, row_term, point_term, scale, shift, KIND: tl.constexpr, DEGREE: tl.constexpr, NATIVE: tl.constexpr
 ):
-    """Kernel values from a tile of products."""
     if KIND == _RBF:
         return _exp2(product * scale + (row_term[:, None] + point_term[None, :]), NATIVE)
     if KIND == _POLY:
@@ -103,7 +102,6 @@ def _values(
     D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BD: tl.constexpr,
     KIND: tl.constexpr, DEGREE: tl.constexpr, NATIVE: tl.constexpr,
 ):  # fmt: skip
-    """A tile of kernel values, written."""
     every, all_points = tl.program_id(0) * BM + tl.arange(0, BM), tl.program_id(1) * BN + tl.arange(0, BN)
     rows, points = tl.minimum(every, n_rows - 1).to(tl.int64), tl.minimum(all_points, n_points - 1)
     product = _product(left, right, rows, points, D, BM, BN, BD)
@@ -275,8 +273,7 @@ def times(rows: Side, points: Side, coef: torch.Tensor, form: Form) -> torch.Ten
     enough = 1 if tiles > 256 else triton.cdiv(256, tiles)  # programs to occupy all multiprocessors
     per_sum = min(_POINTS_PER_SUM, max(512, triton.cdiv(triton.cdiv(m, enough), sizes["BN"]) * sizes["BN"]))
     n_sums = triton.cdiv(m, per_sum)
-    out = torch.empty((n_sums, n), dtype=torch.float32, device=coef.device)
-    grid = (tiles, n_sums)
+    out, grid = torch.empty((n_sums, n), dtype=torch.float32, device=coef.device), (tiles, n_sums)
     if form.kind == LAPLACIAN:
         _laplacian[grid](rows.matrix, points.matrix, coef, out, n, m, per_sum, form.scale, width, **sizes)
     else:
@@ -348,10 +345,6 @@ class HingeSums:
         self._stream.synchronize()
         self._graph = Graph(step)
         self._place_view, self._sums_view = self._place.numpy(), self._sums.numpy()
-        self._tensors = scores, y, weight
-
-    def is_for(self, *tensors: torch.Tensor) -> bool:
-        return all(a is b for a, b in zip(self._tensors, tensors, strict=True))
 
     def __call__(self, scale: float, intercept: float) -> np.ndarray:
         self._place_view[:] = scale, intercept

@@ -25,8 +25,6 @@ def _no_collection() -> Iterator[None]:
 
 
 class Graph:
-    """A step that is recorded once and replayed."""
-
     # Memory for temporary tensors, one pool per device; a graph that stays alive keeps it.
     _pools: ClassVar[dict[int, tuple[Any, Graph | None]]] = {}
 

@@ -63,8 +63,6 @@ class StoredRows:
         part.left, part.right = (side[places.to(side.term.device)] for side in (self.left, self.right))
         return part
 
-    # -- sides of products -------------------------------------------------------------------------------------------
-
     def rows(self) -> Iterator[Side]:
         """All rows as left sides on the device, in one block or several."""
         if self.is_resident:
@@ -74,7 +72,6 @@ class StoredRows:
             yield self.left[begin : begin + _ROWS_AT_ONCE].to(self.device)
 
     def at(self, places: torch.Tensor) -> Side:
-        """The rows at these places as a right side."""
         return self.right[places.to(self.right.term.device)].to(self.device)
 
     def side_of(self, X: Any) -> Side:
@@ -93,7 +90,6 @@ class StoredRows:
         return Side(matrix, right.term)
 
     def exact_rows(self) -> Iterator[Side]:
-        """All rows in float64."""
         for piece in self._pieces(self._source):
             yield self._exact_side(piece)
 
@@ -104,10 +100,7 @@ class StoredRows:
         return self._exact_side(torch.cat(pieces) if pieces else empty)
 
     def squared_norms(self) -> torch.Tensor:
-        """Of all rows as given, in float64."""
         return torch.cat([piece.square().sum(dim=1) for piece in self._pieces(self._source)])
-
-    # -- preparation -------------------------------------------------------------------------------------------------
 
     @property
     def _source(self) -> Any:
@@ -233,7 +226,6 @@ class StoredRows:
 
 
 def free_bytes(device: torch.device) -> float:
-    """Free memory of a device."""
     return float(torch.cuda.mem_get_info(device)[0]) if device.type == "cuda" else np.inf
 
 

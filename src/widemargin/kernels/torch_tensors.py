@@ -25,8 +25,6 @@ _TILE_VALUES = 1 << 22  # kernel values in memory at a time
 
 
 class Form(NamedTuple):
-    """How a kernel value is computed from an inner product."""
-
     kind: int
     scale: float
     shift: float = 0.0
@@ -51,7 +49,6 @@ class Side:
 
 
 def finished(products: torch.Tensor, row_term: torch.Tensor, point_term: torch.Tensor, form: Form) -> torch.Tensor:
-    """Kernel values from products, in the type of these."""
     if form.kind == RBF:
         return torch.exp2(form.scale * products + (row_term[:, None] + point_term[None, :]))
     if form.kind == LAPLACIAN:
@@ -89,11 +86,7 @@ class HingeSums:
     """The loss of all rows and its slopes by scale and intercept: :func:`widemargin.compiled.hinge.hinge_sums`."""
 
     def __init__(self, *tensors: torch.Tensor) -> None:
-        self._tensors = tensors
         self._arrays = [each.cpu().numpy() for each in tensors]
-
-    def is_for(self, *tensors: torch.Tensor) -> bool:
-        return all(a is b for a, b in zip(self._tensors, tensors, strict=True))
 
     def __call__(self, scale: float, intercept: float) -> np.ndarray:
         return np.asarray(hinge_sums(*self._arrays, scale, intercept))

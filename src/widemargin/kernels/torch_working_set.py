@@ -28,7 +28,6 @@ def _launch(name: str, n_threads: int, *arguments: Any) -> None:
 
 
 def choose(keys: torch.Tensor, places: torch.Tensor, kept: torch.Tensor, n_new: int) -> torch.Tensor:
-    """The rows that are kept and the best of both sides."""
     n = keys.shape[1]
     if n > _MAX_GROUPS or n_new > _MAX_ROWS:
         raise ValueError(f"{n} groups, {n_new} rows: at most {_MAX_GROUPS} groups and {_MAX_ROWS} rows can be sorted.")
@@ -38,7 +37,6 @@ def choose(keys: torch.Tensor, places: torch.Tensor, kept: torch.Tensor, n_new: 
 
 
 def keep(working: torch.Tensor, dual: Dual, n_kept: int) -> torch.Tensor:
-    """Rows of a working set to keep."""
     out = torch.empty(n_kept, dtype=torch.int64, device=working.device)
     _launch("keep", 1024, working, *(each.contiguous() for each in dual[1:]), out, len(working), n_kept)
     return out

@@ -31,10 +31,7 @@ class Dual(NamedTuple):
 
 def group_size(n_rows: int) -> int:
     """How many neighbouring rows form a group: the largest power of two that leaves ``_MIN_GROUPS`` groups."""
-    size = 1
-    while n_rows // (2 * size) >= _MIN_GROUPS:
-        size *= 2
-    return size
+    return 1 << max((n_rows // _MIN_GROUPS).bit_length() - 1, 0)
 
 
 def scan(dual: Dual, kept: np.ndarray, middle: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray, Any, Any]:
@@ -94,8 +91,6 @@ def solve(
 
 
 class Repeated:
-    """A step that is repeated on the same memory."""
-
     def __init__(self, step: Callable[[], None], ledger: Ledger) -> None:
         self._step = step
 

@@ -56,7 +56,6 @@ class Point(NamedTuple):
 
     @property
     def gap(self) -> float:
-        """The sum of all products."""
         return float(self.a @ self.s + self.v @ self.xi + self.p @ self.r + self.q @ self.t)
 
     def lengths(self, change: Point, share: float) -> tuple[float, float]:
@@ -66,7 +65,6 @@ class Point(NamedTuple):
         return min(1.0, share / max(primal, 1e-300)), min(1.0, share / max(dual, 1e-300))
 
     def moved(self, change: Point, primal: float, dual: float) -> Point:
-        """The point after these steps."""
         here, ahead = cast(Any, self), cast(Any, change)
         lengths = (dual, dual, primal, primal, primal, primal, dual, dual, primal)
         return Point(*(now + length * step for now, length, step in zip(here, lengths, ahead, strict=True)))
@@ -148,21 +146,12 @@ class Program(NamedTuple):
         is_low, is_high = predictor.a <= -0.5 * point.a, predictor.v <= -0.5 * point.v
         is_support = (predictor.p > -0.5 * point.p) | (predictor.q > -0.5 * point.q)
         is_close = system.gap <= precision * system.objective and system.infeasibility <= max(precision, _FEASIBLE)
-        return Answer(
-            point=point,
-            is_support=is_support,
-            is_hinge=~is_low & ~is_high,
-            is_capped=is_high & ~is_low,
-            gap=system.gap,
-            objective=system.objective,
-            merit=system.merit,
-            has_stalled=not is_close,
-        )
+        is_hinge, is_capped, has_stalled = ~is_low & ~is_high, is_high & ~is_low, not is_close
+        sizes = system.gap, system.objective, system.merit
+        return Answer(point, is_support, is_hinge, is_capped, *sizes, has_stalled)
 
 
 class _System:
-    """Newton's equations at a point."""
-
     def __init__(self, program: Program, point: Point) -> None:
         self.program, self.point, self.gap = program, point, point.gap
         self.mu = self.gap / (2 * len(point.a) + 2 * len(point.p))
@@ -186,7 +175,6 @@ class _System:
 
     @property
     def is_sound(self) -> bool:
-        """Whether all numbers are finite and the matrix could be factored."""
         return self._factor is not None and bool(np.isfinite(self.merit + self._factor[-1, -1]))
 
     def direction(self, of_s: Any, of_xi: Any, of_p: Any, of_q: Any) -> Point:

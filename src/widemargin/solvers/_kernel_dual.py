@@ -21,7 +21,7 @@ from widemargin.problems.hinge_l2 import HingeL2, PrimalPoint
 from widemargin.problems.protocol import Certificate
 from widemargin.solvers._kernel_ranks import balanced, expansion, reduced
 from widemargin.solvers.models import KernelModel
-from widemargin.solvers.protocol import Solver
+from widemargin.solvers.protocol import Solver, Warm
 
 _STALL_RATIO, _MAX_STALLED_CHECKS = 0.9, 5
 
@@ -65,7 +65,7 @@ S = TypeVar("S", bound=DualState)
 
 
 def feasible_start(
-    problem: HingeL2, shard: Shard, comm: Communicator, warm: np.ndarray | None
+    problem: HingeL2, shard: Shard, comm: Communicator, warm: Warm
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Bounds of beta, and a beta within them near ``warm``, which has the rows of all ranks by their numbers."""
     caps = problem.caps(shard.weight)
@@ -96,7 +96,6 @@ class KernelDual(Solver[S, KernelModel]):
         """Bounds from such responses that allow for rounding."""
 
     def compact(self, state: S) -> Certificate | None:
-        """A model of at most ``max_support`` rows near the best one, with its own primal bound."""
         if self.max_support is None or state.best is None:
             return None
         rows, dual = state.rows, state.best.certificate.dual
@@ -141,17 +140,17 @@ class KernelDual(Solver[S, KernelModel]):
         responses and squared norm.
         """
         problem, rows, comm, best = state.problem, state.rows, state.comm, state.best
-        sums = [float(abs(state.beta).sum()), float(state.beta @ state.response)]
-        alpha_sum, squared = comm.allreduce(np.array(sums))
+        sums = np.array([float(abs(state.beta).sum()), float(state.beta @ state.response)])
+        alpha_sum, squared = map(float, comm.allreduce(sums))
         score_error, norm_error = rounding
-        squared = max(float(squared), 0.0) + norm_error
+        squared = max(squared, 0.0) + norm_error
         near = 0.0 if best is None else best.point.intercept
         point = problem.primal_point(
             state.response, state.y, state.weight, squared, comm.allreduce,
             near=near, precision=precision, sums=rows.hinge_sums, score_error=score_error,
         )  # fmt: skip
         # Without an inner product there is no lower bound.
-        dual = problem.dual_value(float(alpha_sum), squared) if rows.kernel.is_positive else -np.inf
+        dual = problem.dual_value(alpha_sum, squared) if rows.kernel.is_positive else -np.inf
         if best is not None:
             dual = max(dual, best.certificate.dual)
         if best is None or point.value <= best.certificate.primal:
@@ -161,7 +160,6 @@ class KernelDual(Solver[S, KernelModel]):
 
     @staticmethod
     def _note_confirmed(state: S, certificate: Certificate) -> None:
-        """Count confirmed gaps that no longer fall."""
         is_better = certificate.relative <= _STALL_RATIO * state.confirmed
         state.n_stalled = 0 if is_better else state.n_stalled + 1
         state.confirmed = certificate.relative

@@ -29,8 +29,6 @@ _MAX_POLISHED = 3000  # rows or columns of the systems that give a vertex
 
 
 class Model(NamedTuple):
-    """What the restricted problem gives the whole one."""
-
     coef: np.ndarray  # of the working columns
     intercept: float
     primal: float
@@ -63,7 +61,6 @@ class RestrictedLP:
         return self._room[:, self._lead : self._lead + self.k]
 
     def add(self, signed_columns: np.ndarray) -> None:
-        """More working columns, y_i x_ij."""
         used, more = self._lead + self.k, signed_columns.shape[1]
         if used + more > self._room.shape[1]:
             room = np.empty((len(self.y), max(used + more, 2 * self._room.shape[1])), order="F")
@@ -198,10 +195,7 @@ class RestrictedLP:
         return intercept, self.problem.primal_value(loss, float(np.abs(coef).sum()))
 
     def _model(self, coef: np.ndarray, masses: np.ndarray) -> Model:
-        """With the best intercept, and masses that are feasible but for their excess.
-
-        A coefficient that moves no score but by rounding is none.
-        """
+        """With the best intercept, and masses that are feasible but for their excess."""
         coef = np.where(np.abs(coef) * self._largest > _NO_SCORE, coef, 0.0)
         return Model(coef, *self.objective(coef), self.problem.feasible(masses, self.y, self.caps), False)
 

@@ -18,17 +18,12 @@ from widemargin.comm.protocol import Communicator
 from widemargin.problems.slack_constrained import SlackConstrained
 
 _MAX_ROWS_SENT = 4096  # up to so many rows in all, every response is sent
-_NARROWING, _EDGE_MOVES = (
-    0.8,
-    4.0,
-)  # of the width near the edge: its decrease per step, and its least, in moves of the edge
+_NARROWING, _EDGE_MOVES = 0.8, 4.0  # of the width near the edge: its decrease per step; its least, in moves of the edge
 _FAR_UP = 1e300
 _BELOW, _NEAR, _ABOVE = -1.0, 0.0, 1.0
 
 
 class Filled(NamedTuple):
-    """The water level, the bias, the mass covered, and rows drawn from p*."""
-
     level: float
     bias: float
     cover: float
@@ -49,8 +44,7 @@ class WaterFilling:
         self.problem, self.weight, self._comm, self._rng = problem, weight, comm, rng
         self._labels = [1.0, -1.0] if problem.fit_intercept else [0.0]
         self._groups = [np.flatnonzero((weight > 0) & (label * y >= 0)) for label in self._labels]
-        n_rows = float(comm.allreduce(np.array([float(len(y))]))[0])
-        self._is_small = n_rows <= _MAX_ROWS_SENT
+        self._is_small = bool(comm.allreduce(np.array([float(len(y))]))[0] <= _MAX_ROWS_SENT)
         self._edge = np.full(len(self._labels), math.nan)
         self._width = np.full(len(self._labels), math.inf)
 
@@ -65,13 +59,11 @@ class WaterFilling:
         return filled
 
     def level(self, response: np.ndarray, squared_norm: float) -> Filled:
-        """The level over any responses; draws no rows."""
         filled = self._fill(response, squared_norm, 0, np.full(len(self._labels), math.inf))
         assert filled is not None
         return filled
 
     def _move(self, filled: Filled) -> None:
-        """Set the range of responses that the next step sends."""
         edge = filled.level - np.array(self._labels) * filled.bias
         edge = np.where(np.isfinite(edge), edge, math.nan)  # nan: the next step sends all responses
         change = np.abs(edge - self._edge)
@@ -82,8 +74,7 @@ class WaterFilling:
 
     def _fill(self, response: np.ndarray, squared_norm: float, n_drawn: int, widths: np.ndarray) -> Filled | None:
         """The level, or None if its edge lies outside these widths around the last one."""
-        below, near = [], []
-        lines: list[np.ndarray] = []  # response, label, weight, and whether it is below, near or above
+        below, near, lines = [], [], []  # a line: response, label, weight, and whether it is below, near or above
         for rows, label, edge, width in zip(self._groups, self._labels, self._edge, widths, strict=True):
             # An infinite width makes all rows near, also for an edge of nan.
             low, high = (edge - width, edge + width) if math.isfinite(width) else (-math.inf, math.inf)
@@ -94,9 +85,8 @@ class WaterFilling:
             mean = float(weight @ np.where(is_below, c, 0.0)) / mass if mass else 0.0
             around = np.full((np.count_nonzero(is_near), 4), (0.0, label, 0.0, _NEAR))
             around[:, 0], around[:, 2] = c[is_near], weight[is_near]
-            lines.append(np.array([[mean, label, mass, _BELOW]]))
-            lines.append(around)
-            lines.append(np.array([[_FAR_UP, label, float(weight @ is_above), _ABOVE]]))
+            above = np.array([[_FAR_UP, label, float(weight @ is_above), _ABOVE]])
+            lines += [np.array([[mean, label, mass, _BELOW]]), around, above]
             below.append(rows[is_below])
             near.append(rows[is_near])
         gathered = self._comm.gather(np.concatenate(lines).ravel())

@@ -34,18 +34,10 @@ from widemargin.kernels.points import Points
 from widemargin.problems.hinge_l2 import HingeL2
 from widemargin.problems.protocol import Certificate
 from widemargin.problems.slack_constrained import SlackConstrained
-from widemargin.solvers._kernel_ranks import (
-    balanced,
-    expansion,
-    reduced,
-    rounding,
-    share,
-    share_points,
-    spread,
-)
+from widemargin.solvers._kernel_ranks import balanced, expansion, reduced, rounding, share, share_points, spread
 from widemargin.solvers._water_filling import WaterFilling
 from widemargin.solvers.models import KernelModel
-from widemargin.solvers.protocol import Solver, Warm
+from widemargin.solvers.protocol import Inputs, Solver, Warm
 
 _BATCH = 128
 _HELD_OUT_SHARE, _MAX_HELD_OUT = 0.1, 10_000  # of the rows: those that tell when to stop
@@ -87,8 +79,6 @@ class _Ascent:
 
 @dataclass
 class State:
-    """Where a run stands on one rank."""
-
     problem: SlackConstrained
     objective: HingeL2 | None  # where C is given
     shard: Shard
@@ -136,19 +126,16 @@ class BatchPerceptron(Solver[State, KernelModel]):
         train = np.where(held_out > 0, 0.0, shard.weight)
         kept, everything, n_rows = comm.allreduce(np.array([train.sum(), shard.weight.sum(), float(shard.n_rows)]))
         diagonal = shard.kernel.diagonal_of(shard.kernel.points(np.arange(shard.n_rows)))
-        radius = float(comm.allreduce(np.array([diagonal.max(initial=0.0)]), "max")[0])
+        radius = math.sqrt(comm.allreduce(np.array([diagonal.max(initial=0.0)]), "max")[0]) or 1.0
         is_subset = warm is None and n_rows >= _SUBSET_STRIDE * _MIN_SUBSET
         chosen = np.arange(shard.n_rows)
         if is_subset:
             classes = [np.flatnonzero(shard.y == label) for label in (-1.0, 1.0)]
-            chosen = np.sort(
-                np.concatenate([own.choice(all_, -(-len(all_) // _SUBSET_STRIDE), replace=False) for all_ in classes])
-            )
+            drawn = [own.choice(rows, -(-len(rows) // _SUBSET_STRIDE), replace=False) for rows in classes]
+            chosen = np.sort(np.concatenate(drawn))
         weight = train * (everything / kept)
-        ascent = self._ascent(problem, shard, comm, own, weight, chosen)
-        state = State(
-            problem, objective, shard, comm, own, math.sqrt(radius) or 1.0, weight, held_out, is_subset, ascent
-        )
+        ascent = self._ascent(Inputs(problem, shard, comm, own), weight, chosen)
+        state = State(problem, objective, shard, comm, own, radius, weight, held_out, is_subset, ascent)
         state.is_all_trained_on = bool(kept == everything)
         if warm is not None:
             mine = np.where(warm[shard.kernel.numbers] * shard.y > 0, warm[shard.kernel.numbers], 0.0)
@@ -171,19 +158,15 @@ class BatchPerceptron(Solver[State, KernelModel]):
         """Bounds for all rows from the average; None while the ascent works on a subset."""
         if state.is_subset:
             return None
-        ascent = state.ascent
-        return self._bounds(state, ascent.mean_alpha, ascent.mean_response)
+        return self._bounds(state, state.ascent.mean_alpha, state.ascent.mean_response)
 
     def confirm(self, state: State, latest: Certificate | None) -> Certificate:
-        """Bounds of the average, with kernel values and responses computed in float64."""
-        rows, y = state.shard.kernel, state.shard.y
-        alpha = self._of_all_rows(state)
+        rows, y, alpha = state.shard.kernel, state.shard.y, self._of_all_rows(state)
         points, coef = expansion(state.comm, rows, alpha * y)
         state.confirmed = alpha, y * rows.times(points, coef, exact=True)
         return self._bounds(state, *state.confirmed, is_exact=True)
 
     def compact(self, state: State) -> Certificate | None:
-        """A model of at most ``max_support`` rows near the average, with its own bound."""
         if self.max_support is None or state.confirmed is None or state.certified is None:
             return None
         rows, y, comm = state.shard.kernel, state.shard.y, state.comm
@@ -201,7 +184,6 @@ class BatchPerceptron(Solver[State, KernelModel]):
         return "plateau" if state.is_flat and not state.is_subset else None
 
     def diagnostics(self, state: State) -> dict[str, float]:
-        """The error on rows held out, and the rows with a coefficient."""
         support = state.comm.allreduce(np.array([float(np.count_nonzero(state.ascent.mean_alpha))]))[0]
         return {"validation_error": state.error, "n_support": float(support), "steps": state.step}
 
@@ -216,8 +198,6 @@ class BatchPerceptron(Solver[State, KernelModel]):
         points, coef = expansion(state.comm, state.shard.kernel, scale * alpha * state.shard.y)
         return KernelModel(state.shard.kernel.kernel, points, coef, intercept, report)
 
-    # -- rows --------------------------------------------------------------------------------------------------------
-
     def _hold_out(self, shard: Shard, comm: Communicator, rng: Generator) -> np.ndarray:
         """The weight of rows that are held out, 0 for others; each class keeps most of its rows."""
         n_rows = comm.allreduce(np.array([float(shard.n_rows)]))[0]
@@ -231,21 +211,13 @@ class BatchPerceptron(Solver[State, KernelModel]):
             held_out[few] = shard.weight[few]
         return held_out
 
-    def _ascent(
-        self,
-        problem: SlackConstrained,
-        shard: Shard,
-        comm: Communicator,
-        rng: Generator,
-        weight: np.ndarray,
-        chosen: np.ndarray,
-    ) -> _Ascent:
+    def _ascent(self, inputs: Inputs, weight: np.ndarray, chosen: np.ndarray) -> _Ascent:
         """An ascent at 0 on the chosen rows, with weights that add up to those of all rows."""
+        problem, shard, comm, rng = inputs
         here, everywhere, n_rows = comm.allreduce(np.array([weight[chosen].sum(), weight.sum(), float(len(chosen))]))
         rows = shard.kernel if len(chosen) == shard.n_rows else shard.kernel.only(chosen)
-        y = shard.y[chosen]
+        y, cache = shard.y[chosen], rows.cache(self.cache_bytes)
         filling = WaterFilling(problem, y, weight[chosen] * (everywhere / here), comm, rng)
-        cache = rows.cache(self.cache_bytes)
         return _Ascent(rows, cache, chosen, y, filling, float(n_rows), *np.zeros((4, len(chosen))))
 
     def _of_all_rows(self, state: State) -> np.ndarray:
@@ -258,8 +230,8 @@ class BatchPerceptron(Solver[State, KernelModel]):
         alpha = self._of_all_rows(state)
         state.is_subset, state.is_flat, state.looks = False, False, 0
         state.best_loss = state.best_error = math.inf
-        everything = np.arange(state.shard.n_rows)
-        state.ascent = self._ascent(state.problem, state.shard, state.comm, state.rng, state.weight, everything)
+        inputs = Inputs(state.problem, state.shard, state.comm, state.rng)
+        state.ascent = self._ascent(inputs, state.weight, np.arange(state.shard.n_rows))
         self._begin_at(state, alpha)
 
     def _begin_at(self, state: State, alpha: np.ndarray) -> None:
@@ -283,12 +255,10 @@ class BatchPerceptron(Solver[State, KernelModel]):
         ascent.alpha, ascent.response, ascent.squared_norm = scale * alpha, scale * response, scale**2 * squared
         ascent.mean_alpha, ascent.mean_response = ascent.alpha.copy(), ascent.response.copy()
 
-    # -- one step ----------------------------------------------------------------------------------------------------
-
     def _step(self, state: State) -> None:
         ascent, comm = state.ascent, state.comm
-        filled = ascent.filling.draw(ascent.response, ascent.squared_norm, self._batch(state))
-        drawn, part = filled.drawn, filled.part
+        n_drawn = max(1 + state.problem.fit_intercept, _BATCH if self.batch_size == "auto" else self.batch_size)
+        *_, drawn, part = ascent.filling.draw(ascent.response, ascent.squared_norm, n_drawn)
         state.step += 1
         step = part / (state.radius * math.sqrt(state.step))
         points = share_points(comm, ascent.rows.points(drawn))
@@ -307,10 +277,6 @@ class BatchPerceptron(Solver[State, KernelModel]):
         ascent.average()
         state.values += len(points) * ascent.n_everywhere
 
-    def _batch(self, state: State) -> int:
-        size = _BATCH if self.batch_size == "auto" else self.batch_size
-        return max(2, size) if state.problem.fit_intercept else size
-
     def _prefetch(self, state: State, points: Points) -> None:
         """Where a step needs few kernel rows, compute likely next ones with them: many cost little more than few."""
         ascent = state.ascent
@@ -322,11 +288,9 @@ class BatchPerceptron(Solver[State, KernelModel]):
         height = np.where(ascent.filling.weight > 0, ascent.response, np.inf)
         lowest = np.argpartition(height, min(4 * room, len(height) - 1))[: 4 * room]
         lowest = lowest[np.argsort(height[lowest])]
-        numbers = ascent.rows.points(lowest).numbers.tolist()
+        numbers = ascent.rows.numbers[lowest].tolist()
         new = [row for row, number in zip(lowest.tolist(), numbers, strict=True) if number not in ascent.cache]
         ascent.cache.keep(ascent.rows.points(np.sort(np.array(new[:room], dtype=np.intp))))
-
-    # -- how good ----------------------------------------------------------------------------------------------------
 
     def _at_level(self, filling: WaterFilling, response: np.ndarray, squared: float) -> tuple[float, float]:
         """Scale and intercept of the model along w for which rows at the water level have the margin 1."""
@@ -369,24 +333,18 @@ class BatchPerceptron(Solver[State, KernelModel]):
         state.is_flat = state.looks >= min_looks and (is_loss_flat or is_error_flat)
 
     def _bounds(self, state: State, alpha: np.ndarray, response: np.ndarray, *, is_exact: bool = False) -> Certificate:
-        """Bounds on the optimum for all rows, held out or not, from coefficients and responses; keeps the model.
-
-        With ``is_exact``, of responses in float64, they allow for rounding errors.
-        """
+        """Bounds on the optimum for all rows, held out or not; with ``is_exact`` they allow for rounding in float64."""
         shard, comm = state.shard, state.comm
         present = alpha > 0
         steepest = float(np.max(alpha[present] / shard.weight[present], initial=0.0))
-        squared, mass, weight = map(
-            float, comm.allreduce(np.array([alpha @ response, alpha.sum(), shard.weight.sum()]))
-        )
+        sums = np.array([alpha @ response, alpha.sum(), shard.weight.sum()])
+        squared, mass, weight = map(float, comm.allreduce(sums))
         score_error, norm_error = rounding(comm, shard.kernel, alpha) if is_exact else (0.0, 0.0)
         squared, response = max(squared, 0.0) + norm_error, response - score_error
         steepest = float(comm.allreduce(np.array([steepest]), "max")[0])
         if state.objective is not None:
-            objective = state.objective
-            point = objective.primal_point(
-                shard.y * response, shard.y, shard.weight, squared, comm.allreduce, precision=1e-6
-            )
+            objective, y = state.objective, shard.y
+            point = objective.primal_point(y * response, y, shard.weight, squared, comm.allreduce, precision=1e-6)
             factor = objective.best_factor(mass, squared, objective.C / steepest) if steepest > 0 else 0.0
             certificate = Certificate(point.value, objective.dual_value(factor * mass, factor**2 * squared))
             scale, intercept = point.scale, point.intercept

@@ -30,6 +30,7 @@ from widemargin.problems.hinge_l2 import HingeL2
 from widemargin.problems.protocol import Certificate
 from widemargin.solvers._kernel_dual import DualState, KernelDual, feasible_start
 from widemargin.solvers._kernel_ranks import expansion, rounding, share, share_points, spread
+from widemargin.solvers.protocol import Warm
 
 _MIN_BLOCK, _DRAWN_BLOCK, _MAX_BLOCK = 1024, 3008, 6016  # rows of a working set
 _MIN_STAGE = 8000  # rows
@@ -80,9 +81,7 @@ class BlockDual(KernelDual[State]):
     stationary: float = 1e-3
     max_support: int | None = None
 
-    def start(
-        self, problem: HingeL2, shard: Shard, comm: Communicator, rng: Generator, warm: np.ndarray | None = None
-    ) -> State:
+    def start(self, problem: HingeL2, shard: Shard, comm: Communicator, rng: Generator, warm: Warm = None) -> State:
         """``warm`` is a beta for the rows of all ranks, by their numbers."""
         low, high, beta = feasible_start(problem, shard, comm, warm)
         # Each rank draws among its own rows.
@@ -111,7 +110,6 @@ class BlockDual(KernelDual[State]):
         return self._bounds(state, self._precision(state)) if state.is_settled else None
 
     def confirm(self, state: State, latest: Certificate | None = None) -> Certificate:
-        """The same with kernel values and responses computed anew in float64."""
         if state.stage is not None:
             self._leave(state, state.stage)
         self._refresh(state)
@@ -121,14 +119,12 @@ class BlockDual(KernelDual[State]):
         return certificate
 
     def warm_state(self, state: State) -> np.ndarray:
-        """beta of the rows of all ranks."""
-        beta = state.beta.copy()
-        if state.stage is not None:
-            beta[state.stage.chosen] = state.stage.beta
+        beta, stage = state.beta.copy(), state.stage
+        if stage is not None:
+            beta[stage.chosen] = stage.beta
         return spread(state.comm, state.rows, beta)
 
     def _refresh(self, state: State) -> None:
-        """Compute all responses anew, in float64."""
         state.pending = None
         points, coef = expansion(state.comm, state.rows, state.beta)
         state.response = state.rows.times(points, coef, exact=True)
@@ -143,17 +139,14 @@ class BlockDual(KernelDual[State]):
         gap = 0.0 if state.best is None else state.best.certificate.relative
         return float(np.clip(1e-3 * gap, 1e-12, 1e-6))
 
-    # -- choice of rows ----------------------------------------------------------------------------------------------
-
     def _forces(
         self, state: State, chosen: slice | np.ndarray, beta: np.ndarray, response: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, float]:
         """How strongly rows pull up and down from the threshold, where they may move that way; and the violation."""
         pull = state.shard.y[chosen] - response
         up, down = beta < state.high[chosen], beta > state.low[chosen]
-        highest = np.max(pull[up], initial=-np.inf)
-        lowest = np.min(pull[down], initial=np.inf)
-        highest, lowest = state.comm.allreduce(np.array([highest, -lowest]), "max") * [1, -1]
+        ends = np.array([np.max(pull[up], initial=-np.inf), -np.min(pull[down], initial=np.inf)])
+        highest, lowest = state.comm.allreduce(ends, "max") * [1, -1]
         threshold = 0.0
         if state.problem.fit_intercept:
             # At the optimum free rows are at the threshold.
@@ -172,10 +165,7 @@ class BlockDual(KernelDual[State]):
     def _choose(
         self, state: State, rise: np.ndarray, fall: np.ndarray, least: int, most: int, drawn: int
     ) -> tuple[np.ndarray, bool]:
-        """Rows that violate or nearly do; if they are too many, the worst and a random choice. Whether rows were drawn.
-
-        Each rank chooses among its own rows, in proportion to its violators.
-        """
+        """This rank's rows that violate or nearly do, or the worst and a random choice; and whether rows were drawn."""
         force = np.maximum(rise, fall)
         n_violators = np.count_nonzero(force > 0)
         everywhere, n_all = state.comm.allreduce(np.array([float(n_violators), float(len(force))]))
@@ -197,8 +187,6 @@ class BlockDual(KernelDual[State]):
         taken[state.rng.choice(others, min(len(others), mine - np.count_nonzero(taken)), replace=False)] = True
         return np.flatnonzero(taken), True
 
-    # -- stages ------------------------------------------------------------------------------------------------------
-
     def _first_stage(self, state: State) -> _Stage | None:
         n = state.shard.n_rows
         total = state.comm.allreduce(np.array([float(n)]))[0]
@@ -218,8 +206,7 @@ class BlockDual(KernelDual[State]):
         total = int(state.comm.allreduce(np.array([float(len(rise))]))[0])
         most = max(2 * _MIN_STAGE, int(total * _MAX_STAGE_SHARE))
         chosen, _ = self._choose(state, rise, fall, _MIN_STAGE, most, most)
-        kept = state.comm.allreduce(np.array([float(len(chosen))]))[0]
-        if kept > 0.7 * total:
+        if state.comm.allreduce(np.array([float(len(chosen))]))[0] > 0.7 * total:
             chosen = np.arange(len(rise))
         return self._enter(state, chosen, target=_REDUCTION * violation)
 
@@ -248,15 +235,12 @@ class BlockDual(KernelDual[State]):
             state.pending = points, share(state.comm, delta)
 
     def _update_responses(self, state: State) -> None:
-        """Add a piece of the pending changes to all responses."""
         assert state.pending is not None
         points, delta = state.pending
         largest = state.comm.allreduce(np.array([float(state.shard.n_rows)]), "max")[0]
         few = max(256, int(_VALUES_PER_SWEEP / max(largest, 1)))
         state.response += state.rows.times(points[:few], delta[:few])
         state.pending = (points[few:], delta[few:]) if len(points) > few else None
-
-    # -- one round ---------------------------------------------------------------------------------------------------
 
     def _round(self, state: State, stage: _Stage) -> None:
         rise, fall, violation = self._forces(state, stage.chosen, stage.beta, stage.response)

@@ -33,7 +33,7 @@ from widemargin.problems.hinge_l1 import HingeL1, largest
 from widemargin.problems.protocol import Certificate
 from widemargin.solvers._restricted_lp import RestrictedLP
 from widemargin.solvers.models import Separator
-from widemargin.solvers.protocol import Solver, Warm
+from widemargin.solvers.protocol import Inputs, Solver, Warm
 
 _EXACT = 1e-12  # relative gap
 _ROUNDING = 1e-13  # relative: of alpha, of a variance, of a sum over many rows
@@ -72,10 +72,7 @@ class Rows:
         return cls(problem, shard, comm, present, where, y, caps, totals / total, all_y, all_caps)
 
     def at_zero(self) -> tuple[np.ndarray, float, float]:
-        """Masses of this rank's rows that go with beta = 0, the loss there, which is their sum, and the intercept.
-
-        They are the caps, those of the heavier class in proportion to balance the lighter one.
-        """
+        """Masses of this rank's rows at beta = 0, their sum over all ranks, which is the loss, and the intercept."""
         positive, negative = map(float, self.sums)
         of_positive, of_negative = self.problem.balance_factors(positive, negative)
         masses = self.caps * np.where(self.y > 0, of_positive, of_negative)
@@ -84,7 +81,6 @@ class Rows:
 
     @property
     def is_even(self) -> bool:
-        """Whether both classes weigh the same, up to rounding."""
         return abs(float(self.sums[0] - self.sums[1])) <= 1e-13
 
     def correlation(self, masses: np.ndarray) -> np.ndarray:
@@ -116,8 +112,7 @@ def _squares(problem: HingeL1, shard: Shard, comm: Communicator, total: float) -
     squares = np.zeros(shard.n_features)
     for block, where in shard.pieces():
         if sp.issparse(block):
-            parts = (np.asarray(block.data), np.asarray(block.indices), np.asarray(block.indptr))
-            add_squares_csr(*parts, shard.weight[where], squares)
+            add_squares_csr(*map(np.asarray, (block.data, block.indices, block.indptr)), shard.weight[where], squares)
         else:
             add_squares_dense(np.asarray(block), shard.weight[where], squares)
     squares = comm.allreduce(squares) / total
@@ -134,12 +129,12 @@ class State(NamedTuple):
     coef: np.ndarray  # the best model so far
     intercept: float
     masses: np.ndarray  # of this rank's rows: the best feasible ones so far
-    mass: float  # their sum over all ranks, the dual objective
     correlation: np.ndarray  # theirs
     certificate: Certificate
-    is_final: bool  # no column to add, and the answer on these columns is as exact as it gets
-    is_stuck: bool  # twice in a row, with about the same gap
     alpha_max: float | None
+    mass: float = 0.0  # the sum of the masses over all ranks, the dual objective
+    is_final: bool = False  # no column to add, and the answer on these columns is as exact as it gets
+    is_stuck: bool = False  # twice in a row, with about the same gap
 
 
 @dataclass(frozen=True)
@@ -175,11 +170,8 @@ class ColumnGeneration(Solver[State, Separator]):
             coef=np.zeros(p),
             intercept=intercept,
             masses=np.zeros(len(rows.y)),
-            mass=0.0,
             correlation=np.zeros(p),
             certificate=Certificate(loss, 0.0),  # beta = 0, and no masses
-            is_final=False,
-            is_stuck=False,
             alpha_max=alpha_max(problem, shard, comm, rng) if self.finds_alpha_max else None,
         )
         if warm is not None and np.any(warm[:p]):
@@ -189,7 +181,6 @@ class ColumnGeneration(Solver[State, Separator]):
         return self._extended(state, correlation)
 
     def sweep(self, state: State) -> State:
-        """One round of the four steps."""
         rows, comm, k, gap_before = state.rows, state.rows.comm, len(state.working), state.certificate.gap
         answer = comm.broadcast(self._answer(state))
         primal, intercept, is_final = answer[:3]
@@ -227,8 +218,7 @@ class ColumnGeneration(Solver[State, Separator]):
         n_added = min(most, max(n_violating, min(near, int(self.company * k))))
         if k + n_added > self.dense * len(at_fault):  # a dense answer: one interior point on all columns is cheaper
             return _with_columns(state, np.setdiff1d(np.arange(len(at_fault)), state.working))
-        worst = np.argpartition(-at_fault, n_added - 1)[:n_added]
-        return _with_columns(state, np.sort(worst))
+        return _with_columns(state, np.sort(np.argpartition(-at_fault, n_added - 1)[:n_added]))
 
     def certify(self, state: State) -> Certificate | None:
         return state.certificate
@@ -237,7 +227,6 @@ class ColumnGeneration(Solver[State, Separator]):
         return "precision" if state.is_stuck else None
 
     def warm_state(self, state: State) -> np.ndarray:
-        """Coefficients; the intercept is found anew."""
         return state.coef
 
     def extract(self, state: State) -> Separator:
@@ -294,22 +283,13 @@ def _bounded(
     return state._replace(certificate=old.tightened(primal, dual))
 
 
-def solved(
-    problem: HingeL1,
-    shard: Shard,
-    comm: Communicator,
-    rng: Generator,
-    tol: float,
-    max_iter: int,
-    warm: Warm = None,
-    below: float | None = None,
-) -> State:
+def solved(inputs: Inputs, tol: float, max_iter: int, warm: Warm = None, below: float | None = None) -> State:
     """The state at a relative gap of ``tol``, after ``max_iter`` sweeps, or where rounding stops it.
 
     With ``below``, also a gap that is small beside the distance to that objective ends it.
     """
     solver = ColumnGeneration()
-    state = solver.start(problem, shard, comm, rng, warm)
+    state = solver.start(*inputs, warm)
     for _ in range(max_iter):
         certificate = state.certificate
         if certificate.relative <= tol or state.is_stuck:
@@ -340,10 +320,10 @@ def alpha_max(problem: HingeL1, shard: Shard, comm: Communicator, rng: Generator
     # Columns that do not vary correlate by rounding alone; no interior point has room below such an alpha.
     if upper <= _ROUNDING * float(np.abs(rows.correlation(rows.y * masses)).max()):
         return 0.0
-    negligible = _EXACT * upper
     alpha, lower, direction = 0.5 * upper, 0.0, None
-    while alpha > negligible:
-        state = solved(replace(problem, alpha=alpha), shard, comm, rng, _EXACT, _MAX_SWEEPS, direction, below=level)
+    while alpha > _EXACT * upper:
+        inputs = Inputs(replace(problem, alpha=alpha), shard, comm, rng)
+        state = solved(inputs, _EXACT, _MAX_SWEEPS, direction, below=level)
         gain = level - state.certificate.primal
         if gain <= _EXACT * level:  # beta = 0 is as good
             if lower > 0:

@@ -22,7 +22,7 @@ Rows of the inverse may be shared out: machine m makes p / M of them, for all ma
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
@@ -38,8 +38,10 @@ from widemargin.problems.protocol import Certificate
 from widemargin.solvers.column_generation import solved
 from widemargin.solvers.inverse_rows import clime_rows, scio_rows
 from widemargin.solvers.models import Separator
-from widemargin.solvers.protocol import Solver, Warm
+from widemargin.solvers.protocol import Inputs, Solver, Warm
 from widemargin.solvers.refit import refit
+
+_Step: TypeAlias = tuple[np.ndarray, np.ndarray]  # debiased coefficients and standard errors
 
 _MAX_REFITTED, _ROWS_PER_REFITTED = 500, 20  # coefficients, and the rows that each needs
 
@@ -58,8 +60,6 @@ class Estimate(NamedTuple):
 
 @dataclass(frozen=True)
 class State:
-    """Where the rounds stand on one machine."""
-
     problem: HingeL1
     shard: Shard
     comm: Communicator
@@ -93,23 +93,17 @@ class DebiasedRounds(Solver[State, Separator]):
 
     def start(self, problem: HingeL1, shard: Shard, comm: Communicator, rng: Generator, warm: Warm = None) -> State:
         """The 1-norm SVM of every machine; ``warm`` is where the first of them begins to look."""
-        has_both = all(shard.weight[shard.y == label].sum() > 0 for label in (-1.0, 1.0))
-        self._check_machines(
-            comm, has_both, "their rows are of one class only. Shuffle the rows, or use fewer machines."
-        )
-        local = solved(problem, shard, Solo(), rng, self.tol, self.max_iter, warm)
+        self._refuse_one_class(shard, comm)
+        local = solved(Inputs(problem, shard, Solo(), rng), self.tol, self.max_iter, warm)
         here = float(shard.weight.sum())
         n = float(comm.allreduce(np.array([here]))[0])
-        share = here / n
-        *naive, intercept, alpha = comm.allreduce(
-            share * np.concatenate([local.coef, [local.intercept, local.rows.problem.penalty]])
-        )
+        share, own = here / n, np.append(local.coef, [local.intercept, local.rows.problem.penalty])
+        *naive, intercept, alpha = comm.allreduce(share * own)
         worst = self._worst(comm, local.certificate)
         kept, stuck = comm.allreduce(np.array([np.count_nonzero(local.coef), local.is_stuck], dtype=float), "max")
         # The masses are balanced: they have no part in the intercept.
-        score = np.append(local.correlation, 0.0)
-        at = Estimate(local.coef, local.intercept, score)
-        average = Estimate(np.array(naive), float(intercept), np.zeros(len(score)))
+        at = Estimate(local.coef, local.intercept, np.append(local.correlation, 0.0))
+        average = Estimate(np.array(naive), float(intercept), np.zeros_like(at.score))
         return State(problem, shard, comm, n, share, worst, float(alpha), int(kept), bool(stuck), average, at)
 
     def sweep(self, state: State) -> State:
@@ -128,15 +122,14 @@ class DebiasedRounds(Solver[State, Separator]):
         ahead = at.score[-1] / curvature.mass if fit_intercept else 0.0
         intercept = debiasing.intercept_after(at.intercept + ahead, curvature.center, at.coef, coef)
         intercept = float(comm.allreduce(np.array([state.share * intercept]))[0])
-        found = self._everywhere(state, coef, intercept)
-        return replace(state, round=state.round + 1, debiased=debiased, standard_error=error, at=found)
+        at = self._everywhere(state, coef, intercept)
+        return replace(state, round=state.round + 1, debiased=debiased, standard_error=error, at=at)
 
     def certify(self, state: State) -> Certificate | None:
         """The bounds of the worst machine's 1-norm SVM, once all rounds are done."""
         return state.certificate if state.round >= self.rounds else None
 
     def confirm(self, state: State, latest: Certificate | None) -> Certificate:
-        """The same, wherever the rounds were ended."""
         return state.certificate
 
     def stop_reason(self, state: State) -> str | None:
@@ -160,8 +153,6 @@ class DebiasedRounds(Solver[State, Separator]):
             "n_rows": state.n,
         }
         return Separator(state.at.coef, state.at.intercept, report)
-
-    # -- pieces of a round
 
     def _is_shared(self, state: State) -> bool:
         return self.shares_inverse and state.comm.size > 1
@@ -206,7 +197,7 @@ class DebiasedRounds(Solver[State, Separator]):
         make = scio_rows if self.inverse == "scio" else clime_rows
         return make(at.correlation, rows, c).rescaled()
 
-    def _step(self, state: State, curvature: Curvature, margins: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _step(self, state: State, curvature: Curvature, margins: np.ndarray) -> _Step:
         """Every machine steps by its own inverse; the average of all, and its standard errors, the intercept's last."""
         fit_intercept, p, at = state.problem.fit_intercept, state.shard.n_features, state.at
         rows = self._inverse(curvature, np.arange(p))
@@ -220,9 +211,7 @@ class DebiasedRounds(Solver[State, Separator]):
         debiased = state.comm.allreduce(np.where(has_row | (shares == 0), state.share * ahead, 0.0)) / part
         return debiased[:p], debiasing.standard_errors(state.comm.allreduce(sums) / part, state.n)
 
-    def _step_of_a_share(
-        self, state: State, curvature: Curvature, margins: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def _step_of_a_share(self, state: State, curvature: Curvature, margins: np.ndarray) -> _Step:
         """Every machine makes a part of the inverse and steps there, for all; errors of coefficients only."""
         comm, fit_intercept, p = state.comm, state.problem.fit_intercept, state.shard.n_features
         mine = np.arange(p * comm.rank // comm.size, p * (comm.rank + 1) // comm.size)
@@ -252,20 +241,20 @@ class DebiasedRounds(Solver[State, Separator]):
             sums[-1] = 0.0
         return Estimate(coef, intercept, state.comm.allreduce(sums) / state.n)
 
-    # -- machines
-
     @staticmethod
-    def _check_machines(comm: Communicator, is_able: bool, what: str) -> None:
-        """Refuse, on all machines alike, what some of them cannot do."""
+    def _refuse_one_class(shard: Shard, comm: Communicator) -> None:
+        """Raise ValueError on all machines if the rows of some are of one class only."""
         unable = np.zeros(comm.size)
-        unable[comm.rank] = not is_able
+        unable[comm.rank] = not all(shard.weight[shard.y == label].sum() > 0 for label in (-1.0, 1.0))
         machines = np.flatnonzero(comm.allreduce(unable)).tolist()
         if machines:
-            raise ValueError(f"Of {comm.size} machine(s), {machines} cannot estimate anything by themselves: {what}")
+            raise ValueError(
+                f"Of {comm.size} machine(s), {machines} cannot estimate anything by themselves: their rows are of one "
+                "class only. Shuffle the rows, or use fewer machines."
+            )
 
     @staticmethod
     def _worst(comm: Communicator, own: Certificate) -> Certificate:
-        """The certificate with the largest relative gap."""
         relative = np.full(comm.size, -1.0)
         relative[comm.rank] = own.relative
         worst = int(np.argmax(comm.allreduce(relative, "max")))

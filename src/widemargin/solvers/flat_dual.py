@@ -35,6 +35,7 @@ from widemargin.problems.protocol import Certificate
 from widemargin.solvers._kernel_dual import DualState, KernelDual, feasible_start
 from widemargin.solvers._kernel_ranks import spread
 from widemargin.solvers.models import KernelModel
+from widemargin.solvers.protocol import Warm
 
 BLOCK = 1024  # rows of a working set
 _REDUCTION = 0.25  # of the violation by a working set
@@ -72,9 +73,7 @@ class FlatDual(KernelDual[State]):
     stationary: float = 1e-3
     max_support: int | None = None
 
-    def start(
-        self, problem: HingeL2, shard: Shard, comm: Communicator, rng: Generator, warm: np.ndarray | None = None
-    ) -> State:
+    def start(self, problem: HingeL2, shard: Shard, comm: Communicator, rng: Generator, warm: Warm = None) -> State:
         """``warm`` is a beta for all rows, by their numbers."""
         rows, n = shard.kernel, shard.n_rows
         low, high, beta = feasible_start(problem, shard, comm, warm)
@@ -84,9 +83,8 @@ class FlatDual(KernelDual[State]):
         state.exact = rows.vectors([np.zeros(n), np.zeros(n)])
         state.kept = rows.places(np.empty(0) if n <= BLOCK else _of_both_classes(shard, rng))
         state.middle, state.numbers = rows.vector(np.array(0.0)), rows.vector(np.zeros(2))
-        state.repeat_rounds = rows.repeated(
-            partial(_round, proxy(state))
-        )  # no cycle, so device memory is freed at once
+        # A proxy, so that no cycle keeps device memory.
+        state.repeat_rounds = rows.repeated(partial(_round, proxy(state)))
         if warm is not None:
             self._refresh(state)
         share = min(_FIRST_CHECK_SHARE, _FIRST_CHECK_GAPS * self.stationary)
@@ -95,8 +93,7 @@ class FlatDual(KernelDual[State]):
 
     def sweep(self, state: State) -> State:
         """Some rounds, without a look at their result."""
-        rounds = int(np.clip(_VALUES_PER_SWEEP / (BLOCK * state.shard.n_rows), 1, _ROUNDS_PER_SWEEP))
-        state.repeat_rounds(rounds)
+        state.repeat_rounds(int(np.clip(_VALUES_PER_SWEEP / (BLOCK * state.shard.n_rows), 1, _ROUNDS_PER_SWEEP)))
         state.is_exact = False
         return state
 
@@ -114,14 +111,12 @@ class FlatDual(KernelDual[State]):
         return certificate
 
     def confirm(self, state: State, latest: Certificate | None = None) -> Certificate:
-        """The same with responses in float64."""
         if not state.is_exact:
             self._refresh(state)
         state.violation = self._violation(state)
         return self._exact_bounds(state) if state.best is None else state.best.certificate
 
     def warm_state(self, state: State) -> np.ndarray:
-        """beta of all rows."""
         return spread(state.comm, state.rows, state.rows.host(state.beta))
 
     def extract(self, state: State) -> KernelModel:

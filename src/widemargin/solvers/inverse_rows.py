@@ -54,12 +54,7 @@ class InverseRows(NamedTuple):
 
 
 def scio_rows(
-    H: np.ndarray,
-    rows: np.ndarray,
-    c: float,
-    *,
-    tolerance: float = 1e-3,
-    max_passes: int = 10_000,
+    H: np.ndarray, rows: np.ndarray, c: float, *, tolerance: float = 1e-3, max_passes: int = 10_000
 ) -> InverseRows:
     """Rows by coordinate descent, to optimality conditions within ``tolerance * c``.
 
@@ -82,10 +77,7 @@ def scio_rows(
 
 
 def clime_rows(H: np.ndarray, rows: np.ndarray, c: float) -> InverseRows:
-    """Rows by the linear program, for a small H; a constraint that nothing satisfies leaves a row of zeros.
-
-    With t = u - v and u, v >= 0 the objective is their sum.
-    """
+    """Rows by the linear program over t = u - v; a constraint that nothing satisfies leaves a row of zeros."""
     H = _checked(H, c)
     p = H.shape[0]
     both_signs = np.hstack([H, -H])
@@ -97,9 +89,9 @@ def clime_rows(H: np.ndarray, rows: np.ndarray, c: float) -> InverseRows:
         answer = linprog(np.ones(2 * p), A_ub=sides, b_ub=np.concatenate([c + unit, c - unit]), method="highs")
         if answer.status == 0:
             theta[r] = answer.x[:p] - answer.x[p:]
-    products = theta @ H
-    diagonal = products[np.arange(len(rows)), rows].copy()
-    products[np.arange(len(rows)), rows] -= 1.0
+    products, at = theta @ H, (np.arange(len(rows)), rows)
+    diagonal = products[at]
+    products[at] -= 1.0
     return InverseRows(sp.csr_matrix(theta), diagonal, np.abs(products).max(axis=1, initial=0.0))
 
 

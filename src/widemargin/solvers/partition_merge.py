@@ -58,7 +58,6 @@ class Tree:
     stop_at: int
 
     def divide(self, shard: Shard, rng: np.random.Generator) -> list[np.ndarray]:
-        """Ascending numbers of the rows of each part."""
         _, counts = np.unique(shard.y, return_counts=True)
         n, rarest, n_parts = shard.n_rows, int(counts.min()), self.n_parts
         if n_parts == "auto":
@@ -75,9 +74,6 @@ class Tree:
             nearest = strata(shard.kernel, landmarks(shard.kernel, self.n_strata))
             groups = shard.y * (nearest.max() + 1) + nearest  # by class first, so that each part has its share of each
         return spread_evenly(groups, n_parts, rng)
-
-
-# -- how rows are divided
 
 
 def landmarks(rows: KernelRows, n_landmarks: int) -> np.ndarray:
@@ -106,8 +102,7 @@ def strata(rows: KernelRows, chosen: np.ndarray) -> np.ndarray:
     points = rows.points(np.sort(chosen))
     # ||phi(x) - phi(z)||^2 without the term that does not depend on z.
     distance = rows.diagonal_of(points)[:, None] - 2.0 * rows.rows(points)
-    nearest: np.ndarray = np.argmin(distance, axis=0)
-    return nearest
+    return np.argmin(distance, axis=0)
 
 
 def spread_evenly(groups: np.ndarray, n_parts: int, rng: np.random.Generator) -> list[np.ndarray]:
@@ -121,12 +116,7 @@ def spread_evenly(groups: np.ndarray, n_parts: int, rng: np.random.Generator) ->
     return [np.flatnonzero(part == k) for k in range(n_parts)]
 
 
-# -- how parts are solved and merged
-
-
 class Branch(NamedTuple):
-    """Rows of one part, and its coefficients."""
-
     X: Any
     y: np.ndarray
     weights: np.ndarray
@@ -136,13 +126,10 @@ class Branch(NamedTuple):
 
     @property
     def weight(self) -> float:
-        """Of all its rows."""
         return float(self.weights.sum())
 
 
 class View(NamedTuple):
-    """A solved branch without its rows."""
-
     numbers: np.ndarray
     beta: np.ndarray
     weight: float
@@ -174,7 +161,6 @@ class Level:
 
     @property
     def model(self) -> KernelModel:
-        """The model of all rows."""
         chosen = np.searchsorted(self.among.numbers, self.numbers)
         return KernelModel(self.kernel, self.among[chosen], self.coef, self.intercept, {})
 
@@ -196,22 +182,15 @@ class Branching:
         """Merge and solve branches, from their coefficients; ``is_over`` returns a reason to stop, or None."""
         y, weights, numbers = (np.concatenate([child[k] for child in children]) for k in (1, 2, 3))
         comm, warm = Solo(), together(children, self.n_numbers)
-        blocks = [child.X for child in children]
-        rows = kernel_rows(self.kernel, blocks, numbers, comm.ledger, n_everywhere=self.n_numbers)
+        X = [child.X for child in children]
+        rows = kernel_rows(self.kernel, X, numbers, comm.ledger, n_everywhere=self.n_numbers)
         limits = replace(self.limits, max_time=min(self.limits.max_time, self.until - time.time()))
         if len(y) < self.n_rows:
             limits = replace(limits, tol=max(limits.tol, _PART_TOL))
         rng = np.random.default_rng([self.seed, len(y), int(numbers[0])])
-        result = run(
-            self.solver,
-            self.problem,
-            Shard(rows.X, y, weights, rows),
-            comm,
-            limits,
-            rng,
-            warm=warm if warm.any() else None,
-            watch=None if is_over is None else lambda _: is_over(),
-        )
+        shard, start = Shard(rows.X, y, weights, rows), warm if warm.any() else None
+        watch = None if is_over is None else lambda _: is_over()
+        result = run(self.solver, self.problem, shard, comm, limits, rng, warm=start, watch=watch)
         beta = np.zeros(self.n_numbers)
         beta[result.model.points.numbers] = result.model.coef
         return Branch(rows.X, y, weights, numbers, beta[numbers], result)
@@ -227,7 +206,6 @@ class Branching:
 
 
 def leaves(shard: Shard, divided: list[np.ndarray]) -> list[Branch]:
-    """Parts of the rows before they are solved."""
     rows = shard.kernel
     return [
         Branch(rows.X[part], shard.y[part], shard.weight[part], rows.numbers[part], np.zeros(len(part)), None)
@@ -236,7 +214,6 @@ def leaves(shard: Shard, divided: list[np.ndarray]) -> list[Branch]:
 
 
 def look(branch: Branch) -> View:
-    """What is kept of a branch."""
     result = branch.result
     assert result is not None
     seconds = sum(result.ledger.seconds.values())
@@ -254,27 +231,17 @@ def together(parts: Sequence[Branch | View], n_numbers: int) -> np.ndarray:
 
 
 def level_of(views: list[View], branching: Branching, rows: KernelRows, seconds: float) -> Level:
-    """A level whose parts are all solved."""
     beta = together(views, branching.n_numbers)
     numbers = np.flatnonzero(beta)
     # Rows of a precomputed kernel are known by their numbers.
     X = np.empty((rows.n_rows, 0)) if rows.kernel.name == "precomputed" else rows.X
-    return Level(
-        len(views),
-        seconds,
-        [view.seconds for view in views],
-        max(view.result.certificate.relative for view in views),
-        rows.kernel,
-        Points(X, rows.numbers),
-        numbers,
-        beta[numbers],
-        float(beta.sum()) * branching.problem.constant,
-    )
+    among, intercept = Points(X, rows.numbers), float(beta.sum()) * branching.problem.constant
+    task_seconds, gaps = [view.seconds for view in views], [view.result.certificate.relative for view in views]
+    return Level(len(views), seconds, task_seconds, max(gaps), rows.kernel, among, numbers, beta[numbers], intercept)
 
 
 def without_other_rows(levels: list[Level]) -> list[Level]:
     """The same levels with only the rows that have a coefficient at one of them."""
-    used = np.unique(np.concatenate([level.numbers for level in levels]))
-    everything = levels[0].among
+    used, everything = np.unique(np.concatenate([level.numbers for level in levels])), levels[0].among
     among = everything[np.searchsorted(everything.numbers, used)]
     return [replace(level, among=among) for level in levels]

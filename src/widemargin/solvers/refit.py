@@ -12,14 +12,10 @@ from widemargin.data.shard import Shard
 
 Total = Callable[[np.ndarray], np.ndarray]
 
-
-def _here(values: np.ndarray) -> np.ndarray:
-    return values
+_MAX_STEPS = 30  # of Newton's method
 
 
-def refit(
-    shard: Shard, beta: np.ndarray, fit_intercept: bool, total: Total = _here, max_steps: int = 30
-) -> tuple[np.ndarray, bool]:
+def refit(shard: Shard, beta: np.ndarray, fit_intercept: bool, total: Total = np.asarray) -> tuple[np.ndarray, bool]:
     """The kept coefficients, those that are not zero, and the intercept, without a penalty; and whether they exist.
 
     One Newton step from coefficients that are far too small ends short of the minimiser: where margins are wide the
@@ -41,15 +37,19 @@ def refit(
     kept = np.flatnonzero(is_kept)
     if len(kept) == 0:
         return beta, True
-    Z = _signed_columns(shard, kept, fit_intercept)
-    at = beta[kept]
+    Z = shard.dense_columns(kept[:-1] if fit_intercept else kept)
+    if fit_intercept:
+        Z = np.column_stack([Z, np.ones(len(Z))])
+    Z *= shard.y[:, None]
+    at, weight = beta[kept], shard.weight
     for wide in (True, False):
-        n, first, second = total(_moments(Z @ at, shard.weight))
+        margins = Z @ at
+        n, first, second = total(np.array([weight.sum(), weight @ margins, weight @ margins**2]))
         sd = math.sqrt(max(second / n - (first / n) ** 2, 0.0))
         h = sd * (n**-0.2 if wide else min(n**-0.2, ((len(kept) + math.log(n)) / n) ** 0.4))
         if not h > 0:
             return beta, False
-        at, is_reached = _smoothed_minimum(Z, shard.weight, at, h, n, 0.1 if wide else 1e-3, max_steps, total)
+        at, is_reached = _smoothed_minimum(Z, weight, at, h, n, 0.1 if wide else 1e-3, total)
     # Scores of a separable problem grow as long as one lets them.
     if not is_reached or not np.isfinite(at).all():
         return beta, False
@@ -59,19 +59,12 @@ def refit(
 
 
 def _smoothed_minimum(
-    Z: np.ndarray,
-    weight: np.ndarray,
-    at: np.ndarray,
-    h: float,
-    n: float,
-    precision: float,
-    max_steps: int,
-    total: Total,
+    Z: np.ndarray, weight: np.ndarray, at: np.ndarray, h: float, n: float, precision: float, total: Total
 ) -> tuple[np.ndarray, bool]:
     """Newton steps, halved until the loss falls, to one of ``precision`` of the coefficients in the Hessian's norm."""
     k = len(at)
     sums = total(_smoothed_sums(Z, weight, at, h)) / n
-    for _ in range(max_steps):
+    for _ in range(_MAX_STEPS):
         loss, score, H = sums[0], sums[1 : k + 1], sums[k + 1 :].reshape(k, k)
         step = np.linalg.lstsq(H, score, rcond=1e-12)[0]
         gain, length = float(step @ score), 1.0
@@ -91,16 +84,3 @@ def _smoothed_sums(Z: np.ndarray, weight: np.ndarray, beta: np.ndarray, h: float
     u = (1 - Z @ beta) / h
     q, Q = np.exp(-0.5 * u * u) / math.sqrt(2 * math.pi), ndtr(u)
     return np.concatenate([[h * (weight @ (u * Q + q))], Z.T @ (weight * Q), ((Z.T * (weight * q / h)) @ Z).ravel()])
-
-
-def _moments(margins: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    return np.array([weight.sum(), weight @ margins, weight @ margins**2])
-
-
-def _signed_columns(shard: Shard, kept: np.ndarray, fit_intercept: bool) -> np.ndarray:
-    """``y_i z_i`` in the kept columns; the column of ones comes last."""
-    Z = shard.dense_columns(kept[:-1] if fit_intercept else kept)
-    if fit_intercept:
-        Z = np.column_stack([Z, np.ones(len(Z))])
-    Z *= shard.y[:, None]
-    return Z
