@@ -54,11 +54,15 @@ class CountingSolo:
 
 
 @dataclass(frozen=True)
-class Recording:
+class Recording(Solver[Any, Any]):
     """A solver as it is, but for the best direction of each certified sweep, which rank 0 keeps in ``directions``."""
 
     solver: Any
     directions: list[np.ndarray] = field(default_factory=list)
+
+    @property
+    def solves(self) -> tuple[type, ...]:
+        return self.solver.solves
 
     def start(self, problem, shard, comm, rng, warm=None):
         return comm.rank, self.solver.start(problem, shard, comm, rng, warm)

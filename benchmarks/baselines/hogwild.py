@@ -29,6 +29,7 @@ from widemargin.comm.protocol import Communicator
 from widemargin.data.shard import Shard
 from widemargin.problems.protocol import Certificate
 from widemargin.solvers.models import Separator
+from widemargin.solvers.protocol import Solver
 
 
 @dataclass(frozen=True)
@@ -51,8 +52,10 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Hogwild:
+class Hogwild(Solver[State, Separator]):
     """Lock-free passes over random rows; each sweep is ``share`` of one pass, certified."""
+
+    solves = (Hinge,)
 
     n_threads: int = 2
     share: float = 1.0  # of all rows, per sweep
@@ -86,9 +89,6 @@ class Hogwild:
 
     def certify(self, state: State) -> Certificate:
         return state.certificate
-
-    def stop_reason(self, state: State) -> None:
-        return None
 
     def warm_state(self, state: State) -> np.ndarray:
         return state.best_w[:-1]
