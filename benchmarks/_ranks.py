@@ -54,13 +54,15 @@ class CountingSolo:
 
 
 @dataclass(frozen=True)
-class Recording(Solver[Any, Separator]):
+class Recording(Solver[Any, Any]):
     """A solver that also keeps the best direction of each certified sweep, on rank 0, in ``directions``."""
-
-    solves = (object,)
 
     solver: Any
     directions: list[np.ndarray] = field(default_factory=list)
+
+    @property
+    def solves(self) -> tuple[type, ...]:
+        return self.solver.solves
 
     def start(self, problem, shard, comm, rng, warm=None):
         return comm.rank, self.solver.start(problem, shard, comm, rng, warm)

@@ -41,13 +41,13 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Gilbert(HullSolver):
+class Gilbert(HullSolver[State]):
     """Steps towards the lowest vertex, with exact line search."""
+
+    solves = (HardMargin,)
 
     def start(self, problem: HardMargin, shard: Shard, comm: Communicator, rng, warm=None) -> State:
         hulls = Hulls.of(problem, shard, comm)
-        if hulls.is_capped:
-            raise ValueError("Gilbert's algorithm is for the hard margin: masses have no cap here.")
         z = hulls.combine(np.exp(hulls.uniform_log_mass())) if warm is None else warm
         return State(hulls, z, 1, z, Certificate(float(np.linalg.norm(z)), -np.inf))
 

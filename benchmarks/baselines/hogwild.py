@@ -90,9 +90,6 @@ class Hogwild(Solver[State, Separator]):
     def certify(self, state: State) -> Certificate:
         return state.certificate
 
-    def stop_reason(self, state: State) -> None:
-        return None
-
     def warm_state(self, state: State) -> np.ndarray:
         return state.best_w[:-1]
 
