@@ -49,7 +49,7 @@ from widemargin.kernels.on_cpu import RowsOnCPU
 from widemargin.problems.margin_distribution import MarginDistribution
 from widemargin.solvers.auto import kernel_margin
 from widemargin.solvers.margin_descent import MarginDescent
-from widemargin.solvers.margin_primal import LinearMarginSolver, Point
+from widemargin.solvers.margin_primal import Point, Rows
 from widemargin.solvers.run import Limits, run
 
 QUESTION = __doc__
@@ -691,12 +691,12 @@ def by_coreset(task: Task, C: float, seconds: float) -> dict[str, Any]:
     coreset_svrg.train(problem, task.X[:500], task.y[:500], rng, max_passes=4.0)
     found = coreset_svrg.train(problem, task.X, task.y, rng, max_time=seconds, max_passes=300.0)
     kept = [found[k] for k in np.unique(np.geomspace(1, len(found), 60).astype(int) - 1)]
-    state = LinearMarginSolver().start(problem, Shard(task.X, task.y, np.ones(len(task.y))), Solo(), rng)
+    rows = Rows.of(problem, Shard(task.X, task.y, np.ones(len(task.y))), Solo(), rng)
     points = [
         {
             "seconds": point.seconds,
             "passes": point.passes,
-            "objective": Point.at(state.rows, point.w, state.rows.margins(point.w)).certificate.primal,
+            "objective": Point.at(rows, point.w, rows.margins(point.w)).certificate.primal,
         }
         for point in kept
     ]

@@ -19,7 +19,7 @@ from widemargin.kernels.functions import Kernel
 from widemargin.kernels.on_cpu import RowsOnCPU
 from widemargin.problems.hinge_l2 import HingeL2
 from widemargin.problems.margin_distribution import MarginDistribution
-from widemargin.solvers.margin_primal import LinearMarginSolver, Point
+from widemargin.solvers.margin_primal import Point, Rows
 
 GAMMA, TOL = 2.0, 1e-4
 TREES = {"cascade": CASCADE, "DiP": DIP, "DC": DC, "strata": STRATA}
@@ -111,10 +111,9 @@ def test_coreset_svrg_comes_near_the_optimum(kind):
     y = np.where(X @ [2, -1, 1, 0, 0, -2.0] + 0.2 * rng.normal(size=2_000) > 0, 1.0, -1.0)
     problem = MarginDistribution(100.0)
     exact = MarginDistributionSVC(C=100.0, kernel="linear", tol=1e-9).fit(X, y).certificate_.primal
-    solved = LinearMarginSolver()
-    state = solved.start(problem, Shard(X, y, np.ones(2_000)), Solo(), rng)
+    rows = Rows.of(problem, Shard(X, y, np.ones(2_000)), Solo(), rng)
     points = coreset_svrg.train(problem, kind(X), y, rng, share=0.2, max_passes=60)
-    values = [Point.at(state.rows, p.w, state.rows.margins(p.w)).certificate.primal for p in points]
+    values = [Point.at(rows, p.w, rows.margins(p.w)).certificate.primal for p in points]
     assert min(values) >= exact * (1 - 1e-9)
     # The coreset has 400 rows, whose gradient is wrong by about 1 / sqrt(400) of that of one row.
     assert values[-1] <= 1.05 * exact

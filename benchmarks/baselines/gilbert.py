@@ -23,9 +23,6 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from widemargin.comm.protocol import Communicator
-from widemargin.data.shard import Shard
-from widemargin.problems.polytope import HardMargin
 from widemargin.problems.protocol import Certificate
 from widemargin.solvers._hulls import Hulls, HullSolver
 
@@ -44,8 +41,7 @@ class State(NamedTuple):
 class Gilbert(HullSolver):
     """Steps towards the lowest vertex, with exact line search."""
 
-    def start(self, problem: HardMargin, shard: Shard, comm: Communicator, rng, warm=None) -> State:
-        hulls = Hulls.of(problem, shard, comm)
+    def start_on(self, hulls: Hulls, rng, warm) -> State:
         if hulls.is_capped:
             raise ValueError("Gilbert's algorithm is for the hard margin: masses have no cap here.")
         z = hulls.combine(np.exp(hulls.uniform_log_mass())) if warm is None else warm
