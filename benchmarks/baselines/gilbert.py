@@ -23,9 +23,6 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from widemargin.comm.protocol import Communicator
-from widemargin.data.shard import Shard
-from widemargin.problems.polytope import HardMargin
 from widemargin.problems.protocol import Certificate
 from widemargin.solvers._hulls import Hulls, HullSolver
 
@@ -46,8 +43,7 @@ class Gilbert(HullSolver[State]):
 
     solves = (HardMargin,)
 
-    def start(self, problem: HardMargin, shard: Shard, comm: Communicator, rng, warm=None) -> State:
-        hulls = Hulls.of(problem, shard, comm)
+    def start_on(self, hulls: Hulls, rng, warm) -> State:
         z = hulls.combine(np.exp(hulls.uniform_log_mass())) if warm is None else warm
         return State(hulls, z, 1, z, Certificate(float(np.linalg.norm(z)), -np.inf))
 

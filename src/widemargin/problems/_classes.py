@@ -18,9 +18,14 @@ def require_both_classes(total_positive: float, total_negative: float) -> None:
             raise ValueError(f"The {name} class has weight {total:g}: both classes need a weight over 0.")
 
 
-def balance_factors(sum_positive: float, sum_negative: float) -> tuple[float, float]:
-    """Factors for the dual variables of each class that make both sums equal; at most 1, so that caps hold."""
-    if sum_positive == sum_negative:
-        return 1.0, 1.0
-    lighter = min(sum_positive, sum_negative)
-    return (lighter / sum_positive, 1.0) if sum_positive > sum_negative else (1.0, lighter / sum_negative)
+class Balanced:
+    """A problem whose dual variables have equal sums in both classes where there is an intercept."""
+
+    fit_intercept: bool
+
+    def balance_factors(self, sum_positive: float, sum_negative: float) -> tuple[float, float]:
+        """Factors for the dual variables of each class that make both sums equal; at most 1, so that caps hold."""
+        if not self.fit_intercept or sum_positive == sum_negative:
+            return 1.0, 1.0
+        lighter = min(sum_positive, sum_negative)
+        return (lighter / sum_positive, 1.0) if sum_positive > sum_negative else (1.0, lighter / sum_negative)

@@ -80,8 +80,7 @@ def bandwidth(margins: np.ndarray, weight: np.ndarray) -> float:
     """``1.06 sd n^(-1/5)``, Silverman's rule, of margins that occur as often as their weights say."""
     n = float(weight.sum())
     mean = float(weight @ margins) / n
-    spread = float(weight @ (margins - mean) ** 2)
-    sd = math.sqrt(spread / (n - 1)) if n > 1 else 0.0
+    sd = math.sqrt(float(weight @ (margins - mean) ** 2) / (n - 1)) if n > 1 else 0.0
     if not sd > 1e-12 * abs(mean):
         raise ValueError(
             f"All margins are {mean:g}: there is no density of them to estimate at the hinge. At coefficients of zero "
@@ -147,8 +146,7 @@ def full_inverse(theta: sp.csr_matrix, at: Curvature, kept: np.ndarray | None = 
     if not at.fit_intercept:
         return T
     followed = at.center if kept is None else np.where(kept, at.center, 0.0)
-    across = -(T @ at.center)
-    last = -(T.T @ followed)
+    across, last = -(T @ at.center), -(T.T @ followed)
     corner = 1 / at.mass - float(across @ followed)
     return sp.csr_matrix(sp.bmat([[T, across[:, None]], [last[None, :], np.array([[corner]])]]))
 
@@ -216,10 +214,8 @@ def count_threshold(beta: np.ndarray, n_kept: int) -> np.ndarray:
     There ``n_kept`` is the largest number of coefficients that are not zero among the penalised estimates of the
     machines, ``max_m ||b^(m)||_0``. (Section 2.3 has the rate sqrt(log p / N), without a constant.)
     """
-    kept = np.zeros_like(beta)
-    if n_kept > 0:
-        largest = np.argsort(-np.abs(beta), kind="stable")[:n_kept]
-        kept[largest] = beta[largest]
+    kept, largest = np.zeros_like(beta), np.argsort(-np.abs(beta), kind="stable")[: max(n_kept, 0)]
+    kept[largest] = beta[largest]
     return kept
 
 

@@ -22,11 +22,11 @@ from typing import Literal
 
 import numpy as np
 
-from widemargin.problems._classes import balance_factors, require_both_classes, require_positive
+from widemargin.problems._classes import Balanced, require_both_classes, require_positive
 
 
 @dataclass(frozen=True)
-class HingeL1:
+class HingeL1(Balanced):
     """Mean hinge loss with a 1-norm; ``alpha`` multiplies the norm, weights are multiplicities.
 
     ``alpha="auto"`` is :func:`auto_alpha` of the data, which :meth:`resolved` puts in its place.
@@ -55,15 +55,12 @@ class HingeL1:
 
     @property
     def penalty(self) -> float:
-        """Alpha as a number."""
         assert not isinstance(self.alpha, str), "alpha is a number once the problem is resolved"
         return self.alpha
 
     def caps(self, weight: np.ndarray, total_weight: float) -> np.ndarray:
         """The largest mass of each row."""
         return weight / total_weight
-
-    # -- primal
 
     def loss(self, scores: np.ndarray, intercept: float, y: np.ndarray, caps: np.ndarray) -> float:
         """The mean hinge loss, from the scores ``x_i . beta`` of all rows."""
@@ -88,12 +85,6 @@ class HingeL1:
         first = int(np.argmax(slope >= -rounding))
         last = first + 1 if abs(slope[first]) <= rounding and first + 1 < len(y) else first
         return float(places[order[first]] + places[order[last]]) / 2
-
-    # -- dual
-
-    def balance_factors(self, sum_positive: float, sum_negative: float) -> tuple[float, float]:
-        """Factors for the masses of each class that make ``sum_i a_i y_i = 0``, where there is an intercept."""
-        return balance_factors(sum_positive, sum_negative) if self.fit_intercept else (1.0, 1.0)
 
     def feasible(self, masses: np.ndarray, y: np.ndarray, caps: np.ndarray) -> np.ndarray:
         """Masses within their caps and balanced between the classes, near the given ones of all rows.

@@ -22,9 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from widemargin.compiled.hinge import hinge_sums
-from widemargin.problems._classes import balance_factors, require_both_classes, require_positive
-
-Total = Callable[[np.ndarray], np.ndarray]
+from widemargin.problems._classes import Balanced, require_both_classes, require_positive
 
 
 class PrimalPoint(NamedTuple):
@@ -35,12 +33,8 @@ class PrimalPoint(NamedTuple):
     intercept: float
 
 
-def _here(values: np.ndarray) -> np.ndarray:
-    return values
-
-
 @dataclass(frozen=True)
-class HingeL2:
+class HingeL2(Balanced):
     """Regularised hinge loss; ``C`` multiplies the loss, weights are multiplicities."""
 
     C: float
@@ -67,10 +61,6 @@ class HingeL2:
         """The slack per row of the unit vector along w, from the objective and ``||w||``."""
         return (value - 0.5 * norm**2) / self.C / total_weight / norm if norm > 0 else math.inf
 
-    def balance_factors(self, sum_positive: float, sum_negative: float) -> tuple[float, float]:
-        """Factors for the alphas of each class that make ``sum_i alpha_i y_i = 0``, where there is an intercept."""
-        return balance_factors(sum_positive, sum_negative) if self.fit_intercept else (1.0, 1.0)
-
     def best_factor(self, alpha_sum: float, squared_norm: float, largest: float = 1.0) -> float:
         """The t in [0, largest] for which t * alpha has the highest dual objective."""
         return largest if largest * squared_norm <= alpha_sum else alpha_sum / squared_norm
@@ -81,12 +71,12 @@ class HingeL2:
         y: np.ndarray,
         weight: np.ndarray,
         squared_norm: float,
-        total: Total = _here,
+        total: Callable[[np.ndarray], np.ndarray] = lambda sums: sums,
         *,
         near: float = 0.0,
         fixed_scale: bool = False,
         precision: float = 1e-11,
-        sums: Callable[..., np.ndarray] | None = None,
+        sums: Callable[..., np.ndarray] = hinge_sums,
         score_error: float | np.ndarray = 0.0,
     ) -> PrimalPoint:
         """The best multiple of w, not negative, and the best intercept for it.
@@ -99,7 +89,6 @@ class HingeL2:
         """
         if not isinstance(score_error, float) or score_error > 0:
             scores = scores - y * score_error
-        sums = hinge_sums if sums is None else sums
         best_intercept, reach = near, 0.1
 
         def at(scale: float, intercept: float) -> tuple[float, float, float]:
@@ -125,13 +114,10 @@ class HingeL2:
             share = high.slope / (high.slope - low.slope) if high.slope > low.slope else 0.5
             return _Line(scale, best.value, share * low.other + (1 - share) * high.other, best.at)
 
-        if fixed_scale:
-            ends: tuple[_Line, ...] = (at_scale(1.0),)
-        elif squared_norm > 0:
-            ends = _lowest(at_scale, 1.0, 0.1, 0.0, precision)
-        else:  # w is nothing but rounding, and the search for its best multiple would not end
-            ends = (at_scale(0.0),)
-        best = min(ends, key=lambda line: line.value)
+        if fixed_scale or not squared_norm > 0:  # a w that is only rounding has no best multiple
+            best = at_scale(1.0 if fixed_scale else 0.0)
+        else:
+            best = min(_lowest(at_scale, 1.0, 0.1, 0.0, precision), key=lambda line: line.value)
         return PrimalPoint(best.value, best.at, best.other)
 
 

@@ -70,7 +70,6 @@ class MarginDistribution:
         return weight * (self.C / (total_weight * (1.0 - self.deadband) ** 2))
 
     def loss(self, margin: np.ndarray, steep: np.ndarray) -> float:
-        """The sum of the losses."""
         return float(margin_passes.loss_sum(margin, steep, *self.shape))
 
     def primal_value(self, loss: float, size: float) -> float:
@@ -91,9 +90,7 @@ class MarginDistribution:
 
         Along the multiples of g the objective is a parabola.
         """
-        if gain <= 0:
-            return 0.0
-        return gain * gain / (2 * size) if size < math.inf else 0.0
+        return 0.0 if gain <= 0 or not size < math.inf else gain * gain / (2 * size)
 
     def best_dual(self, margin: np.ndarray, steep: np.ndarray) -> np.ndarray:
         """The g that stationarity asks for at given margins."""

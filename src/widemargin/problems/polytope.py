@@ -28,8 +28,6 @@ AUTO_NU_SHARE = 0.85  # the paper's alpha: this share of the largest feasible nu
 
 
 class _HullDistance(ABC):
-    """What both problems share."""
-
     @abstractmethod
     def cap(self, total_positive: float, total_negative: float) -> float:
         """Largest mass per unit of weight."""
@@ -58,7 +56,6 @@ class HardMargin(_HullDistance):
     """Distance between two convex hulls; weights matter only as present or absent."""
 
     def cap(self, total_positive: float, total_negative: float) -> float:
-        """Largest mass per unit of weight: none."""
         return math.inf
 
 
@@ -82,7 +79,6 @@ class NuMargin(_HullDistance):
         return min(self.nu, largest)
 
     def cap(self, total_positive: float, total_negative: float) -> float:
-        """Largest mass per unit of weight."""
         return 2 / (self.resolve_nu(total_positive, total_negative) * (total_positive + total_negative))
 
 

@@ -56,7 +56,6 @@ class _Profile(NamedTuple):
     total: np.ndarray
 
     def beyond(self) -> np.ndarray:
-        """The next higher value after each."""
         return np.append(self.value[1:], np.inf)
 
 
@@ -78,14 +77,13 @@ class SlackConstrained:
             raise ValueError(f"slack={self.slack:g} is not an amount of slack per row: it must lie in [0, inf).")
         if self.C is not None:
             require_positive("C", self.C, "the slack")
+        weights = f"The class weights are {total_positive:g} and {total_negative:g}"
         if not (total_positive >= 0 and total_negative >= 0 and total_positive + total_negative > 0):
-            raise ValueError(
-                f"The class weights are {total_positive:g} and {total_negative:g}: at least one must be over 0."
-            )
+            raise ValueError(f"{weights}: at least one must be over 0.")
         if self.fit_intercept and not (total_positive > 0 and total_negative > 0):
             raise ValueError(
-                f"The class weights are {total_positive:g} and {total_negative:g}: with one class only, the intercept "
-                "and the margin are unbounded. Both must be over 0, or use fit_intercept=False."
+                f"{weights}: with one class only, the intercept and the margin are unbounded. Both must be over 0, or "
+                "use fit_intercept=False."
             )
 
     def water_level(self, c: np.ndarray, y: np.ndarray, weight: np.ndarray, squared_norm: float) -> WaterLevel:
@@ -104,7 +102,13 @@ class SlackConstrained:
         joint_level, mass = self._edge(profiles, volume, squared_norm)
         share = np.zeros(len(c))
         for group, profile in zip(groups, profiles, strict=True):
-            _spread(share, c, weight, group, profile, mass, len(groups))
+            # In proportion to the weight; rows at the edge share what rows below them leave.
+            edge = profile.value[np.searchsorted(profile.mass, mass)]
+            start, stop = np.searchsorted(profile.value, edge), np.searchsorted(profile.value, edge, side="right")
+            below = profile.mass[start - 1] if start else 0.0
+            part = min(1.0, (mass - below) / (profile.mass[stop - 1] - below))
+            rows = np.flatnonzero(group & (c <= edge))
+            share[rows] = weight[rows] * np.where(c[rows] < edge, 1.0, part) / (len(groups) * mass)
         bias = _bias(profiles, joint_level, mass) if self.fit_intercept else 0.0
         return WaterLevel(joint_level / len(groups), bias, len(groups) * mass, share)
 
@@ -180,18 +184,13 @@ def _profile(c: np.ndarray, weight: np.ndarray, group: np.ndarray) -> _Profile:
 
 def _joint(profiles: list[_Profile]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """The masses m at which P(m) of all groups together bends, with a(m-), a(m+) and P(m)."""
-    if len(profiles) == 1:
-        only = profiles[0]
-        return only.mass, only.value, only.beyond(), only.total
-    one, two = profiles
+    one, two = profiles[0], profiles[-1]
+    if one is two:
+        return one.mass, one.value, one.beyond(), one.total
     n = min(len(one.mass), len(two.mass))
     if np.array_equal(one.mass[:n], two.mass[:n]):
-        return (
-            one.mass[:n],
-            one.value[:n] + two.value[:n],
-            one.beyond()[:n] + two.beyond()[:n],
-            one.total[:n] + two.total[:n],
-        )
+        low, high = one.value[:n] + two.value[:n], one.beyond()[:n] + two.beyond()[:n]
+        return one.mass[:n], low, high, one.total[:n] + two.total[:n]
     both = np.sort(np.concatenate([one.mass, two.mass]), kind="stable")
     mass = both[: np.searchsorted(both, min(one.mass[-1], two.mass[-1]), side="right")]
     first, second = (_read(profile, mass) for profile in profiles)
@@ -203,27 +202,8 @@ def _read(profile: _Profile, mass: np.ndarray) -> tuple[np.ndarray, np.ndarray, 
     """a(m-), a(m+) and P(m) of one group, at masses up to its own."""
     inside = np.searchsorted(profile.mass, mass)
     low = profile.value[inside]
-    after = np.append(profile.value, np.inf)
-    high = after[np.searchsorted(profile.mass, mass, side="right")]
+    high = np.append(profile.value, np.inf)[np.searchsorted(profile.mass, mass, side="right")]
     return low, high, profile.total[inside] - low * (profile.mass[inside] - mass)
-
-
-def _spread(
-    share: np.ndarray,
-    c: np.ndarray,
-    weight: np.ndarray,
-    group: np.ndarray,
-    profile: _Profile,
-    mass: float,
-    n_groups: int,
-) -> None:
-    """Write p* of one group: in proportion to the weight; rows at the edge share what rows below them leave."""
-    edge = profile.value[np.searchsorted(profile.mass, mass)]
-    start, stop = np.searchsorted(profile.value, edge), np.searchsorted(profile.value, edge, side="right")
-    below = profile.mass[start - 1] if start else 0.0
-    part = min(1.0, (mass - below) / (profile.mass[stop - 1] - below))
-    rows = np.flatnonzero(group & (c <= edge))
-    share[rows] = weight[rows] * np.where(c[rows] < edge, 1.0, part) / (n_groups * mass)
 
 
 def _bias(profiles: list[_Profile], joint_level: float, mass: float) -> float:

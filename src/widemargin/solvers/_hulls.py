@@ -11,10 +11,12 @@ Every quantity that crosses ranks is a sum, a minimum or a few order statistics;
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, Self, TypeVar
+from typing import NamedTuple, Protocol, Self, TypeAlias, TypeVar
 
 import numpy as np
+from numpy.random import Generator
 
 from widemargin.comm.protocol import Communicator
 from widemargin.compiled.projections import capped_sums, class_extremes, class_histogram
@@ -32,6 +34,8 @@ _ROUNDING = 1e-13  # relative to the size of rows: taken for zero
 _MIN_GAMMA = 1e-100
 _MAX_OVERLAP_DISTANCE = 1e-6  # in radii of the data: hulls this close and without a margin overlap
 
+HullProblem: TypeAlias = HardMargin | NuMargin
+
 
 class Softened(NamedTuple):
     """The masses that an entropy of strength gamma gives for some scores."""
@@ -43,8 +47,6 @@ class Softened(NamedTuple):
 
 
 class Start(NamedTuple):
-    """Where a solver may begin."""
-
     w: np.ndarray
     scores: np.ndarray
     gamma: float
@@ -57,7 +59,7 @@ class Start(NamedTuple):
 class Hulls:
     """One rank's rows as vertices of the two hulls, with the collective operations on them."""
 
-    problem: HardMargin | NuMargin
+    problem: HullProblem
     shard: Shard
     comm: Communicator
     side: np.ndarray  # 0 for the positive class, 1 for the negative
@@ -69,7 +71,7 @@ class Hulls:
     radius: float  # largest distance of a row to the mean of all
 
     @classmethod
-    def of(cls, problem: HardMargin | NuMargin, shard: Shard, comm: Communicator) -> Hulls:
+    def of(cls, problem: HullProblem, shard: Shard, comm: Communicator) -> Hulls:
         """Sum the totals over all ranks; raises ValueError on every rank if no masses are feasible."""
         side = (shard.y < 0).astype(np.intp)
         totals = comm.allreduce(np.bincount(side, shard.weight, 2))
@@ -84,31 +86,28 @@ class Hulls:
                 f"Rows have norms over {_MAX_ROW_NORM:g}, for which squares of inner products overflow float64: scale "
                 "the features (StandardScaler)."
             )
-        entropy_range = problem.entropy_range(*totals)
-        return cls(problem, shard, comm, side, cap * shard.weight, cap, totals, entropy_range, mean, radius)
+        return cls(
+            problem, shard, comm, side, cap * shard.weight, cap, totals, problem.entropy_range(*totals), mean, radius
+        )
 
     @property
     def is_capped(self) -> bool:
-        """Whether any bound can hold: false for the hard margin."""
         return self.cap < np.inf
 
     def uniform_log_mass(self) -> np.ndarray:
-        """The logarithm of the mass that every row has by its weight."""
         return np.log(self.shard.weight / self.totals[self.side])
 
     def scores(self, w: np.ndarray) -> np.ndarray:
         """``y_i w.(x_i - mean)``."""
         scores = self.shard.scores(w)
         scores -= self.mean @ w
-        scores *= self.shard.y
-        return scores
+        return np.multiply(scores, self.shard.y, out=scores)
 
     def combine(self, mass: np.ndarray) -> np.ndarray:
         """``z = sum y_i mass_i x_i`` over all ranks."""
         return self.comm.allreduce(self.shard.combine(self.shard.y * mass))
 
     def per_class(self, values: np.ndarray) -> np.ndarray:
-        """Local sums of ``values`` over each class."""
         return np.bincount(self.side, values, 2)
 
     def level(self, values: np.ndarray) -> np.ndarray:
@@ -135,7 +134,6 @@ class Hulls:
         return low
 
     def _extremes(self, values: np.ndarray, side: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Smallest and largest value of each class over all ranks."""
         everywhere = self.comm.allreduce(class_extremes(values, side), "min")
         return everywhere[:2], -everywhere[2:]
 
@@ -150,7 +148,6 @@ class Hulls:
         return self.problem.dual_value(float(value), norm)
 
     def distance(self, z: np.ndarray) -> float:
-        """The length of a difference of hull points: an upper bound of the distance."""
         return self.problem.primal_value(0.0, float(np.linalg.norm(z)))
 
     def soften(self, scores: np.ndarray, log_centre: np.ndarray, gamma: float, level: np.ndarray) -> Softened:
@@ -190,8 +187,7 @@ class Hulls:
         agree the better: w = z at the saddle point.
         """
         uniform = np.exp(log_centre)
-        w = self.combine(uniform)
-        is_warm = False
+        w, is_warm = self.combine(uniform), False
         if warm is not None:
             length = float(np.linalg.norm(warm))
             margin = self.margin(self.scores(warm), length)
@@ -213,8 +209,12 @@ class Hulls:
             gamma, soft, z = gamma / 4, sharper, its_z
         return Start(w, scores, gamma, soft, z, is_warm)
 
+    def affordable_gamma(self, certificate: Certificate, per_gap: float) -> float:
+        """The gamma whose entropy is within the gap, by a factor of ``per_gap``."""
+        return per_gap * min(certificate.relative, 1.0) * certificate.primal**2 / self.entropy_range
+
     def log_mass(self, soft: Softened, scores: np.ndarray, log_centre: np.ndarray, gamma: float) -> np.ndarray:
-        """The logarithm of softened masses, also where they are too small for a number."""
+        """The logarithm of softened masses, also where they underflow."""
         log_mass = log_centre + (soft.level[self.side] - scores) / gamma
         if self.is_capped:
             np.minimum(log_mass, np.log(self.upper), out=log_mass)
@@ -242,15 +242,13 @@ class Hulls:
             middle = np.where(high == np.inf, low * 1e4, middle)
             following = np.where((newton >= low) & (newton <= high) & (newton > 0), newton, middle)
             following = np.clip(following, _MIN_SCALE, 1 / _MIN_SCALE)
-            is_there = np.abs(reached - 1) <= 1e-14
-            following = np.where(is_there, scale, following)
+            following = np.where(np.abs(reached - 1) <= 1e-14, scale, following)
             if np.all(np.abs(following - scale) <= 1e-14 * scale):
                 return _if_in_range(following) if np.all(np.abs(reached - 1) <= _MASS_ROUNDING) else None
             scale = following
         return None
 
     def stop_reason(self, certificate: Certificate) -> str | None:
-        """ "overlap" when the hulls meet, as far as rounding lets one see."""
         is_apart = certificate.primal > _MAX_OVERLAP_DISTANCE * self.radius + _ROUNDING * self.size
         return None if is_apart or certificate.dual > _ROUNDING * self.size else "overlap"
 
@@ -271,8 +269,7 @@ class Hulls:
         scores = self.scores(w)
         level = self.level(scores)
         if self.is_capped:
-            local = self.per_class(np.where(scores <= level[self.side], self.upper, 0.0))
-            drawn = self.comm.allreduce(local)
+            drawn = self.comm.allreduce(self.per_class(np.where(scores <= level[self.side], self.upper, 0.0)))
             beyond, _ = self._extremes(np.where(scores > level[self.side], scores, np.inf), self.side)
             is_between = (drawn <= 1 + _MASS_ROUNDING) & np.isfinite(beyond)
             level = np.where(is_between, (level + np.where(is_between, beyond, 0.0)) / 2, level)
@@ -318,8 +315,6 @@ def _if_in_range(scale: np.ndarray) -> np.ndarray | None:
 
 
 class HullState(Protocol):
-    """What the states of hull solvers have in common."""
-
     @property
     def hulls(self) -> Hulls: ...
     @property
@@ -340,9 +335,13 @@ def with_bounds(state: S, distance: float, margin: float, w: np.ndarray) -> S:
 
 
 class HullSolver(Solver[S, Separator]):
-    """The verbs that hull solvers share."""
-
     solves: tuple[type, ...] = (HardMargin, NuMargin)
+
+    def start(self, problem: HullProblem, shard: Shard, comm: Communicator, rng: Generator, warm: Warm = None) -> S:
+        return self.start_on(Hulls.of(problem, shard, comm), rng, warm)
+
+    @abstractmethod
+    def start_on(self, hulls: Hulls, rng: Generator, warm: Warm) -> S: ...
 
     def certify(self, state: S) -> Certificate | None:
         return state.certificate if state.certificate.primal < np.inf else None
@@ -357,7 +356,6 @@ class HullSolver(Solver[S, Separator]):
         return state.hulls.separator(state.best_w)
 
     def take_over(self, other: AnySolver, state: HullState, inputs: Inputs) -> S:
-        """From the best direction of another hull solver, with its bounds."""
         started, (distance, margin) = self.start(*inputs, state.best_w), state.certificate
         best_w = started.best_w if started.certificate.dual > margin else state.best_w
         return started._replace(certificate=started.certificate.tightened(distance, margin), best_w=best_w)

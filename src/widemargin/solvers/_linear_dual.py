@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
-from numpy.random import Generator
 
 from widemargin.comm.protocol import Communicator
 from widemargin.data.shard import Shard
@@ -23,8 +22,6 @@ from widemargin.solvers.protocol import Solver
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """One rank's part of the problem."""
-
     problem: HingeL2
     shard: Shard
     comm: Communicator
@@ -33,20 +30,18 @@ class Rows:
     lengths: np.ndarray  # ||x_i||
     of_score: float  # rounding error of a score, relative to ||x|| ||w||
     of_sum: float  # rounding error of z, relative to sum_i alpha_i ||x_i||
-    rng: Generator  # this rank's own
+    rng: np.random.Generator  # this rank's own
 
     @classmethod
-    def of(cls, problem: HingeL2, shard: Shard, comm: Communicator, rng: Generator) -> Rows:
+    def of(cls, problem: HingeL2, shard: Shard, comm: Communicator, rng: np.random.Generator) -> Rows:
         """Sum the totals over all ranks; raises ValueError on every rank if the problem has no solution."""
         lengths, n_long = _rounding.lengths_of(shard)
-        counts = [n_long, float(shard.n_rows)]
-        sums = comm.allreduce(np.append(np.bincount(shard.y < 0, shard.weight, 2), counts))
-        totals = sums[:2]
-        problem.check(*totals)
+        sums = comm.allreduce(np.append(np.bincount(shard.y < 0, shard.weight, 2), [n_long, float(shard.n_rows)]))
+        problem.check(*sums[:2])
         _rounding.refuse_long_rows(sums[2])
         own = np.random.default_rng([comm.rank, int(rng.integers(2**63))])
         roundings = _rounding.of_score(shard), _rounding.of_combination(float(sums[3]))
-        return cls(problem, shard, comm, problem.caps(shard.weight), totals, lengths, *roundings, own)
+        return cls(problem, shard, comm, problem.caps(shard.weight), sums[:2], lengths, *roundings, own)
 
     def score_error(self, w: np.ndarray) -> np.ndarray:
         """A bound on the rounding error of the slack of every row, from scores computed once."""
@@ -58,7 +53,6 @@ class Rows:
         return rounding > _rounding.SMALL_PART * min(certificate.gap, certificate.dual)
 
     def combine(self, signed: np.ndarray) -> np.ndarray:
-        """``sum_i signed_i x_i`` over all ranks."""
         return self.comm.allreduce(self.shard.combine(signed))
 
     def dual_value(self, signed: np.ndarray, z: np.ndarray, positive: float, negative: float, size: float) -> float:
@@ -85,15 +79,12 @@ class Best(NamedTuple):
     certificate: Certificate = Certificate()
 
     def or_better(self, w: np.ndarray, intercept: float, primal: float, dual: float) -> Best:
-        """With another model and another lower bound, each taken if it is better."""
         certificate = self.certificate.tightened(primal, dual)
         is_better = primal < self.certificate.primal
         return Best(w, intercept, certificate) if is_better else self._replace(certificate=certificate)
 
 
 class LinearDualState(Protocol):
-    """What the states of these solvers have in common."""
-
     @property
     def rows(self) -> Rows: ...
     @property
@@ -108,8 +99,6 @@ S = TypeVar("S", bound=LinearDualState)
 
 
 class LinearDualSolver(Solver[S, Separator]):
-    """The verbs that these solvers share."""
-
     solves = (HingeL2,)
 
     def certify(self, state: S) -> Certificate | None:

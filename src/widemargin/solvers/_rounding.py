@@ -21,10 +21,8 @@ _MAX_ROW_NORM = 1e50  # products of six such rows, as in Newton steps, are finit
 
 def of_score(shard: Shard) -> float:
     """Rounding error of a score and of what it is added to, relative to ``||x|| ||w||``."""
-    sizes = [
-        int(np.diff(block.indptr).max(initial=0)) if sp.issparse(block) else block.shape[1] for block in shard.blocks
-    ]
-    return (max(sizes, default=0) + 8) * UNIT
+    sizes = [np.diff(block.indptr).max(initial=0) if sp.issparse(block) else block.shape[1] for block in shard.blocks]
+    return (int(max(sizes, default=0)) + 8) * UNIT
 
 
 def of_combination(n_rows: float) -> float:

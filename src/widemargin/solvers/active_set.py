@@ -20,12 +20,9 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.random import Generator
 from scipy.linalg import LinAlgError, solve
 
-from widemargin.comm.protocol import Communicator
 from widemargin.compiled.jit import compiled
-from widemargin.data.shard import Shard
 from widemargin.problems.polytope import HardMargin
 from widemargin.problems.protocol import Certificate
 from widemargin.solvers._hulls import Hulls, HullSolver, with_bounds
@@ -55,10 +52,7 @@ class WorkingSet:
         return len(self.mass)
 
     def keep(self, kept: np.ndarray) -> None:
-        """Forget all rows but those with these numbers."""
-        self.keys, self.rows, self.side, self.mass = (
-            each[kept] for each in (self.keys, self.rows, self.side, self.mass)
-        )
+        self.keys, self.rows, self.side, self.mass = self.keys[kept], self.rows[kept], self.side[kept], self.mass[kept]
         self.gram = self.gram[np.ix_(kept, kept)]
 
     def add(self, keys: np.ndarray, side: np.ndarray, rows: np.ndarray) -> None:
@@ -94,22 +88,18 @@ class ActiveSet(HullSolver[State]):
     """Column generation with an exact solve of the working set."""
 
     solves = (HardMargin,)
-
     rows_per_class: int | Literal["auto"] = "auto"  # offered in one sweep by all ranks together
     inner_share: float = 0.1  # of the gap: what the working set is solved to
 
-    def start(self, problem: HardMargin, shard: Shard, comm: Communicator, rng: Generator, warm: Warm = None) -> State:
-        hulls = Hulls.of(problem, shard, comm)
+    def start_on(self, hulls: Hulls, rng: np.random.Generator, warm: Warm) -> State:
         w = hulls.start_from(warm, hulls.uniform_log_mass()).w
-        working = WorkingSet.empty(shard.n_features) if comm.rank == 0 else None
+        working = WorkingSet.empty(len(w)) if hulls.comm.rank == 0 else None
         return State(hulls, w, np.full(2, np.inf), working, w, Certificate())
 
     def sweep(self, state: State) -> State:
         hulls, comm = state.hulls, state.hulls.comm
         offers = comm.gather(self._offer(state, hulls.scores(state.w)))
-        answer = None
-        if state.working is not None and offers is not None:
-            answer = self._answer(state, offers)
+        answer = None if offers is None or state.working is None else self._answer(state, state.working, offers)
         z, level, lowest = np.split(comm.broadcast(answer), [len(state.w), len(state.w) + 2])
         margin = hulls.problem.dual_value(float(lowest.sum()), float(np.linalg.norm(state.w)))
         return with_bounds(state, hulls.distance(z), margin, state.w)._replace(w=z, level=level)
@@ -118,11 +108,10 @@ class ActiveSet(HullSolver[State]):
         """This rank's lowest score of each class, then the rows it offers as (class, number, y_i (x_i - mean))."""
         hulls, shard = state.hulls, state.hulls.shard
         # A hull in many dimensions has many rows next to the other. At home they are cheap; on the wire each is a row.
-        n_features, is_home = shard.n_features, hulls.comm.size == 1
-        auto = min(64, 24 + n_features // 4) if is_home else 24 + n_features // 16
+        auto = min(64, 24 + shard.n_features // 4) if hulls.comm.size == 1 else 24 + shard.n_features // 16
         wanted = auto if self.rows_per_class == "auto" else self.rows_per_class
         at_most = max(1, wanted // hulls.comm.size)
-        lowest, offered = np.full(2, np.inf), [np.empty(0, np.intp)]
+        lowest, offered = np.full(2, np.inf), []
         for c in (0, 1):
             mine = np.where(hulls.side == c, scores, np.inf)
             lowest[c] = mine.min(initial=np.inf)
@@ -134,17 +123,15 @@ class ActiveSet(HullSolver[State]):
         rows = (shard.dense_rows(chosen) - hulls.mean) * shard.y[chosen, None]
         return np.concatenate([lowest, np.column_stack([hulls.side[chosen], chosen, rows]).ravel()])
 
-    def _answer(self, state: State, offers: list[np.ndarray]) -> np.ndarray:
+    def _answer(self, state: State, working: WorkingSet, offers: list[np.ndarray]) -> np.ndarray:
         """At rank 0: take in what was offered and solve; the next direction, its levels, the lowest scores of this."""
-        working, best = state.working, state.certificate
-        assert working is not None
         lowest = np.min([offer[:2] for offer in offers], axis=0)
         rows = [offer[2:].reshape(-1, 2 + len(state.w)) for offer in offers]
         ranks = np.repeat(np.arange(len(rows)), [len(each) for each in rows])
         everything = np.concatenate(rows)
         keys = ranks * _MAX_ROWS_PER_RANK + everything[:, 1]
         working.add(keys, everything[:, 0].astype(np.intp), everything[:, 2:])
-        gap = 0.0 if len(working) <= _MAX_EXACT_ROWS else min(best.relative, 1.0)
+        gap = 0.0 if len(working) <= _MAX_EXACT_ROWS else min(state.certificate.relative, 1.0)
         z, level = solve_working_set(working, max(self.inner_share * gap, 1e-13))
         return np.concatenate([z, level, lowest])
 
@@ -184,10 +171,8 @@ def finish_on_support(working: WorkingSet) -> None:
         system[np.diag_indices(n)] += 1e-13
         for c in (0, 1):
             system[n + c, :n] = system[:n, n + c] = working.side[support] == c
-        target = np.zeros(n + 2)
-        target[n:] = 1.0
         try:
-            exact = solve(system, target, assume_a="sym", check_finite=False)[:n]
+            exact = solve(system, np.repeat([0.0, 1.0], [n, 2]), assume_a="sym", check_finite=False)[:n]
         except LinAlgError:
             return
         mass = working.mass[support]
@@ -224,30 +209,23 @@ def pairwise_steps(gram: np.ndarray, side: np.ndarray, mass: np.ndarray, tol: fl
                 lowest[c] = i
         if squared - gradient[lowest[0]] - gradient[lowest[1]] <= tol * squared:
             return
-        best, giver = 0.0, -1
+        best, giver, shift = 0.0, -1, 0.0
         for i in range(m):
             if mass[i] > 0.0:
                 j = lowest[side[i]]
                 slope = gradient[i] - gradient[j]
                 if slope > 0.0:
-                    shift = mass[i]
+                    most = mass[i]
                     curvature = gram[i, i] + gram[j, j] - 2.0 * gram[i, j]
-                    if curvature * shift > slope:
-                        shift = slope / curvature
-                    gain = shift * (slope - 0.5 * shift * curvature)
+                    if curvature * most > slope:
+                        most = slope / curvature
+                    gain = most * (slope - 0.5 * most * curvature)
                     if gain > best:
-                        best, giver = gain, i
+                        best, giver, shift = gain, i, most
         if giver < 0:
             return
         j = lowest[side[giver]]
-        slope = gradient[giver] - gradient[j]
-        curvature = gram[giver, giver] + gram[j, j] - 2.0 * gram[giver, j]
-        shift = mass[giver]
-        if curvature * shift > slope:
-            shift = slope / curvature
-            mass[giver] -= shift
-        else:
-            mass[giver] = 0.0
+        mass[giver] -= shift
         mass[j] += shift
         for i in range(m):
             gradient[i] += shift * (gram[j, i] - gram[giver, i])

@@ -12,9 +12,10 @@ Bounds hold for the problem, whichever solver found them: a solver that takes ov
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.random import Generator
@@ -36,10 +37,7 @@ _KERNEL_PASSES = 1.0
 _VALUES_PER_SECOND = 2e8
 
 
-class First(Protocol):
-    """Which candidate begins, equal on all ranks."""
-
-    def __call__(self, shard: Shard, comm: Communicator, warm: Warm) -> int: ...
+First: TypeAlias = Callable[[Shard, Communicator, Warm], int]  # which candidate begins, equal on all ranks
 
 
 class HandOver(ABC):
@@ -51,7 +49,6 @@ class HandOver(ABC):
 
 
 def always_first(shard: Shard, comm: Communicator, warm: Warm) -> int:
-    """The first candidate."""
     return 0
 
 
@@ -116,17 +113,13 @@ class SlowDescent(HandOver):
         if len(self.gaps) * solver.block_rows < self.epochs * n_rows:
             return False
         n_blocks = max(1, round(2 * n_rows / solver.block_rows))
-        if self.slow == 0:
-            return True
-        return len(self.gaps) > n_blocks and self.gaps[-1] > self.slow * self.gaps[-1 - n_blocks]
+        is_slow = len(self.gaps) > n_blocks and self.gaps[-1] > self.slow * self.gaps[-1 - n_blocks]
+        return is_slow or self.slow == 0
 
 
-@dataclass(frozen=True)
-class AutoState:
-    """The candidate at work and its state."""
-
-    number: int
-    inner: Any
+class AutoState(NamedTuple):
+    number: int  # of the candidate at work
+    inner: Any  # its state
     inputs: Inputs
     hand_over: HandOver | None  # the rule that watches this candidate; None for the last
 
@@ -144,7 +137,6 @@ class Auto(Solver[AutoState, Any]):
 
     @property
     def solves(self) -> tuple[type, ...]:
-        """What all candidates solve."""
         return tuple(kind for kind in self.candidates[0].solves if all(kind in one.solves for one in self.candidates))
 
     def start(self, problem: Any, shard: Shard, comm: Communicator, rng: Generator, warm: Warm = None) -> AutoState:
@@ -153,13 +145,12 @@ class Auto(Solver[AutoState, Any]):
 
     def sweep(self, state: AutoState) -> AutoState:
         solver = self.candidates[state.number]
-        state = replace(state, inner=solver.sweep(state.inner))
+        state = state._replace(inner=solver.sweep(state.inner))
         if state.hand_over is None:
             return state
         certificate = solver.certify(state.inner)
-        if certificate is None or not state.hand_over.is_due(solver, state.inner, certificate):
-            return state
-        if solver.stop_reason(state.inner) is not None:
+        is_due = certificate is not None and state.hand_over.is_due(solver, state.inner, certificate)
+        if not is_due or solver.stop_reason(state.inner) is not None:
             return state
         number = state.number + 1
         inner = self.candidates[number].take_over(solver, state.inner, state.inputs)

@@ -25,7 +25,7 @@ over the rows that are left add up to that.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -44,18 +44,18 @@ class State(NamedTuple):
     rows: Rows
     alpha: np.ndarray
     w: np.ndarray  # and the intercept as its last entry
-    balance: float  # sum(alpha y), of all ranks
     sigma2: float
     curvature: np.ndarray  # ||x_i||^2 + sigma^2
     is_active: np.ndarray
-    top: float  # a row at a bound whose gradient is beyond these is passed over
-    bottom: float
     n_rows: float  # of all ranks
-    n_passed: float  # rows since the last certificate, of all ranks
-    n_sweeps: int
-    spread: float  # between top and bottom when last certified
     best: Best
-    is_certified: bool  # in this sweep
+    balance: float = 0.0  # sum(alpha y), of all ranks
+    top: float = np.inf  # a row at a bound whose gradient is beyond these is passed over
+    bottom: float = -np.inf
+    n_passed: float = 0.0  # rows since the last certificate, of all ranks
+    n_sweeps: int = 0
+    spread: float = np.inf  # between top and bottom when last certified
+    is_certified: bool = False  # in this sweep
 
 
 @dataclass(frozen=True)
@@ -75,26 +75,10 @@ class DualDescent(LinearDualSolver[State]):
         norms = shard.squared_norms()
         weighted, n_rows = comm.allreduce(np.array([norms @ shard.weight, float(shard.n_rows)]))
         sigma2 = float(self.constant_size * weighted / rows.totals.sum()) if problem.fit_intercept else 0.0
-        return State(
-            rows=rows,
-            alpha=np.zeros(shard.n_rows),
-            w=np.zeros(shard.n_features + 1),
-            balance=0.0,
-            sigma2=sigma2,
-            curvature=norms + sigma2,
-            is_active=rows.upper > 0,
-            top=np.inf,
-            bottom=-np.inf,
-            n_rows=float(n_rows),
-            n_passed=0.0,
-            n_sweeps=0,
-            spread=np.inf,
-            best=Best(np.zeros(shard.n_features), 0.0),
-            is_certified=False,
-        )
+        alpha, w, best = np.zeros(shard.n_rows), np.zeros(shard.n_features + 1), Best(np.zeros(shard.n_features), 0.0)
+        return State(rows, alpha, w, sigma2, norms + sigma2, rows.upper > 0, float(n_rows), best)
 
     def sweep(self, state: State) -> State:
-        """One pass over the active rows."""
         rows = state.rows
         shard, comm = rows.shard, rows.comm
         alpha, is_active, moving = state.alpha.copy(), state.is_active.copy(), state.w.copy()
@@ -106,7 +90,11 @@ class DualDescent(LinearDualSolver[State]):
             part = slice(begin, begin + block.shape[0])
             numbers = (shard.y[part], rows.upper[part], state.curvature[part], alpha[part], is_active[part])
             rules = (float(comm.size), state.sigma2, state.top, state.bottom)
-            _descend(block, rows.rng.permutation(inside), *numbers, moving, extremes, *rules)
+            arguments = (rows.rng.permutation(inside), *numbers, moving, extremes, *rules)
+            if sp.issparse(block):
+                descend_csr(np.asarray(block.data), np.asarray(block.indices), np.asarray(block.indptr), *arguments)
+            else:
+                descend_dense(np.asarray(block), *arguments)
         # [2]: w moved as far as all ranks together would move it, and each sends its own share of that.
         moving -= state.w
         moving /= comm.size
@@ -136,40 +124,16 @@ class DualDescent(LinearDualSolver[State]):
         masses = [signed[positive].sum(), -signed[~positive].sum(), alpha @ rows.lengths]
         sums = comm.allreduce(np.append(shard.combine(signed), masses))
         z = sums[:-3]
-        scores = shard.scores(z)
-        point = problem.primal_point(
-            scores,
-            shard.y,
-            shard.weight,
-            float(z @ z),
-            comm.allreduce,
-            near=intercept,
-            precision=max(self.primal_precision * min(1.0, best.certificate.relative), 1e-11),
-            score_error=rows.score_error(z),
-        )
+        scores, data = shard.scores(z), (shard.y, shard.weight, float(z @ z), comm.allreduce)
+        precision = max(self.primal_precision * min(1.0, best.certificate.relative), 1e-11)
+        error = rows.score_error(z)
+        point = problem.primal_point(scores, *data, near=intercept, precision=precision, score_error=error)
         dual = rows.dual_value(signed, z, *map(float, sums[-3:]))
         best = best.or_better(point.scale * z, point.intercept, point.value, dual)
         gradient = shard.y * (scores + intercept) - 1
         at_rest = (alpha <= 0) & (gradient > state.top) | (alpha >= rows.upper) & (gradient < state.bottom)
-        return state._replace(
-            w=np.append(z, intercept),
-            is_active=~at_rest & (rows.upper > 0),
-            n_passed=0.0,
-            spread=state.top - state.bottom,
-            best=best,
-            is_certified=True,
-        )
-
-
-# -- inner loops -----------------------------------------------------------------------------------------------------
-
-
-def _descend(block: Any, *arguments: Any) -> None:
-    """One compiled pass over the rows of a block."""
-    if sp.issparse(block):
-        descend_csr(np.asarray(block.data), np.asarray(block.indices), np.asarray(block.indptr), *arguments)
-    else:
-        descend_dense(np.asarray(block), *arguments)
+        state = state._replace(w=np.append(z, intercept), is_active=~at_rest & (rows.upper > 0), n_passed=0.0)
+        return state._replace(spread=state.top - state.bottom, best=best, is_certified=True)
 
 
 @compiled()
@@ -198,22 +162,10 @@ def _best_step(
 
 @compiled()
 def descend_csr(
-    data: np.ndarray,
-    indices: np.ndarray,
-    indptr: np.ndarray,
-    order: np.ndarray,
-    y: np.ndarray,
-    upper: np.ndarray,
-    norms: np.ndarray,
-    alpha: np.ndarray,
-    is_active: np.ndarray,
-    w: np.ndarray,
-    extremes: np.ndarray,
-    n_ranks: float,
-    sigma2: float,
-    top: float,
-    bottom: float,
-) -> None:
+    data: np.ndarray, indices: np.ndarray, indptr: np.ndarray, order: np.ndarray,
+    y: np.ndarray, upper: np.ndarray, norms: np.ndarray, alpha: np.ndarray, is_active: np.ndarray,
+    w: np.ndarray, extremes: np.ndarray, n_ranks: float, sigma2: float, top: float, bottom: float,
+) -> None:  # fmt: skip
     """Coordinate steps in the given order; the last entry of ``w`` is the intercept."""
     intercept = w[-1]
     for k in range(order.shape[0]):
@@ -222,9 +174,8 @@ def descend_csr(
         score = intercept
         for j in range(begin, end):
             score += data[j] * w[np.uint64(indices[j])]
-        change, is_passed = _best_step(
-            y[i] * score - 1.0, alpha[i], upper[i], n_ranks * norms[i], top, bottom, extremes
-        )
+        gradient = y[i] * score - 1.0
+        change, is_passed = _best_step(gradient, alpha[i], upper[i], n_ranks * norms[i], top, bottom, extremes)
         if is_passed:
             is_active[i] = False
         elif change != 0.0:
@@ -238,31 +189,19 @@ def descend_csr(
 
 @compiled(fastmath=FAST)
 def descend_dense(
-    X: np.ndarray,
-    order: np.ndarray,
-    y: np.ndarray,
-    upper: np.ndarray,
-    norms: np.ndarray,
-    alpha: np.ndarray,
-    is_active: np.ndarray,
-    w: np.ndarray,
-    extremes: np.ndarray,
-    n_ranks: float,
-    sigma2: float,
-    top: float,
-    bottom: float,
-) -> None:
+    X: np.ndarray, order: np.ndarray,
+    y: np.ndarray, upper: np.ndarray, norms: np.ndarray, alpha: np.ndarray, is_active: np.ndarray,
+    w: np.ndarray, extremes: np.ndarray, n_ranks: float, sigma2: float, top: float, bottom: float,
+) -> None:  # fmt: skip
     """The twin of :func:`descend_csr`."""
-    d = X.shape[1]
-    intercept = w[-1]
+    d, intercept = X.shape[1], w[-1]
     for k in range(order.shape[0]):
         i = order[k]
         score = intercept
         for j in range(d):
             score += X[i, j] * w[j]
-        change, is_passed = _best_step(
-            y[i] * score - 1.0, alpha[i], upper[i], n_ranks * norms[i], top, bottom, extremes
-        )
+        gradient = y[i] * score - 1.0
+        change, is_passed = _best_step(gradient, alpha[i], upper[i], n_ranks * norms[i], top, bottom, extremes)
         if is_passed:
             is_active[i] = False
         elif change != 0.0:

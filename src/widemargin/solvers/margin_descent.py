@@ -47,9 +47,11 @@ class KernelValues:
         self.place = place_among_ranks(comm, rows.n_rows)
         self.n_all = int(comm.allreduce(np.array([float(rows.n_rows)]))[0])
         largest = int(comm.allreduce(np.array([float(rows.n_rows)]), "max")[0])
-        self.is_kept = self.n_all * largest * np.dtype(rows.dtype).itemsize <= cache_bytes
         self._points: Points | None = None
         self._values: np.ndarray | None = None
+        self.is_kept = self.n_all * largest * np.dtype(rows.dtype).itemsize <= cache_bytes
+
+    # No cached_property: ranks, which are threads, would wait for each other behind its lock (Python 3.11).
 
     @property
     def points(self) -> Points:
@@ -76,17 +78,14 @@ class KernelValues:
         return out
 
     def block(self, places: np.ndarray, points: Points) -> np.ndarray:
-        """Kernel values between all of some rows."""
         if self.is_kept and self._comm.size == 1:
             return self.kept[np.ix_(places, places)]
         return self._rows.block(points)
 
 
 class _Best(NamedTuple):
-    """The model with the lowest objective so far, and the certificate."""
-
     certificate: Certificate
-    g: np.ndarray
+    g: np.ndarray  # of the lowest objective, with its intercept
     intercept: float
     g_dual: np.ndarray  # that of the highest lower bound
 
@@ -119,7 +118,6 @@ class State:
         return self.shard.y * (self.response + self.intercept)
 
     def move(self, change: np.ndarray, response: np.ndarray, intercept: float) -> None:
-        """Add to every g, and what that adds to responses and intercept."""
         self.g, self.response, self.intercept = self.g + change, self.response + response, self.intercept + intercept
 
 
@@ -127,15 +125,13 @@ S = TypeVar("S", bound=State)
 
 
 class KernelMarginSolver(Solver[S, KernelModel]):
-    """The verbs that all solvers of this problem with a kernel share."""
-
     solves = (MarginDistribution,)
-
+    state_type: type[S]
     cache_bytes: int
 
-    def _start(
-        self, problem: MarginDistribution, shard: Shard, comm: Communicator, rng: Generator, warm: Warm
-    ) -> State:
+    def start(
+        self, problem: MarginDistribution, shard: Shard, comm: Communicator, rng: Generator, warm: Warm = None
+    ) -> S:
         """At g = 0, or at ``warm``: a beta for the rows of all ranks, by their numbers."""
         rows = shard.kernel
         if not rows.kernel.is_positive:
@@ -150,7 +146,7 @@ class KernelMarginSolver(Solver[S, KernelModel]):
         own = np.random.default_rng([comm.rank, int(rng.integers(2**31))])
         g, response = np.zeros((2, shard.n_rows))
         values = KernelValues(rows, comm, self.cache_bytes)
-        state = State(problem, shard, comm, rows, own, values, steep, curvature, g, response, 0.0)
+        state = self.state_type(problem, shard, comm, rows, own, values, steep, curvature, g, response, 0.0)
         if warm is not None:
             state.g = np.where(steep > 0, shard.y * warm[rows.numbers], 0.0)
             if problem.overshoot_weight == 0:
@@ -159,23 +155,20 @@ class KernelMarginSolver(Solver[S, KernelModel]):
         return state
 
     def certify(self, state: S) -> Certificate | None:
-        """Both objectives at the responses as they are known."""
         return self._bounds(state)
 
     def confirm(self, state: S, latest: Certificate | None) -> Certificate:
-        """The same with responses computed anew, kernel values in float64."""
         self._refresh(state)
         return self._bounds(state)
 
     def diagnostics(self, state: S) -> dict[str, float]:
         """The largest violation of the optimality conditions, and the rows with a coefficient."""
         residual = state.problem.residuals(state.g, state.margin, state.steep).max(initial=0.0)
-        violation = state.comm.allreduce(np.array([residual]), "max")[0]
-        support = state.comm.allreduce(np.array([float(np.count_nonzero(state.g))]))[0]
+        (violation,) = state.comm.allreduce(np.array([residual]), "max")
+        (support,) = state.comm.allreduce(np.array([float(np.count_nonzero(state.g))]))
         return {"violation": float(violation), "n_support": float(support)}
 
     def warm_state(self, state: S) -> np.ndarray:
-        """beta of the rows of all ranks."""
         return spread(state.comm, state.rows, state.beta)
 
     def extract(self, state: S) -> KernelModel:
@@ -226,6 +219,7 @@ class MarginDescent(KernelMarginSolver[State]):
     each other. Within a block there are at most ``block_passes`` passes.
     """
 
+    state_type = State
     cache_bytes: int = CACHE_BYTES
     block_rows: int = 1024
     block_passes: int = 50
@@ -233,13 +227,7 @@ class MarginDescent(KernelMarginSolver[State]):
     concentrated: float = 0.5
     closer: float = 0.01  # passes end when they gain this part of the first
 
-    def start(
-        self, problem: MarginDistribution, shard: Shard, comm: Communicator, rng: Generator, warm: Warm = None
-    ) -> State:
-        return self._start(problem, shard, comm, rng, warm)
-
     def sweep(self, state: State) -> State:
-        """One block, whose rows come from all ranks."""
         chosen = self._choose(state)
         state.n_blocks += 1
         comm, values, problem = state.comm, state.values, state.problem
@@ -253,8 +241,7 @@ class MarginDescent(KernelMarginSolver[State]):
         if comm.rank == 0:
             solved = g.copy()
             K = values.block(places, points)
-            order = state.rng.permutation(len(g))
-            rules = (order, self.block_passes, self.closer)
+            rules = (state.rng.permutation(len(g)), self.block_passes, self.closer)
             margin_passes.descend_block(K, problem.constant, y, steep, *problem.shape, solved, response, *rules)
         solved = comm.broadcast(solved)
         moved = np.flatnonzero(solved != g)

@@ -26,19 +26,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.random import Generator
 from scipy.linalg import cho_factor, cho_solve, solve_triangular
 from scipy.linalg.lapack import dpotrf, spotrf
 
-from widemargin.comm.protocol import Communicator, place_among_ranks
+from widemargin.comm.protocol import place_among_ranks
 from widemargin.compiled import margin_passes
-from widemargin.data.shard import Shard
-from widemargin.problems.margin_distribution import MarginDistribution
 from widemargin.problems.protocol import Certificate
 from widemargin.solvers._kernel_ranks import share, share_points
 from widemargin.solvers.margin_descent import CACHE_BYTES, KernelMarginSolver, MarginDescent, State
 from widemargin.solvers.newton import bracketed_newton
-from widemargin.solvers.protocol import AnySolver, Inputs, Warm
+from widemargin.solvers.protocol import AnySolver, Inputs
 
 _EXACT = 1e-28  # of the square of the right side: no step is more exact
 _VALUES_PER_SWEEP = 5e8  # kernel values between two looks at the clock
@@ -50,8 +47,7 @@ class _Factor:
     """Cholesky's factor of the whole system, at rank 0."""
 
     def __init__(self, state: State, root: np.ndarray) -> None:
-        self._comm, self._active = state.comm, np.flatnonzero(root)
-        comm, active = state.comm, self._active
+        self._comm, self._active = comm, active = state.comm, np.flatnonzero(root)
         self._place, self._factor = place_among_ranks(comm, len(active)), None
         places = share(comm, active + state.values.place.start)
         points = share_points(comm, state.rows.points(active))
@@ -90,8 +86,7 @@ class _Nystroem:
     """The system with features of some rows in the kernel's place: features' features + noise, by Woodbury."""
 
     def __init__(self, state: State, root: np.ndarray, landmarks: np.ndarray) -> None:
-        self._comm = state.comm
-        self._features = landmarks * root
+        self._comm, self._features = state.comm, landmarks * root
         explained = np.einsum("ij,ij->j", self._features, self._features)
         self._noise = 1.0 + np.maximum(root**2 * state.curvature - explained, 0.0)
         gram = state.comm.allreduce(((self._features / self._noise) @ self._features.T).ravel())
@@ -129,8 +124,6 @@ class _System:
 
 @dataclass
 class NewtonState(State):
-    """Where a run of Newton steps stands."""
-
     landmarks: np.ndarray | None = None  # K_zz^-1/2 K_zn, with the constant feature
     system: _System | None = None  # of a step in the making
 
@@ -144,6 +137,7 @@ class MarginNewton(KernelMarginSolver[NewtonState]):
     ``max_products``. Where a step fails, a block of ``descent`` takes its place.
     """
 
+    state_type = NewtonState
     cache_bytes: int = CACHE_BYTES
     direct_rows: int = 3000
     landmarks: int = 500
@@ -151,13 +145,7 @@ class MarginNewton(KernelMarginSolver[NewtonState]):
     max_products: int = 300
     descent: MarginDescent = field(default_factory=MarginDescent)
 
-    def start(
-        self, problem: MarginDistribution, shard: Shard, comm: Communicator, rng: Generator, warm: Warm = None
-    ) -> NewtonState:
-        return NewtonState(**vars(self._start(problem, shard, comm, rng, warm)))
-
     def take_over(self, other: AnySolver, state: State, inputs: Inputs) -> NewtonState:
-        """From the coefficients, responses and bounds of coordinate steps."""
         return NewtonState(**vars(state))
 
     def sweep(self, state: NewtonState) -> NewtonState:
@@ -168,17 +156,13 @@ class MarginNewton(KernelMarginSolver[NewtonState]):
         return state
 
     def certify(self, state: NewtonState) -> Certificate | None:
-        """Both objectives; None in the middle of a step."""
         return None if state.system is not None else self._bounds(state)
 
     def confirm(self, state: NewtonState, latest: Certificate | None) -> Certificate:
         state.system = None
         return super().confirm(state, latest)
 
-    # -- one step ----------------------------------------------------------------------------------------------------
-
     def _begin(self, state: NewtonState) -> _System:
-        """The system of the next step."""
         problem, comm = state.problem, state.comm
         margin, beta = state.margin, state.beta
         bend = problem.bend(margin, state.steep)
@@ -205,8 +189,7 @@ class MarginNewton(KernelMarginSolver[NewtonState]):
 
     def _go_on(self, state: NewtonState, system: _System) -> None:
         """Conjugate gradients, until the step is ready or the clock wants to be looked at."""
-        comm, constant = state.comm, state.problem.constant
-        budget = _VALUES_PER_SWEEP
+        comm, constant, budget = state.comm, state.problem.constant, _VALUES_PER_SWEEP
         while True:
             while system.squared > system.goal and system.n_products < self.max_products:
                 if budget <= 0:
@@ -220,9 +203,8 @@ class MarginNewton(KernelMarginSolver[NewtonState]):
                 system.left = system.left - length * image
                 system.reach = system.reach + length * product
                 better = system.precondition(system.left)
-                norm, system.squared = map(
-                    float, comm.allreduce(np.array([better @ system.left, system.left @ system.left]))
-                )
+                norms = comm.allreduce(np.array([better @ system.left, system.left @ system.left]))
+                norm, system.squared = map(float, norms)
                 system.search = better + (norm / system.norm) * system.search
                 system.norm = norm
                 system.n_products += 1
@@ -260,7 +242,6 @@ class MarginNewton(KernelMarginSolver[NewtonState]):
         return length > 0
 
     def _landmarks(self, state: State, active: np.ndarray) -> np.ndarray:
-        """K_zz^-1/2 K_zn for some active rows z."""
         comm, values = state.comm, state.values
         rows = np.flatnonzero(active)
         n_active = float(comm.allreduce(np.array([float(len(rows))]))[0])

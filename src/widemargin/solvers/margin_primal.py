@@ -21,6 +21,7 @@ gradients, and a few of two numbers for the length.
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -44,8 +45,6 @@ _MAX_STALLED_STEPS = 20  # while rounding is more than a small part of the gap
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """One rank's part of the problem."""
-
     problem: MarginDistribution
     shard: Shard
     comm: Communicator
@@ -98,8 +97,6 @@ class Rows:
 
 
 class Point(NamedTuple):
-    """A w with all that a pass over the rows tells of it."""
-
     w: np.ndarray
     margin: np.ndarray
     g: np.ndarray
@@ -130,20 +127,16 @@ class State(NamedTuple):
 
     def at(self, point: Point) -> State:
         """The same run at another point; the best bounds are kept."""
-        old, new = self.certificate, point.certificate
-        certificate = old.tightened(*new)
-        best = point.w if new.primal <= old.primal else self.best
+        certificate = self.certificate.tightened(*point.certificate)
+        best = point.w if point.certificate.primal <= self.certificate.primal else self.best
         state = self._replace(point=point, best=best, certificate=certificate)
-        if point.rounding <= _rounding.SMALL_PART * certificate.gap:
-            return state._replace(n_stuck=0, reference=certificate.gap)
-        if certificate.gap <= _rounding.STALL_RATIO * self.reference:
-            return state._replace(n_stuck=0, reference=certificate.gap)
+        gap = certificate.gap
+        if point.rounding <= _rounding.SMALL_PART * gap or gap <= _rounding.STALL_RATIO * self.reference:
+            return state._replace(n_stuck=0, reference=gap)
         return state._replace(n_stuck=self.n_stuck + 1, is_stuck=self.n_stuck + 1 >= _MAX_STALLED_STEPS)
 
 
 class LinearMarginSolver(Solver[State, Separator]):
-    """The verbs that all linear solvers of this problem share."""
-
     solves = (MarginDistribution,)
 
     def start(
@@ -155,10 +148,12 @@ class LinearMarginSolver(Solver[State, Separator]):
         if warm is not None:
             w[:-1] = warm
         point = Point.at(rows, w, rows.margins(w))
-        return State(rows, point, w, point.certificate)
+        return self._prepare(State(rows, point, w, point.certificate))
+
+    @abstractmethod
+    def _prepare(self, state: State) -> State: ...
 
     def _along(self, state: State, step: np.ndarray) -> State:
-        """The best point on the way of a step."""
         rows, point = state.rows, state.point
         tilt = rows.margins(step)
         along, squared = float(point.w @ step), float(step @ step)
@@ -182,7 +177,6 @@ class LinearMarginSolver(Solver[State, Separator]):
         return "precision" if state.is_stuck else None
 
     def diagnostics(self, state: State) -> dict[str, float]:
-        """The length of the gradient."""
         return {"gradient": float(np.linalg.norm(state.point.w - state.point.z))}
 
     def warm_state(self, state: State) -> np.ndarray:
@@ -202,19 +196,14 @@ class MarginPrimal(LinearMarginSolver):
     hessian_per_feature: int = 512  # rows that make up a Hessian, at most
     cg_residual: float = 0.05
 
-    def start(
-        self, problem: MarginDistribution, shard: Shard, comm: Communicator, rng: Generator, warm: Warm = None
-    ) -> State:
-        """A step down the slope from there: where C is tiny the gap is small at 0 already."""
-        state = super().start(problem, shard, comm, rng, warm)
+    def _prepare(self, state: State) -> State:
+        # A step down the slope: where C is tiny the gap is small at 0 already.
         return self._along(state, state.point.z - state.point.w)._replace(is_stuck=False)
 
     def sweep(self, state: State) -> State:
-        """One Newton step."""
         return self._along(state, self._step(state.rows, state.point))
 
     def _step(self, rows: Rows, point: Point) -> np.ndarray:
-        """Solve Hessian times step = -gradient."""
         shard, comm, constant = rows.shard, rows.comm, rows.problem.constant
         d = shard.n_features
         bend = rows.problem.bend(point.margin, rows.steep)

@@ -51,16 +51,13 @@ _ROUNDING = 1e-13  # relative: added so that no Hessian is singular
 class Rounding(NamedTuple):
     """Bounds on the rounding errors of slacks: one in units of the norm of the row, one for all rows."""
 
-    by_length: float
-    anyway: float
+    by_length: float = 0.0
+    anyway: float = 0.0
 
     def after(self, rows: Rows, move: np.ndarray, w: np.ndarray, intercept: float) -> Rounding:
-        """With the errors of another score, that of ``move``, whose last entry is the intercept, and of the new w."""
+        """With the errors of the score of ``move``, whose last entry is the intercept, and of the new w."""
         by_length = rows.of_score * float(np.linalg.norm(move[:-1])) + 2 * UNIT * float(np.linalg.norm(w))
         return Rounding(self.by_length + by_length, self.anyway + 2 * UNIT * (1 + abs(intercept) + abs(move[-1])))
-
-
-_NO_ROUNDING = Rounding(0.0, 0.0)
 
 
 class Softened(NamedTuple):
@@ -120,9 +117,8 @@ class Multipliers(LinearDualSolver[State]):
             w = w / (w @ w)
         scores = shard.scores(w)
         point = problem.primal_point(scores, shard.y, shard.weight, float(w @ w), comm.allreduce, precision=_ROUGH)
-        w = point.scale * w
-        slack = 1 - shard.y * (point.scale * scores + point.intercept)
-        rounding = _NO_ROUNDING.after(rows, np.append(w, point.intercept), w, point.intercept)
+        w, slack = point.scale * w, 1 - shard.y * (point.scale * scores + point.intercept)
+        rounding = Rounding().after(rows, np.append(w, point.intercept), w, point.intercept)
         # Halfway up every cap, and as sharp as masses and direction agree the better: w = z at the optimum.
         centre, rho = rows.upper / 2, 1.0
         soft = _soften(rows, slack, rounding, centre, rho)
@@ -138,7 +134,7 @@ class Multipliers(LinearDualSolver[State]):
         """At the model, the alphas and the bounds that another solver of the linear C-SVM has found."""
         rows, best, alpha = state.rows, state.best, state.alpha
         slack = 1 - rows.shard.y * (rows.shard.scores(best.coef) + best.intercept)
-        rounding = _NO_ROUNDING.after(rows, np.append(best.coef, best.intercept), best.coef, best.intercept)
+        rounding = Rounding().after(rows, np.append(best.coef, best.intercept), best.coef, best.intercept)
         soft = _soften(rows, slack, rounding, alpha, 1.0)
         return _bounded(State(rows, best.coef, best.intercept, slack, rounding, alpha, 1.0, soft, 0, best))
 
@@ -162,7 +158,6 @@ class Multipliers(LinearDualSolver[State]):
         return state.best.coef
 
     def sweep(self, state: State) -> State:
-        """One Newton step, from another centre if the last one has done its work."""
         state = self._move_centre(state)
         rows, soft = state.rows, state.soft
         imbalance = soft.positive - soft.negative if rows.problem.fit_intercept else 0.0
@@ -173,16 +168,9 @@ class Multipliers(LinearDualSolver[State]):
         slack = state.slack - length * tilt
         w, intercept = state.w + length * step[:-1], float(state.intercept + length * step[-1])
         rounding = state.rounding.after(rows, length * step, w, intercept)
-        return _bounded(
-            state._replace(
-                w=w,
-                intercept=intercept,
-                slack=slack,
-                rounding=rounding,
-                soft=_soften(rows, slack, rounding, state.centre, state.rho),
-                n_inner=state.n_inner + 1,
-            )
-        )
+        soft, n_inner = _soften(rows, slack, rounding, state.centre, state.rho), state.n_inner + 1
+        state = state._replace(w=w, intercept=intercept, slack=slack, rounding=rounding, soft=soft, n_inner=n_inner)
+        return _bounded(state)
 
     def stop_reason(self, state: State) -> str | None:
         """ "precision" once steps no longer reduce a gap that is mostly rounding."""
@@ -221,7 +209,6 @@ class Multipliers(LinearDualSolver[State]):
         elif corner == 0:
             corner = max(abs(gradient[-1]) * state.rho, 1e-300)  # nothing bends: as far as masses change within
         corner *= 1 + _ROUNDING
-
         if n_features <= self.direct_features:
             hessian = np.empty((n_features + 1, n_features + 1))
             moment = comm.allreduce(shard.second_moment(free, mass).ravel())
@@ -257,7 +244,6 @@ def _soften(rows: Rows, slack: np.ndarray, rounding: Rounding, centre: np.ndarra
 
 
 def _bounded(state: State) -> State:
-    """Bring both sides of the certificate up to date."""
     rows, soft, w, intercept = state.rows, state.soft, state.w, state.intercept
     problem, best = rows.problem, state.best
     primal = problem.primal_value(soft.loss / problem.C, float(w @ w))
@@ -271,30 +257,16 @@ def _bounded(state: State) -> State:
     scores, reduce = shard.y * (1 - state.slack), rows.comm.allreduce
     point = problem.primal_point(scores, shard.y, shard.weight, float(w @ w), reduce, score_error=score_error)
     best = best.or_better(point.scale * w, point.scale * intercept + point.intercept, point.value, dual)
-    is_less = best.certificate.gap <= STALL_RATIO * state.reference
-    return state._replace(
-        best=best,
-        n_stuck=0 if is_less else state.n_stuck + 1,
-        reference=best.certificate.gap if is_less else state.reference,
-    )
-
-
-# -- inner loops -----------------------------------------------------------------------------------------------------
+    if best.certificate.gap <= STALL_RATIO * state.reference:
+        return state._replace(best=best, n_stuck=0, reference=best.certificate.gap)
+    return state._replace(best=best, n_stuck=state.n_stuck + 1)
 
 
 @compiled(fastmath=FAST)
 def soften_rows(
-    slack: np.ndarray,
-    y: np.ndarray,
-    centre: np.ndarray,
-    upper: np.ndarray,
-    rho: float,
-    lengths: np.ndarray,
-    by_length: float,
-    anyway: float,
-    signed: np.ndarray,
-    is_free: np.ndarray,
-) -> np.ndarray:
+    slack: np.ndarray, y: np.ndarray, centre: np.ndarray, upper: np.ndarray, rho: float, lengths: np.ndarray,
+    by_length: float, anyway: float, signed: np.ndarray, is_free: np.ndarray,
+) -> np.ndarray:  # fmt: skip
     """Masses ``centre + rho upper slack`` within bounds, times y, and which of them are within.
 
     Returns the sum of the masses of each class, of ``upper max(0, slack)`` where slacks may be larger by ``anyway`` and

@@ -28,11 +28,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.random import Generator
 
-from widemargin.comm.protocol import Communicator
-from widemargin.data.shard import Shard
-from widemargin.problems.polytope import HardMargin, NuMargin
 from widemargin.problems.protocol import Certificate
 from widemargin.solvers._hulls import Hulls, HullSolver, Softened, with_bounds
 from widemargin.solvers.protocol import Warm
@@ -62,10 +58,7 @@ class EntropicNewton(HullSolver[State]):
     max_inner: int = 6  # Newton steps at one gamma before it is raised again
     direct_features: int = 512  # up to here the Hessian may be formed, once conjugate gradients work hard
 
-    def start(
-        self, problem: HardMargin | NuMargin, shard: Shard, comm: Communicator, rng: Generator, warm: Warm = None
-    ) -> State:
-        hulls = Hulls.of(problem, shard, comm)
+    def start_on(self, hulls: Hulls, rng: np.random.Generator, warm: Warm) -> State:
         log_centre = hulls.uniform_log_mass()
         w, scores, gamma, soft, z, is_warm = hulls.start_from(warm, log_centre)
         state = _bound(State(hulls, w, scores, log_centre, gamma, soft, z, w, Certificate(), False, 0))
@@ -75,10 +68,8 @@ class EntropicNewton(HullSolver[State]):
         hulls, gamma = state.hulls, state.gamma
         gradient = state.w - state.z
         direction, n_products = self._direction(state, gradient)
-        slope = gradient @ direction
-        tilt = hulls.scores(direction)
-        value = 0.5 * state.w @ state.w - state.soft.value
-        step = 1.0
+        slope, tilt = gradient @ direction, hulls.scores(direction)
+        value, step = 0.5 * state.w @ state.w - state.soft.value, 1.0
         while True:
             w, scores = state.w + step * direction, state.scores + step * tilt
             soft = hulls.soften(scores, state.log_centre, gamma, state.soft.level)
@@ -86,32 +77,20 @@ class EntropicNewton(HullSolver[State]):
             if fell or step < 1e-6:
                 break
             step /= 2
-        state = _bound(
-            state._replace(
-                w=w,
-                scores=scores,
-                soft=soft,
-                z=hulls.combine(soft.mass),
-                worked_hard=n_products > 8 + len(w) // 8,
-                n_inner=state.n_inner + 1,
-            )
-        )
+        z, worked_hard, n_inner = hulls.combine(soft.mass), n_products > 8 + len(w) // 8, state.n_inner + 1
+        state = state._replace(w=w, scores=scores, soft=soft, z=z, worked_hard=worked_hard, n_inner=n_inner)
+        state = _bound(state)
         # Far from the solution a rough minimum will do; close to it the masses must settle before they become a centre.
         patience = 1.0 if state.certificate.relative > 1e-3 else 1e-3
         agrees = np.linalg.norm(state.z - state.w) <= 0.5 * np.linalg.norm(state.w)
         if agrees and -slope <= patience * gamma:
-            return self._continue(state)
+            aim = hulls.affordable_gamma(state.certificate, self.gamma_per_gap)
+            # How much is affordable shows in how many steps the last gamma took.
+            cut = {1: self.gamma_cut, 2: np.sqrt(self.gamma_cut)}.get(state.n_inner, 1.0)
+            return self._recentre(state, max(gamma * cut, min(gamma, aim)))
         if state.n_inner >= self.max_inner:
             return self._recentre(state, gamma / self.gamma_cut)
         return state
-
-    def _continue(self, state: State) -> State:
-        """The masses have settled: make them the centre, and shrink gamma as the gap allows."""
-        certificate = state.certificate
-        aim = self.gamma_per_gap * min(certificate.relative, 1.0) * certificate.primal**2 / state.hulls.entropy_range
-        # How much is affordable shows in how many steps the last gamma took.
-        cut = {1: self.gamma_cut, 2: np.sqrt(self.gamma_cut)}.get(state.n_inner, 1.0)
-        return self._recentre(state, max(state.gamma * cut, min(state.gamma, aim)))
 
     def _recentre(self, state: State, gamma: float) -> State:
         """Move the centre to the current masses and go on with another gamma."""
@@ -150,7 +129,6 @@ class EntropicNewton(HullSolver[State]):
 
 
 def _bound(state: State) -> State:
-    """Bring both sides of the certificate up to date with the current masses and direction."""
     margin = state.hulls.margin(state.scores, float(np.linalg.norm(state.w)))
     return with_bounds(state, state.hulls.distance(state.z), margin, state.w)
 
@@ -159,8 +137,7 @@ def conjugate_gradients(
     product: Callable[[np.ndarray], np.ndarray], target: np.ndarray, residual: float, max_steps: int
 ) -> tuple[np.ndarray, int]:
     """Solve ``product(x) = target`` to a relative residual; also the number of products."""
-    x = np.zeros_like(target)
-    left, search = target.copy(), target.copy()
+    x, left, search = np.zeros_like(target), target.copy(), target.copy()
     norm = goal = left @ left
     n_products = 0
     while n_products < max_steps:
@@ -172,8 +149,7 @@ def conjugate_gradients(
         following = left @ left
         if following <= residual**2 * goal:
             break
-        search = left + (following / norm) * search
-        norm = following
+        search, norm = left + (following / norm) * search, following
     return x, n_products
 
 

@@ -14,8 +14,6 @@ from widemargin.problems.protocol import Certificate, Problem
 
 State = TypeVar("State")
 Model = TypeVar("Model")
-
-
 Warm: TypeAlias = np.ndarray | None  # the warm state of an earlier run
 
 

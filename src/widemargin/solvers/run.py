@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.random import Generator
 
 from widemargin.codec import record
 from widemargin.comm.protocol import Communicator
@@ -132,7 +131,7 @@ def run(
     shard: Shard,
     comm: Communicator,
     limits: Limits,
-    rng: Generator,
+    rng: np.random.Generator,
     *,
     warm: Warm = None,
     sweeps_before: int = 0,
@@ -194,12 +193,11 @@ def run(
             with ledger.phase("certify"):
                 certificate = solver.confirm(state, certificate)
             if history and history[-1]["sweep"] == sweep:
-                history[-1].update(primal=certificate.primal, dual=certificate.dual)
+                history[-1].update(certificate._asdict())
             if reason != "gap" or certificate.relative <= limits.tol:
                 break
-            reason = None  # confirmed in float64, the gap is open
-            if sweep >= limits.max_iter:
-                reason = "max_iter"
+            reason = "max_iter" if sweep >= limits.max_iter else None  # the gap is open in float64
+            if reason is not None:
                 break
         with ledger.phase("sweep"):
             state = solver.sweep(state)
@@ -209,9 +207,8 @@ def run(
         certificate = latest or certificate
         seconds = time.perf_counter() - begin
         if latest is not None:
-            bounds = {"primal": latest.primal, "dual": latest.dual}
-            more = solver.diagnostics(state)
-            history.append({"sweep": sweep, "seconds": seconds, **bounds, **more, **ledger.counts()})
+            numbers = {**latest._asdict(), **solver.diagnostics(state), **ledger.counts()}
+            history.append({"sweep": sweep, "seconds": seconds, **numbers})
             reason = _reached(solver, state, latest, limits)
         warm_state = solver.warm_state(state) if watch_state and certificate is not None else None
         model = solver.extract(state) if watch_model and latest is not None else None
@@ -234,7 +231,6 @@ def run(
 
 
 def _reached(solver: AnySolver, state: Any, certificate: Certificate | None, limits: Limits) -> str | None:
-    """The reason of the solver to stop, or "gap" if that is closed."""
     if certificate is None:
         return None
     return solver.stop_reason(state) or ("gap" if certificate.relative <= limits.tol else None)

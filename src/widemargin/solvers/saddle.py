@@ -28,17 +28,12 @@ to find their projection. The iterates are the serial ones up to the order of su
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.random import Generator
 
-from widemargin.comm.protocol import Communicator
 from widemargin.compiled.transforms import walsh_hadamard
-from widemargin.data.shard import Shard
-from widemargin.problems.polytope import HardMargin, NuMargin
 from widemargin.problems.protocol import Certificate
 from widemargin.solvers._hulls import Hulls, HullSolver, with_bounds
 from widemargin.solvers.protocol import Warm
@@ -49,47 +44,29 @@ _BLOCK_ON_RANKS = 64  # coordinates
 _STALL_FACTOR = 4.0  # times the rounds that a saddle point needs: then the gap has stalled
 
 
-class Coordinates(Protocol):
-    """The rows, seen block of coordinates by block."""
-
-    n_blocks: int
-    radius: float  # largest length of a local row within a block
-
-    def combine(self, block: int, masses: np.ndarray) -> np.ndarray:
-        """``X_S masses`` for the coordinates S of a block; ``masses`` has a column for each combination."""
-
-    def scores(self, block: int, dw: np.ndarray) -> np.ndarray:
-        """``X_S' dw`` of rows relative to their mean."""
-
-    def slice(self, block: int) -> slice:
-        """Where the block lies in w."""
-
-    def to_rows(self, w: np.ndarray) -> np.ndarray:
-        """w in the coordinates of the original rows."""
-
-    def from_rows(self, w: np.ndarray) -> np.ndarray:
-        """The twin of :meth:`to_rows`."""
-
-
 class AllAtOnce:
     """One block of all coordinates, unrotated; sparse rows stay sparse."""
 
     n_blocks = 1
 
     def __init__(self, hulls: Hulls) -> None:
-        self._shard, self._mean = hulls.shard, hulls.mean
-        self.radius = hulls.radius
+        # The radius is the largest length of a local row within a block.
+        self._shard, self._mean, self.radius = hulls.shard, hulls.mean, hulls.radius
 
     def combine(self, block: int, masses: np.ndarray) -> np.ndarray:
+        """``X_S masses`` for the coordinates S of a block; ``masses`` has a column for each combination."""
         return np.stack([self._shard.combine(np.ascontiguousarray(column)) for column in masses.T], axis=1)
 
     def scores(self, block: int, dw: np.ndarray) -> np.ndarray:
+        """``X_S' dw`` of rows relative to their mean."""
         return self._shard.scores(dw) - self._mean @ dw
 
     def slice(self, block: int) -> slice:
+        """Where the block lies in w."""
         return slice(None)
 
     def to_rows(self, w: np.ndarray) -> np.ndarray:
+        """w in the coordinates of the original rows; :meth:`from_rows` is the inverse."""
         return w
 
     def from_rows(self, w: np.ndarray) -> np.ndarray:
@@ -106,15 +83,12 @@ class Rotated:
         self.n_blocks = -(-self.n_coordinates // block_size)
         # One more copy of the rows, in their own precision.
         self._columns = np.empty((self.n_coordinates, shard.n_rows), dtype=shard.dtype)
-        step = 1024
-        for begin in range(0, shard.n_rows, step):
-            rows = np.arange(begin, min(begin + step, shard.n_rows))
+        for begin in range(0, shard.n_rows, 1024):
+            rows = np.arange(begin, min(begin + 1024, shard.n_rows))
             self._columns[:, rows] = self._rotate(shard.dense_rows(rows) - hulls.mean).T
-        squares = [np.einsum("ij,ij->j", block, block, dtype=np.float64) for block in self._blocks()]
-        self.radius = float(np.sqrt(max((each.max(initial=0.0) for each in squares), default=0.0)))
-
-    def _blocks(self) -> Iterator[np.ndarray]:
-        return (self._columns[self.slice(block)] for block in range(self.n_blocks))
+        blocks = (self._columns[self.slice(block)] for block in range(self.n_blocks))
+        squares = (np.einsum("ij,ij->j", block, block, dtype=np.float64).max(initial=0.0) for block in blocks)
+        self.radius = float(np.sqrt(max(squares, default=0.0)))
 
     def _rotate(self, rows: np.ndarray) -> np.ndarray:
         padded = np.zeros((len(rows), self.n_coordinates))
@@ -146,8 +120,8 @@ class Rotated:
 
 class State(NamedTuple):
     hulls: Hulls
-    coordinates: Coordinates
-    rng: Generator  # the same on all ranks: the shared choice of blocks
+    coordinates: AllAtOnce | Rotated
+    rng: np.random.Generator  # the same on all ranks: the shared choice of blocks
     gamma: float
     w: np.ndarray  # in the coordinates of the algorithm
     scores: np.ndarray  # y_i <w, X_i>, kept beside w
@@ -168,14 +142,12 @@ class SaddlePoint(HullSolver[State]):
     block_size: int | Literal["auto"] = "auto"
     gamma_per_gap: float = 2.0  # larger multiples of (gap * distance^2 / entropy range) stall
 
-    def start(
-        self, problem: HardMargin | NuMargin, shard: Shard, comm: Communicator, rng: Generator, warm: Warm = None
-    ) -> State:
-        hulls = Hulls.of(problem, shard, comm)
+    def start_on(self, hulls: Hulls, rng: np.random.Generator, warm: Warm) -> State:
+        shard = hulls.shard
         signs = rng.choice([-1.0, 1.0], 1 << max(0, shard.n_features - 1).bit_length())
-        size = self._resolve_block_size(shard, comm, len(signs))
-        coordinates: Coordinates = Rotated(hulls, size, signs) if size else AllAtOnce(hulls)
-        radius = max(float(comm.allreduce(np.array([coordinates.radius]), "max")[0]) / 4, np.finfo(float).tiny)
+        size = self._resolve_block_size(hulls, len(signs))
+        coordinates = Rotated(hulls, size, signs) if size else AllAtOnce(hulls)
+        radius = max(float(hulls.comm.allreduce(np.array([coordinates.radius]), "max")[0]) / 4, np.finfo(float).tiny)
         log_centre = hulls.uniform_log_mass()
         begin = hulls.start_from(warm, log_centre)
         if begin.is_warm:
@@ -186,34 +158,29 @@ class SaddlePoint(HullSolver[State]):
         log_density = log_mass - np.log(shard.weight)
         state = State(hulls, coordinates, rng, 0.0, coordinates.from_rows(w), hulls.scores(w), log_density, mass, mass,
                       radius, radius, begin.w, Certificate(), 0)  # fmt: skip
-        state = self._bound(state)
-        return state._replace(gamma=max(self._aim(state), begin.gamma * 1e-12))
+        state = _bound(state)
+        aim = hulls.affordable_gamma(state.certificate, self.gamma_per_gap)
+        return state._replace(gamma=max(aim, begin.gamma * 1e-12))
 
     def sweep(self, state: State) -> State:
         n_blocks = state.coordinates.n_blocks
         n_rounds = max(n_blocks, _MIN_ROUNDS)
         for block in state.rng.integers(n_blocks, size=n_rounds):
             state = _round(state, int(block))
-        before = state.certificate
-        state = self._bound(state)
-        after, gamma = state.certificate, state.gamma
+        gap, gamma, radius = state.certificate.gap, state.gamma, state.radius
+        state = _bound(state)
         # The gap says how much entropy is affordable. If it stays while the saddle point of this gamma had the rounds
         # it needs, n_blocks (1 + R / sqrt(gamma)) to shrink the error by e, it is the entropy that holds it up.
-        n_stalled = 0 if after.gap < 0.9 * before.gap else state.n_stalled + 1
-        aim = self._aim(state)
+        n_stalled = 0 if state.certificate.gap < 0.9 * gap else state.n_stalled + 1
+        aim = state.hulls.affordable_gamma(state.certificate, self.gamma_per_gap)
         # Or the steps are too long: theory allows them for an R four times as large, which is rarely needed.
-        radius = state.radius
         if n_stalled * n_rounds >= _STALL_FACTOR * n_blocks * (1 + radius / np.sqrt(gamma)):
             aim, n_stalled, radius = gamma / 2, 0, min(radius * np.sqrt(2), 4 * state.shortest_radius)
         return state._replace(gamma=max(gamma / 2, min(gamma, aim)), radius=radius, n_stalled=n_stalled)
 
-    def _aim(self, state: State) -> float:
-        """The gamma whose entropy the gap can afford."""
-        certificate = state.certificate
-        return self.gamma_per_gap * min(certificate.relative, 1.0) * certificate.primal**2 / state.hulls.entropy_range
-
-    def _resolve_block_size(self, shard: Shard, comm: Communicator, n_coordinates: int) -> int:
+    def _resolve_block_size(self, hulls: Hulls, n_coordinates: int) -> int:
         """Coordinates of a block, or 0 for all at once."""
+        shard, comm = hulls.shard, hulls.comm
         if self.block_size != "auto":
             return 0 if self.block_size >= shard.n_features else int(self.block_size)
         if shard.n_features <= _BLOCK_ON_RANKS or shard.is_sparse:
@@ -222,37 +189,35 @@ class SaddlePoint(HullSolver[State]):
         size = max(_BLOCK_ON_RANKS if comm.size > 1 else 8, int(_BLOCK_ENTRIES / largest))
         return size if size < n_coordinates else 0
 
-    def _bound(self, state: State) -> State:
-        """Certify w and z on the original rows, in float64; scores are made afresh, so that no drift gathers."""
-        hulls = state.hulls
-        mass, log_density = _normalise(state)
-        z = hulls.combine(mass)
-        w = state.coordinates.to_rows(state.w)
-        state = state._replace(scores=hulls.scores(w), weights=mass, log_density=log_density)
-        for direction, scores in ((w, state.scores), (z, hulls.scores(z))):
-            margin = hulls.margin(scores, float(np.linalg.norm(direction)))
-            state = with_bounds(state, hulls.distance(z), margin, direction)
-        return state
+
+def _bound(state: State) -> State:
+    """Certify w and z on the original rows, in float64; scores are made afresh, so that no drift gathers."""
+    hulls = state.hulls
+    mass, log_density = _normalise(state)
+    z, w = hulls.combine(mass), state.coordinates.to_rows(state.w)
+    state = state._replace(scores=hulls.scores(w), weights=mass, log_density=log_density)
+    for direction, scores in ((w, state.scores), (z, hulls.scores(z))):
+        margin = hulls.margin(scores, float(np.linalg.norm(direction)))
+        state = with_bounds(state, hulls.distance(z), margin, direction)
+    return state
 
 
 def _round(state: State, block: int) -> State:
     """One iteration of Algorithm 2 on a block, in one exchange."""
     hulls, coordinates, gamma = state.hulls, state.coordinates, state.gamma
-    comm, y, side = hulls.comm, hulls.shard.y, hulls.side
+    y, side = hulls.shard.y, hulls.side
     share = 1 / coordinates.n_blocks
     sigma = np.sqrt(gamma) / (2 * state.radius)
     inverse_tau = 2 * state.radius * np.sqrt(gamma)
     theta = 1 - share / (1 + state.radius / np.sqrt(gamma))
 
     # Lines 2 and 3. Z+ and Z- are not known yet: products with the raw weights are divided once they are.
-    is_positive = y > 0
     columns = np.empty((len(y), 3))
-    np.multiply(state.weights, is_positive, out=columns[:, 0])
+    np.multiply(state.weights, y > 0, out=columns[:, 0])
     np.subtract(state.weights, columns[:, 0], out=columns[:, 1])
     np.multiply(y, state.previous, out=columns[:, 2])
     products = coordinates.combine(block, columns)
-    totals = hulls.per_class(state.weights)
-    everywhere = comm.allreduce(np.concatenate([totals, products.ravel()]))
+    everywhere = hulls.comm.allreduce(np.concatenate([hulls.per_class(state.weights), products.ravel()]))
     totals, products = everywhere[:2], everywhere[2:].reshape(-1, 3)
     if not _are_numbers(totals):
         return _round(_brought_into_range(state), block)
@@ -274,7 +239,6 @@ def _round(state: State, block: int) -> State:
 
 
 def _are_numbers(totals: np.ndarray) -> bool:
-    """Whether sums of weights are such that none that matters was clamped or vanished."""
     return bool(np.all((totals > 1e-60) & (totals < 1e60)))
 
 

@@ -27,14 +27,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.random import Generator
 
-from widemargin.comm.protocol import Communicator
 from widemargin.compiled import margin_passes
-from widemargin.data.shard import Shard
-from widemargin.problems.margin_distribution import MarginDistribution
 from widemargin.solvers.margin_primal import LinearMarginSolver, Point, Rows, State
-from widemargin.solvers.protocol import Warm
 
 _SHORTEST = 1e-15  # a step that moves nothing
 
@@ -47,18 +42,14 @@ class SVRG(LinearMarginSolver):
     growth: float = 1.1
     largest: float = 0.5  # no step forgets more of w than this at once
 
-    def start(
-        self, problem: MarginDistribution, shard: Shard, comm: Communicator, rng: Generator, warm: Warm = None
-    ) -> State:
-        state = super().start(problem, shard, comm, rng, warm)
-        rows = state.rows
+    def _prepare(self, state: State) -> State:
+        rows, problem, shard, comm = state.rows, state.rows.problem, state.rows.shard, state.rows.comm
         n_rows = comm.allreduce(np.array([float(shard.n_rows)]))[0]
         bend = rows.steep * max(1.0, problem.overshoot_weight) * (shard.squared_norms() + problem.constant)
         curvature = 1.0 + n_rows * comm.allreduce(np.array([bend.max(initial=0.0)]), "max")[0]
         return state._replace(step=float(min(self.first_step / curvature, self.largest)))
 
     def sweep(self, state: State) -> State:
-        """One epoch."""
         rows, point = state.rows, state.point
         n_rows = float(rows.comm.allreduce(np.array([float(rows.shard.n_rows)]))[0])
         w = point.w
@@ -73,7 +64,6 @@ class SVRG(LinearMarginSolver):
 
     @staticmethod
     def _pass(rows: Rows, point: Point, w: np.ndarray, step: float, n_rows: float) -> np.ndarray:
-        """Steps over all rows of this rank, from ``w``."""
         problem, shard = rows.problem, rows.shard
         u, centre = w.copy(), point.z.copy()  # w_old - h = z
         scales = np.array([1.0, 0.0, problem.constant])
