@@ -27,12 +27,12 @@ def test_some_hundred_damaged_and_hostile_files(tmp_path):
 def test_what_tries_the_files_notices_a_model_that_fails(tmp_path, monkeypatch):
     content = to_bytes(fitted("nu, three"))
     assert outcome_of(content, tmp_path / "model.wm") == "used"
-    from widemargin.estimators import _linear
+    from widemargin.strategies.parts import Parts
 
-    def fails(scores, n_classes):
+    def fails(*given):
         raise IndexError("out of bounds")
 
-    monkeypatch.setattr(_linear, "votes_of_pairs", fails)
+    monkeypatch.setattr(Parts, "class_scores", fails)
     with pytest.raises(IndexError):
         outcome_of(content, tmp_path / "model.wm")
 
