@@ -10,6 +10,7 @@ from widemargin.comm.solo import Solo
 from widemargin.data import make_sparse_gaussians
 from widemargin.data.shard import Shard
 from widemargin.problems.hinge_l1 import HingeL1
+from widemargin.solvers.protocol import Inputs
 from widemargin.solvers.column_generation import solved
 
 PRINTED = np.array([0.217, -0.503, 0.397, 0.573, 0.750])
@@ -36,7 +37,8 @@ def test_at_the_estimate_the_masses_are_the_subgradient_and_the_indicator_is_not
     """Equation (3) against the choice made after equation (5)."""
     X, y, _ = (each[:600] if len(each) == 6000 else each for each in paper)
     alpha = 0.05
-    state = solved(HingeL1(alpha, False), Shard(X, y, np.ones(600)), Solo(), np.random.default_rng(0), 1e-10, 100)
+    inputs = Inputs(HingeL1(alpha, False), Shard(X, y, np.ones(600)), Solo(), np.random.default_rng(0))
+    state = solved(inputs, 1e-10, 100)
     support = np.flatnonzero(state.coef)
     margins = y * (X @ state.coef)
     assert state.correlation[support] == pytest.approx(alpha * np.sign(state.coef[support]), abs=1e-9)
