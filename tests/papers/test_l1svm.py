@@ -10,8 +10,8 @@ from widemargin.comm.solo import Solo
 from widemargin.data import make_sparse_gaussians
 from widemargin.data.shard import Shard
 from widemargin.problems.hinge_l1 import HingeL1
-from widemargin.solvers.protocol import Inputs
 from widemargin.solvers.column_generation import solved
+from widemargin.solvers.protocol import Inputs
 
 PRINTED = np.array([0.217, -0.503, 0.397, 0.573, 0.750])
 
