@@ -55,7 +55,7 @@ lint: $(VENV)/.lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: $(VENV)/.lint
+types: $(VENV)/.lint $(VENV)/.test
 	$(BIN)/mypy
 
 bench: $(VENV)/.bench
