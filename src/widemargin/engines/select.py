@@ -4,17 +4,13 @@ from importlib import import_module
 from numbers import Integral
 from typing import Any, cast
 
-from widemargin.engines.protocol import Engine
+from widemargin.comm.clusters import is_dask, is_mpi
+from widemargin.engines.protocol import Engine, RankProgram, Watch
 
 
-def is_dask(value: Any) -> bool:
-    """Whether ``value`` is a Dask collection or client; does not import dask."""
-    return any(base.__module__.split(".")[0] in ("dask", "distributed") for base in type(value).__mro__)
-
-
-def is_mpi(cluster: Any) -> bool:
-    """Whether ``cluster`` is an mpi4py communicator; does not import mpi4py."""
-    return any(base.__module__.split(".")[0] == "mpi4py" for base in type(cluster).__mro__)
+def launch(rows: Any, cluster: Any, program: RankProgram, watch: Watch) -> Any:
+    """Run the program on the ranks that hold the rows; the outcome of rank 0."""
+    return engine_for(cluster, rows.X).launch(rows, cluster, program, watch)
 
 
 def engine_for(cluster: Any, X: Any = None) -> Engine:

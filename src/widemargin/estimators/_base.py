@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from widemargin import checkpoint
 from widemargin.callbacks import Interruption, display, first_interrupt_kept
-from widemargin.engines.select import is_dask, is_mpi
+from widemargin.comm.clusters import is_dask, is_mpi
 from widemargin.estimators.registry import LABELS, Array
 from widemargin.estimators.words import fit_as_html
 from widemargin.exceptions import InterruptedFitWarning, PrecisionWarning, warn_user

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from sklearn.utils import Tags, column_or_1d
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
-from widemargin.engines.select import is_dask, is_mpi
+from widemargin.comm.clusters import is_dask, is_mpi
 from widemargin.estimators._base import FORM, MarginClassifier, common_attributes, linear_scores
 from widemargin.estimators.registry import LABELS, Array, Each
 from widemargin.kernels import devices

@@ -14,9 +14,9 @@ from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import validate_data
 
 from widemargin.codec import conforms
+from widemargin.comm.clusters import is_dask
 from widemargin.comm.faults import Faults
 from widemargin.data.shard import Shard
-from widemargin.engines.select import is_dask
 from widemargin.estimators._base import FORM, StopWarnings, fitting
 from widemargin.estimators._linear import LinearClassifier
 from widemargin.estimators._types import ClassWeight, RandomState

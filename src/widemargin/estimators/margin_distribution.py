@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from widemargin.codec import check_rows, conforms
-from widemargin.engines.select import is_dask, is_mpi
+from widemargin.comm.clusters import is_dask, is_mpi
 from widemargin.estimators._formulas import kernel_symbols, score
 from widemargin.estimators._kernel import KernelClassifier
 from widemargin.estimators._types import ClassWeight, Folder, RandomState

@@ -12,9 +12,10 @@ from sklearn.model_selection import check_cv
 from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import check_X_y
 
+from widemargin.comm.clusters import is_dask, is_mpi
 from widemargin.comm.solo import Solo
 from widemargin.data.shard import Shard
-from widemargin.engines.select import engine_for, is_dask, is_mpi
+from widemargin.engines.select import engine_for
 from widemargin.estimators._types import ClassWeight
 from widemargin.estimators.registry import Array, Descriptor, register
 from widemargin.estimators.sparse import SparseSVC, formula

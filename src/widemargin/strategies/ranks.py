@@ -11,7 +11,7 @@ import numpy as np
 from widemargin.checkpoint import FitState
 from widemargin.comm.protocol import Communicator, place_among_ranks
 from widemargin.data.shard import Shard
-from widemargin.engines.select import engine_for
+from widemargin.engines.select import launch
 from widemargin.kernels.devices import kernel_rows
 from widemargin.kernels.functions import Kernel
 from widemargin.ledger import Ledger
@@ -62,7 +62,7 @@ class Ranks:
 
     def run(self, rows: Rows, place: Any, watch: Watch) -> Outcome:
         """Run the fit on ``place``; returns the outcome of rank 0."""
-        outcome: Outcome = engine_for(place, rows.X).launch(rows, place, self, watch)
+        outcome: Outcome = launch(rows, place, self, watch)
         return outcome
 
     def run_on_rank(self, rows: Rows, comm: Communicator, watch: Watch | None) -> Outcome:
