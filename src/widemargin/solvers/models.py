@@ -24,7 +24,7 @@ def _check_expansion(model: KernelModel) -> None:
 
 @record(check=_check_separator)
 class Separator(NamedTuple):
-    """A linear decision function ``x . coef + intercept``.
+    """A linear decision function ``x @ coef + intercept``.
 
     Parameters
     ----------
