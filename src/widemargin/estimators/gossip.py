@@ -28,7 +28,7 @@ from widemargin.problems.mean_hinge import MeanHinge
 from widemargin.sklearn_private import HasMethods, Interval, StrOptions, check_feature_names
 from widemargin.solvers.run import Result
 from widemargin.strategies.labels import checked_labels
-from widemargin.strategies.peers import GrowingPeers, Network, Node, Peers, has_full_metric
+from widemargin.strategies.peers import GrowingPeers, Network, NetworkOutcome, Node, Peers, has_full_metric
 from widemargin.strategies.protocol import Outcome, Plan, Rows, Strategy
 
 _DEFAULT_PEERS = 10  # at most, with n_peers="auto"
@@ -406,6 +406,7 @@ class GossipSVC(LinearClassifier):
 
     def _unpack(self, outcome: Outcome, rows: Any) -> None:
         super()._unpack(outcome, rows)
+        assert isinstance(outcome.extra, NetworkOutcome)
         self.nodes_: dict[int, Node] = outcome.extra.nodes
         self.consensus_: float = max(node.consensus_error for node in self.nodes_.values())
         self._last_network, self._peers = outcome.extra.network, outcome.extra.peers

@@ -299,8 +299,8 @@ class MarginDistributionSVC(KernelClassifier):
 
     def _unpack(self, outcome: Outcome, rows: Rows) -> None:
         super()._unpack(outcome, rows)
-        if outcome.extra is not None:
-            levels: list[list[Level]] = outcome.extra
+        if isinstance(outcome.extra, list):
+            levels = outcome.extra
             self.levels_: list[Level] | list[list[Level]] = levels[0] if len(levels) == 1 else levels
 
     def _model_attributes(self, classes: np.ndarray, models: list[Any]) -> dict[str, Any]:

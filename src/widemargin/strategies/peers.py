@@ -297,6 +297,7 @@ def _simulate(
     result = run(simulation, network.problem, no_rows, comm, plan.limits, rng, **watching)
     states = {number: _State.of_peer(peer) for number, peer in result.model.items()}
     outcome = _outcome(network, classes, states, result)
+    assert isinstance(outcome.extra, NetworkOutcome)
     return outcome._replace(extra=outcome.extra._replace(peers=result.model))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
@@ -12,6 +12,10 @@ from widemargin.checkpoint import FitState
 from widemargin.codec import record
 from widemargin.problems.protocol import Problem
 from widemargin.solvers.run import Limits, Progress, Result
+
+if TYPE_CHECKING:
+    from widemargin.solvers.partition_merge import Level
+    from widemargin.strategies.peers import NetworkOutcome
 
 
 class Rows(NamedTuple):
@@ -55,12 +59,15 @@ def watch_part(watch: Watch, part: int, classes: np.ndarray, fresh: FitState | N
 
 
 class Outcome(NamedTuple):
-    """The outcome of a fit: one result per part, and ``extra`` for what only one strategy provides."""
+    """The outcome of a fit: one result per part, and ``extra`` for what only one strategy provides.
+
+    A tree gives the levels of each problem, a network its nodes and peers.
+    """
 
     classes: np.ndarray
     results: list[Result]
     n_features: int
-    extra: Any = None
+    extra: list[list[Level]] | NetworkOutcome | None = None
 
 
 class Strategy(Protocol):
