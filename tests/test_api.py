@@ -9,6 +9,7 @@ import scipy.sparse as sp
 from tests.oracles import exact_svm
 from tests.problems_at_hand import assert_brackets, overlapping
 from widemargin import api
+from widemargin.comm.threads import on_ranks
 from widemargin.problems.hinge_l2 import HingeL2
 from widemargin.solvers.multipliers import Multipliers
 
@@ -55,7 +56,11 @@ def test_limits_are_kept():
     ("options", "message"),
     [
         ({"y": np.where(Y > 0, 1, 0)}, r"-1 or \+1"),
-        ({"y": Y[:-1]}, "59 values"),
+        ({"y": Y[:-1]}, r"y of shape \(59,\).*60 rows"),
+        ({"X": np.full_like(X, np.nan)}, "finite numbers only"),
+        ({"X": X[:, 0]}, "two dimensions"),
+        ({"sample_weight": -np.ones(60)}, r"sample_weight.*\[0, inf\)"),
+        ({"sample_weight": np.ones(3)}, r"sample_weight of shape \(3,\)"),
         ({"ranks": 0}, r"ranks=0.*\[1, 60\]"),
         ({"ranks": 61}, r"ranks=61.*\[1, 60\]"),
         ({"y": np.ones(60)}, "negative class has weight 0"),
@@ -64,7 +69,7 @@ def test_limits_are_kept():
 )
 def test_what_cannot_be_solved_is_refused(options, message):
     with pytest.raises(ValueError, match=message):
-        api.solve(Multipliers(), options.pop("problem", HingeL2(1.0)), X, options.pop("y", Y), **options)
+        api.solve(**{"solver": Multipliers(), "problem": HingeL2(1.0), "X": X, "y": Y, **options})
 
 
 def test_an_error_of_one_rank_is_raised_here():
@@ -81,3 +86,23 @@ def test_an_error_of_one_rank_is_raised_here():
 def test_every_name_is_there():
     assert all(hasattr(api, name) for name in api.__all__)
     assert api.__all__ == sorted(api.__all__, key=lambda name: (name[0].islower(), name))
+
+
+def test_every_rank_learns_why_a_run_stopped():
+    limits = api.Limits(0.0, 100)
+
+    def on_rank(comm):
+        part = slice(comm.rank, None, comm.size)
+        shard = api.Shard(np.ascontiguousarray(X[part]), Y[part], np.ones(len(Y[part])))
+        rng = np.random.default_rng(0)
+        return api.run(Multipliers(), HingeL2(1.0), shard, comm, limits, rng, watch=lambda _: "enough").stop_reason
+
+    assert on_ranks(3, on_rank) == ["enough"] * 3
+
+
+@pytest.mark.parametrize("kind", [sp.csc_matrix, sp.coo_matrix, sp.csr_array])
+def test_sparse_rows_of_any_format_and_rows_of_no_weight(kind):
+    weight = np.where(np.arange(len(Y)) % 3, 1.0, 0.0)
+    dense = api.solve(Multipliers(), HingeL2(1.0), X[weight > 0], Y[weight > 0], tol=1e-8)
+    sparse = api.solve(Multipliers(), HingeL2(1.0), kind(X), Y, sample_weight=weight, ranks=2, tol=1e-8)
+    assert sparse.certificate.primal == pytest.approx(dense.certificate.primal, rel=1e-7)

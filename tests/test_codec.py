@@ -39,8 +39,8 @@ def test_a_report_of_a_sweep_comes_back(classes):
     assert again.progress.counts == {"rounds": 3}
     assert again.progress.model.coef.tobytes() == model.coef.tobytes()
     assert again.progress.model[1:] == model[1:]
-    assert again.fresh.task == "SomeSVC"
-    assert again.fresh.directions.shape == (2, 3)
+    assert again.begun.task == "SomeSVC"
+    assert again.begun.directions.shape == (2, 3)
     again.progress.warm_state[0] = 5.0  # arrays are the receiver's own
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from widemargin.comm.protocol import Communicator
 from widemargin.comm.threads import on_ranks
@@ -91,16 +92,22 @@ def solve(
     >>> result.stop_reason, result.certificate.relative <= 1e-3
     ('gap', True)
     """
-    rows = X if hasattr(X, "indptr") else np.ascontiguousarray(X)
+    rows = sp.csr_matrix(X) if sp.issparse(X) else np.ascontiguousarray(X)
     if rows.dtype not in (np.float32, np.float64):
         rows = rows.astype(np.float64)
-    labels = np.asarray(y, dtype=np.float64)
-    n_rows = rows.shape[0]
-    if len(labels) != n_rows or not np.isin(labels, (-1.0, 1.0)).all():
-        raise ValueError(f"y must hold -1 or +1 for each of {n_rows} rows; it has {len(labels)} values.")
-    if not 1 <= ranks <= n_rows:
-        raise ValueError(f"ranks={ranks} is not possible: with {n_rows} rows it must lie in [1, {n_rows}].")
+    if rows.ndim != 2 or not np.isfinite(rows.data if sp.issparse(rows) else rows).all():
+        raise ValueError(f"X of shape {rows.shape} must have two dimensions and hold finite numbers only.")
+    n_rows, labels = rows.shape[0], np.asarray(y, dtype=np.float64)
+    if labels.shape != (n_rows,) or not np.isin(labels, (-1.0, 1.0)).all():
+        raise ValueError(f"y of shape {labels.shape} must hold -1 or +1 for each of {n_rows} rows.")
     weight = np.ones(n_rows) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+    if weight.shape != (n_rows,) or not np.isfinite(weight).all() or (weight < 0).any():
+        raise ValueError(f"sample_weight of shape {weight.shape} must be in [0, inf) for each of {n_rows} rows.")
+    present = np.flatnonzero(weight)
+    if len(present) < n_rows:
+        rows, labels, weight, n_rows = rows[present], labels[present], weight[present], len(present)
+    if not 1 <= ranks <= n_rows:
+        raise ValueError(f"ranks={ranks} must lie in [1, {n_rows}], the number of rows of positive weight.")
     problem.check(float(weight[labels > 0].sum()), float(weight[labels < 0].sum()))
     limits = Limits(tol, max_iter, np.inf if max_time is None else max_time)
 

@@ -256,7 +256,9 @@ def test_the_first_level_is_the_mean_of_models_of_parts(grown):
     from widemargin.kernels.on_cpu import RowsOnCPU
 
     rows = RowsOnCPU(model.kernel_, X)
-    parts = partition_merge.Tree(4, 2, 32, True, 1).divide(Shard(X, (y > 0).astype(float), np.ones(len(y)), rows), rng)
+    parts = partition_merge.Division(4, 2, 32, True, 1).divide(
+        Shard(X, (y > 0).astype(float), np.ones(len(y)), rows), rng
+    )
     for part in parts:
         alone = MarginDistributionSVC(C=100.0, gamma=GAMMA, tol=partition_merge._PART_TOL).fit(X[part], y[part])
         whole += alone.decision_function(X) / 4

@@ -89,7 +89,7 @@ def test_rows_of_a_group_are_dealt_at_random():
 
 def divided(X, y, n_parts, *, is_stratified=True):
     rows = RowsOnCPU(RBF, X, ledger=Solo().ledger)
-    return partition_merge.Tree(n_parts, 2, 8, is_stratified, 1).divide(
+    return partition_merge.Division(n_parts, 2, 8, is_stratified, 1).divide(
         Shard(X, y, np.ones(len(y)), rows), np.random.default_rng(0)
     )
 

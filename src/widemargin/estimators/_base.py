@@ -19,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from widemargin import checkpoint
 from widemargin.callbacks import Interruption, display, first_interrupt_kept
+from widemargin.checkpoint import FitState
 from widemargin.comm.clusters import is_dask, is_mpi
 from widemargin.estimators.registry import LABELS, Array
 from widemargin.estimators.words import fit_as_html
@@ -226,27 +227,24 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         # Inside a search or a pipeline Ctrl-C must end the search, not this fit alone.
         with first_interrupt_kept(not hasattr(self, "_parent_callback_ctx")) as interruption:
             contexts: dict[int, Any] = {}
-            resume = strategy.resume if isinstance(strategy, Ranks) else None
-            outcome = strategy.run(rows, self.cluster, self._watch(root, contexts, interruption, data, resume))
+            outcome = strategy.run(rows, self.cluster, self._watch(root, contexts, interruption, data))
         for context in contexts.values():
             context.call_on_fit_task_end(estimator=self, **data)
         attributes = self._model_attributes(outcome.classes, [result.model for result in outcome.results])
         root.call_on_fit_task_end(estimator=self, **data, reconstruction_attributes=attributes)
         return outcome
 
-    def _watch(
-        self, root: Any, contexts: dict[int, Any], interruption: Interruption, data: Any, resume: Resume | None
-    ) -> Watch:
+    def _watch(self, root: Any, contexts: dict[int, Any], interruption: Interruption, data: Any) -> Watch:
         """The function that this process calls after each certified sweep: progress, callbacks, checkpoint, Ctrl-C."""
         line = display(type(self).__name__, self.tol, self.verbose)
         models: dict[int, Any] = {}
-        state = None if resume is None else resume.state
+        state: FitState | None = None
 
         def watch(report: PartProgress) -> str | None:
             nonlocal state
-            part, classes, fresh, progress = report
-            if self.checkpoint is not None and fresh is not None and progress.warm_state is not None:
-                state = (state or fresh).with_part(part, progress.warm_state, progress.sweep)
+            part, classes, begun, progress = report
+            if self.checkpoint is not None and begun is not None and progress.warm_state is not None:
+                state = (state or begun).with_part(part, progress.warm_state, progress.sweep)
                 if progress.sweep % _SWEEPS_PER_CHECKPOINT == 0:
                     checkpoint.save(self.checkpoint, state)
             if line is not None and progress.certificate is not None:

@@ -22,8 +22,7 @@ from widemargin.sklearn_private import Interval, StrOptions
 from widemargin.solvers.auto import SlowDescent, kernel_margin
 from widemargin.solvers.margin_descent import MarginDescent
 from widemargin.solvers.margin_primal import MarginPrimal
-from widemargin.solvers.partition_merge import Level
-from widemargin.solvers.partition_merge import Tree as Division
+from widemargin.solvers.partition_merge import Division, Level
 from widemargin.solvers.protocol import AnySolver
 from widemargin.solvers.run import Result
 from widemargin.solvers.svrg import SVRG

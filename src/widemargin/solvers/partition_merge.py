@@ -48,7 +48,7 @@ _PART_TOL = 0.1  # relative gap below the root, where another merge follows
 
 
 @dataclass(frozen=True)
-class Tree:
+class Division:
     """How rows are divided and merged, and at how many parts to stop; 1 is the root."""
 
     n_parts: int | Literal["auto"]

@@ -122,9 +122,6 @@ class Result:
     ledger: Ledger = field(default_factory=Ledger)
 
 
-_GO_ON, _BY_WATCH, _BY_TIME = 0.0, 1.0, 2.0
-
-
 def run(
     solver: AnySolver,
     problem: Problem,
@@ -186,7 +183,7 @@ def run(
     with ledger.phase("start"):
         state = solver.start(problem, shard, comm, rng, warm)
         certificate = solver.certify(state)
-    sweep, watched = sweeps_before, ""
+    sweep = sweeps_before
     reason = _reached(solver, state, certificate, limits)
     while True:
         if reason is not None:
@@ -212,14 +209,15 @@ def run(
             reason = _reached(solver, state, latest, limits)
         warm_state = solver.warm_state(state) if watch_state and certificate is not None else None
         model = solver.extract(state) if watch_model and latest is not None else None
-        signal = _GO_ON
+        signal = None
         if comm.rank == 0:
-            if watch is not None:
-                watched = watch(Progress(sweep, certificate, seconds, ledger.counts(), warm_state, model)) or ""
-            signal = _BY_WATCH if watched else _BY_TIME if seconds > limits.max_time else _GO_ON
-        signal = comm.broadcast(np.array([signal]))[0]
-        if reason is None and signal != _GO_ON:
-            reason = "max_time" if signal == _BY_TIME else watched
+            progress = Progress(sweep, certificate, seconds, ledger.counts(), warm_state, model)
+            asked = None if watch is None else watch(progress)
+            asked = asked or ("max_time" if seconds > limits.max_time else "")
+            signal = np.array([len(asked), *asked.encode()], dtype=np.float64)
+        signal = comm.broadcast(signal)
+        if reason is None and signal[0]:
+            reason = bytes(signal[1:].astype(np.uint8)).decode()
         if reason is None and sweep >= limits.max_iter:
             reason = "max_iter"
     with ledger.phase("extract"):

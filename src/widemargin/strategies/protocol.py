@@ -45,7 +45,7 @@ class PartProgress(NamedTuple):
 
     part: int
     classes: np.ndarray
-    fresh: FitState | None  # the state before the first sweep, if the fit is checkpointed
+    begun: FitState | None  # the state before the first sweep of this fit, if it is checkpointed
     progress: Progress
 
 
@@ -54,8 +54,8 @@ Watch = Callable[[PartProgress], str | None]
 WatchPart = Callable[[Progress], str | None]
 
 
-def watch_part(watch: Watch, part: int, classes: np.ndarray, fresh: FitState | None = None) -> WatchPart:
-    return lambda progress: watch(PartProgress(part, classes, fresh, progress))
+def watch_part(watch: Watch, part: int, classes: np.ndarray, begun: FitState | None = None) -> WatchPart:
+    return lambda progress: watch(PartProgress(part, classes, begun, progress))
 
 
 class Outcome(NamedTuple):

@@ -70,6 +70,8 @@ class Ranks:
         first = comm.ledger  # has the cost of `prepare`
         fresh = None if self.resume is None else self._fresh_state(shard, classes, len(parts), width, comm)
         warm, sweeps = self._start(fresh, (len(parts), width), comm)
+        if fresh is not None and warm is not None and sweeps.any():
+            fresh = fresh._replace(directions=warm, sweeps=sweeps)
         results = []
         for k in range(len(parts)):
             comm.ledger = first if k == 0 else Ledger()

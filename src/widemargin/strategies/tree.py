@@ -13,8 +13,16 @@ from widemargin.data.shard import Shard
 from widemargin.engines.select import engine_for
 from widemargin.ledger import Ledger
 from widemargin.problems.margin_distribution import MarginDistribution
-from widemargin.solvers.partition_merge import Branching, Level, View, leaves, level_of, look, without_other_rows
-from widemargin.solvers.partition_merge import Tree as Division
+from widemargin.solvers.partition_merge import (
+    Branching,
+    Division,
+    Level,
+    View,
+    leaves,
+    level_of,
+    look,
+    without_other_rows,
+)
 from widemargin.solvers.run import Progress, Result
 from widemargin.strategies.protocol import Outcome, Rows, Watch, WatchPart, watch_part
 from widemargin.strategies.ranks import Ranks
