@@ -84,6 +84,8 @@ def _solver(A: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
     A, n = A.copy(), len(A)
     columns = []
     for k in range(n):
+        if not A[k, k] > 0:
+            raise OracleError("a matrix lost so many digits that it is not positive definite")
         columns.append(A[k + 1 :, k] / A[k, k])
         A[k + 1 :, k + 1 :] -= np.outer(columns[k], A[k, k + 1 :])
 

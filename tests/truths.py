@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import decimal
 import math
 from collections.abc import Callable
@@ -61,11 +62,36 @@ def false_claims(certificate: Any, history: list[dict[str, float]], truth: Truth
             found.append(f"{place}: primal {_beside(primal, low)}, the optimum")
         if math.isnan(dual) or dual > high:
             found.append(f"{place}: dual {_beside(dual, high)}, the optimum")
+    if any(map(math.isnan, certificate)):
+        return found
     if truth.is_minimised and attained - rounding > certificate.primal:
         found.append(f"model: primal {_beside(certificate.primal, attained)}, the objective of the model")
     if not truth.is_minimised and attained + rounding < certificate.dual:
         found.append(f"model: dual {_beside(certificate.dual, attained)}, what the model reaches")
     return found
+
+
+@in_decimals
+def relative_distance(model: Any, rows: Rows) -> float:
+    """The distance of the hulls by the radius of rows whose columns are brought to one size: it has no units."""
+    X = exactly(rows.X)[rows.weight > 0]
+    X = X - X.mean(axis=0)
+    X = X / np.array([np.abs(column).max() or Decimal(1) for column in X.T])
+    most = exact.masses_at_most(rows.y, rows.weight, getattr(model, "nu_", None))[rows.weight > 0]
+    optimum = _remembered(exact.hull_distance, X, rows.y[rows.weight > 0], most)
+    return float(optimum.low / max((row @ row).sqrt() for row in X))
+
+
+def part_of(model: Any, k: int) -> Any:
+    """The model of one of the two-class problems of a fit of several classes."""
+    part = copy.copy(model)
+    for name in ("coef_", "dual_coef_", "intercept_", "nu_", "alpha_"):
+        if hasattr(model, name):
+            value = getattr(model, name)[k]
+            setattr(part, name, value if name in ("nu_", "alpha_") else value[None])
+    part.certificate_, part.history_ = model.parts_[k].certificate, model.parts_[k].history
+    part.stop_reason_ = model.parts_[k].stop_reason
+    return part
 
 
 def _beside(bound: float, value: Decimal) -> str:
