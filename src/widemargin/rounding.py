@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 
 UNIT = 2.0**-53  # relative error of one rounding
+PAIRWISE = 64  # at most so many additions are on the way of a number to the result of numpy.sum
 
 
 def gamma(k: float) -> float:

@@ -22,6 +22,8 @@ from widemargin.kernels.storage import csr_arrays, dense, exact_in_float32, piec
 from widemargin.ledger import Ledger
 
 _LANES = 16  # points in a vector register
+_POINTS_AT_ONCE, _MAX_SPARSE_POINTS = 256, 512  # that dense, and sparse, rows are multiplied with
+_ROWS_AT_ONCE = 4096
 _COLUMNS_BYTES = 1 << 20  # points that sparse rows are multiplied with stay in the second-level cache
 _LOG2E = math.log2(math.e)
 _KINDS = {
@@ -69,8 +71,10 @@ class RowsOnCPU(KernelRows):
         self._cache: RowCache | None = None
         self._kept: dict[Any, _Prepared] = {}
         self._space = np.empty(0)
-        self.dtype, self._is_sparse, self._centre, self._by_differences = precision.choose(kernel, self.X, reduce)
+        self.dtype, self._is_sparse, self._centre, self.is_by_differences = precision.choose(kernel, self.X, reduce)
         self.error = self.largest_error = float(np.finfo(self.dtype).eps) / 2
+        if kernel.name in _KINDS:
+            self.width, self.longest = precision.extent(self.X, self._is_sparse, reduce)
 
     def vector(self, values: np.ndarray) -> np.ndarray:
         return values
@@ -140,6 +144,17 @@ class RowsOnCPU(KernelRows):
     def _diagonal(self, coef: np.ndarray) -> np.ndarray:
         return self.kernel.diagonal(self.X, self.numbers)
 
+    def _sum_depth(self, n_terms: float) -> float:
+        if self.kernel.name not in _KINDS:
+            return n_terms
+        return min(n_terms, _MAX_SPARSE_POINTS) + n_terms / self._points_at_once(np.float64)
+
+    def _squares(self, coef: np.ndarray) -> np.ndarray:
+        if self._centre is None:
+            return squared_norms(self.X)
+        some = (dense(self.X[begin:end]) - self._centre for begin, end in pieces(self.n_rows, _ROWS_AT_ONCE))
+        return np.concatenate([squared_norms(few) for few in some] or [np.empty(0)])
+
     def _fill(self, out: np.ndarray, points: Points) -> None:
         """Write kernel values between points; each is computed twice, faster than to write it to both positions."""
         self.ledger.kernel_evaluations += len(points) ** 2
@@ -175,7 +190,7 @@ class RowsOnCPU(KernelRows):
     @property
     def _kind(self) -> int:
         """How values are made of products or distances; squared distances are treated like Laplacian ones."""
-        return compiled.LAPLACIAN if self._by_differences else _KINDS[self.kernel.name]
+        return compiled.LAPLACIAN if self.is_by_differences else _KINDS[self.kernel.name]
 
     def _parameters(self, dtype: Any) -> tuple[Any, Any, int]:
         """Scale, shift and degree for the compiled loops, which take exponents to base two."""
@@ -188,12 +203,16 @@ class RowsOnCPU(KernelRows):
         }.get(kernel.name, (gamma, kernel.coef0))
         return dtype(scale), dtype(shift), kernel.degree
 
+    def _points_at_once(self, dtype: Any) -> int:
+        if not self._is_sparse:
+            return _POINTS_AT_ONCE
+        fitting = _COLUMNS_BYTES // (self.X.shape[1] * np.dtype(dtype).itemsize)
+        return min(_MAX_SPARSE_POINTS, max(32, fitting // 32 * 32))  # full vector registers
+
     def _columns(self, points: Points, dtype: Any) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
         """A few points at a time as columns of a dense array, with their norms."""
-        d, few = points.X.shape[1], 256
-        if self._is_sparse:  # full vector registers
-            few = min(512, max(32, _COLUMNS_BYTES // (d * np.dtype(dtype).itemsize) // 32 * 32))
-        for begin, end in pieces(len(points), few):
+        d = points.X.shape[1]
+        for begin, end in pieces(len(points), self._points_at_once(dtype)):
             prepared = self._prepare(points.X[begin:end], dtype)
             Z = dense(prepared.X)
             norms = np.abs(Z).sum(axis=1) if self.kernel.name == "laplacian" else prepared.norms
@@ -235,7 +254,7 @@ class RowsOnCPU(KernelRows):
             tile = space[: end - begin]
             if self.kernel.name == "laplacian":
                 compiled.distances_dense(local.X[begin:end], np.ascontiguousarray(ZT), tile)
-            elif self._by_differences:
+            elif self.is_by_differences:
                 compiled.squared_distances_dense(local.X[begin:end], np.ascontiguousarray(ZT), tile)
             else:
                 np.dot(local.X[begin:end], ZT, out=tile)

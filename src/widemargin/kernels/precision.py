@@ -32,6 +32,13 @@ class Precision(NamedTuple):
     by_differences: bool = False  # squared distances come from differences of rows, not from products
 
 
+def extent(X: Any, is_sparse: bool, reduce: Reduce) -> tuple[int, float]:
+    """The largest number of entries that a product of rows adds up, and the largest norm of a row, of all ranks."""
+    width = np.diff(X.indptr).max(initial=0) if is_sparse and sp.issparse(X) else X.shape[1]
+    width, square = reduce(np.array([float(width), _max_squared_norm(X, None)]), "max")
+    return int(width), float(np.sqrt(square))
+
+
 def choose(kernel: Kernel, X: Any, reduce: Reduce) -> Precision:
     """float32 for kernels with values up to 1, unless exponents would lose too much; all ranks choose alike.
 

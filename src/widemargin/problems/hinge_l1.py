@@ -64,7 +64,7 @@ class HingeL1(Balanced):
 
     def loss(self, scores: np.ndarray, intercept: float, y: np.ndarray, caps: np.ndarray) -> float:
         """The mean hinge loss, from the scores ``x_i . beta`` of all rows."""
-        return float(caps @ np.maximum(1 - y * (scores + intercept), 0))
+        return float((caps * np.maximum(1 - y * (scores + intercept), 0)).sum())
 
     def primal_value(self, loss: float, size: float) -> float:
         """The primal objective, from the mean hinge loss and ``||beta||_1``."""

@@ -29,7 +29,7 @@ from widemargin.kernels.vectors import Dual
 from widemargin.problems.hinge_l2 import HingeL2
 from widemargin.problems.protocol import Certificate
 from widemargin.solvers._kernel_dual import DualState, KernelDual, feasible_start
-from widemargin.solvers._kernel_ranks import expansion, rounding, share, share_points, spread
+from widemargin.solvers._kernel_ranks import Summed, expansion, share, share_points, spread
 from widemargin.solvers.protocol import Warm
 
 _MIN_BLOCK, _DRAWN_BLOCK, _MAX_BLOCK = 1024, 3008, 6016  # rows of a working set
@@ -93,6 +93,7 @@ class BlockDual(KernelDual[State]):
         else:
             points, coef = expansion(comm, state.rows, beta)
             state.pending = (points, coef) if len(points) else None
+            state.summed = Summed.of(comm, state.rows, beta)
         return state
 
     def sweep(self, state: State) -> State:
@@ -106,8 +107,13 @@ class BlockDual(KernelDual[State]):
         return state
 
     def certify(self, state: State) -> Certificate | None:
-        """Both objectives at the responses as they are known; None while some are out of date."""
-        return self._bounds(state, self._precision(state)) if state.is_settled else None
+        """Both objectives at the responses as they are known; None while some are out of date.
+
+        Responses in float32 give estimates, which :meth:`confirm` replaces.
+        """
+        if not state.is_settled:
+            return None
+        return self._bounds(state, self._precision(state), state.summed if state.rows.dtype == np.float64 else None)
 
     def confirm(self, state: State, latest: Certificate | None = None) -> Certificate:
         if state.stage is not None:
@@ -128,10 +134,11 @@ class BlockDual(KernelDual[State]):
         state.pending = None
         points, coef = expansion(state.comm, state.rows, state.beta)
         state.response = state.rows.times(points, coef, exact=True)
+        state.summed = Summed.of(state.comm, state.rows, state.beta)
         state.best = None  # it was measured less exactly
 
     def _exact_bounds(self, state: State) -> Certificate:
-        return self._bounds(state, self._precision(state), rounding(state.comm, state.rows, state.beta))
+        return self._bounds(state, self._precision(state), state.summed)
 
     @staticmethod
     def _precision(state: State) -> float:
@@ -267,5 +274,9 @@ class BlockDual(KernelDual[State]):
             solved, _, _ = state.rows.solve_block(K, dual, tol, is_tied=is_tied, max_steps=max_steps)
         solved = comm.broadcast(solved)
         moved = np.flatnonzero(solved != beta)
-        stage.response += stage.rows.times(points[moved], (solved - beta)[moved])
+        few, change = points[moved], (solved - beta)[moved]
+        stage.response += stage.rows.times(few, change)
+        # The other rows will get the changes of all rounds as one sum, which is no larger.
+        lengths = np.sqrt(np.abs(state.rows.diagonal_of(few)))
+        state.summed = state.summed.plus(Summed(float(np.abs(change) @ lengths), float(len(moved))))
         stage.beta[working] = solved[place]

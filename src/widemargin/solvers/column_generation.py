@@ -31,6 +31,7 @@ from widemargin.compiled.columns import add_squares_csr, add_squares_dense
 from widemargin.data.shard import Shard
 from widemargin.problems.hinge_l1 import HingeL1, largest
 from widemargin.problems.protocol import Certificate
+from widemargin.rounding import PAIRWISE, UNIT, gamma
 from widemargin.solvers._restricted_lp import RestrictedLP
 from widemargin.solvers.models import Separator
 from widemargin.solvers.protocol import Inputs, Solver, Warm
@@ -53,6 +54,8 @@ class Rows:
     y: np.ndarray  # of this rank
     caps: np.ndarray
     sums: np.ndarray  # of the caps of each class, over all ranks
+    sizes: np.ndarray  # the largest size of an entry of each column, over all ranks
+    of_sum: float  # rounding error of correlations, relative to the sum of masses times those sizes
     all_y: np.ndarray  # of all ranks; empty but on rank 0
     all_caps: np.ndarray
 
@@ -69,7 +72,30 @@ class Rows:
         caps = problem.caps(weight, total)
         where = place_among_ranks(comm, len(y))
         all_y, all_caps = (_joined(comm, values) for values in (y, caps))
-        return cls(problem, shard, comm, present, where, y, caps, totals / total, all_y, all_caps)
+        sizes = comm.allreduce(shard.column_sizes(), "max")
+        depth = float(comm.allreduce(np.array([shard.combine_depth + 1.0]))[0])
+        return cls(
+            problem, shard, comm, present, where, y, caps, totals / total, sizes, gamma(depth + 8), all_y, all_caps
+        )
+
+    def primal_bound(self, primal: float, coef: np.ndarray, intercept: float) -> float:
+        """The computed objective with what rounding may have taken from it.
+
+        Caps add up to 1, so that all scores may be wrong by as much as the largest of their errors; the loss is added
+        up by numpy.sum.
+        """
+        used = np.flatnonzero(coef)
+        of_scores = gamma(len(used) + 12) * float(np.abs(coef[used]) @ self.sizes[used])
+        return primal * (1 + gamma(2 * PAIRWISE)) + of_scores + 16 * UNIT * (1 + abs(intercept))
+
+    def dual_bound(self, mass: float, correlation: np.ndarray) -> float:
+        """The dual objective of masses that are within caps and balanced up to rounding, divided by their excess.
+
+        Scaling one class by very little balances them; that moves correlations as rounding does.
+        """
+        of_balance = gamma(2 * (PAIRWISE + self.comm.size))
+        size = largest(np.abs(correlation) + (self.of_sum + 2 * of_balance) * mass * self.sizes)
+        return self.problem.dual_value(mass * (1 - 2 * of_balance), size)
 
     def at_zero(self) -> tuple[np.ndarray, float, float]:
         """Masses of this rank's rows at beta = 0, their sum over all ranks, which is the loss, and the intercept."""
@@ -171,7 +197,7 @@ class ColumnGeneration(Solver[State, Separator]):
             intercept=intercept,
             masses=np.zeros(len(rows.y)),
             correlation=np.zeros(p),
-            certificate=Certificate(loss, 0.0),  # beta = 0, and no masses
+            certificate=Certificate(rows.primal_bound(loss, np.zeros(p), intercept), 0.0),  # beta = 0, and no masses
             alpha_max=alpha_max(problem, shard, comm, rng) if self.finds_alpha_max else None,
         )
         if warm is not None and np.any(warm[:p]):
@@ -249,6 +275,7 @@ def _with_model(state: State, coef: np.ndarray) -> State:
     state = _with_columns(state, which)
     found = None if state.restricted is None else np.array(state.restricted.objective(coef[which]))
     intercept, primal = map(float, state.rows.comm.broadcast(found))
+    primal = state.rows.primal_bound(primal, coef, intercept)
     if primal >= state.certificate.primal:
         return state
     return state._replace(coef=coef, intercept=intercept, certificate=Certificate(primal, 0.0))
@@ -263,6 +290,7 @@ def _bounded(
     lie feasible ones: those are taken that are worth most.
     """
     problem, comm, alpha = state.rows.problem, state.rows.comm, state.rows.problem.penalty
+    primal = state.rows.primal_bound(primal, coef, intercept)
     mass = float(comm.allreduce(np.array([masses.sum()]))[0])
     beyond = np.abs(correlation) > alpha * (1 + _ROUNDING)
     there, here = correlation[beyond], state.correlation[beyond]
@@ -274,7 +302,7 @@ def _bounded(
         masses = (1 - step) * state.masses + step * masses
         correlation = (1 - step) * state.correlation + step * correlation
     mass = float(comm.allreduce(np.array([masses.sum()]))[0])
-    dual = problem.dual_value(mass, largest(correlation))
+    dual = state.rows.dual_bound(mass, correlation)
     old = state.certificate
     if dual > old.dual:
         state = state._replace(masses=masses, mass=mass, correlation=correlation)

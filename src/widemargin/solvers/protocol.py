@@ -1,4 +1,4 @@
-"""What a solver is: ten verbs, four of them required, and one loop (:mod:`widemargin.solvers.run`) that calls them."""
+"""What a solver is: eleven verbs, four of them required; one loop (:mod:`widemargin.solvers.run`) calls them."""
 
 from __future__ import annotations
 
@@ -71,6 +71,10 @@ class Solver(ABC, Generic[State, Model]):
     def stop_reason(self, state: State) -> str | None:
         """Why to stop although the gap is open, such as ``"overlap"`` or ``"precision"``; None to go on."""
         return None
+
+    def allowance(self, state: State) -> float:
+        """The part of the latest gap that allows for rounding; a run stops when no more than that can be won."""
+        return 0.0
 
     def warm_state(self, state: State) -> np.ndarray | None:
         """What a later run can start from, equal on all ranks: coefficients or dual variables."""

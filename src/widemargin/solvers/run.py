@@ -18,6 +18,10 @@ from widemargin.problems.protocol import Certificate, Problem
 from widemargin.solvers.models import KernelModel, Separator
 from widemargin.solvers.protocol import AnySolver, Warm
 
+_SMALL_PART = 0.01  # an allowance for rounding below this part of a gap is ignored
+_STALL_RATIO = 0.9  # a sweep that leaves more than this part of a gap has stalled
+_MAX_OPEN, _MAX_STALLED = 3, 50  # certified sweeps in a row before a run stops with "precision"
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -183,17 +187,21 @@ def run(
     with ledger.phase("start"):
         state = solver.start(problem, shard, comm, rng, warm)
         certificate = solver.certify(state)
-    sweep = sweeps_before
+    sweep, precision = sweeps_before, _Precision()
     reason = _reached(solver, state, certificate, limits)
     while True:
         if reason is not None:
+            before = certificate
             with ledger.phase("certify"):
                 certificate = solver.confirm(state, certificate)
             if history and history[-1]["sweep"] == sweep:
                 history[-1].update(certificate._asdict())
-            if reason != "gap" or certificate.relative <= limits.tol:
+            if reason == "precision" and certificate.relative <= limits.tol:
+                reason = "gap"
+            is_open = reason == "gap" and certificate.relative > limits.tol
+            if not is_open and not (reason == "precision" and precision.is_better(certificate, before)):
                 break
-            reason = "max_iter" if sweep >= limits.max_iter else None  # the gap is open in float64
+            reason = "max_iter" if sweep >= limits.max_iter else None
             if reason is not None:
                 break
         with ledger.phase("sweep"):
@@ -207,6 +215,8 @@ def run(
             numbers = {**latest._asdict(), **solver.diagnostics(state), **ledger.counts()}
             history.append({"sweep": sweep, "seconds": seconds, **numbers})
             reason = _reached(solver, state, latest, limits)
+            if precision.is_reached(latest.gap, solver.allowance(state)):
+                reason = reason or "precision"
         warm_state = solver.warm_state(state) if watch_state and certificate is not None else None
         model = solver.extract(state) if watch_model and latest is not None else None
         signal = None
@@ -232,6 +242,26 @@ def _reached(solver: AnySolver, state: Any, certificate: Certificate | None, lim
     if certificate is None:
         return None
     return solver.stop_reason(state) or ("gap" if certificate.relative <= limits.tol else None)
+
+
+class _Precision:
+    """Whether rounding keeps the gap open: the allowance is half of it, or a good part while nothing is won."""
+
+    def __init__(self) -> None:
+        self._n_open, self._n_stalled, self._reference, self._confirmed = 0, 0, np.inf, np.inf
+
+    def is_better(self, confirmed: Certificate, before: Certificate | None) -> bool:
+        """Whether confirming the bounds has helped, since it left less to rounding."""
+        gap = min(self._confirmed, np.inf if before is None else before.gap)
+        self._n_open, self._n_stalled, self._reference, self._confirmed = 0, 0, confirmed.gap, confirmed.gap
+        return confirmed.gap <= _STALL_RATIO * gap
+
+    def is_reached(self, gap: float, allowance: float) -> bool:
+        # Several times in a row: bounds are the best of all sweeps, and one sweep may be rounded more than others.
+        self._n_open = self._n_open + 1 if allowance >= gap / 2 else 0
+        is_better = gap <= _STALL_RATIO * self._reference or allowance <= _SMALL_PART * gap
+        self._n_stalled, self._reference = (0, gap) if is_better else (self._n_stalled + 1, self._reference)
+        return self._n_open >= _MAX_OPEN or self._n_stalled >= _MAX_STALLED
 
 
 def _with_traffic_of_all(result: Result, comm: Communicator) -> Result:
