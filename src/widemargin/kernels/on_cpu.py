@@ -207,7 +207,7 @@ class RowsOnCPU(KernelRows):
         if not self._is_sparse:
             return _POINTS_AT_ONCE
         fitting = _COLUMNS_BYTES // (self.X.shape[1] * np.dtype(dtype).itemsize)
-        return min(_MAX_SPARSE_POINTS, max(32, fitting // 32 * 32))  # full vector registers
+        return int(min(_MAX_SPARSE_POINTS, max(32, fitting // 32 * 32)))  # full vector registers
 
     def _columns(self, points: Points, dtype: Any) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
         """A few points at a time as columns of a dense array, with their norms."""

@@ -141,7 +141,9 @@ class RowsOnTorch(KernelRows):
         return min(n_terms, torch_tensors.TERMS_PER_SUM) + n_terms / _TERMS_PER_TILE
 
     def _squares(self, coef: Any) -> Any:
-        squares = torch.cat([side.matrix.square().sum(dim=1) for side in self.stored.exact_rows()] or [self.vector([])])
+        squares = torch.cat(
+            [side.matrix.square().sum(dim=1) for side in self.stored.exact_rows()] or [self.vector(np.empty(0))]
+        )
         return squares.cpu().numpy() if isinstance(coef, np.ndarray) else squares
 
     def _side(self, points: Any, *, exact: bool = False) -> tuple[Side, Form]:
