@@ -104,7 +104,7 @@ class RowsOnTorch(KernelRows):
 
     def only(self, rows: np.ndarray) -> RowsOnTorch:
         part = copy.copy(self)
-        part.X, part.numbers = taken(self.X, rows), self.numbers[rows]
+        part.X, part.numbers, part._rounding = taken(self.X, rows), self.numbers[rows], {}
         part.stored = self.stored.only(rows, part.X)
         return part
 

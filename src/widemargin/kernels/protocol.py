@@ -50,6 +50,7 @@ class KernelRows(ABC):
         self.numbers = first if isinstance(first, np.ndarray) else np.arange(first, first + self.X.shape[0])
         self.ledger = ledger if ledger is not None else Ledger()
         self.n_everywhere = n_everywhere
+        self._rounding: dict[tuple[str, type], Any] = {}
 
     @property
     def n_rows(self) -> int:
@@ -161,13 +162,19 @@ class KernelRows(ABC):
 
     def mass(self, coef: Vector) -> float:
         """``sum_j |coef_j| ||phi_j||`` over the rows of this rank; its sum over ranks scales all rounding errors."""
-        return float(abs(coef) @ self._lengths(coef))
+        return float(abs(coef) @ self._once("lengths", self._lengths, coef))
 
     def score_error(self, mass: float, n_terms: float, coef: Vector) -> Vector:
         """By how much the exact response of each row may be wrong, for so many coefficients of this mass."""
-        of_values = self._value_error(coef)
-        of_sum = gamma(self._sum_depth(n_terms) + 4)
-        return mass * (of_values + of_sum * (1 + of_values)) * self._lengths(coef)
+        of_values, of_sum = self._once("value error", self._value_error, coef), gamma(self._sum_depth(n_terms) + 4)
+        return mass * (of_values + of_sum * (1 + of_values)) * self._once("lengths", self._lengths, coef)
+
+    def _once(self, name: str, compute: Callable[[Vector], Vector], coef: Vector) -> Vector:
+        """What does not depend on the coefficients, but for the device that they are on."""
+        key = name, type(coef)
+        if key not in self._rounding:
+            self._rounding[key] = compute(coef)
+        return self._rounding[key]
 
     def _value_error(self, coef: Vector) -> Any:
         """The error of exact kernel values of each row with any other, relative to ``||phi(x)|| ||phi(z)||``.
@@ -201,7 +208,7 @@ class KernelRows(ABC):
 
     def _lengths(self, coef: Vector) -> Vector:
         """``||phi(x)||`` of every row, or 1 for all rows where no kernel value is larger."""
-        return 0.0 * coef + 1.0 if self.kernel.is_bounded else abs(self._diagonal(coef)) ** 0.5
+        return coef * 0.0 + 1.0 if self.kernel.is_bounded else abs(self._diagonal(coef)) ** 0.5
 
     @abstractmethod
     def _sum_depth(self, n_terms: float) -> float:
