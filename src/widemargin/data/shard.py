@@ -115,7 +115,7 @@ class Shard:
     def combine_depth(self) -> int:
         """At most so many roundings are on the way of an entry of X to the result of :meth:`combine`."""
         n_sums = sum(-(-block.shape[0] // self._rows_per_sum) for block in self.blocks)
-        return 1 + min(self.n_rows, self._rows_per_sum) + n_sums
+        return int(1 + min(self.n_rows, self._rows_per_sum) + n_sums)
 
     @property
     def scores_depth(self) -> int:

@@ -99,6 +99,7 @@ class RowsOnCPU(KernelRows):
     def only(self, rows: np.ndarray) -> RowsOnCPU:
         part = copy.copy(self)
         part.X, part.numbers, part._kept, part._cache = self.X[rows], self.numbers[rows], {}, None
+        part._rounding = {}
         return part
 
     def cache(self, n_bytes: int) -> RowCache:
@@ -207,7 +208,7 @@ class RowsOnCPU(KernelRows):
         if not self._is_sparse:
             return _POINTS_AT_ONCE
         fitting = _COLUMNS_BYTES // (self.X.shape[1] * np.dtype(dtype).itemsize)
-        return min(_MAX_SPARSE_POINTS, max(32, fitting // 32 * 32))  # full vector registers
+        return int(min(_MAX_SPARSE_POINTS, max(32, fitting // 32 * 32)))  # full vector registers
 
     def _columns(self, points: Points, dtype: Any) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
         """A few points at a time as columns of a dense array, with their norms."""
@@ -287,10 +288,5 @@ class RowsOnCPU(KernelRows):
             if self.kernel.function is None:
                 values = dense(few[:, points.numbers])
             else:
-                values = np.asarray(self.kernel.function(few, points.X), dtype=np.float64)
-                if values.shape != (end - begin, len(points)):
-                    raise ValueError(
-                        f"The kernel function returned values of shape {values.shape} for {end - begin} and "
-                        f"{len(points)} rows; it must return one of shape {(end - begin, len(points))}."
-                    )
+                values = self.kernel.evaluated(few, points.X)
             yield slice(begin, end), slice(0, len(points)), values

@@ -104,7 +104,7 @@ class RowsOnTorch(KernelRows):
 
     def only(self, rows: np.ndarray) -> RowsOnTorch:
         part = copy.copy(self)
-        part.X, part.numbers = taken(self.X, rows), self.numbers[rows]
+        part.X, part.numbers, part._rounding = taken(self.X, rows), self.numbers[rows], {}
         part.stored = self.stored.only(rows, part.X)
         return part
 
@@ -141,7 +141,9 @@ class RowsOnTorch(KernelRows):
         return min(n_terms, torch_tensors.TERMS_PER_SUM) + n_terms / _TERMS_PER_TILE
 
     def _squares(self, coef: Any) -> Any:
-        squares = torch.cat([side.matrix.square().sum(dim=1) for side in self.stored.exact_rows()] or [self.vector([])])
+        squares = torch.cat(
+            [side.matrix.square().sum(dim=1) for side in self.stored.exact_rows()] or [self.vector(np.empty(0))]
+        )
         return squares.cpu().numpy() if isinstance(coef, np.ndarray) else squares
 
     def _side(self, points: Any, *, exact: bool = False) -> tuple[Side, Form]:

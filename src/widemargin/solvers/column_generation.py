@@ -31,7 +31,7 @@ from widemargin.compiled.columns import add_squares_csr, add_squares_dense
 from widemargin.data.shard import Shard
 from widemargin.problems.hinge_l1 import HingeL1, largest
 from widemargin.problems.protocol import Certificate
-from widemargin.rounding import PAIRWISE, UNIT, gamma
+from widemargin.rounding import PAIRWISE, UNIT, careful_sum, gamma
 from widemargin.solvers._restricted_lp import RestrictedLP
 from widemargin.solvers.models import Separator
 from widemargin.solvers.protocol import Inputs, Solver, Warm
@@ -75,27 +75,21 @@ class Rows:
         sizes = comm.allreduce(shard.column_sizes(), "max")
         depth = float(comm.allreduce(np.array([shard.combine_depth + 1.0]))[0])
         return cls(
-            problem, shard, comm, present, where, y, caps, totals / total, sizes, gamma(depth + 8), all_y, all_caps
+            problem, shard, comm, present, where, y, caps, totals / total, sizes, gamma(depth + 2), all_y, all_caps
         )
 
-    def primal_bound(self, primal: float, coef: np.ndarray, intercept: float) -> float:
-        """The computed objective with what rounding may have taken from it.
-
-        Caps add up to 1, so that all scores may be wrong by as much as the largest of their errors; the loss is added
-        up by numpy.sum.
-        """
-        used = np.flatnonzero(coef)
-        of_scores = gamma(len(used) + 12) * float(np.abs(coef[used]) @ self.sizes[used])
-        return primal * (1 + gamma(2 * PAIRWISE)) + of_scores + 16 * UNIT * (1 + abs(intercept))
-
-    def dual_bound(self, mass: float, correlation: np.ndarray) -> float:
+    def dual_bound(self, masses: np.ndarray, correlation: np.ndarray) -> float:
         """The dual objective of masses that are within caps and balanced up to rounding, divided by their excess.
 
-        Scaling one class by very little balances them; that moves correlations as rounding does.
+        Taking the imbalance from one class balances them; that moves correlations as rounding does.
         """
-        of_balance = gamma(2 * (PAIRWISE + self.comm.size))
-        size = largest(np.abs(correlation) + (self.of_sum + 2 * of_balance) * mass * self.sizes)
-        return self.problem.dual_value(mass * (1 - 2 * of_balance), size)
+        balance, error = careful_sum(self.y * masses)
+        mass, balance = map(float, self.comm.allreduce(np.array([masses.sum(), balance])))
+        if mass == 0.0:
+            return 0.0
+        imbalance = abs(balance) + (error + self.comm.size * UNIT) * mass if self.problem.fit_intercept else 0.0
+        size = largest(np.abs(correlation) + (self.of_sum * mass + imbalance) * self.sizes)
+        return self.problem.dual_value((mass - imbalance) * (1 - gamma(2 * PAIRWISE)), size)
 
     def at_zero(self) -> tuple[np.ndarray, float, float]:
         """Masses of this rank's rows at beta = 0, their sum over all ranks, which is the loss, and the intercept."""
@@ -158,7 +152,7 @@ class State(NamedTuple):
     correlation: np.ndarray  # theirs
     certificate: Certificate
     alpha_max: float | None
-    mass: float = 0.0  # the sum of the masses over all ranks, the dual objective
+    mass: float = 0.0  # the sum of the masses over all ranks, up to rounding: the dual objective
     is_final: bool = False  # no column to add, and the answer on these columns is as exact as it gets
     is_stuck: bool = False  # twice in a row, with about the same gap
 
@@ -189,6 +183,7 @@ class ColumnGeneration(Solver[State, Separator]):
         if warm is not None and len(warm) not in (p, p + 1):
             raise ValueError(f"A warm start of {len(warm)} numbers does not fit {p} features: p or p + 1 are due.")
         masses, loss, intercept = rows.at_zero()
+        loss *= 1 + gamma(2 * PAIRWISE)
         state = State(
             rows=rows,
             working=np.zeros(0, dtype=np.intp),
@@ -197,7 +192,7 @@ class ColumnGeneration(Solver[State, Separator]):
             intercept=intercept,
             masses=np.zeros(len(rows.y)),
             correlation=np.zeros(p),
-            certificate=Certificate(rows.primal_bound(loss, np.zeros(p), intercept), 0.0),  # beta = 0, and no masses
+            certificate=Certificate(loss, 0.0),  # beta = 0, and no masses
             alpha_max=alpha_max(problem, shard, comm, rng) if self.finds_alpha_max else None,
         )
         if warm is not None and np.any(warm[:p]):
@@ -275,7 +270,6 @@ def _with_model(state: State, coef: np.ndarray) -> State:
     state = _with_columns(state, which)
     found = None if state.restricted is None else np.array(state.restricted.objective(coef[which]))
     intercept, primal = map(float, state.rows.comm.broadcast(found))
-    primal = state.rows.primal_bound(primal, coef, intercept)
     if primal >= state.certificate.primal:
         return state
     return state._replace(coef=coef, intercept=intercept, certificate=Certificate(primal, 0.0))
@@ -290,7 +284,6 @@ def _bounded(
     lie feasible ones: those are taken that are worth most.
     """
     problem, comm, alpha = state.rows.problem, state.rows.comm, state.rows.problem.penalty
-    primal = state.rows.primal_bound(primal, coef, intercept)
     mass = float(comm.allreduce(np.array([masses.sum()]))[0])
     beyond = np.abs(correlation) > alpha * (1 + _ROUNDING)
     there, here = correlation[beyond], state.correlation[beyond]
@@ -301,11 +294,10 @@ def _bounded(
     else:
         masses = (1 - step) * state.masses + step * masses
         correlation = (1 - step) * state.correlation + step * correlation
-    mass = float(comm.allreduce(np.array([masses.sum()]))[0])
-    dual = state.rows.dual_bound(mass, correlation)
+    dual = state.rows.dual_bound(masses, correlation)
     old = state.certificate
     if dual > old.dual:
-        state = state._replace(masses=masses, mass=mass, correlation=correlation)
+        state = state._replace(masses=masses, mass=dual, correlation=correlation)
     if primal < old.primal:
         state = state._replace(coef=coef, intercept=intercept)
     return state._replace(certificate=old.tightened(primal, dual))
