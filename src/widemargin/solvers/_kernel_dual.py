@@ -56,6 +56,7 @@ class DualState:
     n_stalled: int = 0  # confirmed gaps in a row that were hardly smaller than the one before
     summed: Summed = NOTHING  # what the responses are sums of
     allowance: float = 0.0  # the part of the gap that allows for rounding
+    is_confirmed: bool = False  # whether the last bounds allow for it
 
     @property
     def is_settled(self) -> bool:
@@ -112,10 +113,13 @@ class KernelDual(Solver[S, KernelModel]):
         return state.best.certificate
 
     def diagnostics(self, state: S) -> dict[str, float]:
-        """The violation of the optimality conditions, LIBSVM's stop rule, and the number of support vectors."""
+        """The violation of the optimality conditions, LIBSVM's stop rule, and the number of support vectors.
+
+        ``is_confirmed`` is 0 where bounds are estimates, from responses that are not in float64.
+        """
         support = float(state.comm.allreduce(np.array([float(len(state.rows.nonzero(state.beta)))]))[0])
         state.violation = self._violation(state)
-        return {"violation": state.violation, "n_support": support}
+        return {"violation": state.violation, "n_support": support, "is_confirmed": float(state.is_confirmed)}
 
     def stop_reason(self, state: S) -> str | None:
         """``"precision"`` if rounding keeps the gap open; the optimality conditions where there is no lower bound."""
@@ -162,6 +166,7 @@ class KernelDual(Solver[S, KernelModel]):
             best = Best(Certificate(point.value, dual), rows.host(state.beta), point, sums.squared_norm)
         state.best = best._replace(certificate=best.certificate._replace(dual=dual))
         # C times the errors of the rows that have a loss, which are about those with a coefficient.
+        state.is_confirmed = summed is not None
         state.allowance = sums.norm_error * (1 + point.scale)
         return state.best.certificate
 

@@ -195,7 +195,8 @@ class BatchPerceptron(Solver[State, KernelModel]):
 
     def diagnostics(self, state: State) -> dict[str, float]:
         support = state.comm.allreduce(np.array([float(np.count_nonzero(state.ascent.mean_alpha))]))[0]
-        return {"validation_error": state.error, "n_support": float(support), "steps": state.step}
+        # Bounds of averaged responses are estimates.
+        return {"validation_error": state.error, "n_support": float(support), "steps": state.step, "is_confirmed": 0.0}
 
     def warm_state(self, state: State) -> np.ndarray:
         return spread(state.comm, state.shard.kernel, self._of_all_rows(state) * state.shard.y)

@@ -185,7 +185,8 @@ class KernelMarginSolver(Solver[S, KernelModel]):
         residual = state.problem.residuals(state.g, state.margin, state.steep).max(initial=0.0)
         (violation,) = state.comm.allreduce(np.array([residual]), "max")
         (support,) = state.comm.allreduce(np.array([float(np.count_nonzero(state.g))]))
-        return {"violation": float(violation), "n_support": float(support)}
+        is_confirmed = float(state.summed is not None)  # estimates are from responses in float32
+        return {"violation": float(violation), "n_support": float(support), "is_confirmed": is_confirmed}
 
     def warm_state(self, state: S) -> np.ndarray:
         return spread(state.comm, state.rows, state.beta)

@@ -195,7 +195,8 @@ def run(
             with ledger.phase("certify"):
                 certificate = solver.confirm(state, certificate)
             if history and history[-1]["sweep"] == sweep:
-                history[-1].update(certificate._asdict())
+                known = {"is_confirmed": 1.0} if "is_confirmed" in history[-1] else {}
+                history[-1].update(certificate._asdict(), **known)
             if reason == "precision" and certificate.relative <= limits.tol:
                 reason = "gap"
             is_open = reason == "gap" and certificate.relative > limits.tol
