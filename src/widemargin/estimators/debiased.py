@@ -231,6 +231,9 @@ class DebiasedSparseSVC(LinearClassifier):
             )
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
+    def _remedies(self) -> list[str]:
+        return [f"a smaller alpha (it is {np.min(self.alpha_):.3g})", "SparseSVCCV", "more rows"]
+
     def _advice(self, result: Result) -> str:
         return f"Raise {result.stop_reason} or alpha."
 

@@ -426,6 +426,10 @@ class GossipSVC(LinearClassifier):
         )
         return {**super()._stop_warnings(), "split": (ConvergenceWarning, text)}
 
+    def _remedies(self) -> list[str]:
+        curved = ["kernel='rbf' if the boundary is curved"] if self.kernel == "linear" else []
+        return [f"a smaller alpha (it is {self.alpha:g})", *super()._remedies(), *curved]
+
     def _advice(self, result: Result) -> str:
         if self.solver == "push-sum":
             return "Raise max_iter, or use solver='admm'."

@@ -137,6 +137,9 @@ class HardMarginSVC(HullClassifier):
             return SaddlePoint(block_size=self.block_size)
         return ActiveSet() if self.solver == "active-set" else EntropicNewton()
 
+    def _remedies(self) -> list[str]:
+        return ["NuMarginSVC, which allows margin errors", "KernelSVC if the boundary is curved"]
+
     def _overlap_text(self) -> str:
         return (
             "The classes are not linearly separable: their convex hulls intersect, so no hard margin exists. The model "

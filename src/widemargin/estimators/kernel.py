@@ -344,6 +344,13 @@ class KernelSVC(KernelClassifier):
             return "The batch perceptron does not reach small gaps: use solver='exact'."
         return f"Raise {result.stop_reason}, or scale the features (StandardScaler) if their units differ much."
 
+    def _remedies(self) -> list[str]:
+        if self.slack is not None:
+            strength = f"another slack (it is {self.slack:g})"
+        else:
+            strength = f"a larger C (it is {self.C:g})"
+        return [strength, *super()._remedies()]
+
     def _warm_state(self, rows: Rows) -> np.ndarray | None:
         return self._partial_fit_state if hasattr(self, "_partial_fit_state") else super()._warm_state(rows)
 

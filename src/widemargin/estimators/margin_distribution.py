@@ -305,6 +305,9 @@ class MarginDistributionSVC(KernelClassifier):
     def _model_attributes(self, classes: np.ndarray, models: list[Any]) -> dict[str, Any]:
         return super()._model_attributes(classes, [model._replace(report={}) for model in models])
 
+    def _remedies(self) -> list[str]:
+        return [f"a larger C (it is {self.C:g})", *super()._remedies()]
+
     def _advice(self, result: Result) -> str:
         return f"Raise {result.stop_reason}, or lower C, which makes the gap close faster."
 

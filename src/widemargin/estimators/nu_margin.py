@@ -166,6 +166,10 @@ class NuMarginSVC(HullClassifier):
             return Auto((newton, saddle), hand_over=Stalled())
         return newton if self.solver == "newton" else saddle
 
+    def _remedies(self) -> list[str]:
+        nu = f"another nu (it is {np.min(self.nu_):.3g}, and at most max_nu(y))"
+        return [nu, *super()._remedies(), "KernelSVC if the boundary is curved"]
+
     def _overlap_text(self) -> str:
         return (
             f"The reduced convex hulls of the classes overlap at nu={np.min(self.nu_):.4g}: the margin is zero and the "

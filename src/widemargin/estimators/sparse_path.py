@@ -255,6 +255,9 @@ cost_, n_iter_, parts_, n_features_in_, feature_names_in_
         self.__dict__.update(choice)
         return self
 
+    def _smaller_alpha(self) -> str:
+        return f"smaller alphas (cross-validation chose {self._chosen:.3g})"
+
     def _problem(self) -> HingeL1:
         return HingeL1(self._chosen, bool(self.fit_intercept))
 

@@ -5,14 +5,20 @@ from __future__ import annotations
 import math
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from widemargin.estimators.registry import OPTIMUM, Bracket, descriptor_of
 from widemargin.ledger import Ledger
 from widemargin.problems.protocol import Certificate, rounded
 
+if TYPE_CHECKING:
+    from widemargin.strategies.training import TrainingCounts
+
 _ROUNDING = 1e-12  # a relative gap below this is rounding
 _LOOSE = 0.1  # relative gap from which a percentage of the upper bound would mislead
+_UNEQUAL = 1.2  # times its fair share from which the largest class suggests weights
 _STOPPED = {
     "gap": "The gap is at most tol, which is proved.",
     "max_iter": "max_iter sweeps were done before the gap reached tol.",
@@ -127,6 +133,65 @@ def bracket_of(model: Any) -> Bracket:
 def stop_in_words(model: Any) -> str:
     reason = getattr(model, "stop_reason_", None)
     return "Not recorded." if reason is None else _STOPPED.get(reason, f"{reason}.")
+
+
+def useless_in_words(model: Any, *, with_advice: bool = True) -> str:
+    """Why a fitted model is no better than a constant, with figures and what to change; "" if it is not."""
+    counts: TrainingCounts | None = getattr(model, "training_", None)
+    what = _missing_part(model)
+    if counts is None:  # an older file, or rows that nobody could count
+        claim = f"{what}, so it gives all rows one class" if what else ""
+    elif counts.only_class is not None:
+        gives = f"gives class {model.classes_[counts.only_class]} for {_rows_in_words(counts)}"
+        claim = f"{what} and {gives}" if what else gives
+    elif counts.is_worse_than_largest_class:
+        claim = f"is worse than {_largest_class(model)} alone on {_rows_in_words(counts)}"
+    else:
+        return ""
+    if not claim:
+        return ""
+    figures = "" if counts is None else f": {accuracy_in_words(model)}"
+    advice = f" Try {', or '.join(_remedies(model, counts))}." if with_advice else ""
+    return f"{type(model).__name__} {claim}{figures}.{advice}"
+
+
+def _missing_part(model: Any) -> str:
+    """What a model without any influence of its features lacks; "" for others."""
+    if hasattr(model, "dual_coef_") and not np.any(model.dual_coef_):
+        return "has no support vector"
+    if hasattr(model, "coef_") and not np.any(model.coef_):
+        return "has no coefficient"
+    counts = getattr(model, "training_", None)
+    return "has coefficients of constant columns only" if counts is not None and counts.are_columns_constant else ""
+
+
+def _largest_class(model: Any) -> str:
+    return "the larger class" if len(model.classes_) == 2 else "the largest class"
+
+
+def _rows_in_words(counts: TrainingCounts) -> str:
+    if counts.n_counted == counts.n_rows:
+        return f"all {counts.n_rows:,} training rows"
+    return f"all of {counts.n_counted:,} training rows drawn at random from {counts.n_rows:,}"
+
+
+def _remedies(model: Any, counts: TrainingCounts | None) -> list[str]:
+    """The estimator's own advice; before it, weights that make unequal classes equal."""
+    advice: list[str] = model._remedies()
+    if counts is not None and "class_weight" in model.get_params(deep=False) and model.class_weight is None:
+        if counts.largest_class_share > _UNEQUAL / len(model.classes_):
+            return ["class_weight='balanced'", *advice]
+    return advice
+
+
+def accuracy_in_words(model: Any) -> str:
+    """The training accuracy beside that of the largest class alone, under the weights of the fit; "" if not known."""
+    counts: TrainingCounts | None = getattr(model, "training_", None)
+    if counts is None:
+        return ""
+    weighted = "" if counts.weight.sum() == counts.n_counted else " by the weights of the fit"
+    largest = f"{_largest_class(model)} alone has {counts.largest_class_share:.2%}"
+    return f"training accuracy {counts.accuracy:.2%}{weighted}, {largest}"
 
 
 def cost_in_words(ledger: Ledger) -> list[tuple[str, str]]:
