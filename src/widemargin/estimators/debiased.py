@@ -15,6 +15,7 @@ from widemargin.estimators._formulas import intercept
 from widemargin.estimators._linear import LinearClassifier
 from widemargin.estimators._types import ClassWeight
 from widemargin.estimators.registry import Array, Bracket, Descriptor, Each, Formula, Symbol, register
+from widemargin.estimators.words import useless_in_words
 from widemargin.exceptions import warn_user
 from widemargin.problems.debiasing import inference
 from widemargin.problems.hinge_l1 import HingeL1
@@ -291,7 +292,7 @@ class DebiasedSparseSVC(LinearClassifier):
         ]
         if not hasattr(self, "standard_error_"):
             notes.append("No intervals: one round on several machines leaves a bias that they do not cover.")
-        return CoefficientTable(f"DebiasedSparseSVC, {versus}", names, columns, notes)
+        return CoefficientTable(f"DebiasedSparseSVC, {versus}", names, columns, notes, useless_in_words(self))
 
 
 def _formula(model: DebiasedSparseSVC) -> Formula:

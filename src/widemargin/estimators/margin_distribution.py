@@ -252,7 +252,7 @@ class MarginDistributionSVC(KernelClassifier):
                 f"[{-n_levels}, {n_levels - 1}]."
             )
         model = copy.copy(self)
-        for name in ("support_labels_", "support_weight_"):  # of the last level
+        for name in ("support_labels_", "support_weight_", "training_"):  # of the last level
             model.__dict__.pop(name, None)
         model.__dict__.update(self._model_attributes(self.classes_, [levels[level].model for levels in every]))
         return model

@@ -190,7 +190,8 @@ class Peers:
         reason = "gap" if ends == {"gap"} else (reasons or sorted(ends - {"gap"}))[0]
         states = {number: _State.of_report(report, owned[number].n_rows) for number, report in reports.items()}
         outcome = _outcome(self.network, classes, states, _result(first, reason, ledger))
-        training = count_at_peers([owned[number] for number in reports], first.model, len(classes))
+        rows, has_constant = [owned[number] for number in reports], self.network.has_constant
+        training = count_at_peers(rows, first.model, len(classes), has_constant=has_constant)
         return outcome._replace(training=training)
 
 
@@ -302,7 +303,8 @@ def _simulate(
     outcome = _outcome(network, classes, states, result)
     assert isinstance(outcome.extra, NetworkOutcome)
     peers = result.model
-    training = count_at_peers((peer.algorithm.rows for peer in peers.values()), peers[min(peers)].model, len(classes))
+    rows, model = [peer.algorithm.rows for peer in peers.values()], peers[min(peers)].model
+    training = count_at_peers(rows, model, len(classes), has_constant=network.has_constant)
     return outcome._replace(extra=outcome.extra._replace(peers=peers), training=training)
 
 

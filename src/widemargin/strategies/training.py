@@ -9,9 +9,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 
 from widemargin.codec import record
 from widemargin.comm.protocol import Communicator
+from widemargin.comm.solo import Solo
 from widemargin.data.shard import Shard
 from widemargin.exceptions import ModelFileError
 from widemargin.kernels.protocol import KernelRows
@@ -26,8 +28,8 @@ _SAMPLING_ERRORS = 3.0  # standard errors by which a sample must be worse than t
 
 
 def _check_counts(counts: TrainingCounts) -> None:
-    arrays = (counts.weight, counts.right, counts.given)
-    are_vectors = all(each.ndim == 1 and each.dtype == np.float64 and len(each) == len(counts.weight) for each in arrays)
+    arrays, shape = (counts.weight, counts.right, counts.given), (counts.weight.size,)
+    are_vectors = all(each.dtype == np.float64 and each.shape == shape for each in arrays)
     if not are_vectors or not all(np.isfinite(each).all() and (each >= 0).all() for each in arrays):
         raise ModelFileError("counts of training rows are not vectors of one length without negative numbers")
     if not counts.weight.sum() > 0 or not 1 <= counts.n_counted <= counts.n_rows:
@@ -46,7 +48,7 @@ class TrainingCounts(NamedTuple):
     given: np.ndarray  # of the rows, of any class, that the model gives this class
     n_rows: int  # with a positive weight
     n_counted: int  # fewer than ``n_rows`` if a random sample was scored
-    are_columns_constant: bool = False  # whether all columns with a coefficient are constant
+    are_columns_constant: bool = False  # for one class only: all columns in use, or all columns if none is in use
 
     @property
     def accuracy(self) -> float:
@@ -94,17 +96,27 @@ def count_on_ranks(
             y, weight, scores = y[rows], weight[rows], _kernel_scores(shard.kernel, rows, models)
     found = _counted(y.astype(np.intp), weight, parts, np.stack(scores, axis=1))
     counts = _totals(comm.allreduce(np.append(found, float(shard.n_rows))))
-    if not isinstance(models[0], Separator) or counts.only_class is None:
+    if counts.only_class is None or (shard.kernel_rows is not None and shard.kernel_rows.kernel.name == "precomputed"):
         return counts
-    is_used = np.any([model.coef for model in models], axis=0)
-    return counts._replace(are_columns_constant=_are_constant(shard, is_used, comm))
+    is_used = np.any([m.coef if isinstance(m, Separator) else np.ones(shard.n_features) for m in models], axis=0)
+    return counts._replace(are_columns_constant=_are_constant(shard.blocks, is_used, comm))
 
 
-def count_at_peers(everyone: Iterable[PeerRows], model: np.ndarray, n_classes: int) -> TrainingCounts:
-    """Count the rows of all peers; ``model`` has one row of coefficients per problem."""
+def count_at_peers(
+    everyone: Iterable[PeerRows], model: np.ndarray, n_classes: int, *, has_constant: bool
+) -> TrainingCounts:
+    """Count the rows of all peers; ``model`` has one row of coefficients per problem.
+
+    ``has_constant`` says that the last column is the constant of the intercept.
+    """
     parts, everyone = Parts(n_classes, "rest"), list(everyone)
     found = [_counted(rows.classes, rows.weight, parts, np.asarray(rows.X @ model.T)) for rows in everyone]
-    return _totals(np.append(np.sum(found, axis=0), float(sum(rows.n_rows for rows in everyone))))
+    counts = _totals(np.append(np.sum(found, axis=0), float(sum(rows.n_rows for rows in everyone))))
+    if counts.only_class is None:
+        return counts
+    n_features = model.shape[1] - has_constant
+    blocks, is_used = [rows.X[:, :n_features] for rows in everyone], model[:, :n_features].any(axis=0)
+    return counts._replace(are_columns_constant=_are_constant(blocks, is_used, Solo()))
 
 
 def _counted(codes: np.ndarray, weight: np.ndarray, parts: Parts, scores: np.ndarray) -> np.ndarray:
@@ -137,17 +149,16 @@ def _kernel_scores(rows: KernelRows, places: np.ndarray, models: Sequence[Kernel
         some.ledger = before
 
 
-def _are_constant(shard: Shard, is_used: np.ndarray, comm: Communicator) -> bool:
-    """Whether there are columns in use, and each of them has one value on the rows of all ranks."""
-    columns = np.flatnonzero(is_used)
-    if not len(columns):
-        return False
-    # Largest value, and smallest with the other sign.
-    ends = np.full((2, len(columns)), -np.inf)
-    for block, where in shard.pieces():
-        if where.start < where.stop:
-            taken = block[:, columns]
+def _are_constant(blocks: Sequence[Any], is_used: np.ndarray, comm: Communicator) -> bool:
+    """Whether each column in use has one value on the rows of all ranks; of all columns if none is in use."""
+    if not all(isinstance(block, np.ndarray) or sp.issparse(block) for block in blocks):
+        return False  # rows on another device
+    columns = np.flatnonzero(is_used) if is_used.any() else np.arange(len(is_used))
+    ends = np.full((2, len(columns)), -np.inf)  # the largest value, and the smallest with the other sign
+    for block in blocks:
+        if block.shape[0]:
+            taken = block if len(columns) == block.shape[1] else block[:, columns]
             for k, most in enumerate((taken.max(axis=0), -taken.min(axis=0))):
-                ends[k] = np.maximum(ends[k], most.toarray().ravel() if hasattr(most, "toarray") else most)
+                ends[k] = np.maximum(ends[k], most.toarray().ravel() if sp.issparse(most) else most)
     largest, smallest = comm.allreduce(ends.ravel(), "max").reshape(2, -1) * [[1.0], [-1.0]]
     return bool((largest == smallest).all())
