@@ -109,7 +109,8 @@ def measured(folder: Path, name: str, seed: int) -> dict[str, Any]:
     certificate = getattr(model, "certificate_", None)
     gap = None if certificate is None or not np.isfinite(certificate.relative) else float(certificate.relative)
     found = {"seconds": seconds, "error": None, "test_error": wrong, "gap": gap, "bytes": size_bytes(model)}
-    return {**found, "stop_reason": getattr(model, "stop_reason_", None), "warning": useless_in_words(model) or None}
+    warning = useless_in_words(model) if name in ours() else ""
+    return {**found, "stop_reason": getattr(model, "stop_reason_", None), "warning": warning or None}
 
 
 if __name__ == "__main__":

@@ -150,7 +150,7 @@ def _print(data: Path, parts: dict[str, Any], found: dict[str, dict[str, Any]]) 
             gap = "-" if each["gap"] is None else f"{each['gap']:.1e}"
             measures = [f"{each['seconds']:.3f}", f"{each['test_error']:.2%}", gap, each["stop_reason"] or "-"]
             rows.append([title(name), *measures, amount(each["bytes"])])
-            warnings += [each["warning"]] if each["warning"] else []
+            warnings += [each["warning"]] if each.get("warning") else []
         elif "timeout" in each:
             rows.append([title(name), f"over {each['timeout']:g}", "-", "-", "time limit", "-"])
         else:

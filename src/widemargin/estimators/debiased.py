@@ -104,7 +104,7 @@ class DebiasedSparseSVC(LinearClassifier):
         Number of machines that took part, and the total weight of their rows: the N of the standard errors.
     certificate_ : Certificate
         Certificate of the 1-norm SVM with the largest gap.
-    stop_reason_, history_, cost_, n_iter_, parts_, n_features_in_, feature_names_in_
+    stop_reason_, history_, cost_, n_iter_, parts_, training_, n_features_in_, feature_names_in_
         As in :class:`SparseSVC`; ``n_iter_`` counts rounds.
 
     See Also

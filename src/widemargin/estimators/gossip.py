@@ -130,7 +130,7 @@ class GossipSVC(LinearClassifier):
         Messages and bytes sent by all peers, seconds per phase.
     n_iter_ : int
         Ticks.
-    parts_, n_features_in_, feature_names_in_
+    parts_, training_, n_features_in_, feature_names_in_
         As in :class:`NuMarginSVC`, with one part per class.
 
     See Also

@@ -67,7 +67,7 @@ class HardMarginSVC(HullClassifier):
     stop_reason_ : str
         ``"gap"``, ``"max_iter"``, ``"max_time"``, ``"callback"``, ``"interrupted"``, or ``"overlap"``: the hulls
         intersect, and the model is the separator with the best margin found.
-    history_, cost_, n_iter_, parts_, n_features_in_, feature_names_in_
+    history_, cost_, n_iter_, parts_, training_, n_features_in_, feature_names_in_
         As in :class:`NuMarginSVC`.
 
     See Also

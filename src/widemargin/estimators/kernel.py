@@ -157,7 +157,7 @@ class KernelSVC(KernelClassifier):
         and ``violation`` or ``validation_error``.
     cost_ : Ledger
         Kernel evaluations, cache hits, rounds, bytes and seconds per phase, summed over classes and ranks.
-    n_iter_, parts_, n_features_in_, feature_names_in_
+    n_iter_, parts_, training_, n_features_in_, feature_names_in_
         As in :class:`NuMarginSVC`, with one part per class.
 
     See Also

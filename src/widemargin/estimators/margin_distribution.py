@@ -126,7 +126,7 @@ class MarginDistributionSVC(KernelClassifier):
     stop_reason_ : str
         ``"gap"``, ``"stop_level"``, ``"precision"`` (linear: rounding keeps the gap open), ``"max_iter"``,
         ``"max_time"``, ``"callback"`` or ``"interrupted"``.
-    history_, cost_, n_iter_, parts_, n_features_in_, feature_names_in_
+    history_, cost_, n_iter_, parts_, training_, n_features_in_, feature_names_in_
         As in :class:`KernelSVC`.
 
     See Also

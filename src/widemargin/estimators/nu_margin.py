@@ -91,6 +91,9 @@ class NuMarginSVC(HullClassifier):
         Sweeps of the worst pair.
     parts_ : list of Result
         The results of all pairs.
+    training_ : TrainingCounts
+        The training rows of each class by weight, those classified correctly, and those given each class; has
+        ``accuracy`` and ``largest_class_share``.
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (n_features,)
 

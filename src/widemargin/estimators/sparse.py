@@ -76,7 +76,7 @@ class SparseSVC(LinearClassifier):
     stop_reason_ : str
         ``"gap"``, ``"max_iter"``, ``"max_time"``, ``"callback"``, ``"interrupted"``, or ``"precision"``: rounding keeps
         the gap open.
-    history_, cost_, n_iter_, parts_, n_features_in_, feature_names_in_
+    history_, cost_, n_iter_, parts_, training_, n_features_in_, feature_names_in_
         As in :class:`NuMarginSVC`, with one part per class.
 
     See Also

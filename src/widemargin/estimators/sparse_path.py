@@ -171,7 +171,7 @@ class SparseSVCCV(SparseSVC):
     n_selected_path_ : ndarray of shape (n_alphas, n_folds)
         Number of features of each model.
     classes_, coef_, intercept_, alpha_max_, support_, n_features_selected_, certificate_, stop_reason_, history_, \
-cost_, n_iter_, parts_, n_features_in_, feature_names_in_
+cost_, n_iter_, parts_, training_, n_features_in_, feature_names_in_
         As in :class:`SparseSVC`, for the final model.
 
     See Also
