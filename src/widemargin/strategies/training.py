@@ -74,6 +74,7 @@ class TrainingCounts(NamedTuple):
         return self.accuracy < self.largest_class_share - allowance
 
 
+@np.errstate(over="ignore", invalid="ignore")  # scores of extreme rows may overflow; they are only compared
 def count_on_ranks(
     shard: Shard, parts: Parts, models: Sequence[Any], scores: Sequence[Any], comm: Communicator, seed: int
 ) -> TrainingCounts | None:
@@ -102,6 +103,7 @@ def count_on_ranks(
     return counts._replace(are_columns_constant=_are_constant(shard.blocks, is_used, comm))
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def count_at_peers(
     everyone: Iterable[PeerRows], model: np.ndarray, n_classes: int, *, has_constant: bool
 ) -> TrainingCounts:
@@ -115,7 +117,8 @@ def count_at_peers(
     if counts.only_class is None:
         return counts
     n_features = model.shape[1] - has_constant
-    blocks, is_used = [rows.X[:, :n_features] for rows in everyone], model[:, :n_features].any(axis=0)
+    is_used: np.ndarray = np.any(model[:, :n_features], axis=0)
+    blocks = [rows.X[:, :n_features] for rows in everyone]
     return counts._replace(are_columns_constant=_are_constant(blocks, is_used, Solo()))
 
 
