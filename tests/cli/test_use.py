@@ -150,3 +150,50 @@ def test_intervals_and_support_vectors_are_shown(folder, command):
         load("model.wm").support_vectors_
     )
     assert "support vectors" in command("inspect", "model.wm").out
+
+
+@pytest.fixture
+def useless(folder, command):
+    """A model without a coefficient, kept as model.wm, and what ``train`` printed."""
+    ended = command("train", "rows.csv", "--estimator", "sparse", "--param", "alpha=50")
+    assert ended.code == 0, ended.err
+    return ended
+
+
+def first_words(shown):
+    """The text of the first lines of a table, below its title."""
+    return " ".join(shown.split())[:400]
+
+
+def test_commands_begin_with_the_warning_of_a_useless_model(folder, command, useless):
+    text = "SparseSVC has no coefficient and gives class"
+    after_title = useless.out.split("SparseSVC: certificate", 1)[1]
+    assert first_words(after_title).startswith(f"warning {text}")
+    assert text not in useless.err, "said twice"
+    for arguments in (("inspect", "model.wm"), ("evaluate", "model.wm", "test.csv")):
+        shown = first_words(command(*arguments).out)
+        assert shown.index("warning") < shown.index(text) < 80
+        assert json.loads(command(*arguments, "--json").out)["warning"].startswith(text)
+
+
+def test_a_good_model_has_no_warning(folder, command, model):
+    assert "warning" not in command("inspect", model).out
+    assert json.loads(command("inspect", model, "--json").out)["warning"] is None
+    assert json.loads(command("evaluate", model, "test.csv", "--json").out)["warning"] is None
+
+
+def test_the_largest_class_stands_beside_every_accuracy(folder, command, useless):
+    y = read_rows(folder / "rows.csv").y
+    share = max(np.mean(y == each) for each in np.unique(y))
+    assert f"{share:.2%}, the larger class alone {share:.2%}" in " ".join(
+        useless.out.split("training accuracy")[-1].split()
+    )
+    assert f"{share:.2%}, the larger class alone {share:.2%}" in command("inspect", "model.wm").out
+    assert json.loads(command("inspect", "model.wm", "--json").out)["training"]["accuracy_of_largest_class"] == share
+    y = read_rows(folder / "test.csv").y
+    share = max(np.mean(y == each) for each in np.unique(y))
+    shown = command("evaluate", "model.wm", "test.csv").out
+    assert f"the larger class alone {share:.2%}" in shown
+    assert "50.00%, the larger class alone 50.00%" in shown  # balanced
+    found = json.loads(command("evaluate", "model.wm", "test.csv", "--json").out)
+    assert found["accuracy of the largest class"] == pytest.approx(share)

@@ -18,7 +18,17 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.svm import SVC, LinearSVC
 
 from tests.engines.conftest import N_WORKERS, Gated, StopAfter, eventually, start_cluster
-from widemargin import DebiasedSparseSVC, HardMarginSVC, KernelSVC, NuMarginSVC, PeerLost, SparseSVC, SparseSVCCV
+from widemargin import (
+    DebiasedSparseSVC,
+    DegenerateModelWarning,
+    HardMarginSVC,
+    KernelSVC,
+    MarginDistributionSVC,
+    NuMarginSVC,
+    PeerLost,
+    SparseSVC,
+    SparseSVCCV,
+)
 from widemargin.data import make_nonseparable, make_sparse_gaussians
 from widemargin.exceptions import InterruptedFitWarning, PeerLostWarning
 from widemargin.solvers.newton import EntropicNewton
@@ -579,3 +589,37 @@ def test_a_lost_machine_is_an_error_if_asked_for(doomed, gate):
     address, error, _ = harm_during(doomed, gate, lambda: model.fit(X, y), signal.SIGKILL)
     assert isinstance(error, PeerLost)
     assert error.address == address
+
+
+EVERYWHERE = [
+    HardMarginSVC(max_iter=20),
+    NuMarginSVC(),
+    KernelSVC(),
+    KernelSVC(kernel="linear"),
+    MarginDistributionSVC(C=1.0),
+    SparseSVC(),
+    DebiasedSparseSVC(alpha=0.02),
+]
+
+
+@pytest.mark.parametrize("model", EVERYWHERE, ids=lambda model: str(model)[:40])
+@pytest.mark.parametrize("is_noise", [True, False])
+def test_ranks_that_hold_the_rows_count_what_the_model_makes_of_them(client, model, is_noise):
+    """Also with weights, and with chunks that have one class only."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(240, 3)), np.repeat([0, 1], [190, 50])
+    if isinstance(model, DebiasedSparseSVC):
+        rng.shuffle(y)  # every machine solves a problem of its own
+    X[:, 0] += 0.0 if is_noise else 6.0 * y
+    weight = rng.integers(1, 3, len(y)).astype(float)
+    model = clone(model).set_params(cluster=client)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        model.fit(*as_collections(X, y), da.from_array(weight, chunks=60))
+    weight = np.ones(len(y)) if isinstance(model, HardMarginSVC) else weight
+    guess = np.asarray(model.predict(X))
+    assert (model.training_.n_rows, model.training_.n_counted) == (240, 240)
+    assert model.training_.accuracy == pytest.approx(np.average(guess == y, weights=weight))
+    is_useless = len(np.unique(guess)) == 1 or model.training_.accuracy < max(np.bincount(y, weight)) / weight.sum()
+    assert is_useless or not is_noise or isinstance(model, HardMarginSVC | NuMarginSVC)
+    assert [each.category for each in told].count(DegenerateModelWarning) == is_useless

@@ -146,3 +146,14 @@ def test_all_ranks_of_the_command_choose_by_all_rows(tmp_path):
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("No --estimator was given") == 1
     assert "with kernel=linear, as 20,002 rows of 1 features are too many" in done.stderr
+
+
+def test_ranks_that_hold_the_rows_count_what_the_model_makes_of_them():
+    said = facts("useless")
+    assert len(said) == 3 * N_RANKS
+    for each in said:
+        weight, n_rows, accuracy = each["counts"]
+        assert (weight, n_rows) == (pytest.approx(240.0), 240)
+        assert accuracy == pytest.approx(each["accuracy"])
+        assert each["kinds"] == (["DegenerateModelWarning"] if accuracy == pytest.approx(200 / 240) else [])
+    assert sum(bool(each["kinds"]) for each in said) == 2 * N_RANKS

@@ -20,6 +20,7 @@ import scipy.sparse as sp
 
 from widemargin.cli._model import size_bytes
 from widemargin.estimators.registry import Descriptor, descriptors
+from widemargin.estimators.words import useless_in_words
 
 _WARM_UP_ROWS = 100  # of each class, for the first fit, which compiles
 THEIRS = ("LinearSVC(hinge)", "SVC", "NuSVC", "SGDClassifier")  # of scikit-learn
@@ -108,7 +109,8 @@ def measured(folder: Path, name: str, seed: int) -> dict[str, Any]:
     certificate = getattr(model, "certificate_", None)
     gap = None if certificate is None or not np.isfinite(certificate.relative) else float(certificate.relative)
     found = {"seconds": seconds, "error": None, "test_error": wrong, "gap": gap, "bytes": size_bytes(model)}
-    return {**found, "stop_reason": getattr(model, "stop_reason_", None)}
+    warning = useless_in_words(model) if name in ours() else ""
+    return {**found, "stop_reason": getattr(model, "stop_reason_", None), "warning": warning or None}
 
 
 if __name__ == "__main__":

@@ -141,6 +141,11 @@ class KernelDual(Solver[S, KernelModel]):
         report = {"C": problem.C, "slack": float(slack), "violation": state.violation}
         return KernelModel(state.rows.kernel, points, point.scale * coef, point.intercept, report)
 
+    def scores(self, state: S) -> np.ndarray | None:
+        if state.best is None or not np.array_equal(state.best.beta, state.rows.host(state.beta)):
+            return None  # the responses belong to another beta
+        return np.asarray(state.best.point.scale * state.rows.host(state.response) + state.best.point.intercept)
+
     @staticmethod
     def _bounds(state: S, precision: float, summed: Summed | None) -> Certificate:
         """The primal objective at the best point along w, the dual objective of beta; each the best so far.

@@ -186,7 +186,8 @@ class BatchPerceptron(Solver[State, KernelModel]):
             return None
         before = state.certified[0]
         points, coef = expansion(comm, rows, small)
-        after = self._bounds(state, small * y, y * rows.times(points, coef, exact=True), is_exact=True)
+        state.confirmed = small * y, y * rows.times(points, coef, exact=True)
+        after = self._bounds(state, *state.confirmed, is_exact=True)
         # The model has a new objective or level; the bound from the other side stays.
         return before._replace(primal=after.primal) if state.objective is not None else before._replace(dual=after.dual)
 
@@ -208,6 +209,12 @@ class BatchPerceptron(Solver[State, KernelModel]):
         _, alpha, scale, intercept, report = state.certified
         points, coef = expansion(state.comm, state.shard.kernel, scale * alpha * state.shard.y)
         return KernelModel(state.shard.kernel.kernel, points, coef, intercept, report)
+
+    def scores(self, state: State) -> np.ndarray | None:
+        if state.confirmed is None or state.certified is None:
+            return None
+        _, _, scale, intercept, _ = state.certified
+        return np.asarray(scale * state.shard.y * state.confirmed[1] + intercept)
 
     def _hold_out(self, shard: Shard, comm: Communicator, rng: Generator) -> np.ndarray:
         """The weight of rows that are held out, 0 for others; each class keeps most of its rows."""

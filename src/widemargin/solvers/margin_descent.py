@@ -198,6 +198,11 @@ class KernelMarginSolver(Solver[S, KernelModel]):
         report = {"C": problem.C, "deadband": problem.deadband, "overshoot_weight": problem.overshoot_weight}
         return KernelModel(state.rows.kernel, points, coef, state.best.intercept, report)
 
+    def scores(self, state: S) -> np.ndarray | None:
+        if state.best is None or state.best.g is not state.g:
+            return None  # the responses belong to another g
+        return state.response + state.best.intercept
+
     def _refresh(self, state: State) -> None:
         """Compute all responses anew in float64: those of g, and of what was thought best, which is judged again."""
         best, y, state.best = state.best, state.shard.y, None

@@ -88,6 +88,10 @@ class Solver(ABC, Generic[State, Model]):
         """Further numbers for the history, such as the largest violation of the optimality conditions."""
         return {}
 
+    def scores(self, state: State) -> np.ndarray | None:
+        """What the model of ``extract`` scores on this rank's rows, if that is known at the end of a run."""
+        return None
+
     def take_over(self, other: AnySolver, state: Any, inputs: Inputs) -> State:
         """The first state after another solver of the same problem has stalled; by default, from its warm state."""
         return self.start(*inputs, other.warm_state(state))

@@ -139,6 +139,7 @@ def run(
     watch: Watch | None = None,
     watch_model: bool = False,
     watch_state: bool = False,
+    take_scores: Callable[[np.ndarray | None], None] | None = None,
 ) -> Result:
     """Sweep until the relative gap is at most ``tol`` or another limit is reached. Every rank calls it.
 
@@ -164,6 +165,8 @@ def run(
         Called on rank 0 after every sweep with a :class:`Progress`; a string that it returns is the stop reason.
     watch_model, watch_state : bool, default=False
         Whether ``watch`` gets the model and the warm state; equal on all ranks.
+    take_scores : callable, optional
+        Called on every rank at the end with the model's scores of its rows, or None if the solver does not know them.
 
     Returns
     -------
@@ -236,6 +239,8 @@ def run(
         if smaller is not None:
             certificate, reason = smaller, "max_support" if reason == "gap" else reason
         model = solver.extract(state)
+        if take_scores is not None:
+            take_scores(solver.scores(state))
     return _with_traffic_of_all(Result(model, certificate, reason, sweep, history, ledger), comm)
 
 

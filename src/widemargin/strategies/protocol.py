@@ -16,6 +16,7 @@ from widemargin.solvers.run import Limits, Progress, Result
 if TYPE_CHECKING:
     from widemargin.solvers.partition_merge import Level
     from widemargin.strategies.peers import NetworkOutcome
+    from widemargin.strategies.training import TrainingCounts
 
 
 class Rows(NamedTuple):
@@ -68,6 +69,7 @@ class Outcome(NamedTuple):
     results: list[Result]
     n_features: int
     extra: list[list[Level]] | NetworkOutcome | None = None
+    training: TrainingCounts | None = None  # None if nobody could count all rows
 
 
 class Strategy(Protocol):

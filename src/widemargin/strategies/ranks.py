@@ -20,6 +20,7 @@ from widemargin.solvers.run import run
 from widemargin.strategies.labels import agree, check_classes, checked, weights_of_classes
 from widemargin.strategies.parts import Parts
 from widemargin.strategies.protocol import Outcome, Plan, Rows, Watch, watch_part
+from widemargin.strategies.training import count_on_ranks
 
 _NO_STATE, _OUR_STATE, _FOREIGN_STATE = 0.0, 1.0, 2.0
 
@@ -72,7 +73,7 @@ class Ranks:
         warm, sweeps = self._start(fresh, (len(parts), width), comm)
         if fresh is not None and warm is not None and sweeps.any():
             fresh = fresh._replace(directions=warm, sweeps=sweeps)
-        results = []
+        results, scores = [], list[Any]()
         for k in range(len(parts)):
             comm.ledger = first if k == 0 else Ledger()
             if shard.kernel_rows is not None:
@@ -89,9 +90,12 @@ class Ranks:
                 watch=None if watch is None else watch_part(watch, k, classes, fresh),
                 watch_model=self.plan.watch_model,
                 watch_state=fresh is not None,
+                take_scores=scores.append,
             )
             results.append(result)
-        return Outcome(classes, results, shard.n_features)
+        with comm.ledger.phase("count"):
+            training = count_on_ranks(shard, parts, [result.model for result in results], scores, comm, seed)
+        return Outcome(classes, results, shard.n_features, training=training)
 
     def prepare(self, rows: Rows, comm: Communicator) -> Prepared:
         """Check and prepare the rows of this rank; raises ValueError if a problem is infeasible."""

@@ -26,6 +26,7 @@ from widemargin.solvers.partition_merge import (
 from widemargin.solvers.run import Progress, Result
 from widemargin.strategies.protocol import Outcome, Rows, Watch, WatchPart, watch_part
 from widemargin.strategies.ranks import Ranks
+from widemargin.strategies.training import count_on_ranks
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,9 @@ class Tree:
             result, grown = self._grow(parts.labelled(shard, k), divided, place, tell, before)
             results.append(result)
             levels.append(grown)
-        return Outcome(classes, results, shard.n_features, levels)
+        models = [result.model for result in results]
+        training = count_on_ranks(shard, parts, models, [None] * len(parts), comm, seed)
+        return Outcome(classes, results, shard.n_features, levels, training)
 
     def _grow(
         self, shard: Shard, divided: list[np.ndarray], place: Any, watch: WatchPart, before: float
