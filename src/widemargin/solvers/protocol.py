@@ -1,4 +1,4 @@
-"""What a solver is: eleven verbs, four of them required; one loop (:mod:`widemargin.solvers.run`) calls them."""
+"""What a solver is: twelve verbs, four of them required; one loop (:mod:`widemargin.solvers.run`) calls them."""
 
 from __future__ import annotations
 
