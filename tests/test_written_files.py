@@ -121,7 +121,7 @@ def write_picture(folder, version):
 
 
 def write_checkpoint(folder, version):
-    state = checkpoint.FitState("task", np.zeros(3), np.full((1, 200), float(version)), np.array([version]))
+    state = checkpoint.FitState("task", np.zeros(3, np.uint64), np.full((1, 200), float(version)), np.array([version]))
     checkpoint.save(folder, state)
 
 
