@@ -84,12 +84,13 @@ def _secret(given: str | None, path: Path | None) -> str:
         assert given is not None
         return given.strip()
     try:
-        if os.name == "posix" and path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH):
-            remark(f"Other users of this machine can read the secret in {path}; chmod 600 prevents that.")
+        is_open = os.name == "posix" and path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH)
         with path.open(encoding="utf8") as file:
             secret = file.read(_MAX_SECRET_LENGTH + 1).strip()
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"Cannot read the secret from {path}: {getattr(error, 'strerror', error)}.") from error
     if len(secret) > _MAX_SECRET_LENGTH:
         raise ValueError(f"The secret in {path} has more than {_MAX_SECRET_LENGTH:,} characters: is it the right file?")
+    if is_open:
+        remark(f"Other users of this machine can read the secret in {path}; chmod 600 prevents that.")
     return secret
