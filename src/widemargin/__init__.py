@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from widemargin.estimators.sparse import SparseSVC as SparseSVC
     from widemargin.estimators.sparse_path import SparseSVCCV as SparseSVCCV
     from widemargin.estimators.sparse_path import sparse_svc_path as sparse_svc_path
+    from widemargin.exceptions import CheckpointWarning as CheckpointWarning
     from widemargin.exceptions import DegenerateModelWarning as DegenerateModelWarning
     from widemargin.exceptions import InterruptedFitWarning as InterruptedFitWarning
     from widemargin.exceptions import ModelFileError as ModelFileError
@@ -39,12 +40,18 @@ __version__ = "0.1.0"
 # The module of each public name, which is imported when the name is first used.
 _MODULES = {
     **{name: f"estimators.{module}" for name, module in BUILT_IN.items()},
-    "DegenerateModelWarning": "exceptions",
-    "InterruptedFitWarning": "exceptions",
-    "ModelFileError": "exceptions",
-    "OverlapWarning": "exceptions",
-    "PeerLost": "exceptions",
-    "PrecisionWarning": "exceptions",
+    **dict.fromkeys(
+        (
+            "CheckpointWarning",
+            "DegenerateModelWarning",
+            "InterruptedFitWarning",
+            "ModelFileError",
+            "OverlapWarning",
+            "PeerLost",
+            "PrecisionWarning",
+        ),
+        "exceptions",
+    ),
     "Certificate": "problems.protocol",
     "Faults": "comm.faults",
     "Ledger": "ledger",

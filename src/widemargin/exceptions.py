@@ -78,6 +78,24 @@ class DegenerateModelWarning(UserWarning):
     """
 
 
+class CheckpointWarning(UserWarning):
+    """The state of a fit cannot be saved in its ``checkpoint`` folder; the fit goes on, and tries again later.
+
+    Examples
+    --------
+    Turn it into an error, so that a fit never runs for hours without a checkpoint:
+
+    >>> import warnings
+    >>> from widemargin import CheckpointWarning
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("error", CheckpointWarning)
+    ...     warnings.warn("the disk is full", CheckpointWarning)
+    Traceback (most recent call last):
+        ...
+    widemargin.exceptions.CheckpointWarning: the disk is full
+    """
+
+
 class PeerLostWarning(UserWarning):
     """A rank was lost during a fit; others took over its rows, or the fit continued without them."""
 

@@ -533,6 +533,34 @@ def test_a_kernel_goes_on_from_its_checkpoint_on_workers(client, few, tmp_path):
     assert model.certificate_.primal == pytest.approx(KernelSVC(tol=1e-5).fit(X, y).certificate_.primal, rel=2e-5)
 
 
+def interleaved(client, X, y, n_chunks=6):
+    """Collections whose chunks lie on the workers by turns, so that the order of ranks is not that of rows."""
+    addresses = sorted(client.scheduler_info()["workers"])
+    parts = []
+    for k, chunk in enumerate(np.array_split(np.arange(len(y)), n_chunks)):
+        sent = client.scatter([X[chunk], y[chunk]], workers=[addresses[k % len(addresses)]], hash=False)
+        parts.append((sent, len(chunk)))
+    rows = [da.from_delayed(dask.delayed(x), (n, X.shape[1]), X.dtype) for (x, _), n in parts]
+    labels = [da.from_delayed(dask.delayed(label), (n,), y.dtype) for (_, label), n in parts]
+    return da.concatenate(rows), da.concatenate(labels)
+
+
+@pytest.mark.parametrize("kind", [KernelSVC, NuMarginSVC])
+def test_a_checkpoint_knows_its_data_however_they_are_divided(client, few, tmp_path, kind):
+    X, y = few
+    settings = {"solver": "saddle", "block_size": 1} if kind is NuMarginSVC else {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        kind(cluster=client, checkpoint=tmp_path, tol=0.0, max_iter=5, **settings).fit(*interleaved(client, X, y))
+        saved = (tmp_path / "fit.checkpoint").read_bytes()
+        for cluster, rows in ((client, as_collections(X, y)), (client, (X, y)), (None, (X, y)), (3, (X, y))):
+            model = kind(cluster=cluster, checkpoint=tmp_path, tol=1e-5, max_iter=8, **settings).fit(*rows)
+            assert model.history_[0]["sweep"] > 5
+            (tmp_path / "fit.checkpoint").write_bytes(saved)
+    with pytest.raises(ValueError, match="belongs to another fit or to other data"):
+        kind(cluster=client, checkpoint=tmp_path, **settings).fit(*as_collections(-X, y))
+
+
 # -- the batch perceptron --------------------------------------------------------------------------------------------
 
 

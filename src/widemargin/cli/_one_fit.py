@@ -19,6 +19,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from widemargin.cli._model import size_bytes
+from widemargin.data.files import written_whole
 from widemargin.estimators.registry import Descriptor, descriptors
 from widemargin.estimators.words import useless_in_words
 
@@ -67,7 +68,8 @@ def set_nu(model: Any, y: np.ndarray) -> Any:
 
 def stored(folder: Path, part: str, X: Any, y: np.ndarray) -> None:
     arrays = {"data": X.data, "indices": X.indices, "indptr": X.indptr} if sp.issparse(X) else {"X": X}
-    np.savez(folder / f"{part}.npz", y=y, shape=X.shape, **arrays)
+    with written_whole(folder / f"{part}.npz") as file:
+        np.savez(file, y=y, shape=X.shape, **arrays)
 
 
 def opened(folder: Path, part: str) -> tuple[Any, np.ndarray]:

@@ -89,15 +89,15 @@ def _client(cluster: Client | None) -> Client:
 
 
 def _persist(rows: Any, client: Client) -> list[Future[Any]]:
-    """One future for each part of the rows: a tuple of X, y and weight that shares the memory of the chunks."""
-    columns = [_to_parts(each, rows.X) for each in rows]
+    """One future for each part: a tuple of X, y and weight, which share the memory of the chunks, and its number."""
+    columns = [_to_parts(each, rows.X) for each in rows[:3]]
     lengths = {len(each) for each in columns if each is not None}
     if len(lengths) > 1:
         raise ValueError(f"X, y and sample_weight have different numbers of partitions: {sorted(lengths)}.")
     together, parts = delayed(lambda *part: part, name="widemargin-part"), []
     for k in range(lengths.pop()):
         part = (None if each is None else each[k] for each in columns)
-        parts.append(together(*part, dask_key_name=f"widemargin-part-{k}-{uuid.uuid4().hex}"))
+        parts.append(together(*part, k, dask_key_name=f"widemargin-part-{k}-{uuid.uuid4().hex}"))
     return list(client.compute(parts))
 
 

@@ -216,12 +216,19 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         """The checkpoint, or the error that makes it unusable; under MPI rank 0 reads for all ranks."""
         if self.checkpoint is None:
             return None
-        if is_mpi(self.cluster) and self.cluster.Get_rank() > 0:
+        if not is_mpi(self.cluster):
+            return Resume(self._checked_state())
+        if self.cluster.Get_rank() > 0:
             return Resume(None)
         try:
-            return Resume(checkpoint.load(self.checkpoint))
-        except ValueError as error:
+            return Resume(self._checked_state())
+        except ValueError as error:  # told to all ranks
             return Resume(None, str(error))
+
+    def _checked_state(self) -> FitState | None:
+        """The state in the folder; raises ValueError for one that is damaged, and for a folder that cannot be used."""
+        checkpoint.check_folder(self.checkpoint)
+        return checkpoint.load(self.checkpoint)
 
     def _run(self, strategy: Strategy, rows: Any, data: dict[str, Any]) -> Outcome:
         root = self._init_callback_context(max_subtasks=None)
@@ -241,14 +248,15 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         line = display(type(self).__name__, self.tol, self.verbose)
         models: dict[int, Any] = {}
         state: FitState | None = None
+        saver = None if self.checkpoint is None else checkpoint.Saver(self.checkpoint)
 
         def watch(report: PartProgress) -> str | None:
             nonlocal state
             part, classes, begun, progress = report
-            if self.checkpoint is not None and begun is not None and progress.warm_state is not None:
+            if saver is not None and begun is not None and progress.warm_state is not None:
                 state = (state or begun).with_part(part, progress.warm_state, progress.sweep)
                 if progress.sweep % _SWEEPS_PER_CHECKPOINT == 0:
-                    checkpoint.save(self.checkpoint, state)
+                    saver.save(state)
             if line is not None and progress.certificate is not None:
                 is_last = progress.certificate.relative <= self.tol or progress.sweep >= self.max_iter
                 line.show(progress.sweep, progress.certificate, progress.seconds, is_last=is_last)

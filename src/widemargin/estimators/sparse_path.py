@@ -263,7 +263,7 @@ cost_, n_iter_, parts_, training_, n_features_in_, feature_names_in_
 
     def _choose(self, rows: Rows) -> dict[str, Any]:
         """Errors of all penalties on all folds, and the index of the best penalty."""
-        X, y, weight = rows
+        X, y, weight, _ = rows
         classes = np.unique(y[weight > 0])
         if len(classes) < 2:
             raise ValueError(f"SparseSVCCV needs at least 2 classes, and got {len(classes)} class(es).")

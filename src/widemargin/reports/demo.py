@@ -17,10 +17,12 @@ from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, NuSVC
 
+from widemargin.data.files import check_writable
 from widemargin.data.synthetic import make_nonseparable, make_separable
 from widemargin.estimators.hard_margin import HardMarginSVC
 from widemargin.estimators.kernel import KernelSVC
 from widemargin.estimators.nu_margin import NuMarginSVC
+from widemargin.reports.network import save_figure
 
 ROW = "{:<24} {:<14} {:>25} {:>8} {:>9} {:>13} {:>8} {:>12}"
 
@@ -47,7 +49,8 @@ def seconds_to_fit(model: Any, X: Any, y: Any) -> float:
 
 def run(folder: Path) -> None:
     """Run the demonstration, print a table, and save a figure in the folder."""
-    folder.mkdir(parents=True, exist_ok=True)
+    picture = folder / "certificates.png"
+    check_writable(picture)
     accuracies = "test acc.", "largest class"
     titles = "data", "estimator", "the optimum lies in", "gap", *accuracies, "seconds", "scikit-learn"
     print(ROW.format(*titles) + "\n" + "-" * 120)
@@ -63,8 +66,7 @@ def run(folder: Path) -> None:
         print(ROW.format(name, type(ours).__name__, f"[{', '.join(proof.as_text(8))}]", *numbers))
         draw(axis, name, ours)
     figure.suptitle("The optimum lies between the two curves; training stops when they meet", fontsize=12)
-    picture = folder / "certificates.png"
-    figure.savefig(picture, dpi=130)
+    save_figure(figure, picture, dpi=130)
     print("\nEach optimum provably lies in its interval: a distance of hulls, or the objective of the kernel SVM.")
     print(f"Figure: {picture}")
 

@@ -20,11 +20,15 @@ if TYPE_CHECKING:
 
 
 class Rows(NamedTuple):
-    """Rows as given: ``X`` may be a list of blocks, ``y`` holds labels of any kind, ``weight`` may be None."""
+    """Rows as given: ``X`` may be a list of blocks, ``y`` holds labels of any kind, ``weight`` may be None.
+
+    If the blocks are those of a collection, which ranks may hold in any order, ``parts`` has their numbers in it.
+    """
 
     X: Any
     y: Any
     weight: Any
+    parts: list[int] | None = None
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import traceback
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
@@ -12,6 +13,7 @@ from widemargin.checkpoint import FitState
 from widemargin.comm.protocol import Communicator, place_among_ranks
 from widemargin.data.shard import Shard
 from widemargin.engines.select import launch
+from widemargin.kernels.arrays import on_host
 from widemargin.kernels.devices import kernel_rows
 from widemargin.kernels.functions import Kernel
 from widemargin.ledger import Ledger
@@ -22,6 +24,7 @@ from widemargin.strategies.parts import Parts
 from widemargin.strategies.protocol import Outcome, Plan, Rows, Watch, watch_part
 from widemargin.strategies.training import count_on_ranks
 
+_MAX_COMPARED = 8  # rows
 _NO_STATE, _OUR_STATE, _FOREIGN_STATE = 0.0, 1.0, 2.0
 
 
@@ -40,6 +43,7 @@ class Prepared(NamedTuple):
     parts: Parts
     width: int  # length of a warm state: the number of features, or of rows on all ranks
     seed: int
+    numbers: np.ndarray  # of the rows, among those of all ranks
 
 
 @dataclass(frozen=True)
@@ -67,9 +71,10 @@ class Ranks:
         return outcome
 
     def run_on_rank(self, rows: Rows, comm: Communicator, watch: Watch | None) -> Outcome:
-        shard, classes, parts, width, seed = self.prepare(rows, comm)
+        prepared = self.prepare(rows, comm)
+        shard, classes, parts, width, seed, _ = prepared
         first = comm.ledger  # has the cost of `prepare`
-        fresh = None if self.resume is None else self._fresh_state(shard, classes, len(parts), width, comm)
+        fresh = None if self.resume is None else self._fresh_state(prepared, comm)
         warm, sweeps = self._start(fresh, (len(parts), width), comm)
         if fresh is not None and warm is not None and sweeps.any():
             fresh = fresh._replace(directions=warm, sweeps=sweeps)
@@ -105,7 +110,7 @@ class Ranks:
         for weights in parts.weights(totals):
             self.plan.problem.check(*weights)
         if self.kernel is None:
-            return Prepared(shard, classes, parts, shard.n_features, seed)
+            return Prepared(shard, classes, parts, shard.n_features, seed, numbers)
         if self.kernel.name == "precomputed" and shard.n_features != n_rows:
             raise ValueError(
                 f"kernel='precomputed' needs a square X, the values of all pairs of rows; X has {n_rows} rows and "
@@ -115,15 +120,17 @@ class Ranks:
             self.kernel, shard.X, numbers, comm.ledger, device=self.device, precision=self.precision,
             reduce=comm.allreduce, n_everywhere=n_rows, weight=multiplicity,
         )  # fmt: skip
-        return Prepared(replace(shard, kernel_rows=on_rows), classes, parts, n_rows, seed)
+        return Prepared(replace(shard, kernel_rows=on_rows), classes, parts, n_rows, seed, numbers)
 
-    def _fresh_state(self, shard: Shard, classes: np.ndarray, n_parts: int, width: int, comm: Communicator) -> FitState:
-        """The state before the first sweep, with sums by which the data are recognised."""
-        weights = np.bincount(shard.y.astype(np.intp), shard.weight, len(classes))
-        marks = comm.allreduce(np.concatenate([weights, shard.combine(shard.weight)]))
-        name = f"{self.name} {self.plan.problem!r} {classes.tolist()!r}"
-        name += "" if shard.kernel_rows is None else f" {shard.kernel_rows.kernel}"
-        return FitState(name, marks, np.zeros((n_parts, width)), np.zeros(n_parts, np.int64))
+    def _fresh_state(self, prepared: Prepared, comm: Communicator) -> FitState:
+        """The state before the first sweep, with a hash by which the data are recognised."""
+        shard, classes, parts, width, _, numbers = prepared
+        on_cpu = Shard([on_host(block) for block in shard.blocks], shard.y, shard.weight)
+        n_rows, content = comm.allreduce(np.array([shard.n_rows, on_cpu.content_hash(numbers)], np.uint64))
+        data = np.array([n_rows, shard.n_features, content], np.uint64)
+        name = f"{self.name} {self.plan.problem!r} {self.plan.multi_class} {classes.tolist()!r}"
+        name += "" if self.kernel is None else f" {self.kernel}{_digest_of_values(self.kernel, on_cpu)}"
+        return FitState(name, data, np.zeros((len(parts), width)), np.zeros(len(parts), np.int64))
 
     def _start(
         self, fresh: FitState | None, shape: tuple[int, int], comm: Communicator
@@ -133,7 +140,7 @@ class Ranks:
             found = np.array([_NO_STATE])
             if comm.rank == 0 and self.resume is not None and self.resume.state is not None:
                 state = self.resume.state
-                is_ours = state.belongs_to(fresh.task, fresh.marks)
+                is_ours = state.belongs_to(fresh)
                 content = [state.sweeps, state.directions.ravel()] if is_ours else []
                 found = np.concatenate([[_OUR_STATE if is_ours else _FOREIGN_STATE], *content])
             found = comm.broadcast(found)
@@ -159,7 +166,7 @@ class Ranks:
         try:
             if self.resume is not None and self.resume.error is not None:
                 raise ValueError(self.resume.error)
-            X, y, weight = rows if self.are_rows_checked else checked(rows)
+            X, y, weight, _ = rows if self.are_rows_checked else checked(rows)
             shard = Shard(X, y, weight)
             note = {"labels": np.unique(y if weight.all() else y[weight > 0]), "n_features": shard.n_features}
         except Exception as error:
@@ -167,7 +174,7 @@ class Ranks:
         # Under MPI each rank drew its own seed; all must use the same.
         classes, seed = agree({**note, "seed": self.plan.seed}, comm)
         check_classes(classes, self.name)
-        first = place_among_ranks(comm, shard.n_rows).start
+        numbers = _numbers(shard, rows.parts, comm)
         n_rows = int(comm.allreduce(np.array([float(shard.n_rows)]))[0])
         present = np.flatnonzero(weight)
         if len(present) < shard.n_rows:
@@ -179,4 +186,25 @@ class Ranks:
             factors = weights_of_classes(self.plan.class_weight, classes, totals)
             weight, totals = weight * factors[codes], totals * factors
         shard = Shard(shard.X, codes.astype(np.float64), weight)
-        return shard, multiplicity, first + present, n_rows, classes, totals, seed
+        return shard, multiplicity, numbers[present], n_rows, classes, totals, seed
+
+
+def _numbers(shard: Shard, parts: list[int] | None, comm: Communicator) -> np.ndarray:
+    """The numbers of this rank's rows among those of all: in the order of ranks, or of the parts of a collection."""
+    if parts is None:
+        place = place_among_ranks(comm, shard.n_rows)
+        return np.arange(place.start, place.stop)
+    n_parts = int(comm.allreduce(np.array([1.0 + max(parts)]), "max")[0])
+    counts = np.zeros(n_parts)
+    counts[parts] = [block.shape[0] for block in shard.blocks]
+    ends = np.cumsum(comm.allreduce(counts)).astype(np.intp)
+    return np.concatenate([np.arange(ends[k] - int(counts[k]), ends[k]) for k in parts])
+
+
+def _digest_of_values(kernel: Kernel, shard: Shard) -> str:
+    """Of a kernel that is a function, whose name does not say what it computes: a digest of a few of its values."""
+    few = shard.blocks[0][:_MAX_COMPARED]
+    if kernel.function is None or not few.shape[0]:
+        return ""
+    values = np.asarray(kernel.function(few, few), dtype=np.float64).ravel()
+    return " " + hashlib.sha256(" ".join(f"{value:.9g}" for value in values).encode()).hexdigest()[:16]

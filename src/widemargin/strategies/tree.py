@@ -39,7 +39,7 @@ class Tree:
     def run(self, rows: Rows, place: Any, watch: Watch) -> Outcome:
         """Solve one tree per problem; ``extra`` has the levels of each, from the leaves to the last one solved."""
         begin, comm = time.perf_counter(), Solo()
-        shard, classes, parts, _, seed = self.ranks.prepare(rows, comm)
+        shard, classes, parts, _, seed, _ = self.ranks.prepare(rows, comm)
         with comm.ledger.phase("divide"):
             divided = self.division.divide(shard, np.random.default_rng(seed))
         before = time.perf_counter() - begin
