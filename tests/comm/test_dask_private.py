@@ -53,7 +53,7 @@ def on_worker():
 def on_scheduler(dask_scheduler):
     paths = ("workers", "clients", "tasks", "remove_worker")
     missing = [f"scheduler.{path}" for path in paths if not has(dask_scheduler, path)]
-    handlers = [name for name in ("ncores", "who_has") if name not in dask_scheduler.handlers]
+    handlers = [name for name in ("ncores", "who_has", "get_task_status") if name not in dask_scheduler.handlers]
     seen = [each.last_seen for each in dask_scheduler.workers.values()]
     missing += [f"the scheduler's handler {name!r}" for name in handlers]
     return missing if all(isinstance(each, float) for each in seen) else [*missing, "last_seen of a worker"]

@@ -19,6 +19,7 @@ import pytest
 
 from tests.engines.conftest import StopAfter, eventually, start_cluster
 from widemargin import (
+    DebiasedSparseSVC,
     GossipSVC,
     KernelSVC,
     MarginDistributionSVC,
@@ -144,7 +145,7 @@ class Dying:
         return getattr(self.solver, name)
 
 
-def dying(Estimator, verb, count, victim, mark, **options):
+def dying(Estimator: Any, verb: str, count: int, victim: int, mark: Path, **options):
     class Doomed(Estimator):
         def _solver(self):
             return Dying(super()._solver(), verb, count, victim, mark)
@@ -193,7 +194,7 @@ def disturbed_fit(client, monkeypatch, mark, data, kind, step, victim):
         warnings.simplefilter("always")
         if isinstance(step, tuple):
             mark.unlink(missing_ok=True)
-            model = dying(Estimator, *step, victim, mark, cluster=client, **options)
+            model = dying(Estimator, step[0], step[1], victim, mark, cluster=client, **options)
         else:
             model, killer = Estimator(cluster=client, **options), Killer(client, victim)
             if step == "connect":
@@ -264,7 +265,24 @@ def test_a_worker_that_dies_at_any_step_leaves_the_fit_right(
 ):
     outcome, seconds, _ = disturbed_fit(client, monkeypatch, tmp_path / "mark", data, kind, step, victim)
     assert seconds is not None, "no worker was killed"
-    assert verdict(outcome, undisturbed[kind]) == "right"
+    assert verdict(outcome, undisturbed[kind]) == "right", outcome
+
+
+def test_a_machine_that_dies_before_it_has_its_rows_is_not_missed(client, data):
+    Killer(client, 1).strike()
+    model = ended(lambda: DebiasedSparseSVC(cluster=client).fit(*data))
+    assert model.n_rows_ == len(data[1]), model
+
+
+def test_folds_and_branches_are_repeated_elsewhere(client, data):
+    X, y = data[0][:300], data[1][:300]
+    Killer(client, 0).strike()
+    folds, alone = ended(lambda: SparseSVCCV(n_alphas=3, cluster=client).fit(X, y)), SparseSVCCV(n_alphas=3).fit(X, y)
+    np.testing.assert_array_equal(folds.error_path_, alone.error_path_)
+    client.wait_for_workers(N_WORKERS, timeout=HANG)
+    Killer(client, 1).strike()
+    tree = ended(lambda: MarginDistributionSVC(solver="partition-merge", cluster=client).fit(X, y))
+    assert tree.certificate_ == MarginDistributionSVC(solver="partition-merge").fit(X, y).certificate_
 
 
 @pytest.mark.long

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 
 from widemargin.kernels.functions import Kernel
@@ -9,7 +11,6 @@ from widemargin.problems.polytope import HardMargin
 from widemargin.problems.protocol import Certificate
 from widemargin.solvers.newton import EntropicNewton
 from widemargin.solvers.run import Limits, Progress
-from widemargin.strategies import ranks
 from widemargin.strategies.protocol import PartProgress, Plan
 from widemargin.strategies.ranks import Ranks, StateRule
 
@@ -51,7 +52,7 @@ def test_states_of_kernels_move_with_their_rows():
 
 def test_states_take_a_fiftieth_of_the_time(monkeypatch):
     clock = [0.0]
-    monkeypatch.setattr(ranks.time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
     rule, n_states, cost = StateRule(), 0, None
     for sweep in range(2, 10_000):
         clock[0] += 0.01

@@ -28,6 +28,7 @@ from widemargin.engines.protocol import IsEnough, IsOver, Look, RankOutcome, Ran
 from widemargin.exceptions import PeerLost, PeerLostWarning, warn_user
 
 _GRACE = 5.0  # seconds that the other ranks have to end once one has failed
+_UNDERWAY = {"waiting", "queued", "no-worker", "processing"}  # states of a task that the scheduler is going to compute
 _VAIN_LOSSES = (
     3  # losses in a row, over one for each worker, without a sweep between them: the fit itself kills workers
 )
@@ -67,6 +68,7 @@ class _Fit:
         self._placement: Placement | None = None
         self._order: list[str] = []  # the parts of a collection, as they lay when the program began
         self._lost: list[str] = []
+        self._have_rows = bool(futures)  # whether all ranks had their rows once, so that some can be lost
         self._n_in_vain = 0  # losses since the last report
 
     def run(self) -> Any:
@@ -94,7 +96,7 @@ class _Fit:
         n_remaining = sum(address not in self._lost for address in self._scheduler.workers())
         if not n_remaining or program.if_lost == "raise" or self._n_in_vain > _VAIN_LOSSES + n_remaining:
             raise error
-        if program.if_lost == "leave out" and before is not None:
+        if program.if_lost == "leave out" and before is not None and self._have_rows:
             self._placement = before.without(error.address)
             n_kept, n_ranks = len(self._placement.addresses), len(self._placement.addresses) + len(self._lost)
             if not n_kept:
@@ -147,6 +149,7 @@ class _Fit:
         silence = float(dask.config.get("widemargin.silence", 8.0))
         with job.open():
             parts = [[job.send(k, each[0])] for k, each in enumerate(placement.parts)] if is_sent else placement.parts
+            self._have_rows = True
             job.start(_rank_main, [(each, is_sent, type(self._rows), addresses, program, silence) for each in parts])
             for _ in job.polls():
                 if job.lost or any(future.status in ("error", "cancelled", "lost") for future in job.futures):
@@ -209,19 +212,21 @@ def _to_parts(collection: Any, X: Any) -> list[Any] | None:
 
 def _place_collection(scheduler: Scheduler, futures: list[Future[Any]], lost: list[str]) -> Placement:
     """Ranks in the order of the first part that each worker holds, once all parts are held somewhere."""
-    computed_at = time.monotonic()
+    keys, underway_at = [future.key for future in futures], time.monotonic()
     while True:
-        statuses = {future.status for future in futures}
-        if "error" in statuses:
-            _raise_error(next(future for future in futures if future.status == "error"))
-        is_computed = statuses <= {"finished", "lost"}
-        computed_at = computed_at if is_computed else time.monotonic()
-        holders = scheduler.call("who_has", keys=[future.key for future in futures]) if is_computed else {}
-        homes = [[each for each in holders.get(future.key, ()) if each not in lost] for future in futures]
+        if failed := [future for future in futures if future.status == "error"]:
+            _raise_error(failed[0])
+        holders = scheduler.call("who_has", keys=keys)
+        homes = [[each for each in holders.get(key, ()) if each not in lost] for key in keys]
         if all(homes):
             break
+        states = scheduler.call(
+            "get_task_status", keys=[key for key, home in zip(keys, homes, strict=True) if not home]
+        )
+        if _UNDERWAY & set(states.values()):
+            underway_at = time.monotonic()
         # The scheduler may need a moment to notice what it has to compute again.
-        if "cancelled" in statuses or time.monotonic() - computed_at > _GRACE:
+        if any(future.status == "cancelled" for future in futures) or time.monotonic() - underway_at > _GRACE:
             raise PeerLost(
                 f"Rows on {lost[-1] if lost else 'a worker'} are lost and cannot be recomputed: they were sent there "
                 "and have no recipe. Pass a Dask collection that can be computed again, or the array itself.",

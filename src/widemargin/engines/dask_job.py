@@ -63,7 +63,7 @@ class Job:
 
     def _clean_up(self) -> None:
         forget(self._client, self.futures + self._sent)
-        self.board.close([future.key for future in self.futures + self._sent])
+        self.board.close([str(future.key) for future in self.futures + self._sent])
 
     def send(self, number: int, values: Sequence[Any]) -> list[Future[Any]]:
         """Send values to one worker, for as long as the job is open; PeerLost if they do not arrive."""
