@@ -21,7 +21,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
 
-PRIVATE = {"asyncio_loop", "handlers", "clients", "tasks", "last_seen", "callback_timeout"}
+PRIVATE = {"asyncio_loop", "handlers", "clients", "tasks", "last_seen"}
 
 
 @pytest.fixture(scope="module")
@@ -91,10 +91,10 @@ def test_a_board_serves_driver_and_members_and_goes_with_the_last_job(client):
     assert board.look()[0] == []
     board.ask_to_stop(7)
     assert client.submit(talk_to, "one", pure=False).result() == ("tcp://somewhere", None, True)
-    board.close([])
+    board.close()
     assert client.submit(talk_to, "one", pure=False).result() == (None, None, True), "a job that is over is not heard"
     assert other.look()[0] == []
-    other.close([])
+    other.close()
     assert not client.run_on_scheduler(lambda dask_scheduler: [n for n in dask_scheduler.handlers if "widemargin" in n])
 
 
@@ -113,7 +113,7 @@ def test_a_worker_belongs_to_one_job_until_its_driver_is_done_or_gone(client):
     driver.close()
     thread.join(timeout=60)
     assert not thread.is_alive()
-    second.close([])
+    second.close()
 
 
 def test_private_names_stand_in_one_file():

@@ -10,6 +10,7 @@ import threading
 import time
 import warnings
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,21 +44,55 @@ pytestmark = [
 ]
 
 N_WORKERS = 3
-HANG = 60.0  # seconds; a loss is noticed within 10, on a machine that has nothing else to do
+HANG = 150.0  # seconds; a loss is noticed within 10, on a machine that has nothing else to do
 TOL = 1e-6
 
 
+class Workers:
+    """A cluster whose workers are started again, at other addresses, after they were killed."""
+
+    def __init__(self):
+        self._start()
+
+    def ready(self):
+        """A client, once all workers are there."""
+        if not self._are_all_up():
+            self.close()  # Dask gives a worker up that is killed before it was known to run
+            self._start()
+            assert self._are_all_up()
+        return self.client
+
+    def close(self) -> None:
+        self.client.close()
+        with suppress(TimeoutError):
+            self._cluster.close(timeout=HANG)
+
+    def _start(self) -> None:
+        self._cluster = start_cluster(N_WORKERS)
+        self.client = distributed.Client(self._cluster)
+
+    def _are_all_up(self) -> bool:
+        deadline = time.monotonic() + HANG
+        while time.monotonic() < deadline:
+            processes = [nanny.process for nanny in self._cluster.workers.values()]
+            are_running = all(each is not None and each.status.name == "running" for each in processes)
+            pids = {each.pid for each in processes if each is not None}
+            if are_running and len(pids) == N_WORKERS == len(self.client.nthreads()):
+                return set(self.client.run(os.getpid).values()) == pids
+            time.sleep(0.05)
+        return False
+
+
 @pytest.fixture(scope="module")
-def cluster():
-    """Workers that are killed here are started again, at other addresses."""
-    with start_cluster(N_WORKERS) as cluster, distributed.Client(cluster) as client:
-        yield client
+def workers():
+    workers = Workers()
+    yield workers
+    workers.close()
 
 
 @pytest.fixture
-def client(cluster):
-    cluster.wait_for_workers(N_WORKERS, timeout=HANG)
-    return cluster
+def client(workers):
+    return workers.ready()
 
 
 @pytest.fixture(scope="module")
@@ -274,33 +309,34 @@ def test_a_machine_that_dies_before_it_has_its_rows_is_not_missed(client, data):
     assert model.n_rows_ == len(data[1]), model
 
 
-def test_folds_and_branches_are_repeated_elsewhere(client, data):
+def test_folds_and_branches_are_repeated_elsewhere(workers, data):
     X, y = data[0][:300], data[1][:300]
+    client = workers.ready()
     Killer(client, 0).strike()
     folds, alone = ended(lambda: SparseSVCCV(n_alphas=3, cluster=client).fit(X, y)), SparseSVCCV(n_alphas=3).fit(X, y)
     np.testing.assert_array_equal(folds.error_path_, alone.error_path_)
-    client.wait_for_workers(N_WORKERS, timeout=HANG)
+    client = workers.ready()
     Killer(client, 1).strike()
     tree = ended(lambda: MarginDistributionSVC(solver="partition-merge", cluster=client).fit(X, y))
-    assert tree.certificate_ == MarginDistributionSVC(solver="partition-merge").fit(X, y).certificate_
+    assert verdict(tree, MarginDistributionSVC(tol=TOL).fit(X, y).certificate_) == "right"
 
 
 @pytest.mark.long
-def test_two_hundred_kills(client, monkeypatch, tmp_path, data, undisturbed, record_property):
+def test_two_hundred_kills(workers, monkeypatch, tmp_path, data, undisturbed):
     """Steps, victims and kinds of fits in turn; prints what came of them."""
     steps = [*DRIVER_STEPS, *RANK_STEPS]
     random, counts, slowest = np.random.default_rng(0), Counter(), 0.0
     while sum(counts.values()) < 200:
         for step in steps:
             kind = list(KINDS)[random.integers(len(KINDS))]
-            client.wait_for_workers(N_WORKERS, timeout=HANG)
             outcome, seconds, _ = disturbed_fit(
-                client, monkeypatch, tmp_path / "mark", data, kind, step, int(random.integers(N_WORKERS))
+                workers.ready(), monkeypatch, tmp_path / "mark", data, kind, step, int(random.integers(N_WORKERS))
             )
             if seconds is not None:  # a fit of few sweeps may end before the one in which a rank dies
                 said = verdict(outcome, undisturbed[kind])
                 counts[said if said in ("right", "lost") else f"{kind}, {step}: {said}"] += 1
                 slowest = max(slowest, seconds)
+                print(f"{sum(counts.values())}: {kind}, {step}: {said} after {seconds:.1f} s", flush=True)
     print(f"{sum(counts.values())} kills: {dict(counts)}; the slowest fit ended {slowest:.1f} s after its kill")
     assert set(counts) <= {"right", "lost"}, counts
     assert counts["right"] > 0.9 * sum(counts.values())
@@ -318,19 +354,19 @@ class Slow(Dying):
 def test_after_a_loss_a_fit_goes_on_from_its_last_state(client, tmp_path, data):
     class Doomed(NuMarginSVC):
         def _solver(self):
-            return Slow(super()._solver(), "sweep", 25, 1, tmp_path / "mark")
+            return Slow(super()._solver(), "sweep", 9, 1, tmp_path / "mark")
 
-    options = {"solver": "saddle", "block_size": 4, "tol": 0.0, "max_iter": 30, "random_state": 0}
+    options = {"solver": "saddle", "block_size": 4, "tol": 0.0, "max_iter": 12, "random_state": 0}
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         model = ended(lambda: Doomed(cluster=client, **options).fit(*data))
         whole = NuMarginSVC(cluster=N_WORKERS, **options).fit(*data)
     (lost,) = [each.message for each in caught if isinstance(each.message, PeerLostWarning)]
     assert "goes on with" in str(lost)
-    assert model.n_iter_ == 30
+    assert model.n_iter_ == 12
     assert model.cost_.lost_peers == 1
     sweeps = [row["sweep"] for row in model.history_]
-    assert 1 < sweeps[0] <= 25, "it began again"
+    assert 1 < sweeps[0] <= 9, "it began again"
     assert sweeps == [row["sweep"] for row in whole.history_ if row["sweep"] >= sweeps[0]]
     first, fresh = model.history_[0], whole.history_[0]
     assert first["primal"] - first["dual"] < fresh["primal"] - fresh["dual"], "it went on from nothing"
@@ -482,4 +518,4 @@ def test_the_death_of_the_scheduler_ends_the_fit_in_plain_words(own_scheduler, d
     assert isinstance(outcome, PeerLost), outcome
     assert client.scheduler.address in str(outcome)
     assert "does not answer" in str(outcome)
-    assert seconds < 15 + HANG / 2, "15 s, and what a busy machine adds"
+    assert seconds < 45, "15 s, and what a busy machine adds"

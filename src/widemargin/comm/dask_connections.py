@@ -91,9 +91,9 @@ class JobBoard:
             else:
                 time.sleep(_OPEN_INTERVAL)
 
-    def close(self, keys: list[str]) -> None:
-        """Remove the entry; tasks and data of these keys are released, and are gone soon."""
-        self._ask("close", keys=keys)
+    def close(self) -> None:
+        """Remove the entry; what members say from now on is refused."""
+        self._ask("close")
 
     def look(self) -> tuple[list[Any], dict[str, float]]:
         """New reports, and for every worker of the cluster the seconds since it was heard of."""

@@ -63,14 +63,10 @@ def put_up_board(client: Client) -> None:
                 jobs[job] = {"owner": owner, "workers": workers, "addresses": {}, "stopped": set(), "reports": []}
             return is_free
 
-        async def close(job: str, keys: list[str]) -> bool:
-            """Forget the job, and wait a moment until its tasks and data are forgotten, too."""
+        def close(job: str) -> bool:
             jobs.pop(job, None)
             if not jobs and dask_scheduler.handlers.get(board) is answer:
                 del dask_scheduler.handlers[board]
-            until = time() + 1.0
-            while time() < until and any(key in dask_scheduler.tasks for key in keys):
-                await asyncio.sleep(0.005)
             return True
 
         async def address(job: str, number: int, wait: float) -> str | None:
@@ -101,18 +97,15 @@ def put_up_board(client: Client) -> None:
             return reports, {each: time() - state.last_seen for each, state in dask_scheduler.workers.items()}
 
         verbs: dict[str, Callable[..., Any]] = {
-            "address": address, "leave": leave, "stop": stop, "is_stopped": is_stopped, "report": report, "look": look,
+            "open": open_, "close": close, "address": address, "leave": leave, "stop": stop, "is_stopped": is_stopped,
+            "report": report, "look": look,
         }  # fmt: skip
 
         async def answer(job: str, verb: str, **arguments: Any) -> Any:
             """None to whoever belongs to a job that is not open, or no longer."""
             for name in [name for name, each in jobs.items() if each["owner"] not in dask_scheduler.clients]:
                 del jobs[name]  # its driver is gone
-            if verb == "open":
-                return open_(job, **arguments)
-            if verb == "close":
-                return await close(job, **arguments)
-            if job not in jobs:
+            if job not in jobs and verb not in ("open", "close"):
                 return None
             said = verbs[verb](job, **arguments)
             return await said if asyncio.iscoroutine(said) else said

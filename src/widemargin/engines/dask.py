@@ -53,7 +53,7 @@ def launch(rows: Any, cluster: Client | None, program: RankProgram, watch: Watch
     try:
         return _Fit(client, rows, futures, program, watch).run()
     finally:
-        forget(client, futures)
+        forget(Scheduler(client), futures)
 
 
 class _Fit:
@@ -128,7 +128,7 @@ class _Fit:
         try:
             sizes = dict(zip(tasks, _gathered(self._scheduler, list(tasks.values())), strict=True))
         finally:
-            forget(self._client, list(tasks.values()))
+            forget(self._scheduler, list(tasks.values()))
         first = dict(zip(self._order, np.cumsum([0, *(sizes[key] for key in self._order)]), strict=False))
         return np.concatenate([first[key] + np.arange(sizes[key]) for key in parts])
 
@@ -351,7 +351,7 @@ def grow(
             groups = [branches[k : k + fan_in] for k in range(0, len(branches), fan_in)]
             branches, is_first = [client.submit(solve, group, pure=False) for group in groups], False
     finally:
-        forget(client, branches)
+        forget(scheduler, branches)
 
 
 def map_items(client: Client, work: Callable[[Any, Any], Any], shared: Any, items: list[Any]) -> list[Any]:
@@ -379,4 +379,4 @@ def _mapped(scheduler: Scheduler, work: Callable[[Any, Any], Any], shared: Any, 
         tasks = [client.submit(work, *sent, item, pure=False) for item in items]
         return _gathered(scheduler, tasks)
     finally:
-        forget(client, [*sent, *tasks])
+        forget(scheduler, [*sent, *tasks])

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from threading import Thread
 from typing import Any, TypeVar
 
-from distributed import CancelledError, Client, Future, KilledWorker, get_worker, secede
+from distributed import CancelledError, Future, KilledWorker, get_worker, secede
 
 from widemargin.comm.dask_connections import Connections, JobBoard, MemberBoard, Scheduler, SchedulerLost
 from widemargin.exceptions import PeerLost
@@ -26,6 +26,7 @@ T = TypeVar("T")
 
 POLL_INTERVAL = 0.05  # seconds between two looks at tasks, reports and workers
 _STOP_INTERVAL = 0.25  # seconds between two checks of a member whether to stop
+_FORGETTING = 1.0  # seconds until the scheduler has forgotten what it was asked to forget, at most
 _SILENCE = 30.0  # seconds after which a worker that is asked for something, and sends no sign of life, counts as lost
 
 # What Dask raises, at once or after a while, where a worker is gone: a closed connection, an address that is not known.
@@ -38,7 +39,7 @@ class Job:
     def __init__(
         self, scheduler: Scheduler, kind: str, addresses: list[str], on_report: Callable[[Any], None] = lambda _: None
     ) -> None:
-        self._client: Client = scheduler.client
+        self._scheduler, self._client = scheduler, scheduler.client
         self._kind, self._on_report = kind, on_report
         self._name = f"widemargin-{uuid.uuid4().hex[:12]}"
         self._reports: list[Any] = []
@@ -62,8 +63,8 @@ class Job:
         self._clean_up()
 
     def _clean_up(self) -> None:
-        forget(self._client, self.futures + self._sent)
-        self.board.close([str(future.key) for future in self.futures + self._sent])
+        forget(self._scheduler, self.futures + self._sent)
+        self.board.close()
 
     def send(self, number: int, values: Sequence[Any]) -> list[Future[Any]]:
         """Send values to one worker, for as long as the job is open; PeerLost if they do not arrive."""
@@ -136,15 +137,19 @@ def in_background(work: Callable[[], T], check: Callable[[], None]) -> T:
     return outcome.result()
 
 
-def forget(client: Client, futures: Sequence[Future[Any]]) -> None:
-    """Cancel tasks, and release what they left: an error that is kept may keep futures alive.
+def forget(scheduler: Scheduler, futures: Sequence[Future[Any]]) -> None:
+    """Cancel tasks, release what they left, and wait a moment until the scheduler has done so, too.
 
-    Does nothing where the scheduler is gone, or the client closed.
+    An error that is kept keeps frames alive, and so futures: they must be released by hand. Does nothing where the
+    scheduler is gone, or the client closed.
     """
     with suppress(Exception):
-        client.cancel(list(futures), force=True)
+        scheduler.client.cancel(list(futures), force=True)
         for future in futures:
             future.release()
+        keys, until = [future.key for future in futures], time.monotonic() + _FORGETTING
+        while any(scheduler.call("get_task_status", keys=keys).values()) and time.monotonic() < until:
+            time.sleep(0.01)
 
 
 class Member:
