@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -84,6 +85,10 @@ class Progress(NamedTuple):
 
 # Returns a stop reason, or None to go on. Called on rank 0 only.
 Watch = Callable[[Progress], str | None]
+# Whether the report of this sweep shall have the warm state, after one that took so many seconds, or None. On rank 0.
+WatchState = Callable[[int, float | None], bool]
+
+_STATE_NEXT = -1.0  # a signal of rank 0: the next report has the warm state
 
 
 def _check_result(result: Result) -> None:
@@ -136,9 +141,10 @@ def run(
     *,
     warm: Warm = None,
     sweeps_before: int = 0,
+    seconds_before: float = 0.0,
     watch: Watch | None = None,
     watch_model: bool = False,
-    watch_state: bool = False,
+    watch_state: bool | WatchState = False,
     take_scores: Callable[[np.ndarray | None], None] | None = None,
 ) -> Result:
     """Sweep until the relative gap is at most ``tol`` or another limit is reached. Every rank calls it.
@@ -161,10 +167,15 @@ def run(
         The warm state of an earlier run.
     sweeps_before : int, default=0
         The sweeps of that run, which count.
+    seconds_before : float, default=0
+        The seconds of that run, which count.
     watch : callable, optional
         Called on rank 0 after every sweep with a :class:`Progress`; a string that it returns is the stop reason.
-    watch_model, watch_state : bool, default=False
-        Whether ``watch`` gets the model and the warm state; equal on all ranks.
+    watch_model : bool, default=False
+        Whether ``watch`` gets the model; equal on all ranks.
+    watch_state : bool or callable, default=False
+        Whether ``watch`` gets the warm state; equal on all ranks. A callable is asked on rank 0 for each sweep but the
+        first, which has one, with the seconds that the last state took, or None; what is sent for it is not counted.
     take_scores : callable, optional
         Called on every rank at the end with the model's scores of its rows, or None if the solver does not know them.
 
@@ -185,12 +196,12 @@ def run(
     Certificate(primal=2.0, dual=2.0)
     """
     solver.refuse_unless_solved(problem)
-    begin, ledger = time.perf_counter(), comm.ledger
+    begin, ledger = time.perf_counter() - seconds_before, comm.ledger
     history: list[dict[str, float]] = []
     with ledger.phase("start"):
         state = solver.start(problem, shard, comm, rng, warm)
         certificate = solver.certify(state)
-    sweep, precision = sweeps_before, _Precision()
+    sweep, precision, has_state = sweeps_before, _Precision(), watch_state is not False
     reason = _reached(solver, state, certificate, limits)
     while True:
         if reason is not None:
@@ -221,7 +232,12 @@ def run(
             reason = _reached(solver, state, latest, limits)
             if precision.is_reached(latest.gap, solver.allowance(state)):
                 reason = reason or "precision"
-        warm_state = solver.warm_state(state) if watch_state and certificate is not None else None
+        state_at = time.perf_counter()
+        warm_state = None
+        if has_state and certificate is not None:
+            # When a rule asks for states depends on the clock: counts must not.
+            with _uncounted(comm) if callable(watch_state) else nullcontext():
+                warm_state = solver.warm_state(state)
         model = solver.extract(state) if watch_model and latest is not None else None
         signal = None
         if comm.rank == 0:
@@ -229,8 +245,12 @@ def run(
             asked = None if watch is None else watch(progress)
             asked = asked or ("max_time" if seconds > limits.max_time else "")
             signal = np.array([len(asked), *asked.encode()], dtype=np.float64)
+            if not asked and callable(watch_state):
+                cost = None if warm_state is None else time.perf_counter() - state_at
+                signal[0] = _STATE_NEXT if watch_state(sweep + 1, cost) else 0.0
         signal = comm.broadcast(signal)
-        if reason is None and signal[0]:
+        has_state = watch_state is True or signal[0] == _STATE_NEXT
+        if reason is None and signal[0] > 0:
             reason = bytes(signal[1:].astype(np.uint8)).decode()
         if reason is None and sweep >= limits.max_iter:
             reason = "max_iter"
@@ -242,6 +262,16 @@ def run(
         if take_scores is not None:
             take_scores(solver.scores(state))
     return _with_traffic_of_all(Result(model, certificate, reason, sweep, history, ledger), comm)
+
+
+@contextmanager
+def _uncounted(comm: Communicator) -> Iterator[None]:
+    """Leave out of the ledger what is sent inside the block."""
+    ledger, comm.ledger = comm.ledger, Ledger()
+    try:
+        yield
+    finally:
+        comm.ledger = ledger
 
 
 def _reached(solver: AnySolver, state: Any, certificate: Certificate | None, limits: Limits) -> str | None:

@@ -50,7 +50,7 @@ class PartProgress(NamedTuple):
 
     part: int
     classes: np.ndarray
-    begun: FitState | None  # the state before the first sweep of this fit, if it is checkpointed
+    begun: FitState | None  # the state before the first sweep of a fit with checkpoints, if the report has a state
     progress: Progress
 
 
@@ -60,7 +60,8 @@ WatchPart = Callable[[Progress], str | None]
 
 
 def watch_part(watch: Watch, part: int, classes: np.ndarray, begun: FitState | None = None) -> WatchPart:
-    return lambda progress: watch(PartProgress(part, classes, begun, progress))
+    """``watch`` for the sweeps of one part."""
+    return lambda progress: watch(PartProgress(part, classes, None if progress.warm_state is None else begun, progress))
 
 
 class Outcome(NamedTuple):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import time
 import traceback
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -21,11 +23,12 @@ from widemargin.solvers.protocol import AnySolver
 from widemargin.solvers.run import run
 from widemargin.strategies.labels import agree, check_classes, checked, weights_of_classes
 from widemargin.strategies.parts import Parts
-from widemargin.strategies.protocol import Outcome, Plan, Rows, Watch, watch_part
+from widemargin.strategies.protocol import Outcome, PartProgress, Plan, Rows, Watch, watch_part
 from widemargin.strategies.training import count_on_ranks
 
 _MAX_COMPARED = 8  # rows
 _NO_STATE, _OUR_STATE, _FOREIGN_STATE = 0.0, 1.0, 2.0
+_SHARE_FOR_STATES = 0.02  # of the time of a fit, for states from which it can go on after a loss
 
 
 class Resume(NamedTuple):
@@ -46,6 +49,30 @@ class Prepared(NamedTuple):
     numbers: np.ndarray  # of the rows, among those of all ranks
 
 
+class KeptState(NamedTuple):
+    """A state that rank 0 has reported: where a part goes on after a loss."""
+
+    sweeps: int
+    seconds: float
+    warm: np.ndarray
+
+
+class StateRule:
+    """When a report has the state, against losses: to make and send one takes at most a fiftieth of the time of a fit.
+
+    The first sweep has one. Then small states go with a report several times a second, large ones more rarely.
+    """
+
+    def __init__(self) -> None:
+        self._cost, self._at = 0.0, time.perf_counter()
+
+    def __call__(self, sweep: int, cost: float | None) -> bool:
+        """Whether the report of this sweep shall have the state; ``cost`` is the seconds of the one just made."""
+        if cost is not None:
+            self._cost, self._at = cost, time.perf_counter()
+        return time.perf_counter() - self._at >= self._cost / _SHARE_FOR_STATES
+
+
 @dataclass(frozen=True)
 class Ranks:
     """A fit on ranks; plain data, the same on all ranks, so that it can be sent to other processes."""
@@ -60,6 +87,7 @@ class Ranks:
     are_rows_checked: bool = True  # False: each rank checks its own rows
     resume: Resume | None = None  # None: no checkpoints
     if_lost: Literal["recompute", "leave out", "raise"] = "recompute"  # what to do with the rows of a lost machine
+    kept: Mapping[int, KeptState] = field(default_factory=dict)  # of each part, since a machine was lost
 
     @property
     def name(self) -> str:
@@ -70,7 +98,16 @@ class Ranks:
         outcome: Outcome = launch(rows, place, self, watch)
         return outcome
 
-    def run_on_rank(self, rows: Rows, comm: Communicator, watch: Watch | None) -> Outcome:
+    def after(self, report: PartProgress) -> Ranks:
+        """The fit that goes on from the state in a report; those that leave rows out begin again, as other fits."""
+        sweep, _, seconds, _, warm, _ = report.progress
+        if warm is None or self.if_lost != "recompute":
+            return self
+        return replace(self, kept={**self.kept, report.part: KeptState(sweep, seconds, warm)})
+
+    def run_on_rank(
+        self, rows: Rows, comm: Communicator, watch: Watch | None, *, may_lose_ranks: bool = False
+    ) -> Outcome:
         prepared = self.prepare(rows, comm)
         shard, classes, parts, width, seed, _ = prepared
         first = comm.ledger  # has the cost of `prepare`
@@ -78,11 +115,14 @@ class Ranks:
         warm, sweeps = self._start(fresh, (len(parts), width), comm)
         if fresh is not None and warm is not None and sweeps.any():
             fresh = fresh._replace(directions=warm, sweeps=sweeps)
+        watch_state: bool | StateRule = fresh is not None or (may_lose_ranks and StateRule())
         results, scores = [], list[Any]()
         for k in range(len(parts)):
             comm.ledger = first if k == 0 else Ledger()
             if shard.kernel_rows is not None:
                 shard.kernel_rows.ledger = comm.ledger
+            start = KeptState(int(sweeps[k]), 0.0, np.zeros(0) if warm is None else warm[k])
+            start = self.kept.get(k, start)
             result = run(
                 self.solver,
                 self.plan.problem,
@@ -90,11 +130,12 @@ class Ranks:
                 comm,
                 self.plan.limits,
                 np.random.default_rng([seed, k]),
-                warm=None if warm is None or not warm[k].any() else warm[k],
-                sweeps_before=int(sweeps[k]),
+                warm=start.warm if start.warm.any() else None,
+                sweeps_before=start.sweeps,
+                seconds_before=start.seconds,
                 watch=None if watch is None else watch_part(watch, k, classes, fresh),
                 watch_model=self.plan.watch_model,
-                watch_state=fresh is not None,
+                watch_state=watch_state,
                 take_scores=scores.append,
             )
             results.append(result)
