@@ -13,12 +13,13 @@ import widemargin
 ROOT = Path(widemargin.__file__).parent
 
 # Who may import whom within the package; a part may always import itself.
-FOUNDATION = {"codec", "compiled", "data", "ledger", "exceptions"}
+FOUNDATION = {"codec", "compiled", "data", "ledger", "exceptions", "pauses"}
 ALLOWED = {
     "exceptions": set(),
     "sklearn_private": set(),
     "codec": {"exceptions"},
     "ledger": {"codec"},
+    "pauses": set(),
     "compiled": set(),
     "data": {"compiled", "exceptions"},
     "problems": FOUNDATION,

@@ -74,6 +74,11 @@ class Shard:
         return int(self.blocks[0].shape[1])
 
     @property
+    def n_entries(self) -> int:
+        """Numbers that are stored: the work of one pass."""
+        return sum(int(block.nnz if sp.issparse(block) else block.size) for block in self.blocks)
+
+    @property
     def is_sparse(self) -> bool:
         return bool(sp.issparse(self.blocks[0]))
 

@@ -9,6 +9,7 @@ from scipy.linalg.lapack import dpstrf
 from widemargin.comm.protocol import Communicator, place_among_ranks
 from widemargin.kernels.points import Points
 from widemargin.kernels.protocol import KernelRows, Vector
+from widemargin.pauses import uneven
 
 _MAX_CANDIDATES = 3000  # points that a smaller set is chosen from, unless the set itself has more
 _MIN_DISTANCE = 1e-10  # squared, relative to the largest squared norm: nearer to a span counts as within it
@@ -18,6 +19,25 @@ def rounding(comm: Communicator, rows: KernelRows, beta: Vector) -> tuple[Vector
     """By how much the exact responses and the squared norm of w = sum_j beta_j phi_j may be wrong."""
     mass = float(comm.allreduce(np.array([rows.mass(beta)]))[0])
     return rows.score_error(mass, beta), rows.norm_error(mass)
+
+
+def row_lengths(rows: KernelRows) -> np.ndarray:
+    """``||phi(x)||`` of every row, or 1 for all rows where no kernel value is larger."""
+    if rows.kernel.is_bounded:
+        return np.ones(rows.n_rows)
+    return np.sqrt(np.abs(rows.diagonal_of(rows.points(np.arange(rows.n_rows)))))
+
+
+def responses(comm: Communicator, rows: KernelRows, points: Points, coef: Vector, *, exact: bool = False) -> Vector:
+    """``rows.times`` for points that are the same on all ranks; raises TimeIsUp on all of them or none."""
+    with uneven(work_with(comm, rows, len(points))):
+        return rows.times(points, coef, exact=exact)
+
+
+def work_with(comm: Communicator, rows: KernelRows, n_points: int) -> float:
+    """A bound on the work of kernel values between points and the rows of a rank, equal on all ranks."""
+    n_rows = rows.n_rows if comm.size == 1 else rows.n_everywhere
+    return np.inf if n_rows is None else float(n_points) * n_rows * (rows.X.shape[1] + 8)
 
 
 def share(comm: Communicator, values: np.ndarray) -> np.ndarray:

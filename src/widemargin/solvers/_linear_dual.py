@@ -31,17 +31,19 @@ class Rows:
     of_score: float  # rounding error of a score, relative to ||x|| ||w||
     of_sum: float  # rounding error of z, relative to sum_i alpha_i ||x_i||
     rng: np.random.Generator  # this rank's own
+    n_entries: float  # of all ranks: the work of a pass, at most
 
     @classmethod
     def of(cls, problem: HingeL2, shard: Shard, comm: Communicator, rng: np.random.Generator) -> Rows:
         """Sum the totals over all ranks; raises ValueError on every rank if the problem has no solution."""
         lengths, n_long = _rounding.lengths_of(shard)
-        sums = comm.allreduce(np.append(np.bincount(shard.y < 0, shard.weight, 2), [n_long, float(shard.n_rows)]))
+        counts = [n_long, float(shard.n_rows), float(shard.n_entries)]
+        sums = comm.allreduce(np.append(np.bincount(shard.y < 0, shard.weight, 2), counts))
         problem.check(*sums[:2])
         _rounding.refuse_long_rows(sums[2])
         own = np.random.default_rng([comm.rank, int(rng.integers(2**63))])
         roundings = _rounding.of_score(shard), _rounding.of_combination(float(sums[3]))
-        return cls(problem, shard, comm, problem.caps(shard.weight), sums[:2], lengths, *roundings, own)
+        return cls(problem, shard, comm, problem.caps(shard.weight), sums[:2], lengths, *roundings, own, float(sums[4]))
 
     def score_error(self, w: np.ndarray) -> np.ndarray:
         """A bound on the rounding error of the slack of every row, from scores computed once."""
@@ -103,6 +105,11 @@ class LinearDualSolver(Solver[S, Separator]):
 
     def certify(self, state: S) -> Certificate | None:
         return state.best.certificate if state.is_certified else None
+
+    def confirm(self, state: S, latest: Certificate | None) -> Certificate:
+        """If no pass was finished, the model is 0 and every row has a slack of 1."""
+        rows = state.rows
+        return latest or Certificate(rows.problem.primal_value(float(rows.totals.sum()), 0.0), 0.0)
 
     def warm_state(self, state: S) -> np.ndarray:
         return state.best.coef

@@ -26,9 +26,10 @@ from widemargin.comm.protocol import Communicator, place_among_ranks
 from widemargin.compiled import margin_passes
 from widemargin.data.shard import Shard
 from widemargin.kernels.points import Points
+from widemargin.pauses import uneven
 from widemargin.problems.margin_distribution import MarginDistribution
 from widemargin.problems.protocol import Certificate
-from widemargin.solvers._kernel_ranks import expansion, share, share_points, spread
+from widemargin.solvers._kernel_ranks import expansion, responses, row_lengths, share, share_points, spread, work_with
 from widemargin.solvers.models import KernelModel
 from widemargin.solvers.protocol import Solver, Warm
 
@@ -63,7 +64,9 @@ class KernelValues:
     @property
     def kept(self) -> np.ndarray:
         if self._values is None:
-            self._values = self._rows.rows(self.points)
+            with uneven(work_with(self._comm, self._rows, self.n_all)):
+                values = self._rows.rows(self.points)
+            self._values = values
         return self._values
 
     def times(self, places: np.ndarray, coef: np.ndarray, points: Points | None = None) -> np.ndarray:
@@ -72,7 +75,7 @@ class KernelValues:
         ``points`` are these rows, where they are at hand.
         """
         if not self.is_kept:
-            return self._rows.times(self.points[places] if points is None else points, coef)
+            return responses(self._comm, self._rows, self.points[places] if points is None else points, coef)
         out = np.zeros(self._rows.n_rows)
         margin_passes.add_rows(self.kept, places, coef, out)
         return out
@@ -161,6 +164,22 @@ class KernelMarginSolver(Solver[S, KernelModel]):
         self._refresh(state)
         return self._bounds(state)
 
+    def unconfirmed(self, state: S, latest: Certificate | None) -> Certificate:
+        """Bounds that need no kernel values between rows, since |k(x, z)| <= ||phi(x)|| ||phi(z)||."""
+        problem, lengths = state.problem, row_lengths(state.rows)
+        g, intercept = (state.g, state.intercept) if state.best is None else (state.best.g, state.best.intercept)
+        size = float(state.comm.allreduce(np.array([np.abs(g) @ lengths]))[0])
+        longest = size * lengths + abs(intercept)
+        loss = problem.loss(longest, state.steep) + problem.loss(-longest, state.steep)
+        loss = float(state.comm.allreduce(np.array([loss]))[0])
+        primal = problem.primal_value(loss, size**2 + intercept**2) * (1 + 1e-9)  # far more than rounding
+        state.best = _Best(Certificate(primal, 0.0), g, intercept, np.zeros_like(g))
+        return state.best.certificate
+
+    def values_to_confirm(self, state: S) -> float:
+        n_judged = 1 if state.best is None else 3
+        return float(state.shard.n_rows) * n_judged * np.count_nonzero(state.g) * state.comm.size
+
     def diagnostics(self, state: S) -> dict[str, float]:
         """The largest violation of the optimality conditions, and the rows with a coefficient."""
         residual = state.problem.residuals(state.g, state.margin, state.steep).max(initial=0.0)
@@ -180,16 +199,16 @@ class KernelMarginSolver(Solver[S, KernelModel]):
 
     def _refresh(self, state: State) -> None:
         """Compute all responses anew in float64: those of g, and of what was thought best, which is judged again."""
-        best, y, state.best = state.best, state.shard.y, None
+        best, y = state.best, state.shard.y
         every = [state.g] if best is None else [best.g, best.g_dual, state.g]
         different = [g for k, g in enumerate(every) if all(g is not other for other in every[k + 1 :])]
         support = np.flatnonzero(np.any(different, axis=0))
         points = share_points(state.comm, state.rows.points(support))
         coef = share(state.comm, (y * np.array(different))[:, support].T.ravel()).reshape(-1, len(different))
-        responses = state.rows.times(points, coef, exact=True)
-        totals = coef.sum(axis=0) * state.problem.constant
+        exact = responses(state.comm, state.rows, points, coef, exact=True)
+        totals, state.best = coef.sum(axis=0) * state.problem.constant, None
         for k, g in enumerate(different):
-            state.g, state.response, state.intercept = g, responses[:, k].copy(), float(totals[k])
+            state.g, state.response, state.intercept = g, exact[:, k].copy(), float(totals[k])
             self._bounds(state)
 
     def _bounds(self, state: State) -> Certificate:
@@ -238,11 +257,12 @@ class MarginDescent(KernelMarginSolver[State]):
         numbers = np.stack([state.shard.y[chosen], state.steep[chosen], state.g[chosen], response], axis=1)
         y, steep, g, response = np.ascontiguousarray(share(comm, numbers.ravel()).reshape(-1, 4).T)
         solved = np.empty(0)
-        if comm.rank == 0:
-            solved = g.copy()
-            K = values.block(places, points)
-            rules = (state.rng.permutation(len(g)), self.block_passes, self.closer)
-            margin_passes.descend_block(K, problem.constant, y, steep, *problem.shape, solved, response, *rules)
+        with uneven(float(len(g)) ** 2 * points.X.shape[1]):
+            if comm.rank == 0:
+                solved = g.copy()
+                K = values.block(places, points)
+                rules = (state.rng.permutation(len(g)), self.block_passes, self.closer)
+                margin_passes.descend_block(K, problem.constant, y, steep, *problem.shape, solved, response, *rules)
         solved = comm.broadcast(solved)
         moved = np.flatnonzero(solved != g)
         push = (y * (solved - g))[moved]

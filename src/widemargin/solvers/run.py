@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -14,9 +15,14 @@ from widemargin.comm.protocol import Communicator
 from widemargin.data.shard import Shard
 from widemargin.exceptions import ModelFileError
 from widemargin.ledger import Ledger
+from widemargin.pauses import Clock, TimeIsUp, text_of_rank_0
 from widemargin.problems.protocol import Certificate, Problem
 from widemargin.solvers.models import KernelModel, Separator
 from widemargin.solvers.protocol import AnySolver, Warm
+
+_ASK_INTERVAL = 0.1  # seconds between two calls of ``watch`` within a sweep
+_GRACE = 0.5  # seconds for the final certificate once time is up
+_EXACT_SLOWER = 3.0  # a kernel value in float64 takes as long as so many of those of sweeps
 
 
 @dataclass(frozen=True)
@@ -30,7 +36,7 @@ class Limits:
     max_iter : int
         The number of sweeps.
     max_time : float, default=inf
-        Seconds; the sweep at hand is finished.
+        Seconds; a sweep that takes long is cut short.
 
     Examples
     --------
@@ -180,26 +186,39 @@ def run(
     solver.refuse_unless_solved(problem)
     begin, ledger = time.perf_counter(), comm.ledger
     history: list[dict[str, float]] = []
-    with ledger.phase("start"):
-        state = solver.start(problem, shard, comm, rng, warm)
+    certificate, sweep, reserve, asked_at = None, sweeps_before, 0.0, begin
+
+    def ask() -> str:
+        """Between two sweeps ``watch`` is told more; within one it hears that time goes by."""
+        nonlocal asked_at
+        now, asked = time.perf_counter(), None
+        if watch is not None and now - asked_at > _ASK_INTERVAL:
+            asked_at = now
+            asked = watch(Progress(sweep, certificate, now - begin, ledger.counts(), None, None))
+        return asked or ("max_time" if now - begin > limits.max_time - reserve else "")
+
+    clock = Clock(comm, ask)
+    with ledger.phase("start"), clock.running():
+        try:
+            state = solver.start(problem, shard, comm, rng, warm)
+        except TimeIsUp:
+            state = solver.start(problem, shard, comm, rng)
         certificate = solver.certify(state)
-    sweep = sweeps_before
-    reason = _reached(solver, state, certificate, limits)
+    reason = _reached(solver, state, certificate, limits) or clock.reason or None
     while True:
         if reason is not None:
             with ledger.phase("certify"):
-                certificate = solver.confirm(state, certificate)
+                certificate, is_late = _confirmed(solver, state, certificate, clock)
             if history and history[-1]["sweep"] == sweep:
                 history[-1].update(certificate._asdict())
-            if reason != "gap" or certificate.relative <= limits.tol:
-                break
-            reason = "max_iter" if sweep >= limits.max_iter else None  # the gap is open in float64
+            if is_late or (reason == "gap" and certificate.relative > limits.tol):  # the gap is open in float64
+                reason = clock.reason or ("max_iter" if sweep >= limits.max_iter else None)
             if reason is not None:
                 break
-        with ledger.phase("sweep"):
+        with ledger.phase("sweep"), clock.running(), suppress(TimeIsUp):  # the state is then as good as it was before
             state = solver.sweep(state)
         sweep += 1
-        with ledger.phase("certify"):
+        with ledger.phase("certify"), clock.running():
             latest = solver.certify(state)
         certificate = latest or certificate
         seconds = time.perf_counter() - begin
@@ -209,23 +228,44 @@ def run(
             reason = _reached(solver, state, latest, limits)
         warm_state = solver.warm_state(state) if watch_state and certificate is not None else None
         model = solver.extract(state) if watch_model and latest is not None else None
-        signal = None
+        asked = None
         if comm.rank == 0:
+            if limits.max_time < np.inf:
+                reserve = _seconds_to_confirm(solver, state, ledger, seconds, limits.max_time)
             progress = Progress(sweep, certificate, seconds, ledger.counts(), warm_state, model)
-            asked = None if watch is None else watch(progress)
-            asked = asked or ("max_time" if seconds > limits.max_time else "")
-            signal = np.array([len(asked), *asked.encode()], dtype=np.float64)
-        signal = comm.broadcast(signal)
-        if reason is None and signal[0]:
-            reason = bytes(signal[1:].astype(np.uint8)).decode()
-        if reason is None and sweep >= limits.max_iter:
-            reason = "max_iter"
+            asked_at, asked = begin + seconds, None if watch is None else watch(progress)
+            asked = clock.reason or asked or ("max_time" if seconds > limits.max_time - reserve else "")
+        clock.reason = text_of_rank_0(comm, asked or "")
+        reason = reason or clock.reason or ("max_iter" if sweep >= limits.max_iter else None)
     with ledger.phase("extract"):
-        smaller = solver.compact(state)
+        with _overtime(clock).running():
+            smaller = solver.compact(state)
         if smaller is not None:
             certificate, reason = smaller, "max_support" if reason == "gap" else reason
         model = solver.extract(state)
     return _with_traffic_of_all(Result(model, certificate, reason, sweep, history, ledger), comm)
+
+
+def _confirmed(solver: AnySolver, state: Any, latest: Certificate | None, clock: Clock) -> tuple[Certificate, bool]:
+    """The final certificate, and whether there was no time to compute it in full."""
+    try:
+        with _overtime(clock).running():
+            return solver.confirm(state, latest), False
+    except TimeIsUp:
+        return solver.unconfirmed(state, latest), True
+
+
+def _overtime(clock: Clock) -> Clock:
+    """The clock for what comes after the last sweep: a new one, for a moment, if the run was told to stop."""
+    late = time.perf_counter() + _GRACE
+    return clock.in_overtime(lambda: "late" if time.perf_counter() > late else "") if clock.reason else clock
+
+
+def _seconds_to_confirm(solver: AnySolver, state: Any, ledger: Ledger, seconds: float, max_time: float) -> float:
+    """How long the final certificate will take, by the kernel values so far; 0 if it would take most of the time."""
+    rate = ledger.kernel_evaluations / seconds if seconds > 0 else 0.0
+    needed = _EXACT_SLOWER * solver.values_to_confirm(state) / rate if rate > 0 else 0.0
+    return needed if needed <= max_time / 2 else 0.0
 
 
 def _reached(solver: AnySolver, state: Any, certificate: Certificate | None, limits: Limits) -> str | None:
