@@ -23,6 +23,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Literal
 
+from widemargin.problems._classes import require_positive
+
 _SMALLEST_RANGE = 1e-3  # entropy range where both hulls are points; solvers divide by it
 AUTO_NU_SHARE = 0.85  # the paper's alpha: this share of the largest feasible nu usually keeps the hulls apart
 
@@ -70,6 +72,7 @@ class NuMargin(_HullDistance):
         largest = largest_nu(total_positive, total_negative)
         if self.nu == "auto":
             return AUTO_NU_SHARE * largest
+        require_positive("nu", self.nu, "the rows")
         # A nu computed as the bound itself may be above it by a rounding error.
         if not 0 < self.nu <= largest * (1 + 1e-12):
             raise ValueError(

@@ -39,6 +39,7 @@ _DIVERGED = 100.0  # times the first gap: rows of the band have no feasible mass
 _MAX_SLOW_STEPS = 5  # iterations that reduce the merit by less than _MIN_DECREASE before the method stops;
 _NEAR = 1e-3  # four times as many while the merit is over this
 _MIN_DECREASE = 1e-3
+_PASSES = 20  # over the table for each step, at most, with what is done for each row
 _SPEED = 8  # multiplications of BLAS, half of them for a triangle, in the time of one of a plain loop
 _MAX_AT_ONCE, _PANEL = 2048, 512  # columns that are factored at once, and of a block where there are more
 _FEASIBLE = 1e-9  # residuals below which only the gap counts
@@ -203,12 +204,13 @@ def _second_moment(table: np.ndarray, root: np.ndarray) -> np.ndarray:
     """The lower triangle of ``table' diag(root^2) table``."""
     n, k = table.shape
     if n * k * k <= _SPEED * WORK:
+        pause_alone(n * k * (k / _SPEED + _PASSES))
         return cast(np.ndarray, dsyrk(1.0, table * root[:, None], trans=1, lower=1))
     total, few = np.zeros((k, k), order="F"), max(64, int(_SPEED * WORK / (k * k)))
     for begin in range(0, n, few):
         part = np.asfortranarray(table[begin : begin + few] * root[begin : begin + few, None])
         total = dsyrk(1.0, part, 1.0, total, trans=1, lower=1, overwrite_c=1)
-        pause_alone(len(part) * k * k / _SPEED)
+        pause_alone(len(part) * k * (k / _SPEED + _PASSES))
     return total
 
 
