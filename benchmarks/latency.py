@@ -140,7 +140,7 @@ def measure(name: str, options: dict[str, Any], X: Any, y: np.ndarray) -> dict[s
             model = make(**options).fit(X, y)
             looks.note()
             outcome = {"stop": model.stop_reason_, "gap": model.certificate_.relative, "parts": len(model.parts_)}
-        except Exception as error:  # noqa: BLE001 - it is what the table is for
+        except Exception as error:
             outcome = {"stop": f"{type(error).__name__}: {error}"[:80], "gap": np.nan, "parts": 1}
         finally:
             pauses.text_of_rank_0 = run_module.text_of_rank_0 = told

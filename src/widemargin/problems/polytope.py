@@ -72,13 +72,13 @@ class NuMargin(_HullDistance):
         largest = largest_nu(total_positive, total_negative)
         if self.nu == "auto":
             return AUTO_NU_SHARE * largest
-        require_positive("nu", self.nu, "the rows")
         # A nu computed as the bound itself may be above it by a rounding error.
         if not 0 < self.nu <= largest * (1 + 1e-12):
             raise ValueError(
                 f"nu={self.nu:g} is infeasible: with a class of weight {total_positive:g} against one of weight "
                 f"{total_negative:g} it must lie in (0, {largest:g}]. Lower nu, or use nu='auto'."
             )
+        require_positive("nu", self.nu, "the rows")
         return min(self.nu, largest)
 
     def cap(self, total_positive: float, total_negative: float) -> float:

@@ -29,5 +29,6 @@ def refuse_rows_out_of_range(blocks: Iterable[Any]) -> None:
     if largest and not _SMALLEST_ENTRY <= largest <= _LARGEST_ENTRY:
         raise ValueError(
             f"The largest entry of X is {largest:.1e} in absolute value, and products of rows would be lost in "
-            f"float64: it must lie in [{_SMALLEST_ENTRY:g}, {_LARGEST_ENTRY:g}]. Scale the features (StandardScaler)."
+            f"float64: it must lie in [{_SMALLEST_ENTRY:g}, {_LARGEST_ENTRY:g}]; scale the features "
+            "(StandardScaler)."
         )
