@@ -13,9 +13,10 @@ import widemargin
 ROOT = Path(widemargin.__file__).parent
 
 # Who may import whom within the package; a part may always import itself.
-FOUNDATION = {"codec", "compiled", "data", "ledger", "exceptions", "pauses"}
+FOUNDATION = {"codec", "compiled", "data", "ledger", "exceptions", "pauses", "rounding"}
 ALLOWED = {
     "exceptions": set(),
+    "rounding": set(),
     "sklearn_private": set(),
     "codec": {"exceptions"},
     "ledger": {"codec"},

@@ -11,7 +11,10 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 UNIT = 2.0**-53  # relative error of one rounding
+PAIRWISE = 64  # at most so many additions are on the way of a number to the result of numpy.sum
 
 
 def gamma(k: float) -> float:
@@ -19,3 +22,9 @@ def gamma(k: float) -> float:
     if k * UNIT >= 0.5:
         return math.inf
     return k * UNIT / (1 - k * UNIT)
+
+
+def careful_sum(values: np.ndarray) -> tuple[float, float]:
+    """The sum in the widest format of the machine, and a bound on its error relative to the sum of sizes."""
+    unit = float(np.finfo(np.longdouble).eps)
+    return float(values.sum(dtype=np.longdouble)), PAIRWISE * unit

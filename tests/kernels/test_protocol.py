@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import inspect
-import math
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
+from mpmath import mp
 
 from widemargin.kernels.devices import kernel_rows
 from widemargin.kernels.functions import Kernel
@@ -52,31 +53,63 @@ def rows_of(kernel, X, device):
     return kernel_rows(kernel, X, device=device)
 
 
+def exact_value(kernel, x, z):
+    """A kernel value in 60 digits."""
+    x, z = [[mp.mpf(float(entry)) for entry in row] for row in (x, z)]
+    gamma = mp.mpf(float(kernel.gamma)) if kernel.needs_gamma else mp.mpf(1)
+    if kernel.name == "rbf":
+        return mp.exp(-gamma * sum((a - b) ** 2 for a, b in zip(x, z, strict=True)))
+    if kernel.name == "laplacian":
+        return mp.exp(-gamma * sum(abs(a - b) for a, b in zip(x, z, strict=True)))
+    inner = sum(a * b for a, b in zip(x, z, strict=True))
+    if kernel.name == "poly":
+        return (gamma * inner + mp.mpf(kernel.coef0)) ** kernel.degree
+    if kernel.name == "cosine":
+        return inner / mp.sqrt(sum(a * a for a in x) * sum(b * b for b in z))
+    return inner
+
+
+def some_rows(case):
+    X = np.random.default_rng(0).normal(size=(14, 6))
+    if case == "far from zero":
+        return X + 1e4
+    if case == "two far away":
+        X[:2] *= 1e4
+    return X * {"large": 1e3, "small": 1e-6}.get(case, 1.0)
+
+
+@pytest.mark.parametrize("storage", [np.asarray, sp.csr_matrix, np.float32], ids=["dense", "csr", "float32"])
+@pytest.mark.parametrize("case", ["plain", "far from zero", "two far away", "large", "small"])
 @pytest.mark.parametrize("device", ["cpu", "cpu:0"], ids=["cpu", "torch"])
 @pytest.mark.parametrize("name", list(KERNELS))
-def test_rounding_errors_bound_what_float64_does(name, device):
-    """Against sums in extended precision of kernel values in float64, whose own errors are allowed for too."""
-    X = np.random.default_rng(0).normal(size=(200, 6))
-    rows, beta = rows_of(KERNELS[name], X, device), np.random.default_rng(1).normal(size=200)
-    true = RowsOnCPU(KERNELS[name], X)
-    K = true.block(true.points(np.arange(200)), exact=True).astype(np.longdouble)
-    response = rows.times(rows.points(np.arange(200)), beta, exact=True)
-    mass = rows.mass(beta)
-    assert (np.abs(response - K @ beta) <= rows.score_error(mass, beta)).all()
-    assert abs(beta @ response - beta @ K @ beta) <= rows.norm_error(mass)
+def test_rounding_errors_bound_what_float64_does(name, device, case, storage):
+    """Against 60 digits."""
+    X = storage(some_rows(case))
+    beta = np.random.default_rng(1).normal(size=14) * 10.0 ** np.arange(-7, 7)
+    rows = rows_of(KERNELS[name], X, device)
+    response = rows.times(rows.points(np.arange(14)), beta, exact=True)
+    allowed = rows.score_error(rows.mass(beta), 14, beta)
+    assert np.isfinite(allowed).all()
+    with mp.workdps(60):
+        exact_rows = X.toarray() if sp.issparse(X) else X
+        for x, found, error in zip(exact_rows, response, allowed, strict=True):
+            exact = sum(mp.mpf(b) * exact_value(KERNELS[name], x, z) for b, z in zip(beta, exact_rows, strict=True))
+            assert abs(mp.mpf(float(found)) - exact) <= mp.mpf(float(error))
 
 
 @pytest.mark.parametrize("device", ["cpu", "cpu:0"], ids=["cpu", "torch"])
 def test_rounding_errors_scale_with_coefficients_rows_and_features(device):
     X = np.random.default_rng(0).normal(size=(50, 16))
-    beta, ones = np.linspace(-1, 1, 50), np.ones(50)
+    beta, ones, lengths = np.linspace(-1, 1, 50), np.ones(50), np.linalg.norm(X, axis=1)
     bounded, linear = rows_of(KERNELS["rbf"], X, device), rows_of(KERNELS["linear"], X, device)
     assert bounded.mass(beta) == pytest.approx(np.abs(beta).sum())
-    assert linear.mass(beta) == pytest.approx(np.abs(beta) @ np.linalg.norm(X, axis=1))
-    np.testing.assert_allclose(bounded.score_error(3.0, ones), 2 * EPS * 4.0)
-    np.testing.assert_allclose(linear.score_error(3.0, ones), 2 * EPS * 4 * (1 + 3 * np.linalg.norm(X, axis=1)))
-    assert bounded.norm_error(3.0) == pytest.approx(2 * EPS * 9)
-    assert linear.norm_error(3.0) == pytest.approx(2 * EPS * math.sqrt(16) * 9)
+    assert linear.mass(beta) == pytest.approx(np.abs(beta) @ lengths)
+    np.testing.assert_allclose(linear.score_error(6.0, 50, ones), 2 * linear.score_error(3.0, 50, ones))
+    np.testing.assert_allclose(linear.score_error(1.0, 1, ones) / lengths, (16 + 2 + 1 + 4) * EPS / 2, rtol=0.1)
+    assert (linear.score_error(1.0, 10_000, ones) > linear.score_error(1.0, 100, ones)).all()
+    # Values between 0 and 1 are wrong by a few units for each feature.
+    assert (bounded.score_error(1.0, 50, ones) < 1e-12).all()
+    assert (bounded.score_error(1.0, 50, ones) > 16 * EPS).all()
 
 
 def test_rounding_errors_are_where_the_coefficients_are():
@@ -85,7 +118,7 @@ def test_rounding_errors_are_where_the_coefficients_are():
     for kernel in KERNELS.values():
         rows = rows_of(kernel, X, "cpu:0")
         beta = rows.vector(np.linspace(-1, 1, 50))
-        on_device, on_host = rows.score_error(2.0, beta), rows.score_error(2.0, np.ones(50))
+        on_device, on_host = rows.score_error(2.0, 50, beta), rows.score_error(2.0, 50, np.ones(50))
         assert type(on_device) is type(beta)
         assert isinstance(on_host, np.ndarray)
         np.testing.assert_allclose(rows.host(on_device), on_host, rtol=1e-14)

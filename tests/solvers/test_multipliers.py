@@ -32,8 +32,7 @@ def test_masses_agree_with_their_formula():
     np.testing.assert_allclose(signed, y * mass)
     np.testing.assert_array_equal(is_free, (mass > 0) & (mass < upper))
     loss = upper @ np.maximum(slack + 0.2 * lengths + 0.1, 0)
-    expected = [mass[y > 0].sum(), mass[y < 0].sum(), loss, (mass - centre) @ slack]
-    np.testing.assert_allclose(sums, [*expected, upper[is_free].sum(), mass @ lengths])
+    np.testing.assert_allclose(sums, [loss, (mass - centre) @ slack, upper[is_free].sum(), mass @ lengths])
 
 
 def test_the_line_agrees_with_its_formula_and_its_own_differences():
@@ -58,8 +57,9 @@ def test_copies_and_weights_are_taken_the_same_way(fit_intercept):
 
 def test_every_step_is_certified():
     X, y = make_nonseparable(2000, 10, random_state=0)
-    history = solve(Multipliers(), HingeL2(1.0), X, y, tol=0.0, max_iter=40)[0].history
-    assert [row["sweep"] for row in history] == list(range(1, 41))
+    result = solve(Multipliers(), HingeL2(1.0), X, y, tol=0.0, max_iter=40)[0]
+    assert result.n_iter >= 10
+    assert [row["sweep"] for row in result.history] == list(range(1, result.n_iter + 1))
 
 
 @pytest.mark.parametrize("factor", [1e-4, 1e4])

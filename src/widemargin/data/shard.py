@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _BLOCK_BYTES = 1 << 19  # of float64 rows passed to BLAS at a time, so that they stay in the L2 cache
 _MIN_BLOCK_ROWS = 512  # since the second moment is read and written once per block
+_ROWS_PER_SUM = 4096  # sums of so many rows are added up: rounding errors grow with the length of a sum
 
 
 @dataclass(frozen=True)
@@ -105,9 +106,38 @@ class Shard:
         """``X' mass``, summed in float64."""
         total, part = np.zeros((2, self.n_features))
         for block, where in self.pieces():
-            _pass("combine", block, mass[where], part)
-            total += part
+            for begin in range(0, block.shape[0], self._rows_per_sum):
+                few = view_rows(block, begin, min(begin + self._rows_per_sum, block.shape[0]))
+                _pass("combine", few, mass[where][begin : begin + self._rows_per_sum], part)
+                total += part
         return total
+
+    @property
+    def _rows_per_sum(self) -> int:
+        return max(_ROWS_PER_SUM, self.n_features)  # adding up the sums costs no more than they do
+
+    @property
+    def combine_depth(self) -> int:
+        """At most so many roundings are on the way of an entry of X to the result of :meth:`combine`."""
+        n_sums = sum(-(-block.shape[0] // self._rows_per_sum) for block in self.blocks)
+        return int(1 + min(self.n_rows, self._rows_per_sum) + n_sums)
+
+    @property
+    def scores_depth(self) -> int:
+        """The same for :meth:`scores`: the largest number of entries of a row."""
+        if not self.is_sparse:
+            return 1 + self.n_features
+        return 1 + max(int(np.diff(block.indptr).max(initial=0)) for block in self.blocks)
+
+    def column_sizes(self) -> np.ndarray:
+        """The largest size of an entry of each column."""
+        sizes = np.zeros(self.n_features)
+        for block, _ in self.pieces():
+            for begin in range(0, block.shape[0], self._rows_per_sum):
+                few = abs(view_rows(block, begin, min(begin + self._rows_per_sum, block.shape[0])))
+                largest = few.max(axis=0)
+                np.maximum(sizes, largest.toarray().ravel() if sp.issparse(few) else largest, out=sizes)
+        return sizes
 
     def combine_rows(self, rows: np.ndarray, mass: np.ndarray) -> np.ndarray:
         """``sum_i mass_i x_i`` over ascending ``rows``, which alone are read."""

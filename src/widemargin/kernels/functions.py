@@ -66,6 +66,17 @@ class Kernel:
     def needs_gamma(self) -> bool:
         return self.name in ("rbf", "poly", "sigmoid", "laplacian")
 
+    def evaluated(self, A: Any, B: Any) -> np.ndarray:
+        """Values of the user's function between two blocks of rows; raises ValueError if their shape is wrong."""
+        assert self.function is not None
+        values = np.asarray(self.function(A, B), dtype=np.float64)
+        if values.shape != (A.shape[0], B.shape[0]):
+            raise ValueError(
+                f"The kernel function returned values of shape {values.shape} for {A.shape[0]} and {B.shape[0]} rows; "
+                f"it must return one of shape {(A.shape[0], B.shape[0])}."
+            )
+        return values
+
     def resolved(self, shard: Shard, total: Callable[[np.ndarray], np.ndarray] = np.asarray) -> Kernel:
         """The same kernel with a number for ``gamma``; ``total`` sums over ranks.
 
@@ -89,8 +100,7 @@ class Kernel:
             return np.asarray(X[np.arange(len(numbers)), numbers], dtype=np.float64).ravel()
         if self.function is not None:
             some = (X[begin:end] for begin, end in pieces(X.shape[0], 64))
-            values = [np.diagonal(self.function(few, few)) for few in some]
-            return np.concatenate(values or [np.empty(0)]).astype(np.float64)
+            return np.concatenate([np.diagonal(self.evaluated(few, few)) for few in some] or [np.empty(0)])
         return np.asarray(self.diagonal_of_norms(squared_norms(X)))
 
     def diagonal_of_norms(self, norms: Any) -> Any:

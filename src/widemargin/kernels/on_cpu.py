@@ -24,6 +24,8 @@ from widemargin.pauses import WORK, pause_alone
 
 _LANES = 16  # points in a vector register
 _BLAS_SPEED = 4  # multiplications of BLAS in the time of one of a plain loop
+_POINTS_AT_ONCE, _MAX_SPARSE_POINTS = 256, 512  # that dense, and sparse, rows are multiplied with
+_ROWS_AT_ONCE = 4096
 _COLUMNS_BYTES = 1 << 20  # points that sparse rows are multiplied with stay in the second-level cache
 _LOG2E = math.log2(math.e)
 _KINDS = {
@@ -71,8 +73,10 @@ class RowsOnCPU(KernelRows):
         self._cache: RowCache | None = None
         self._kept: dict[Any, _Prepared] = {}
         self._space = np.empty(0)
-        self.dtype, self._is_sparse, self._centre, self._by_differences = precision.choose(kernel, self.X, reduce)
+        self.dtype, self._is_sparse, self._centre, self.is_by_differences = precision.choose(kernel, self.X, reduce)
         self.error = self.largest_error = float(np.finfo(self.dtype).eps) / 2
+        if kernel.name in _KINDS:
+            self.width, self.longest = precision.extent(self.X, self._is_sparse, reduce)
 
     def vector(self, values: np.ndarray) -> np.ndarray:
         return values
@@ -97,6 +101,7 @@ class RowsOnCPU(KernelRows):
     def only(self, rows: np.ndarray) -> RowsOnCPU:
         part = copy.copy(self)
         part.X, part.numbers, part._kept, part._cache = self.X[rows], self.numbers[rows], {}, None
+        part._rounding = {}
         return part
 
     def cache(self, n_bytes: int) -> RowCache:
@@ -142,6 +147,17 @@ class RowsOnCPU(KernelRows):
     def _diagonal(self, coef: np.ndarray) -> np.ndarray:
         return self.kernel.diagonal(self.X, self.numbers)
 
+    def _sum_depth(self, n_terms: float) -> float:
+        if self.kernel.name not in _KINDS:
+            return n_terms
+        return min(n_terms, _MAX_SPARSE_POINTS) + n_terms / self._points_at_once(np.float64)
+
+    def _squares(self, coef: np.ndarray) -> np.ndarray:
+        if self._centre is None:
+            return squared_norms(self.X)
+        some = (dense(self.X[begin:end]) - self._centre for begin, end in pieces(self.n_rows, _ROWS_AT_ONCE))
+        return np.concatenate([squared_norms(few) for few in some] or [np.empty(0)])
+
     def _fill(self, out: np.ndarray, points: Points) -> None:
         """Write kernel values between points; each is computed twice, faster than to write it to both positions."""
         self.ledger.kernel_evaluations += len(points) ** 2
@@ -177,7 +193,7 @@ class RowsOnCPU(KernelRows):
     @property
     def _kind(self) -> int:
         """How values are made of products or distances; squared distances are treated like Laplacian ones."""
-        return compiled.LAPLACIAN if self._by_differences else _KINDS[self.kernel.name]
+        return compiled.LAPLACIAN if self.is_by_differences else _KINDS[self.kernel.name]
 
     def _parameters(self, dtype: Any) -> tuple[Any, Any, int]:
         """Scale, shift and degree for the compiled loops, which take exponents to base two."""
@@ -190,12 +206,16 @@ class RowsOnCPU(KernelRows):
         }.get(kernel.name, (gamma, kernel.coef0))
         return dtype(scale), dtype(shift), kernel.degree
 
+    def _points_at_once(self, dtype: Any) -> int:
+        if not self._is_sparse:
+            return _POINTS_AT_ONCE
+        fitting = _COLUMNS_BYTES // (self.X.shape[1] * np.dtype(dtype).itemsize)
+        return int(min(_MAX_SPARSE_POINTS, max(32, fitting // 32 * 32)))  # full vector registers
+
     def _columns(self, points: Points, dtype: Any) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
         """A few points at a time as columns of a dense array, with their norms."""
-        d, few = points.X.shape[1], 256
-        if self._is_sparse:  # full vector registers
-            few = min(512, max(32, _COLUMNS_BYTES // (d * np.dtype(dtype).itemsize) // 32 * 32))
-        for begin, end in pieces(len(points), few):
+        d = points.X.shape[1]
+        for begin, end in pieces(len(points), self._points_at_once(dtype)):
             prepared = self._prepare(points.X[begin:end], dtype)
             Z = dense(prepared.X)
             norms = np.abs(Z).sum(axis=1) if self.kernel.name == "laplacian" else prepared.norms
@@ -241,14 +261,14 @@ class RowsOnCPU(KernelRows):
 
     def _products(self, local: _Prepared, ZT: np.ndarray, dtype: Any) -> Iterator[tuple[slice, np.ndarray]]:
         """Products of dense rows with points, or distances where the kernel is taken from these; a tile at a time."""
-        speed = 1 if self.kernel.name == "laplacian" or self._by_differences else _BLAS_SPEED
+        speed = 1 if self.kernel.name == "laplacian" or self.is_by_differences else _BLAS_SPEED
         most = max(16, int(speed * WORK / max(ZT.size, 1)))  # fewer rows where features are very many
         space = np.empty((min(most, tile_rows(ZT.shape[1])), ZT.shape[1]), dtype)
         for begin, end in pieces(local.n_rows, len(space)):
             tile = space[: end - begin]
             if self.kernel.name == "laplacian":
                 compiled.distances_dense(local.X[begin:end], np.ascontiguousarray(ZT), tile)
-            elif self._by_differences:
+            elif self.is_by_differences:
                 compiled.squared_distances_dense(local.X[begin:end], np.ascontiguousarray(ZT), tile)
             else:
                 np.dot(local.X[begin:end], ZT, out=tile)
@@ -283,10 +303,5 @@ class RowsOnCPU(KernelRows):
             if self.kernel.function is None:
                 values = dense(few[:, points.numbers])
             else:
-                values = np.asarray(self.kernel.function(few, points.X), dtype=np.float64)
-                if values.shape != (end - begin, len(points)):
-                    raise ValueError(
-                        f"The kernel function returned values of shape {values.shape} for {end - begin} and "
-                        f"{len(points)} rows; it must return one of shape {(end - begin, len(points))}."
-                    )
+                values = self.kernel.evaluated(few, points.X)
             yield slice(begin, end), slice(0, len(points)), values

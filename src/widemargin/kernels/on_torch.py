@@ -18,6 +18,7 @@ from widemargin.kernels.torch_rows import KINDS, StoredRows
 from widemargin.kernels.torch_tensors import Form, Side
 from widemargin.ledger import Ledger
 
+_TERMS_PER_TILE = 32  # of the narrowest tile of an exact sum
 _SAMPLE = 256  # rows whose kernel values are computed both ways, to measure the error of rounding
 
 
@@ -68,6 +69,8 @@ class RowsOnTorch(KernelRows):
         self._hinge: Any = ((None, None, None), None)  # tensors, and the function of their sums
         self.stored = StoredRows(kernel, self.X, self.device, precision)
         self.largest_error, self.error = self._errors()
+        self.width = int(self.X.shape[1])
+        self.longest = float(self.stored.squared_norms().max().sqrt()) if self.n_rows else 0.0
 
     def vector(self, values: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(np.array(values, dtype=np.float64, order="C")).to(self.device)
@@ -101,7 +104,7 @@ class RowsOnTorch(KernelRows):
 
     def only(self, rows: np.ndarray) -> RowsOnTorch:
         part = copy.copy(self)
-        part.X, part.numbers = taken(self.X, rows), self.numbers[rows]
+        part.X, part.numbers, part._rounding = taken(self.X, rows), self.numbers[rows], {}
         part.stored = self.stored.only(rows, part.X)
         return part
 
@@ -133,6 +136,15 @@ class RowsOnTorch(KernelRows):
     def _diagonal(self, coef: Any) -> Any:
         diagonal = self.kernel.diagonal_of_norms(self.stored.squared_norms())
         return diagonal.cpu().numpy() if isinstance(coef, np.ndarray) else diagonal
+
+    def _sum_depth(self, n_terms: float) -> float:
+        return min(n_terms, torch_tensors.TERMS_PER_SUM) + n_terms / _TERMS_PER_TILE
+
+    def _squares(self, coef: Any) -> Any:
+        squares = torch.cat(
+            [side.matrix.square().sum(dim=1) for side in self.stored.exact_rows()] or [self.vector(np.empty(0))]
+        )
+        return squares.cpu().numpy() if isinstance(coef, np.ndarray) else squares
 
     def _side(self, points: Any, *, exact: bool = False) -> tuple[Side, Form]:
         """Points as the right side of a product, and how values are computed from it."""

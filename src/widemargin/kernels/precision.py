@@ -20,6 +20,7 @@ _PRODUCT_ERROR = 4 * float(np.finfo(np.float32).eps)  # of a float32 product, re
 _MAX_EXPONENT_ERROR = 1e-5  # in float32; an error of an exponent is a relative error of the kernel value
 # In float64 the error must be below 1e-9: certificates would be those of another kernel.
 _MAX_EXPONENT = 1e-9 / (4 * np.finfo(np.float64).eps)
+_MAX_UNCENTRED_EXPONENT = 4.0  # rounding errors grow with the exponent: beyond it, rows may gain by being centred
 _MAX_ROW_NORM = 1e150  # so that squares do not overflow
 _MAX_KERNEL_VALUE = 1e150  # so that products of two values do not
 _MAX_DENSE_BYTES = 1 << 30  # of one rank's sparse rows that must be made dense
@@ -30,6 +31,13 @@ class Precision(NamedTuple):
     is_sparse: bool = False
     centre: np.ndarray | None = None  # subtracted from all rows
     by_differences: bool = False  # squared distances come from differences of rows, not from products
+
+
+def extent(X: Any, is_sparse: bool, reduce: Reduce) -> tuple[int, float]:
+    """The largest number of entries that a product of rows adds up, and the largest norm of a row, of all ranks."""
+    width = np.diff(X.indptr).max(initial=0) if is_sparse and sp.issparse(X) else X.shape[1]
+    width, square = reduce(np.array([float(width), _max_squared_norm(X, None)]), "max")
+    return int(width), float(np.sqrt(square))
 
 
 def choose(kernel: Kernel, X: Any, reduce: Reduce) -> Precision:
@@ -54,7 +62,7 @@ def choose(kernel: Kernel, X: Any, reduce: Reduce) -> Precision:
 def _of_distances(kernel: Kernel, X: Any, precision: Precision, reduce: Reduce) -> tuple[Precision, bool]:
     """The precision for kernels of distances, and whether float32 is exact enough.
 
-    Dense rows are centred where float32 needs it. Sparse rows are made dense and centred only where float64 needs it
+    Dense rows are centred where that is worth it. Sparse rows are made dense and centred only where float64 needs it
     and they fit. Where that is not enough either, distances come from differences of rows.
     """
     gamma = float(kernel.gamma)
@@ -70,19 +78,21 @@ def _of_distances(kernel: Kernel, X: Any, precision: Precision, reduce: Reduce) 
             f"rounded to more than the kernel's width. With these rows gamma must be at most "
             f"{gamma * _MAX_EXPONENT / exponent:.1e}; or scale the features (MaxAbsScaler)."
         )
-    if exponent <= _MAX_EXPONENT and (largest <= max_float32 or sparse_bytes > 0):
+    is_near_zero = exponent <= _MAX_UNCENTRED_EXPONENT and largest <= max_float32
+    if is_near_zero or (exponent <= _MAX_EXPONENT and sparse_bytes > 0):
         return precision, largest <= max_float32
     sums = np.asarray(X.sum(axis=0, dtype=np.float64)).ravel()
     sums = reduce(np.append(sums, float(X.shape[0])), "sum")
     centre = sums[:-1] / max(sums[-1], 1.0)
     centred = _max_over_ranks(X, centre, reduce)
     # A few rows far from all others pull the centre away from the others.
-    is_centred = centred <= max(max_float32, largest / 4)
-    if _exponent(kernel, X, centred if is_centred else largest) > _MAX_EXPONENT:
+    is_centred = centred <= largest / 4 or centred <= max_float32 < largest
+    nearest = centred if is_centred else largest
+    if _exponent(kernel, X, nearest) > _MAX_EXPONENT:
         precision = Precision(np.float64, by_differences=True)
     elif is_centred:
         precision = Precision(np.float64, centre=centre)
-    return precision, centred <= max_float32
+    return precision, nearest <= max_float32
 
 
 def _refuse_overflow(kernel: Kernel, squared_norm: float) -> None:

@@ -6,7 +6,6 @@ a torch device. Code that combines them only by arithmetic, indexing and these p
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, TypeAlias
@@ -19,13 +18,14 @@ from widemargin.kernels.points import Points
 from widemargin.kernels.storage import joined
 from widemargin.kernels.vectors import Dual, group_size
 from widemargin.ledger import Ledger
+from widemargin.rounding import UNIT, gamma
 
 Vector: TypeAlias = Any  # float64, on the device of the rows: one number per row, or per row of a working set
 Places: TypeAlias = Any  # row positions, on the device of the rows
 Block: TypeAlias = Any  # kernel values, on the device of the rows
 Matrix: TypeAlias = Any  # rows: a dense array, a CSR matrix, or a tensor
 
-_UNIT_ERROR = 4 * float(np.finfo(np.float64).eps) / 2  # of a sum of kernel values, relative to the sum of their sizes
+_EXP_ERROR = 6 * UNIT  # of an exponential
 
 
 class KernelRows(ABC):
@@ -38,6 +38,9 @@ class KernelRows(ABC):
     dtype: Any  # NumPy type of kernel values that are not exact
     error: float  # typical error of such a value
     largest_error: float
+    width: int = 0  # the largest number of entries of a row, of all ranks; 0 for kernels that are given
+    longest: float = 0.0  # the largest norm of a row, of all ranks
+    is_by_differences: bool = False  # squared distances are sums of squared differences
     _primitives: Any  # the module of vector primitives: scan, choose, keep, solve, Repeated
 
     def __init__(
@@ -47,6 +50,7 @@ class KernelRows(ABC):
         self.numbers = first if isinstance(first, np.ndarray) else np.arange(first, first + self.X.shape[0])
         self.ledger = ledger if ledger is not None else Ledger()
         self.n_everywhere = n_everywhere
+        self._rounding: dict[tuple[str, type], Any] = {}
 
     @property
     def n_rows(self) -> int:
@@ -149,30 +153,70 @@ class KernelRows(ABC):
         return solved
 
     # -- rounding ----------------------------------------------------------------------------------------------------
-    # Exact responses are float64 sums of coef_j k(x, z_j) on every device, and |k(x, z)| <= ||phi(x)|| ||phi(z)||.
+    # An exact response is the float64 sum of coef_j k(x, z_j). With e a bound on the error of a value, relative to
+    # ||phi(x)|| ||phi(z)||, and values at most that large,
+    #
+    #     |computed - exact| <= ||phi(x)|| sum_j |coef_j| ||phi(z_j)|| (e + gamma(depth of the sum) (1 + e)).
+    #
     # As in ``times``, results are on the device of the coefficients.
 
     def mass(self, coef: Vector) -> float:
         """``sum_j |coef_j| ||phi_j||`` over the rows of this rank; its sum over ranks scales all rounding errors."""
-        return float(abs(coef) @ self._lengths(coef))
+        return float(abs(coef) @ self._once("lengths", self._lengths, coef))
 
-    def score_error(self, mass: float, coef: Vector) -> Vector:
-        """By how much the exact response of each row may be wrong, for coefficients of this mass."""
-        return self._unit_error() * (1.0 + mass * self._lengths(coef))
+    def score_error(self, mass: float, n_terms: float, coef: Vector) -> Vector:
+        """By how much the exact response of each row may be wrong, for so many coefficients of this mass."""
+        of_values, of_sum = self._once("value error", self._value_error, coef), gamma(self._sum_depth(n_terms) + 4)
+        return mass * (of_values + of_sum * (1 + of_values)) * self._once("lengths", self._lengths, coef)
 
-    def norm_error(self, mass: float) -> float:
-        """By how much ``coef @ response``, the squared norm of w, may be wrong."""
-        return self._unit_error() * mass**2
+    def _once(self, name: str, compute: Callable[[Vector], Vector], coef: Vector) -> Vector:
+        """What does not depend on the coefficients, but for the device that they are on."""
+        key = name, type(coef)
+        if key not in self._rounding:
+            self._rounding[key] = compute(coef)
+        return self._rounding[key]
 
-    def _unit_error(self) -> float:
-        if self.kernel.name not in ("linear", "poly"):
-            return _UNIT_ERROR
-        # Values of these kernels are sums over features themselves.
-        return _UNIT_ERROR * (math.sqrt(self.X.shape[1]) * (self.kernel.degree if self.kernel.name == "poly" else 1))
+    def _value_error(self, coef: Vector) -> Any:
+        """The error of exact kernel values of each row with any other, relative to ``||phi(x)|| ||phi(z)||``.
+
+        A product of rows takes at most k roundings on the way of any of its terms, k the number of entries. Squared
+        distances from norms and products, of rows that may be centred, take five more, and have errors of
+        ``gamma (|x| + |z|)^2``. If one of the rows is twice as long as the other, that is at most
+        ``9 gamma |x - z|^2``, and ``t exp(-t) <= 1 / e``; else at most ``9 gamma |x|^2``, whatever z is. 1-norm
+        distances are treated alike.
+        """
+        kernel, k = self.kernel, self.width
+        if kernel.function is not None or kernel.name == "precomputed":
+            return 0.0  # the values are those that are given
+        if kernel.name == "linear":
+            return gamma(k + 2)
+        if kernel.name == "poly":
+            return gamma(kernel.degree * (k + 4))
+        if kernel.name == "cosine":
+            return gamma(2 * k + 10)  # the norms take half as many
+        if kernel.name == "sigmoid":
+            return gamma(k + 4) * (1 + float(kernel.gamma) * self.longest**2 + abs(kernel.coef0)) + 4 * _EXP_ERROR
+        if self.is_by_differences:
+            return gamma(k + 5) + _EXP_ERROR
+        squares = self._squares(coef)
+        if kernel.name == "laplacian":
+            unit, exponents = gamma(2 * k + 5), 6 * float(kernel.gamma) * (self.X.shape[1] * squares) ** 0.5
+        else:
+            unit, exponents = gamma(k + 5), 9 * float(kernel.gamma) * squares
+        error = (unit * exponents).clip(0.0, 1.0)  # beyond 1 nothing is known of a value
+        return error * (1 + error) + 3.4 * unit + _EXP_ERROR  # exp(t) - 1 <= t + t^2 up to t = 1
 
     def _lengths(self, coef: Vector) -> Vector:
         """``||phi(x)||`` of every row, or 1 for all rows where no kernel value is larger."""
-        return 0.0 * coef + 1.0 if self.kernel.is_bounded else abs(self._diagonal(coef)) ** 0.5
+        return coef * 0.0 + 1.0 if self.kernel.is_bounded else abs(self._diagonal(coef)) ** 0.5
+
+    @abstractmethod
+    def _sum_depth(self, n_terms: float) -> float:
+        """At most so many additions are on the way of a kernel value to an exact response."""
+
+    @abstractmethod
+    def _squares(self, coef: Vector) -> Vector:
+        """``||x||^2`` of every row as it is multiplied, which may be centred, on the device of the coefficients."""
 
     @abstractmethod
     def _diagonal(self, coef: Vector) -> Vector:

@@ -309,7 +309,7 @@ def _times_in_float64(rows: Side, points: Side, coef: torch.Tensor, form: Form) 
             D=full, BM=64, BN=32, KIND=form.kind, DEGREE=form.degree, num_warps=4, num_stages=1,
         )  # fmt: skip
         return out
-    some = min(len(points), _POINTS_PER_SUM)
+    some = min(len(points), torch_tensors.TERMS_PER_SUM)
     few = min(len(rows), max(1, _TILE_VALUES // some))
     space = torch.empty(few * some, dtype=torch.float64, device=coef.device)
     for first in range(0, len(points), some):

@@ -22,6 +22,7 @@ from widemargin.kernels import vectors
 
 RBF, LINEAR, POLY, SIGMOID, LAPLACIAN = range(5)
 _TILE_VALUES = 1 << 22  # kernel values in memory at a time
+TERMS_PER_SUM = 1024  # points of a float64 sum: rounding errors grow with the length of a sum
 
 
 class Form(NamedTuple):
@@ -75,10 +76,12 @@ def values(rows: Side, points: Side, form: Form) -> torch.Tensor:
 def times(rows: Side, points: Side, coef: torch.Tensor, form: Form) -> torch.Tensor:
     """``sum_j coef_j k(x_i, z_j)`` of every row in float64; ``coef`` has a column for each of several sums."""
     out = torch.zeros((len(rows), *coef.shape[1:]), dtype=torch.float64, device=coef.device)
-    few = max(1, _TILE_VALUES // max(len(points), 1))
-    for begin in range(0, len(rows), few):
-        tile = values(rows[begin : begin + few], points, form)
-        out[begin : begin + few] = tile.to(torch.float64) @ coef
+    few = _TILE_VALUES // TERMS_PER_SUM
+    for first in range(0, len(points), TERMS_PER_SUM):
+        part = slice(first, first + TERMS_PER_SUM)
+        for begin in range(0, len(rows), few):
+            tile = values(rows[begin : begin + few], points[part], form)
+            out[begin : begin + few] += tile.to(torch.float64) @ coef[part]
     return out
 
 

@@ -62,9 +62,11 @@ class HingeL1(Balanced):
         """The largest mass of each row."""
         return weight / total_weight
 
-    def loss(self, scores: np.ndarray, intercept: float, y: np.ndarray, caps: np.ndarray) -> float:
-        """The mean hinge loss, from the scores ``x_i . beta`` of all rows."""
-        return float(caps @ np.maximum(1 - y * (scores + intercept), 0))
+    def loss(
+        self, scores: np.ndarray, intercept: float, y: np.ndarray, caps: np.ndarray, slack_error: float = 0.0
+    ) -> float:
+        """The mean hinge loss, from the scores ``x_i . beta`` of all rows; slacks may be larger by ``slack_error``."""
+        return float((caps * np.maximum(1 - y * (scores + intercept) + slack_error, 0)).sum())
 
     def primal_value(self, loss: float, size: float) -> float:
         """The primal objective, from the mean hinge loss and ``||beta||_1``."""

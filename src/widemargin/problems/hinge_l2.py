@@ -23,6 +23,23 @@ import numpy as np
 
 from widemargin.compiled.hinge import hinge_sums
 from widemargin.problems._classes import Balanced, require_both_classes, require_positive
+from widemargin.rounding import UNIT, gamma
+
+
+class Rounding(NamedTuple):
+    """What the primal objective allows for: errors of scores, and of sums over so many rows of all ranks.
+
+    A slack ``1 - y (scale score + b)`` takes six roundings, each of at most UNIT of a number no larger than
+    ``2 (1 + |b|) + slack`` where the slack is positive.
+    """
+
+    score_error: float | np.ndarray = 0.0
+    n_rows: float = 0.0
+    weight: float = 0.0  # of all rows
+
+    def largest_loss(self, loss: float, intercept: float) -> float:
+        """An upper bound on the exact loss, from the computed one."""
+        return loss * (1 + gamma(self.n_rows + 16)) + 16 * UNIT * self.weight * (1 + abs(intercept))
 
 
 class PrimalPoint(NamedTuple):
@@ -77,24 +94,25 @@ class HingeL2(Balanced):
         fixed_scale: bool = False,
         precision: float = 1e-11,
         sums: Callable[..., np.ndarray] = hinge_sums,
-        score_error: float | np.ndarray = 0.0,
+        rounding: Rounding | None = None,
     ) -> PrimalPoint:
         """The best multiple of w, not negative, and the best intercept for it.
 
         ``scores`` are ``w.phi_i`` of this rank's rows in float64, ``squared_norm`` is ``||w||^2``, ``total`` sums a
         small array over all ranks, ``near`` is where the search for the intercept begins. With ``fixed_scale`` only the
         intercept is searched for. The value is that of the point returned, above the least one by about ``precision``
-        of it. ``sums`` replaces :func:`hinge_sums` where the scores are not on the host. The value is an upper bound
-        also if scores are wrong by up to ``score_error``.
+        of it. ``sums`` replaces :func:`hinge_sums` where the scores are not on the host. With ``rounding`` the value is
+        an upper bound on the exact one, if ``squared_norm`` is one too.
         """
-        if not isinstance(score_error, float) or score_error > 0:
-            scores = scores - y * score_error
+        if rounding is not None:
+            scores, squared_norm = scores - y * rounding.score_error, squared_norm * (1 + 8 * UNIT)
         best_intercept, reach = near, 0.1
 
         def at(scale: float, intercept: float) -> tuple[float, float, float]:
-            loss, by_scale, by_intercept = total(sums(scores, y, weight, scale, intercept))
-            value = self.primal_value(float(loss), scale * scale * squared_norm)
-            return value, self.C * float(by_scale) + scale * squared_norm, self.C * float(by_intercept)
+            loss, by_scale, by_intercept = map(float, total(sums(scores, y, weight, scale, intercept)))
+            loss = loss if rounding is None else rounding.largest_loss(loss, intercept)
+            value = self.primal_value(loss, scale * scale * squared_norm)
+            return value, self.C * by_scale + scale * squared_norm, self.C * by_intercept
 
         def at_scale(scale: float) -> _Line:
             nonlocal best_intercept, reach

@@ -20,7 +20,7 @@ from widemargin.kernels.protocol import KernelRows, Vector
 from widemargin.pauses import TimeIsUp
 from widemargin.problems.hinge_l2 import HingeL2, PrimalPoint
 from widemargin.problems.protocol import Certificate
-from widemargin.solvers._kernel_ranks import balanced, expansion, reduced, row_lengths
+from widemargin.solvers._kernel_ranks import NOTHING, ResponseSums, Summed, balanced, expansion, reduced, row_lengths
 from widemargin.solvers.models import KernelModel
 from widemargin.solvers.protocol import Solver, Warm
 
@@ -55,6 +55,8 @@ class DualState:
     best: Best | None = None
     confirmed: float = np.inf  # the relative gap confirmed last
     n_stalled: int = 0  # confirmed gaps in a row that were hardly smaller than the one before
+    summed: Summed = NOTHING  # what the responses are sums of
+    allowance: float = 0.0  # the part of the gap that allows for rounding
 
     @property
     def is_settled(self) -> bool:
@@ -153,6 +155,9 @@ class KernelDual(Solver[S, KernelModel]):
             return "stationary"
         return None
 
+    def allowance(self, state: S) -> float:
+        return state.allowance
+
     def extract(self, state: S) -> KernelModel:
         assert state.best is not None
         point, problem = state.best.point, state.problem
@@ -163,29 +168,31 @@ class KernelDual(Solver[S, KernelModel]):
         return KernelModel(state.rows.kernel, points, point.scale * coef, point.intercept, report)
 
     @staticmethod
-    def _bounds(state: S, precision: float, rounding: tuple[Vector, float] = (0.0, 0.0)) -> Certificate:
+    def _bounds(state: S, precision: float, summed: Summed | None) -> Certificate:
         """The primal objective at the best point along w, the dual objective of beta; each the best so far.
 
-        ``precision`` is that of the primal value, relative to it. Both bounds allow for ``rounding``, the errors of
-        responses and squared norm.
+        ``precision`` is that of the primal value, relative to it. Both bounds allow for the rounding of responses that
+        are sums of ``summed``; without it they are estimates.
         """
         problem, rows, comm, best = state.problem, state.rows, state.comm, state.best
-        sums = np.array([float(abs(state.beta).sum()), float(state.beta @ state.response)])
-        alpha_sum, squared = map(float, comm.allreduce(sums))
-        score_error, norm_error = rounding
-        squared = max(squared, 0.0) + norm_error
+        sums = ResponseSums.of(comm, rows, state.beta, state.response, state.weight, summed)
         near = 0.0 if best is None else best.point.intercept
         point = problem.primal_point(
-            state.response, state.y, state.weight, squared, comm.allreduce,
-            near=near, precision=precision, sums=rows.hinge_sums, score_error=score_error,
+            state.response, state.y, state.weight, sums.squared_norm, comm.allreduce,
+            near=near, precision=precision, sums=rows.hinge_sums, rounding=None if summed is None else sums.rounding,
         )  # fmt: skip
         # Without an inner product there is no lower bound.
-        dual = problem.dual_value(alpha_sum, squared) if rows.kernel.is_positive else -np.inf
+        mass = 0.0 if summed is None else summed.mass
+        dual = -np.inf
+        if rows.kernel.is_positive:
+            dual = problem.dual_value(*sums.feasible(problem.fit_intercept, mass))
         if best is not None:
             dual = max(dual, best.certificate.dual)
         if best is None or point.value <= best.certificate.primal:
-            best = Best(Certificate(point.value, dual), rows.host(state.beta), point, squared)
+            best = Best(Certificate(point.value, dual), rows.host(state.beta), point, sums.squared_norm)
         state.best = best._replace(certificate=best.certificate._replace(dual=dual))
+        # C times the errors of the rows that have a loss, which are about those with a coefficient.
+        state.allowance = sums.norm_error * (1 + point.scale)
         return state.best.certificate
 
     @staticmethod

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from typing import NamedTuple
+
 import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.linalg.lapack import dpstrf
@@ -10,15 +13,74 @@ from widemargin.comm.protocol import Communicator, place_among_ranks
 from widemargin.kernels.points import Points
 from widemargin.kernels.protocol import KernelRows, Vector
 from widemargin.pauses import uneven
+from widemargin.problems.hinge_l2 import Rounding
+from widemargin.rounding import UNIT, gamma
 
 _MAX_CANDIDATES = 3000  # points that a smaller set is chosen from, unless the set itself has more
 _MIN_DISTANCE = 1e-10  # squared, relative to the largest squared norm: nearer to a span counts as within it
 
 
-def rounding(comm: Communicator, rows: KernelRows, beta: Vector) -> tuple[Vector, float]:
-    """By how much the exact responses and the squared norm of w = sum_j beta_j phi_j may be wrong."""
-    mass = float(comm.allreduce(np.array([rows.mass(beta)]))[0])
-    return rows.score_error(mass, beta), rows.norm_error(mass)
+class Summed(NamedTuple):
+    """What the responses of all rows are sums of, over all ranks: rounding errors grow with both."""
+
+    mass: float = 0.0  # sum_j |coef_j| ||phi_j||
+    n_terms: float = 0.0
+
+    def plus(self, other: Summed) -> Summed:
+        return Summed(self.mass + other.mass, self.n_terms + other.n_terms)
+
+    @classmethod
+    def of(cls, comm: Communicator, rows: KernelRows, beta: Vector) -> Summed:
+        """The responses as one sum over the rows."""
+        return cls(*map(float, comm.allreduce(np.array([rows.mass(beta), float(len(rows.nonzero(beta)))]))))
+
+
+NOTHING = Summed()
+
+
+class ResponseSums(NamedTuple):
+    """Sums over the rows of all ranks, with what rounding leaves open; no errors where it is not allowed for."""
+
+    squared_norm: float  # beta @ response: ||w||^2, and an upper bound on it if errors are known
+    norm_error: float  # by how much more than the exact one that may be
+    alpha_sum: float  # of |beta|
+    imbalance: float  # of beta: an upper bound on the size of its sum
+    n_rows: float
+    weight: float
+    score_error: Vector  # of every response
+
+    @classmethod
+    def of(
+        cls, comm: Communicator, rows: KernelRows, beta: Vector, response: Vector, weight: Vector, summed: Summed | None
+    ) -> ResponseSums:
+        """From coefficients, responses and weights of this rank's rows.
+
+        The sum of ``beta_i f_i`` has the errors of the responses, and rounds once for every row.
+        """
+        score_error = 0.0 if summed is None else rows.score_error(*summed, beta)
+        local = [beta @ response, (abs(beta) * score_error).sum(), abs(beta) @ abs(response)]
+        local += [abs(beta).sum(), beta.sum(), float(len(beta)), weight.sum()]
+        squared, norm_error, sizes, alpha_sum, balance, n_rows, total = map(
+            float, comm.allreduce(np.array([float(each) for each in local]))
+        )
+        of_sum = 0.0 if summed is None else gamma(n_rows + comm.size + 8)
+        norm_error = (norm_error + of_sum * sizes) * (1 + of_sum)
+        imbalance = abs(balance) + of_sum * alpha_sum
+        return cls(max(squared, 0.0) + norm_error, norm_error, alpha_sum, imbalance, n_rows, total, score_error)
+
+    @property
+    def rounding(self) -> Rounding:
+        return Rounding(self.score_error, self.n_rows, self.weight)
+
+    def feasible(self, is_balanced: bool, mass: float) -> tuple[float, float]:
+        """A lower bound on the sum of feasible alphas near ``|beta|``, and an upper bound on the ``||w||^2`` they give.
+
+        Where they are to be balanced the heavier class is scaled down by what it has too much: that takes as much from
+        the sum, and moves w by at most ``2 imbalance / alpha_sum`` of the mass.
+        """
+        excess = self.imbalance if is_balanced else 0.0
+        norm = math.sqrt(self.squared_norm) + 2.1 * mass * (excess / self.alpha_sum if self.alpha_sum else 0.0)
+        return max(self.alpha_sum - excess, 0.0) * (1 - gamma(self.n_rows + 16)), norm * norm * (1 + 8 * UNIT)
 
 
 def row_lengths(rows: KernelRows) -> np.ndarray:

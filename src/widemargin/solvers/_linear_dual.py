@@ -6,6 +6,7 @@ above; the alphas bound it from below once the sums of both classes are equal.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -13,8 +14,9 @@ import numpy as np
 
 from widemargin.comm.protocol import Communicator
 from widemargin.data.shard import Shard
-from widemargin.problems.hinge_l2 import HingeL2
+from widemargin.problems.hinge_l2 import HingeL2, Rounding
 from widemargin.problems.protocol import Certificate
+from widemargin.rounding import PAIRWISE, UNIT, gamma
 from widemargin.solvers import _rounding
 from widemargin.solvers.models import Separator
 from widemargin.solvers.protocol import Solver
@@ -28,6 +30,7 @@ class Rows:
     upper: np.ndarray  # the cap of each alpha
     totals: np.ndarray  # weight of the positive and of the negative class, over all ranks
     lengths: np.ndarray  # ||x_i||
+    n_rows: float  # of all ranks
     of_score: float  # rounding error of a score, relative to ||x|| ||w||
     of_sum: float  # rounding error of z, relative to sum_i alpha_i ||x_i||
     rng: np.random.Generator  # this rank's own
@@ -37,22 +40,35 @@ class Rows:
     def of(cls, problem: HingeL2, shard: Shard, comm: Communicator, rng: np.random.Generator) -> Rows:
         """Sum the totals over all ranks; raises ValueError on every rank if the problem has no solution."""
         lengths, n_long = _rounding.lengths_of(shard)
-        counts = [n_long, float(shard.n_rows), float(shard.n_entries)]
-        sums = comm.allreduce(np.append(np.bincount(shard.y < 0, shard.weight, 2), counts))
+        local = [n_long, float(shard.n_rows), shard.combine_depth + 1.0, float(shard.n_entries)]
+        sums = comm.allreduce(np.append(np.bincount(shard.y < 0, shard.weight, 2), local))
         problem.check(*sums[:2])
         _rounding.refuse_long_rows(sums[2])
         own = np.random.default_rng([comm.rank, int(rng.integers(2**63))])
-        roundings = _rounding.of_score(shard), _rounding.of_combination(float(sums[3]))
-        return cls(problem, shard, comm, problem.caps(shard.weight), sums[:2], lengths, *roundings, own, float(sums[4]))
+        upper, n_rows, depth = problem.caps(shard.weight), float(sums[3]), float(sums[4])
+        roundings = _rounding.of_score(shard), _rounding.of_combination(depth)
+        return cls(problem, shard, comm, upper, sums[:2], lengths, n_rows, *roundings, own, float(sums[5]))
+
+    def rounding(self, score_error: np.ndarray) -> Rounding:
+        return Rounding(score_error, self.n_rows, float(self.totals.sum()))
 
     def score_error(self, w: np.ndarray) -> np.ndarray:
-        """A bound on the rounding error of the slack of every row, from scores computed once."""
-        return (self.of_score * float(np.linalg.norm(w))) * self.lengths + 4 * _rounding.UNIT
+        """A bound on the rounding error of every score, computed once."""
+        return (self.of_score * float(np.linalg.norm(w))) * self.lengths
+
+    def squared_norm(self, w: np.ndarray) -> float:
+        """An upper bound on ``||w||^2``."""
+        return float(w @ w) * (1 + gamma(len(w) + 2))
 
     def is_coarse(self, certificate: Certificate) -> bool:
         """Whether rounding errors of slacks, all of one sign, would be more than a small part of gap or optimum."""
         rounding = self.problem.C * float(self.totals.sum()) * self.of_score
         return rounding > _rounding.SMALL_PART * min(certificate.gap, certificate.dual)
+
+    def allowance(self, w: np.ndarray, z: np.ndarray, size: float) -> float:
+        """About the part of the gap that allows for rounding: alphas are caps where rows have a loss."""
+        of_dual = (self.of_sum + gamma(2 * PAIRWISE)) * float(np.linalg.norm(z))
+        return (self.of_score * float(np.linalg.norm(w)) + of_dual) * size
 
     def combine(self, signed: np.ndarray) -> np.ndarray:
         return self.comm.allreduce(self.shard.combine(signed))
@@ -61,16 +77,18 @@ class Rows:
         """The dual objective of alphas, given as ``y_i alpha_i``, scaled to be feasible and then by the best factor.
 
         ``positive`` and ``negative`` are their sums over each class, ``size`` that of ``alpha_i ||x_i||``, over all
-        ranks like z. The norm of z is increased by a bound on its rounding error and on that of the balance.
+        ranks like z. The sums of both classes, added up by numpy.sum, are equal but for rounding: scaling one class by
+        that little makes them so. It costs as much of the total and moves z by as much of ``size``.
         """
         of_positive, of_negative = self.problem.balance_factors(positive, negative)
         if of_positive != of_negative:
             part = self.combine(np.maximum(signed, 0.0))
             z = of_positive * part + of_negative * (z - part)
-        total = of_positive * positive + of_negative * negative
-        squared = (float(np.linalg.norm(z)) + self.of_sum * size) ** 2
+        of_balance = gamma(2 * (PAIRWISE + self.comm.size))
+        total = (of_positive * positive + of_negative * negative) * (1 - 2 * of_balance)
+        squared = (math.sqrt(self.squared_norm(z)) + (self.of_sum + of_balance) * size) ** 2 * (1 + 8 * UNIT)
         factor = self.problem.best_factor(total, squared)
-        return self.problem.dual_value(factor * total, factor**2 * squared)
+        return self.problem.dual_value(factor * total, factor**2 * squared * (1 + 4 * UNIT)) - 2 * UNIT * total
 
 
 class Best(NamedTuple):
@@ -95,6 +113,8 @@ class LinearDualState(Protocol):
     def best(self) -> Best: ...
     @property
     def is_certified(self) -> bool: ...
+    @property
+    def allowance(self) -> float: ...
 
 
 S = TypeVar("S", bound=LinearDualState)
@@ -109,7 +129,11 @@ class LinearDualSolver(Solver[S, Separator]):
     def confirm(self, state: S, latest: Certificate | None) -> Certificate:
         """If no pass was finished, the model is 0 and every row has a slack of 1."""
         rows = state.rows
-        return latest or Certificate(rows.problem.primal_value(float(rows.totals.sum()), 0.0), 0.0)
+        loss = float(rows.totals.sum()) * (1 + 1e-9)  # far more than rounding
+        return latest or Certificate(rows.problem.primal_value(loss, 0.0), 0.0)
+
+    def allowance(self, state: S) -> float:
+        return state.allowance
 
     def warm_state(self, state: S) -> np.ndarray:
         return state.best.coef

@@ -13,6 +13,7 @@ import numpy as np
 import scipy.linalg as la
 
 from widemargin.problems.hinge_l1 import HingeL1, largest
+from widemargin.rounding import PAIRWISE, UNIT, gamma
 from widemargin.solvers._interior_point import Answer, Point, Program
 
 _NEXT_PRECISION = 1e-3  # factor for the next solve on the same columns
@@ -187,13 +188,15 @@ class RestrictedLP:
         return model._replace(masses=other.masses if worth[1] >= worth[0] else one.masses)
 
     def objective(self, coef: np.ndarray) -> tuple[float, float]:
-        """The best intercept for coefficients of the working columns, and the objective there."""
+        """The best intercept for coefficients of the working columns, and an upper bound on the objective there."""
         used = np.flatnonzero(coef)
         columns = self.columns if len(used) == self.k else self.columns[:, used]
         scores = self.y * (columns @ coef[used])
         intercept = self.problem.best_intercept(scores, self.y, self.caps)
-        loss = self.problem.loss(scores, intercept, self.y, self.caps)
-        return intercept, self.problem.primal_value(loss, float(np.abs(coef).sum()))
+        size = float(np.abs(coef[used]) @ self._largest[used]) if len(used) else 0.0
+        slack_error = gamma(len(used) + 12) * size + 4 * UNIT * (1 + abs(intercept)) if len(used) else 0.0
+        loss = self.problem.loss(scores, intercept, self.y, self.caps, slack_error)
+        return intercept, self.problem.primal_value(loss, float(np.abs(coef).sum())) * (1 + gamma(2 * PAIRWISE))
 
     def _model(self, coef: np.ndarray, masses: np.ndarray) -> Model:
         """With the best intercept, and masses that are feasible but for their excess."""

@@ -1,33 +1,33 @@
-"""Bounds on float64 rounding errors of the scores and sums of linear models, for which certificates allow.
+"""Rounding errors of linear models, for which certificates allow; see :mod:`widemargin.rounding`.
 
-The error of a sum of k products is at most about k units of rounding of the sum of their sizes, which ``||x|| ||w||``
-bounds for a score. In sums over all rows errors mostly cancel: the root of the number of rows takes its place.
+    score      sum_j x_j w_j      error <= gamma(k) ||x|| ||w||,            k the number of entries of the row
+    z          sum_i a_i x_i      error <= gamma(k) sum_i |a_i| ||x_i||,    k the depth of the sum over rows
+
+by Cauchy and Schwarz. Both k are taken a little larger than needed: what is left over covers the rounding of the norms
+and of the few operations that follow.
 """
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
-import scipy.sparse as sp
 
 from widemargin.data.shard import Shard
+from widemargin.rounding import gamma
 
-UNIT = float(np.finfo(np.float64).eps) / 2  # relative error of one rounding
 SMALL_PART = 0.01  # rounding below this part of a gap is ignored
 STALL_RATIO = 0.9  # a step that leaves more than this part of a gap has stalled
 _MAX_ROW_NORM = 1e50  # products of six such rows, as in Newton steps, are finite
+_SPARE = 12
 
 
 def of_score(shard: Shard) -> float:
     """Rounding error of a score and of what it is added to, relative to ``||x|| ||w||``."""
-    sizes = [np.diff(block.indptr).max(initial=0) if sp.issparse(block) else block.shape[1] for block in shard.blocks]
-    return (int(max(sizes, default=0)) + 8) * UNIT
+    return gamma(shard.scores_depth + _SPARE)
 
 
-def of_combination(n_rows: float) -> float:
-    """Rounding error of ``sum_i alpha_i x_i`` over ``n_rows``, relative to ``sum_i |alpha_i| ||x_i||``."""
-    return 2 * (math.sqrt(n_rows) + 2) * UNIT
+def of_combination(depth: float) -> float:
+    """Rounding error of ``sum_i alpha_i x_i``, relative to ``sum_i |alpha_i| ||x_i||``."""
+    return gamma(depth + _SPARE)
 
 
 def lengths_of(shard: Shard) -> tuple[np.ndarray, float]:

@@ -174,6 +174,9 @@ class Auto(Solver[AutoState, Any]):
     def stop_reason(self, state: AutoState) -> str | None:
         return self.candidates[state.number].stop_reason(state.inner)
 
+    def allowance(self, state: AutoState) -> float:
+        return self.candidates[state.number].allowance(state.inner)
+
     def warm_state(self, state: AutoState) -> np.ndarray | None:
         return self.candidates[state.number].warm_state(state.inner)
 

@@ -35,12 +35,14 @@ from widemargin.pauses import is_time_up
 from widemargin.problems.hinge_l2 import HingeL2
 from widemargin.problems.protocol import Certificate
 from widemargin.problems.slack_constrained import SlackConstrained
+from widemargin.rounding import UNIT, gamma
 from widemargin.solvers._kernel_ranks import (
+    ResponseSums,
+    Summed,
     balanced,
     expansion,
     reduced,
     responses,
-    rounding,
     row_lengths,
     share,
     share_points,
@@ -381,16 +383,19 @@ class BatchPerceptron(Solver[State, KernelModel]):
         shard, comm = state.shard, state.comm
         present = alpha > 0
         steepest = float(np.max(alpha[present] / shard.weight[present], initial=0.0))
-        sums = np.array([alpha @ response, alpha.sum(), shard.weight.sum()])
-        squared, mass, weight = map(float, comm.allreduce(sums))
-        score_error, norm_error = rounding(comm, shard.kernel, alpha) if is_exact else (0.0, 0.0)
-        squared, response = max(squared, 0.0) + norm_error, response - score_error
+        y = shard.y
+        summed = Summed.of(comm, shard.kernel, alpha) if is_exact else None
+        sums = ResponseSums.of(comm, shard.kernel, y * alpha, y * response, shard.weight, summed)
+        mass, size = sums.feasible(state.problem.fit_intercept, 0.0 if summed is None else summed.mass)
+        squared, weight = sums.squared_norm, sums.weight
         steepest = float(comm.allreduce(np.array([steepest]), "max")[0])
         if state.objective is not None:
-            objective, y = state.objective, shard.y
-            point = objective.primal_point(y * response, y, shard.weight, squared, comm.allreduce, precision=1e-6)
-            factor = objective.best_factor(mass, squared, objective.C / steepest) if steepest > 0 else 0.0
-            certificate = Certificate(point.value, objective.dual_value(factor * mass, factor**2 * squared))
+            objective, rounding = state.objective, None if summed is None else sums.rounding
+            data = (y * response, y, shard.weight, squared, comm.allreduce)
+            point = objective.primal_point(*data, precision=1e-6, rounding=rounding)
+            # Within their caps also if the factor is rounded up.
+            factor = objective.best_factor(mass, size, objective.C / steepest * (1 - 4 * UNIT)) if steepest > 0 else 0.0
+            certificate = Certificate(point.value, objective.dual_value(factor * mass, factor**2 * size))
             scale, intercept = point.scale, point.intercept
             slack = objective.implied_slack(point.value, scale * math.sqrt(squared), weight)
             report = {"C": objective.C, "slack": slack}
@@ -398,10 +403,16 @@ class BatchPerceptron(Solver[State, KernelModel]):
             problem = state.problem
             assert problem.slack is not None
             everything = WaterFilling(problem, shard.y, shard.weight, comm, state.rng)
-            filled = everything.level(response / (math.sqrt(squared) or 1.0), 1.0)
-            volume = weight * problem.slack
-            upper = problem.upper_bound(mass, squared, steepest, volume)
-            certificate = Certificate(upper, problem.dual_value(filled.level, 1.0 if squared > 0 else 0.0))
+            # Divided by a norm that rounding leaves open, responses are as low as they may be.
+            least, most = math.sqrt(max(squared - 2 * sums.norm_error, 0.0)), math.sqrt(squared) or 1.0
+            lowest = response - sums.score_error
+            lowest = lowest / np.where(lowest < 0, least or 1.0, most)
+            filled = everything.level(lowest, 1.0)
+            volume, of_sum = weight * problem.slack, gamma(sums.n_rows + 16) if is_exact else 0.0
+            upper = problem.upper_bound(mass, size, steepest, volume) * (1 + of_sum)
+            largest = float(comm.allreduce(np.array([np.abs(lowest).max(initial=0.0)]), "max")[0])
+            level = filled.level - of_sum * (abs(filled.level) + largest)
+            certificate = Certificate(upper, problem.dual_value(level, 1.0 if least > 0 else 0.0))
             # The threshold is that of the rows trained on: held-out rows of very low response would decide it.
             trained_on = WaterFilling(problem, shard.y, state.weight, comm, state.rng)
             scale, intercept = self._at_level(trained_on, response, squared)

@@ -30,7 +30,7 @@ from widemargin.pauses import uneven
 from widemargin.problems.hinge_l2 import HingeL2, PrimalPoint
 from widemargin.problems.protocol import Certificate
 from widemargin.solvers._kernel_dual import DualState, KernelDual, feasible_start
-from widemargin.solvers._kernel_ranks import expansion, responses, rounding, share, share_points, spread
+from widemargin.solvers._kernel_ranks import Summed, expansion, responses, share, share_points, spread
 from widemargin.solvers.protocol import Warm
 
 _MIN_BLOCK, _DRAWN_BLOCK, _MAX_BLOCK = 1024, 3008, 6016  # rows of a working set
@@ -95,6 +95,7 @@ class BlockDual(KernelDual[State]):
         else:
             points, coef = expansion(comm, state.rows, beta)
             state.pending = (points, coef) if len(points) else None
+            state.summed = Summed.of(comm, state.rows, beta)
         return state
 
     def sweep(self, state: State) -> State:
@@ -108,8 +109,13 @@ class BlockDual(KernelDual[State]):
         return state
 
     def certify(self, state: State) -> Certificate | None:
-        """Both objectives at the responses as they are known; None while some are out of date."""
-        return self._bounds(state, self._precision(state)) if state.is_settled else None
+        """Both objectives at the responses as they are known; None while some are out of date.
+
+        Responses in float32 give estimates, which :meth:`confirm` replaces.
+        """
+        if not state.is_settled:
+            return None
+        return self._bounds(state, self._precision(state), state.summed if state.rows.dtype == np.float64 else None)
 
     def confirm(self, state: State, latest: Certificate | None = None) -> Certificate:
         if state.stage is not None:
@@ -131,12 +137,15 @@ class BlockDual(KernelDual[State]):
     def _refresh(self, state: State) -> None:
         points, coef = expansion(state.comm, state.rows, state.beta)
         state.response = responses(state.comm, state.rows, points, coef, exact=True)
+        state.summed = Summed.of(state.comm, state.rows, state.beta)
         state.pending = state.best = None  # the best was measured less exactly
 
     def _exact_bounds(self, state: State) -> Certificate:
-        return self._bounds(state, self._precision(state), rounding(state.comm, state.rows, state.beta))
+        return self._bounds(state, self._precision(state), state.summed)
 
     def unconfirmed(self, state: State, latest: Certificate | None) -> Certificate:
+        if state.best is not None and state.rows.dtype == np.float64:
+            return state.best.certificate  # bounds of sweeps allow for rounding
         return self._crude_bounds(state, state.guess)
 
     @staticmethod
@@ -282,5 +291,9 @@ class BlockDual(KernelDual[State]):
                 solved, _, _ = state.rows.solve_block(K, dual, tol, is_tied=is_tied, max_steps=max_steps)
         solved = comm.broadcast(solved)
         moved = np.flatnonzero(solved != beta)
-        stage.response += responses(comm, stage.rows, points[moved], (solved - beta)[moved])
+        few, change = points[moved], (solved - beta)[moved]
+        stage.response += responses(comm, stage.rows, few, change)
+        # The other rows will get the changes of all rounds as one sum, which is no larger.
+        lengths = np.sqrt(np.abs(state.rows.diagonal_of(few)))
+        state.summed = state.summed.plus(Summed(float(np.abs(change) @ lengths), float(len(moved))))
         stage.beta[working] = solved[place]

@@ -33,6 +33,7 @@ from widemargin.data.shard import Shard
 from widemargin.pauses import TimeIsUp, uneven
 from widemargin.problems.hinge_l1 import HingeL1, largest
 from widemargin.problems.protocol import Certificate
+from widemargin.rounding import PAIRWISE, UNIT, careful_sum, gamma
 from widemargin.solvers._restricted_lp import RestrictedLP
 from widemargin.solvers.models import Separator
 from widemargin.solvers.protocol import Inputs, Solver, Warm
@@ -56,6 +57,8 @@ class Rows:
     y: np.ndarray  # of this rank
     caps: np.ndarray
     sums: np.ndarray  # of the caps of each class, over all ranks
+    sizes: np.ndarray  # the largest size of an entry of each column, over all ranks
+    of_sum: float  # rounding error of correlations, relative to the sum of masses times those sizes
     all_y: np.ndarray  # of all ranks; empty but on rank 0
     all_caps: np.ndarray
     n_rows: float  # of all ranks
@@ -74,7 +77,24 @@ class Rows:
         caps = problem.caps(weight, total)
         where = place_among_ranks(comm, len(y))
         all_y, all_caps = (_joined(comm, values) for values in (y, caps))
-        return cls(problem, shard, comm, present, where, y, caps, totals / total, all_y, all_caps, float(n_rows))
+        sizes = comm.allreduce(shard.column_sizes(), "max")
+        depth = float(comm.allreduce(np.array([shard.combine_depth + 1.0]))[0])
+        of_sum = gamma(depth + 2)
+        places = (present, where, y, caps, totals / total, sizes, of_sum, all_y, all_caps)
+        return cls(problem, shard, comm, *places, float(n_rows))
+
+    def dual_bound(self, masses: np.ndarray, correlation: np.ndarray) -> float:
+        """The dual objective of masses that are within caps and balanced up to rounding, divided by their excess.
+
+        Taking the imbalance from one class balances them; that moves correlations as rounding does.
+        """
+        balance, error = careful_sum(self.y * masses)
+        mass, balance = map(float, self.comm.allreduce(np.array([masses.sum(), balance])))
+        if mass == 0.0:
+            return 0.0
+        imbalance = abs(balance) + (error + self.comm.size * UNIT) * mass if self.problem.fit_intercept else 0.0
+        size = largest(np.abs(correlation) + (self.of_sum * mass + imbalance) * self.sizes)
+        return self.problem.dual_value((mass - imbalance) * (1 - gamma(2 * PAIRWISE)), size)
 
     def at_zero(self) -> tuple[np.ndarray, float, float]:
         """Masses of this rank's rows at beta = 0, their sum over all ranks, which is the loss, and the intercept."""
@@ -137,7 +157,7 @@ class State(NamedTuple):
     correlation: np.ndarray  # theirs
     certificate: Certificate
     report: dict[str, float]  # found at the end
-    mass: float = 0.0  # the sum of the masses over all ranks, the dual objective
+    mass: float = 0.0  # the sum of the masses over all ranks, up to rounding: the dual objective
     is_final: bool = False  # no column to add, and the answer on these columns is as exact as it gets
     is_stuck: bool = False  # twice in a row, with about the same gap
 
@@ -168,6 +188,7 @@ class ColumnGeneration(Solver[State, Separator]):
         if warm is not None and len(warm) not in (p, p + 1):
             raise ValueError(f"A warm start of {len(warm)} numbers does not fit {p} features: p or p + 1 are due.")
         masses, loss, intercept = rows.at_zero()
+        loss *= 1 + gamma(2 * PAIRWISE)
         state = State(
             rows=rows,
             working=np.zeros(0, dtype=np.intp),
@@ -288,11 +309,10 @@ def _bounded(
     else:
         masses = (1 - step) * state.masses + step * masses
         correlation = (1 - step) * state.correlation + step * correlation
-    mass = float(comm.allreduce(np.array([masses.sum()]))[0])
-    dual = problem.dual_value(mass, largest(correlation))
+    dual = state.rows.dual_bound(masses, correlation)
     old = state.certificate
     if dual > old.dual:
-        state = state._replace(masses=masses, mass=mass, correlation=correlation)
+        state = state._replace(masses=masses, mass=dual, correlation=correlation)
     if primal < old.primal:
         state = state._replace(coef=coef, intercept=intercept)
     return state._replace(certificate=old.tightened(primal, dual))

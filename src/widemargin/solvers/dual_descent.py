@@ -60,6 +60,7 @@ class State(NamedTuple):
     n_sweeps: int = 0
     spread: float = np.inf  # between top and bottom when last certified
     is_certified: bool = False  # in this sweep
+    allowance: float = 0.0  # the part of the gap that allows for rounding
 
 
 @dataclass(frozen=True)
@@ -133,16 +134,17 @@ class DualDescent(LinearDualSolver[State]):
         masses = [signed[positive].sum(), -signed[~positive].sum(), alpha @ rows.lengths]
         sums = comm.allreduce(np.append(shard.combine(signed), masses))
         z = sums[:-3]
-        scores, data = shard.scores(z), (shard.y, shard.weight, float(z @ z), comm.allreduce)
+        scores, data = shard.scores(z), (shard.y, shard.weight, rows.squared_norm(z), comm.allreduce)
         precision = max(self.primal_precision * min(1.0, best.certificate.relative), 1e-11)
-        error = rows.score_error(z)
-        point = problem.primal_point(scores, *data, near=intercept, precision=precision, score_error=error)
+        rounding = rows.rounding(rows.score_error(z))
+        point = problem.primal_point(scores, *data, near=intercept, precision=precision, rounding=rounding)
         dual = rows.dual_value(signed, z, *map(float, sums[-3:]))
         best = best.or_better(point.scale * z, point.intercept, point.value, dual)
         gradient = shard.y * (scores + intercept) - 1
         at_rest = (alpha <= 0) & (gradient > state.top) | (alpha >= rows.upper) & (gradient < state.bottom)
         state = state._replace(w=np.append(z, intercept), is_active=~at_rest & (rows.upper > 0), n_passed=0.0)
-        return state._replace(spread=state.top - state.bottom, best=best, is_certified=True)
+        allowance = rows.allowance(point.scale * z, z, float(sums[-1]))
+        return state._replace(spread=state.top - state.bottom, best=best, is_certified=True, allowance=allowance)
 
 
 @compiled()

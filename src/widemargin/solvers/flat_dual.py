@@ -33,7 +33,7 @@ from widemargin.kernels.vectors import Dual
 from widemargin.problems.hinge_l2 import HingeL2
 from widemargin.problems.protocol import Certificate
 from widemargin.solvers._kernel_dual import DualState, KernelDual, feasible_start
-from widemargin.solvers._kernel_ranks import responses, spread
+from widemargin.solvers._kernel_ranks import Summed, responses, spread
 from widemargin.solvers.models import KernelModel
 from widemargin.solvers.protocol import Warm
 
@@ -60,7 +60,6 @@ class State(DualState):
     middle: Vector = None  # midway between the largest pull up and the smallest pull down
     numbers: Vector = None  # the violation before the last round; the squared change of beta since ``exact``
     repeat_rounds: Callable[[int], None] = lambda n_rounds: None
-    mass: float = 0.0  # of all changes of beta that were added to the exact responses
     exact_noise: float = 0.0  # the largest rounding error of an exact response
     next_check: float = np.inf
     is_exact: bool = True
@@ -105,7 +104,7 @@ class FlatDual(KernelDual[State]):
             self._refresh(state)
         elif violation > state.next_check or (state.best is None and state.is_exact):
             return None
-        certificate = self._exact_bounds(state) if state.is_exact else self._bounds(state, self._precision())
+        certificate = self._exact_bounds(state) if state.is_exact else self._bounds(state, self._precision(), None)
         share = np.clip(2 * self.stationary / max(certificate.relative, 1e-300), _MIN_CHECK_SHARE, _MAX_CHECK_SHARE)
         state.next_check = float(share * violation)
         return certificate
@@ -131,11 +130,9 @@ class FlatDual(KernelDual[State]):
         return float(np.clip(_PRECISION * self.stationary, 1e-12, 1e-5))
 
     def _exact_bounds(self, state: State) -> Certificate:
-        score_error = state.rows.score_error(state.mass, state.beta)
-        norm_error, state.exact_noise = state.rows.norm_error(state.mass), float(score_error.max())
-        certificate = self._bounds(state, self._precision(), (score_error, norm_error))
-        allowance = norm_error + state.problem.C * float(state.weight @ score_error)
-        if allowance > _ROUNDING_SHARE * certificate.gap:
+        state.exact_noise = float(state.rows.score_error(*state.summed, state.beta).max())
+        certificate = self._bounds(state, self._precision(), state.summed)
+        if state.allowance > _ROUNDING_SHARE * certificate.gap:
             self._note_confirmed(state, certificate)
         return certificate
 
@@ -145,7 +142,7 @@ class FlatDual(KernelDual[State]):
         change = state.beta - beta
         changed = rows.nonzero(change)
         response += responses(state.comm, rows, rows.points(changed), change[changed], exact=True)
-        state.mass += rows.mass(change)
+        state.summed = state.summed.plus(Summed.of(state.comm, rows, change))
         beta[...] = state.beta
         state.response[...] = response
         state.numbers[1] = 0.0

@@ -16,6 +16,7 @@ Reference: Wang, Cao, Zhang, Shi, Jin: Scalable Optimal Margin Distribution Mach
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
@@ -29,11 +30,24 @@ from widemargin.kernels.points import Points
 from widemargin.pauses import uneven
 from widemargin.problems.margin_distribution import MarginDistribution
 from widemargin.problems.protocol import Certificate
-from widemargin.solvers._kernel_ranks import expansion, responses, row_lengths, share, share_points, spread, work_with
+from widemargin.rounding import PAIRWISE, UNIT, gamma
+from widemargin.solvers._kernel_ranks import (
+    NOTHING,
+    ResponseSums,
+    Summed,
+    expansion,
+    responses,
+    row_lengths,
+    share,
+    share_points,
+    spread,
+    work_with,
+)
 from widemargin.solvers.models import KernelModel
 from widemargin.solvers.protocol import Solver, Warm
 
 CACHE_BYTES = 2 << 30
+_TERMS_PER_SUM = 256  # as kernel rows are added up: rounding errors grow with the length of a sum
 _LEAST_GAIN = 1e-12  # of the largest: a row that gains less is not drawn
 
 
@@ -76,8 +90,12 @@ class KernelValues:
         """
         if not self.is_kept:
             return responses(self._comm, self._rows, self.points[places] if points is None else points, coef)
-        out = np.zeros(self._rows.n_rows)
-        margin_passes.add_rows(self.kept, places, coef, out)
+        out, part = np.zeros((2, self._rows.n_rows))
+        for begin in range(0, len(places), _TERMS_PER_SUM):
+            few = slice(begin, begin + _TERMS_PER_SUM)
+            part[:] = 0.0
+            margin_passes.add_rows(self.kept, places[few], coef[few], part)
+            out += part
         return out
 
     def block(self, places: np.ndarray, points: Points) -> np.ndarray:
@@ -111,6 +129,8 @@ class State:
     waiting: np.ndarray = field(default_factory=lambda: np.empty(0, np.intp))  # rows still to come in this epoch
     n_blocks: int = 0
     best: _Best | None = None
+    summed: Summed | None = NOTHING  # what the responses are sums of; None if in float32
+    allowance: float = 0.0  # the part of the gap that allows for rounding
 
     @property
     def beta(self) -> np.ndarray:
@@ -120,8 +140,11 @@ class State:
     def margin(self) -> np.ndarray:
         return self.shard.y * (self.response + self.intercept)
 
-    def move(self, change: np.ndarray, response: np.ndarray, intercept: float) -> None:
+    def move(self, change: np.ndarray, response: np.ndarray, intercept: float, summed: Summed | None = None) -> None:
+        """Change g, responses, which are then sums of ``summed`` more or else of the change, and intercept."""
         self.g, self.response, self.intercept = self.g + change, self.response + response, self.intercept + intercept
+        if self.summed is not None:
+            self.summed = self.summed.plus(Summed.of(self.comm, self.rows, change) if summed is None else summed)
 
 
 S = TypeVar("S", bound=State)
@@ -150,6 +173,7 @@ class KernelMarginSolver(Solver[S, KernelModel]):
         g, response = np.zeros((2, shard.n_rows))
         values = KernelValues(rows, comm, self.cache_bytes)
         state = self.state_type(problem, shard, comm, rows, own, values, steep, curvature, g, response, 0.0)
+        state.summed = NOTHING if rows.dtype == np.float64 else None
         if warm is not None:
             state.g = np.where(steep > 0, shard.y * warm[rows.numbers], 0.0)
             if problem.overshoot_weight == 0:
@@ -162,10 +186,18 @@ class KernelMarginSolver(Solver[S, KernelModel]):
 
     def confirm(self, state: S, latest: Certificate | None) -> Certificate:
         self._refresh(state)
-        return self._bounds(state)
+        certificate = self._bounds(state)
+        if state.rows.dtype != np.float64:
+            state.summed = None  # for the sweeps to come
+        return certificate
+
+    def allowance(self, state: S) -> float:
+        return state.allowance
 
     def unconfirmed(self, state: S, latest: Certificate | None) -> Certificate:
         """Bounds that need no kernel values between rows, since |k(x, z)| <= ||phi(x)|| ||phi(z)||."""
+        if state.best is not None and state.summed is not None:
+            return state.best.certificate  # bounds of sweeps allow for rounding
         problem, lengths = state.problem, row_lengths(state.rows)
         g, intercept = (state.g, state.intercept) if state.best is None else (state.best.g, state.best.intercept)
         size = float(state.comm.allreduce(np.array([np.abs(g) @ lengths]))[0])
@@ -209,16 +241,35 @@ class KernelMarginSolver(Solver[S, KernelModel]):
         totals, state.best = coef.sum(axis=0) * state.problem.constant, None
         for k, g in enumerate(different):
             state.g, state.response, state.intercept = g, exact[:, k].copy(), float(totals[k])
+            state.summed = Summed.of(state.comm, state.rows, g)
             self._bounds(state)
 
     def _bounds(self, state: State) -> Certificate:
-        problem = state.problem
-        linear, quadratic = problem.dual_terms(state.g, state.steep)
-        loss, inner = problem.loss(state.margin, state.steep), float(state.beta @ state.response)
-        loss, linear, quadratic, inner = state.comm.allreduce(np.array([loss, linear, quadratic, inner]))
-        squared = max(float(inner) + state.intercept**2, 0.0)
-        primal = problem.primal_value(float(loss), squared)
-        dual = problem.dual_value(float(linear), float(quadratic) + squared)
+        """Both objectives, which allow for rounding unless responses are in float32.
+
+        The root of the loss is a norm of what margins lack: with margins that are wrong it is longer by no more than
+        the norm of their errors. ``steep`` has few roundings, and sums over rows one for each.
+        """
+        problem, comm, steep, margin = state.problem, state.comm, state.steep, state.margin
+        sums = ResponseSums.of(comm, state.rows, state.beta, state.response, state.shard.weight, state.summed)
+        margin_error = sums.score_error + (4 * UNIT) * (2.0 + np.abs(margin) + abs(state.intercept))
+        local = [
+            problem.loss(margin, steep),
+            *problem.dual_terms(state.g, steep),
+            steep @ (margin_error * margin_error),
+        ]
+        loss, linear, quadratic, of_margins = map(float, comm.allreduce(np.array(local)))
+        of_sum, error = 0.0, 0.0
+        if state.summed is not None:
+            of_sum = gamma(sums.n_rows + PAIRWISE + 32)
+            error = math.sqrt(max(1.0, problem.overshoot_weight) / 2 * of_margins)
+        largest_loss = (math.sqrt(loss) + error) ** 2 * (1 + of_sum)
+        primal = problem.primal_value(largest_loss, (sums.squared_norm + state.intercept**2) * (1 + 8 * UNIT))
+        # The constant feature of w = sum_i beta_i phi_i is the exact sum of beta.
+        constant = abs(state.intercept) + of_sum * sums.alpha_sum * problem.constant
+        size = (quadratic + sums.squared_norm + constant * constant) * (1 + of_sum)
+        dual = problem.dual_value(linear - of_sum * problem.shape[1] * sums.alpha_sum, size) * (1 - 8 * UNIT)
+        state.allowance = 2 * sums.norm_error + 2 * math.sqrt(loss) * error + of_sum * (primal + sums.squared_norm)
         best = state.best or _Best(Certificate(), state.g, state.intercept, state.g)
         if primal <= best.certificate.primal:
             best = best._replace(g=state.g, intercept=state.intercept)

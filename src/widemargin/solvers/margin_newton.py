@@ -33,7 +33,7 @@ from widemargin.comm.protocol import place_among_ranks
 from widemargin.compiled import margin_passes
 from widemargin.pauses import pieces, uneven
 from widemargin.problems.protocol import Certificate
-from widemargin.solvers._kernel_ranks import share, share_points, work_with
+from widemargin.solvers._kernel_ranks import Summed, share, share_points, work_with
 from widemargin.solvers.margin_descent import CACHE_BYTES, KernelMarginSolver, MarginDescent, State
 from widemargin.solvers.newton import bracketed_newton
 from widemargin.solvers.protocol import AnySolver, Inputs
@@ -125,6 +125,7 @@ class _System:
     change: np.ndarray  # of inactive rows
     reach: np.ndarray  # K change of all rows, z included
     precondition: Callable[[np.ndarray], np.ndarray]
+    summed: Summed  # what ``reach`` is a sum of
     n_products: int = 0
 
 
@@ -191,7 +192,8 @@ class MarginNewton(KernelMarginSolver[NewtonState]):
         norm, squared = map(float, comm.allreduce(np.array([search @ right, right @ right])))
         z, floor = np.zeros(len(root)), _EXACT * squared
         goal = max(self.residual**2 * self._bounds(state).gap, floor)
-        return _System(root, z, right, search, norm, squared, goal, floor, change, reach, precondition)
+        summed = Summed.of(comm, state.rows, change)
+        return _System(root, z, right, search, norm, squared, goal, floor, change, reach, precondition, summed)
 
     def _go_on(self, state: NewtonState, system: _System) -> None:
         """Conjugate gradients, until the step is ready or the clock wants to be looked at."""
@@ -208,6 +210,7 @@ class MarginNewton(KernelMarginSolver[NewtonState]):
                 system.z += length * system.search
                 system.left = system.left - length * image
                 system.reach = system.reach + length * product
+                system.summed = system.summed.plus(Summed.of(comm, state.rows, length * moving))
                 better = system.precondition(system.left)
                 norms = comm.allreduce(np.array([better @ system.left, system.left @ system.left]))
                 norm, system.squared = map(float, norms)
@@ -216,7 +219,7 @@ class MarginNewton(KernelMarginSolver[NewtonState]):
                 system.n_products += 1
                 if not state.values.is_kept:
                     budget -= float(state.values.n_all) ** 2 / comm.size
-            if self._move(state, system.change + system.root * system.z, system.reach):
+            if self._move(state, system.change + system.root * system.z, system.reach, system.summed):
                 break
             # The objective does not fall along a step that is not exact enough.
             if system.n_products >= self.max_products or system.goal <= system.floor:
@@ -231,7 +234,7 @@ class MarginNewton(KernelMarginSolver[NewtonState]):
         places = share(state.comm, support + state.values.place.start)
         return state.values.times(places, share(state.comm, coef[support]))
 
-    def _move(self, state: State, change: np.ndarray, reach: np.ndarray) -> bool:
+    def _move(self, state: State, change: np.ndarray, reach: np.ndarray, summed: Summed) -> bool:
         """Go along ``change`` of beta, which changes responses by ``reach``, as far as is best; False if not at all."""
         comm, problem, y = state.comm, state.problem, state.shard.y
         sums = comm.allreduce(np.array([change.sum(), change @ state.response, change @ reach]))
@@ -244,7 +247,8 @@ class MarginNewton(KernelMarginSolver[NewtonState]):
             return along + length * squared + float(slope), squared + float(bend)
 
         length = best_length(slopes)
-        state.move(length * y * change, length * reach, length * total)
+        moved = summed._replace(mass=length * summed.mass)
+        state.move(length * y * change, length * reach, length * total, moved)
         return length > 0
 
     def _landmarks(self, state: State, active: np.ndarray) -> np.ndarray:

@@ -33,6 +33,7 @@ from widemargin.compiled import margin_passes
 from widemargin.data.shard import Shard
 from widemargin.problems.margin_distribution import MarginDistribution
 from widemargin.problems.protocol import Certificate
+from widemargin.rounding import PAIRWISE, UNIT, gamma
 from widemargin.solvers import _rounding
 from widemargin.solvers.margin_newton import best_length
 from widemargin.solvers.models import Separator
@@ -53,6 +54,7 @@ class Rows:
     moment: float
     of_score: float  # rounding error of a score, relative to ||x|| ||w||
     of_sum: float  # rounding error of z, relative to sum_i |g_i| ||x_i||
+    of_loss: float  # rounding error of the sum of all losses, relative to it
     rng: Generator  # this rank's own
     n_entries: float  # of all ranks: the work of a pass, at most
 
@@ -61,16 +63,18 @@ class Rows:
         """Sum the totals over all ranks; raises ValueError on every rank if the problem has no solution."""
         lengths, n_long = _rounding.lengths_of(shard)
         with np.errstate(over="ignore", invalid="ignore"):
-            more = [n_long, float(shard.n_rows), shard.weight @ lengths**2, float(shard.n_entries)]
+            more = [n_long, shard.combine_depth + 1.0, shard.weight @ lengths**2, float(shard.n_rows)]
+            more.append(float(shard.n_entries))
         sums = comm.allreduce(np.append(np.bincount(shard.y < 0, shard.weight, 2), more))
         problem.check(*sums[:2])
         _rounding.refuse_long_rows(sums[2])
         total = float(sums[:2].sum())
         own = np.random.default_rng([comm.rank, int(rng.integers(2**31))])
         steep_sum, moment = map(float, problem.steep(np.array([total, sums[4]]), total))
-        roundings = _rounding.of_score(shard), _rounding.of_combination(float(sums[3]))
+        of_loss = gamma(float(sums[5]) + PAIRWISE + 32)
+        roundings = _rounding.of_score(shard), _rounding.of_combination(float(sums[3])), of_loss
         sizes = (problem.steep(shard.weight, total), steep_sum, moment)
-        return cls(problem, shard, comm, *sizes, *roundings, own, float(sums[5]))
+        return cls(problem, shard, comm, *sizes, *roundings, own, float(sums[6]))
 
     def margins(self, w: np.ndarray) -> np.ndarray:
         return self.shard.y * (self.shard.scores(w[:-1]) + self.problem.constant * w[-1])
@@ -81,17 +85,21 @@ class Rows:
         The root of the loss is a norm of what margins lack: with margins that are wrong it is longer by no more than
         the norm of their errors. Sums of g_i and of lengths are bounded by Cauchy and Schwarz.
         """
-        problem, squared, length, last = self.problem, float(w @ w), float(np.linalg.norm(w[:-1])), abs(float(w[-1]))
+        problem, of_w = self.problem, gamma(len(w) + 8)
+        squared, length, last = float(w @ w), float(np.linalg.norm(w[:-1])), abs(float(w[-1]))
         root, price = math.sqrt(loss), max(1.0, problem.overshoot_weight)
         of_margins = self.of_score * length * math.sqrt(self.moment)
-        of_margins += 4 * _rounding.UNIT * (1 + last) * math.sqrt(self.steep_sum)
+        of_margins += 4 * UNIT * (2 + last) * math.sqrt(self.steep_sum)
         of_margins *= math.sqrt(price / 2)
         of_z = self.of_sum * math.sqrt(2 * price) * root * np.sqrt([self.moment, problem.constant * self.steep_sum])
-        primal = problem.primal_value((root + of_margins) * (root + of_margins), squared)
+        more_loss = (root + of_margins) ** 2 * (1 + self.of_loss)
+        primal = problem.primal_value(more_loss, squared * (1 + of_w))
         # For this g the parts of the dual objective follow from those of the primal one: g.F = w.z.
         linear, longer = float(w @ z) + 2 * loss, np.array([np.linalg.norm(z[:-1]), abs(z[-1])]) + of_z
         least = linear - 2 * root * of_margins - float(of_z @ [length, last])
-        dual = problem.dual_value(least, 2 * loss + float(longer @ longer))
+        least -= 2 * self.of_loss * loss + of_w * math.sqrt(squared * float(z @ z))
+        size = 2 * loss * (1 + self.of_loss) + float(longer @ longer) * (1 + of_w)
+        dual = problem.dual_value(least, size) * (1 - 8 * UNIT)
         exact = problem.primal_value(loss, squared) - problem.dual_value(linear, 2 * loss + float(z @ z))
         # The gap is half the square of w - z, and z no better known than it was added up from g, and g from margins.
         floor = price * self.moment * (self.of_sum * root + of_margins) ** 2
@@ -174,6 +182,9 @@ class LinearMarginSolver(Solver[State, Separator]):
 
     def certify(self, state: State) -> Certificate | None:
         return state.certificate
+
+    def allowance(self, state: State) -> float:
+        return state.point.rounding
 
     def stop_reason(self, state: State) -> str | None:
         return "precision" if state.is_stuck else None

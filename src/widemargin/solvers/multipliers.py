@@ -38,8 +38,9 @@ from widemargin.compiled.jit import compiled
 from widemargin.data.shard import Shard
 from widemargin.pauses import TimeIsUp
 from widemargin.problems.hinge_l2 import HingeL2
+from widemargin.rounding import UNIT, gamma
 from widemargin.solvers._linear_dual import Best, LinearDualSolver, LinearDualState, Rows
-from widemargin.solvers._rounding import STALL_RATIO, UNIT
+from widemargin.solvers._rounding import STALL_RATIO
 from widemargin.solvers.newton import bracketed_newton, conjugate_gradients, second_moment
 from widemargin.solvers.protocol import AnySolver, Inputs, Warm
 
@@ -50,16 +51,19 @@ _MAX_SQUARED_NORM = 1e30  # of a warm direction; a longer one is rescaled
 _ROUNDING = 1e-13  # relative: added so that no Hessian is singular
 
 
-class Rounding(NamedTuple):
-    """Bounds on the rounding errors of slacks: one in units of the norm of the row, one for all rows."""
+class SlackError(NamedTuple):
+    """Bounds on the rounding errors of slacks: one in units of the norm of the row, one for all rows.
+
+    A move adds the errors of its own scores, and a rounding of the slack, of w and of the intercept each.
+    """
 
     by_length: float = 0.0
     anyway: float = 0.0
 
-    def after(self, rows: Rows, move: np.ndarray, w: np.ndarray, intercept: float) -> Rounding:
+    def after(self, rows: Rows, move: np.ndarray, w: np.ndarray, intercept: float) -> SlackError:
         """With the errors of the score of ``move``, whose last entry is the intercept, and of the new w."""
-        by_length = rows.of_score * float(np.linalg.norm(move[:-1])) + 2 * UNIT * float(np.linalg.norm(w))
-        return Rounding(self.by_length + by_length, self.anyway + 2 * UNIT * (1 + abs(intercept) + abs(move[-1])))
+        by_length = rows.of_score * float(np.linalg.norm(move[:-1])) + 4 * UNIT * float(np.linalg.norm(w))
+        return SlackError(self.by_length + by_length, self.anyway + 4 * UNIT * (1 + abs(intercept) + abs(move[-1])))
 
 
 class Softened(NamedTuple):
@@ -81,7 +85,7 @@ class State(NamedTuple):
     w: np.ndarray
     intercept: float
     slack: np.ndarray
-    rounding: Rounding  # of slacks
+    slack_error: SlackError
     centre: np.ndarray
     rho: float
     soft: Softened
@@ -94,6 +98,10 @@ class State(NamedTuple):
     @property
     def alpha(self) -> np.ndarray:
         return np.abs(self.soft.signed)
+
+    @property
+    def allowance(self) -> float:
+        return self.rows.allowance(self.w, self.soft.z, self.soft.size) + self.slack_error.by_length * self.soft.size
 
 
 @dataclass(frozen=True)
@@ -120,25 +128,25 @@ class Multipliers(LinearDualSolver[State]):
         scores = shard.scores(w)
         point = problem.primal_point(scores, shard.y, shard.weight, float(w @ w), comm.allreduce, precision=_ROUGH)
         w, slack = point.scale * w, 1 - shard.y * (point.scale * scores + point.intercept)
-        rounding = Rounding().after(rows, np.append(w, point.intercept), w, point.intercept)
+        error = SlackError().after(rows, np.append(w, point.intercept), w, point.intercept)
         # Halfway up every cap, and as sharp as masses and direction agree the better: w = z at the optimum.
         centre, rho = rows.upper / 2, 1.0
-        soft = _soften(rows, slack, rounding, centre, rho)
+        soft = _soften(rows, slack, error, centre, rho)
         while warm is not None and rho < _MAX_START_RHO:
-            sharper = _soften(rows, slack, rounding, centre, 2 * rho)
+            sharper = _soften(rows, slack, error, centre, 2 * rho)
             if np.linalg.norm(sharper.z - w) >= np.linalg.norm(soft.z - w):
                 break
             rho, soft = 2 * rho, sharper
         best = Best(w, point.intercept)
-        return _bounded(State(rows, w, point.intercept, slack, rounding, centre, rho, soft, 0, best))
+        return _bounded(State(rows, w, point.intercept, slack, error, centre, rho, soft, 0, best))
 
     def take_over(self, other: AnySolver, state: LinearDualState, inputs: Inputs) -> State:
         """At the model, the alphas and the bounds that another solver of the linear C-SVM has found."""
         rows, best, alpha = state.rows, state.best, state.alpha
         slack = 1 - rows.shard.y * (rows.shard.scores(best.coef) + best.intercept)
-        rounding = Rounding().after(rows, np.append(best.coef, best.intercept), best.coef, best.intercept)
-        soft = _soften(rows, slack, rounding, alpha, 1.0)
-        return _bounded(State(rows, best.coef, best.intercept, slack, rounding, alpha, 1.0, soft, 0, best))
+        error = SlackError().after(rows, np.append(best.coef, best.intercept), best.coef, best.intercept)
+        soft = _soften(rows, slack, error, alpha, 1.0)
+        return _bounded(State(rows, best.coef, best.intercept, slack, error, alpha, 1.0, soft, 0, best))
 
     def _answer_of_a_sample(self, rows: Rows, rng: Generator) -> np.ndarray | None:
         """The solution of a sample of the rows; None where rows are too few to sample."""
@@ -170,9 +178,9 @@ class Multipliers(LinearDualSolver[State]):
         length = _length(state, step[:-1], tilt, float(gradient @ step))
         slack = state.slack - length * tilt
         w, intercept = state.w + length * step[:-1], float(state.intercept + length * step[-1])
-        rounding = state.rounding.after(rows, length * step, w, intercept)
-        soft, n_inner = _soften(rows, slack, rounding, state.centre, state.rho), state.n_inner + 1
-        state = state._replace(w=w, intercept=intercept, slack=slack, rounding=rounding, soft=soft, n_inner=n_inner)
+        error = state.slack_error.after(rows, length * step, w, intercept)
+        soft, n_inner = _soften(rows, slack, error, state.centre, state.rho), state.n_inner + 1
+        state = state._replace(w=w, intercept=intercept, slack=slack, slack_error=error, soft=soft, n_inner=n_inner)
         return _bounded(state)
 
     def stop_reason(self, state: State) -> str | None:
@@ -193,7 +201,7 @@ class Multipliers(LinearDualSolver[State]):
         growth = self.rho_growth if state.n_inner <= self.few_inner else 1.0
         rho = min(rho * growth, _MAX_RHO) if is_settled else rho / self.rho_growth
         centre = state.alpha if is_settled else state.centre
-        soft = _soften(state.rows, state.slack, state.rounding, centre, rho)
+        soft = _soften(state.rows, state.slack, state.slack_error, centre, rho)
         return state._replace(centre=centre, rho=rho, soft=soft, n_inner=0)
 
     def _step(self, state: State, gradient: np.ndarray) -> np.ndarray:
@@ -239,26 +247,30 @@ def _length(state: State, step: np.ndarray, tilt: np.ndarray, slope: float) -> f
     return bracketed_newton(slopes, lambda length: 0.1 * abs(slope), max_steps=30)
 
 
-def _soften(rows: Rows, slack: np.ndarray, rounding: Rounding, centre: np.ndarray, rho: float) -> Softened:
+def _soften(rows: Rows, slack: np.ndarray, error: SlackError, centre: np.ndarray, rho: float) -> Softened:
     signed, is_free = np.empty(len(slack)), np.empty(len(slack), dtype=np.bool_)
-    numbers = (slack, rows.shard.y, centre, rows.upper, rho, rows.lengths, *rounding)
-    sums = rows.comm.allreduce(soften_rows(*numbers, signed, is_free))
+    numbers = (slack, rows.shard.y, centre, rows.upper, rho, rows.lengths, *error)
+    local = soften_rows(*numbers, signed, is_free)
+    masses = np.maximum(signed, 0.0).sum(), -np.minimum(signed, 0.0).sum()  # numpy.sum rounds less than one loop does
+    sums = rows.comm.allreduce(np.append(masses, local))
     return Softened(signed, is_free, rows.combine(signed), *map(float, sums))
 
 
 def _bounded(state: State) -> State:
     rows, soft, w, intercept = state.rows, state.soft, state.w, state.intercept
     problem, best = rows.problem, state.best
-    primal = problem.primal_value(soft.loss / problem.C, float(w @ w))
+    loss = soft.loss * (1 + gamma(rows.n_rows + 16))
+    primal = problem.primal_value(loss / problem.C, rows.squared_norm(w)) * (1 + 4 * UNIT)
     dual = rows.dual_value(soft.signed, soft.z, soft.positive, soft.negative, soft.size)
     best = best.or_better(w, intercept, primal, dual)
     if not rows.is_coarse(best.certificate):
         return state._replace(best=best, n_stuck=0, reference=best.certificate.gap)
     # A little more of w leaves less to rounding: rows at the margin are beyond it for certain then.
     shard = rows.shard
-    score_error = state.rounding.by_length * rows.lengths + state.rounding.anyway
-    scores, reduce = shard.y * (1 - state.slack), rows.comm.allreduce
-    point = problem.primal_point(scores, shard.y, shard.weight, float(w @ w), reduce, score_error=score_error)
+    error = state.slack_error.after(rows, np.zeros(len(w) + 1), w, intercept)  # slacks become scores
+    rounding, reduce = rows.rounding(error.by_length * rows.lengths + error.anyway), rows.comm.allreduce
+    scores = shard.y * (1 - state.slack)
+    point = problem.primal_point(scores, shard.y, shard.weight, rows.squared_norm(w), reduce, rounding=rounding)
     best = best.or_better(point.scale * w, point.scale * intercept + point.intercept, point.value, dual)
     if best.certificate.gap <= STALL_RATIO * state.reference:
         return state._replace(best=best, n_stuck=0, reference=best.certificate.gap)
@@ -272,11 +284,11 @@ def soften_rows(
 ) -> np.ndarray:  # fmt: skip
     """Masses ``centre + rho upper slack`` within bounds, times y, and which of them are within.
 
-    Returns the sum of the masses of each class, of ``upper max(0, slack)`` where slacks may be larger by ``anyway`` and
+    Returns the sum of ``upper max(0, slack)`` where slacks may be larger by ``anyway`` and
     by ``by_length`` times the length of the row, of ``(mass - centre) slack``, of the bounds of free rows, and of
     masses times lengths.
     """
-    positive = negative = loss = gain = free_cap = size = 0.0
+    loss = gain = free_cap = size = 0.0
     for i in range(slack.shape[0]):
         bound = upper[i]
         wanted = centre[i] + rho * bound * slack[i]
@@ -284,13 +296,11 @@ def soften_rows(
         free = (wanted > 0.0) & (wanted < bound)
         signed[i] = mass * y[i]
         is_free[i] = free
-        positive += mass if y[i] > 0.0 else 0.0
-        negative += 0.0 if y[i] > 0.0 else mass
         loss += bound * max(slack[i] + (by_length * lengths[i] + anyway), 0.0)
         gain += (mass - centre[i]) * slack[i]
         free_cap += bound if free else 0.0
         size += mass * lengths[i]
-    return np.array([positive, negative, loss, gain, free_cap, size])
+    return np.array([loss, gain, free_cap, size])
 
 
 @compiled(fastmath=FAST)

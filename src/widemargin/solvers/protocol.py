@@ -1,4 +1,4 @@
-"""What a solver is: twelve verbs, four of them required; one loop calls them (:mod:`widemargin.solvers.run`)."""
+"""What a solver is: thirteen verbs, four of them required; one loop (:mod:`widemargin.solvers.run`) calls them."""
 
 from __future__ import annotations
 
@@ -81,6 +81,10 @@ class Solver(ABC, Generic[State, Model]):
     def stop_reason(self, state: State) -> str | None:
         """Why to stop although the gap is open, such as ``"overlap"`` or ``"precision"``; None to go on."""
         return None
+
+    def allowance(self, state: State) -> float:
+        """The part of the latest gap that allows for rounding; a run stops when no more than that can be won."""
+        return 0.0
 
     def warm_state(self, state: State) -> np.ndarray | None:
         """What a later run can start from, equal on all ranks: coefficients or dual variables."""

@@ -23,6 +23,9 @@ from widemargin.solvers.protocol import AnySolver, Warm
 _ASK_INTERVAL = 0.1  # seconds between two calls of ``watch`` within a sweep
 _GRACE = 0.5  # seconds for the final certificate once time is up
 _EXACT_SLOWER = 3.0  # a kernel value in float64 takes as long as so many of those of sweeps
+_SMALL_PART = 0.01  # an allowance for rounding below this part of a gap is ignored
+_STALL_RATIO = 0.9  # a sweep that leaves more than this part of a gap has stalled
+_MAX_OPEN, _MAX_STALLED = 3, 50  # certified sweeps in a row before a run stops with "precision"
 
 
 @dataclass(frozen=True)
@@ -204,14 +207,20 @@ def run(
         except TimeIsUp:
             state = solver.start(problem, shard, comm, rng)
         certificate = solver.certify(state)
+    precision = _Precision()
     reason = _reached(solver, state, certificate, limits) or clock.reason or None
     while True:
         if reason is not None:
+            before = certificate
             with ledger.phase("certify"):
                 certificate, is_late = _confirmed(solver, state, certificate, clock)
             if history and history[-1]["sweep"] == sweep:
                 history[-1].update(certificate._asdict())
-            if is_late or (reason == "gap" and certificate.relative > limits.tol):  # the gap is open in float64
+            if reason == "precision" and certificate.relative <= limits.tol:
+                reason = "gap"
+            is_open = reason == "gap" and certificate.relative > limits.tol
+            is_better = reason == "precision" and precision.is_better(certificate, before)
+            if is_late or is_open or is_better:
                 reason = clock.reason or ("max_iter" if sweep >= limits.max_iter else None)
             if reason is not None:
                 break
@@ -226,6 +235,8 @@ def run(
             numbers = {**latest._asdict(), **solver.diagnostics(state), **ledger.counts()}
             history.append({"sweep": sweep, "seconds": seconds, **numbers})
             reason = _reached(solver, state, latest, limits)
+            if precision.is_reached(latest.gap, solver.allowance(state)):
+                reason = reason or "precision"
         warm_state = solver.warm_state(state) if watch_state and certificate is not None else None
         model = solver.extract(state) if watch_model and latest is not None else None
         asked = None
@@ -272,6 +283,26 @@ def _reached(solver: AnySolver, state: Any, certificate: Certificate | None, lim
     if certificate is None:
         return None
     return solver.stop_reason(state) or ("gap" if certificate.relative <= limits.tol else None)
+
+
+class _Precision:
+    """Whether rounding keeps the gap open: the allowance is half of it, or a good part while nothing is won."""
+
+    def __init__(self) -> None:
+        self._n_open, self._n_stalled, self._reference, self._confirmed = 0, 0, np.inf, np.inf
+
+    def is_better(self, confirmed: Certificate, before: Certificate | None) -> bool:
+        """Whether confirming the bounds has helped, since it left less to rounding."""
+        gap = min(self._confirmed, np.inf if before is None else before.gap)
+        self._n_open, self._n_stalled, self._reference, self._confirmed = 0, 0, confirmed.gap, confirmed.gap
+        return confirmed.gap <= _STALL_RATIO * gap
+
+    def is_reached(self, gap: float, allowance: float) -> bool:
+        # Several times in a row: bounds are the best of all sweeps, and one sweep may be rounded more than others.
+        self._n_open = self._n_open + 1 if allowance >= gap / 2 else 0
+        is_better = gap <= _STALL_RATIO * self._reference or allowance <= _SMALL_PART * gap
+        self._n_stalled, self._reference = (0, gap) if is_better else (self._n_stalled + 1, self._reference)
+        return self._n_open >= _MAX_OPEN or self._n_stalled >= _MAX_STALLED
 
 
 def _with_traffic_of_all(result: Result, comm: Communicator) -> Result:
