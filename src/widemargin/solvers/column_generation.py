@@ -335,6 +335,12 @@ def solved(inputs: Inputs, tol: float, max_iter: int, warm: Warm = None, below: 
     return state
 
 
+def largest_at_zero(problem: HingeL1, shard: Shard, comm: Communicator) -> float:
+    """An alpha from which on beta = 0 is best: the largest correlation of masses at beta = 0."""
+    rows = Rows.of(replace(problem, alpha=1.0), shard, comm)
+    return largest(rows.correlation(rows.at_zero()[0]))
+
+
 def alpha_max(problem: HingeL1, shard: Shard, comm: Communicator, rng: Generator) -> float:
     """The smallest alpha for which beta = 0 is best, whatever alpha ``problem`` has.
 

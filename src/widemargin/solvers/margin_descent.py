@@ -195,18 +195,12 @@ class KernelMarginSolver(Solver[S, KernelModel]):
         return state.allowance
 
     def unconfirmed(self, state: S, latest: Certificate | None) -> Certificate:
-        """Bounds that need no kernel values between rows, since |k(x, z)| <= ||phi(x)|| ||phi(z)||."""
         if state.best is not None and state.summed is not None:
             return state.best.certificate  # bounds of sweeps allow for rounding
-        problem, lengths = state.problem, row_lengths(state.rows)
         g, intercept = (state.g, state.intercept) if state.best is None else (state.best.g, state.best.intercept)
-        size = float(state.comm.allreduce(np.array([np.abs(g) @ lengths]))[0])
-        longest = size * lengths + abs(intercept)
-        loss = problem.loss(longest, state.steep) + problem.loss(-longest, state.steep)
-        loss = float(state.comm.allreduce(np.array([loss]))[0])
-        primal = problem.primal_value(loss, size**2 + intercept**2) * (1 + 1e-9)  # far more than rounding
-        state.best = _Best(Certificate(primal, 0.0), g, intercept, np.zeros_like(g))
-        return state.best.certificate
+        certificate = crude_bounds(state.problem, state.rows, state.comm, state.steep, g, intercept)
+        state.best = _Best(certificate, g, intercept, np.zeros_like(g))
+        return certificate
 
     def values_to_confirm(self, state: S) -> float:
         n_judged = 1 if state.best is None else 3
@@ -277,6 +271,19 @@ class KernelMarginSolver(Solver[S, KernelModel]):
             best = best._replace(g_dual=state.g)
         state.best = best._replace(certificate=best.certificate.tightened(primal, dual))
         return state.best.certificate
+
+
+def crude_bounds(
+    problem: MarginDistribution, rows: Any, comm: Communicator, steep: np.ndarray, g: np.ndarray, intercept: float
+) -> Certificate:
+    """Bounds that need no kernel values between rows, since |k(x, z)| <= ||phi(x)|| ||phi(z)||."""
+    lengths = row_lengths(rows)
+    size = float(comm.allreduce(np.array([np.abs(g) @ lengths]))[0])
+    longest = size * lengths + abs(intercept)
+    loss = problem.loss(longest, steep) + problem.loss(-longest, steep)
+    loss = float(comm.allreduce(np.array([loss]))[0])
+    primal = problem.primal_value(loss, size**2 + intercept**2) * (1 + 1e-9)  # far more than rounding
+    return Certificate(primal, 0.0)  # no coefficients at all
 
 
 @dataclass(frozen=True)

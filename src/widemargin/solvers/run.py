@@ -144,6 +144,7 @@ def run(
     watch: Watch | None = None,
     watch_model: bool = False,
     watch_state: bool = False,
+    told: str = "",
 ) -> Result:
     """Sweep until the relative gap is at most ``tol`` or another limit is reached. Every rank calls it.
 
@@ -169,6 +170,8 @@ def run(
         Called on rank 0 after every sweep with a :class:`Progress`; a string that it returns is the stop reason.
     watch_model, watch_state : bool, default=False
         Whether ``watch`` gets the model and the warm state; equal on all ranks.
+    told : str, default=""
+        A reason to stop that is known before: the run only starts, and returns what it has.
 
     Returns
     -------
@@ -201,19 +204,27 @@ def run(
         return asked or ("max_time" if now - begin > limits.max_time - reserve else "")
 
     clock = Clock(comm, ask)
+    clock.reason = told
+
+    def overtime() -> Clock:
+        """The clock for what comes after the last sweep: another one, for a moment, if the run was told to stop."""
+        late = time.perf_counter() + (0.0 if told else _GRACE)
+        return clock.in_overtime(lambda: "late" if time.perf_counter() > late else "") if clock.reason else clock
+
     with ledger.phase("start"), clock.running():
         try:
             state = solver.start(problem, shard, comm, rng, warm)
         except TimeIsUp:
             state = solver.start(problem, shard, comm, rng)
-        certificate = solver.certify(state)
+        with suppress(TimeIsUp):
+            certificate = solver.certify(state)
     precision = _Precision()
     reason = _reached(solver, state, certificate, limits) or clock.reason or None
     while True:
         if reason is not None:
             before = certificate
             with ledger.phase("certify"):
-                certificate, is_late = _confirmed(solver, state, certificate, clock)
+                certificate, is_late = _confirmed(solver, state, certificate, overtime())
             if history and history[-1]["sweep"] == sweep:
                 history[-1].update(certificate._asdict())
             if reason == "precision" and certificate.relative <= limits.tol:
@@ -227,7 +238,8 @@ def run(
         with ledger.phase("sweep"), clock.running(), suppress(TimeIsUp):  # the state is then as good as it was before
             state = solver.sweep(state)
         sweep += 1
-        with ledger.phase("certify"), clock.running():
+        latest = None
+        with ledger.phase("certify"), clock.running(), suppress(TimeIsUp):
             latest = solver.certify(state)
         certificate = latest or certificate
         seconds = time.perf_counter() - begin
@@ -249,7 +261,7 @@ def run(
         clock.reason = text_of_rank_0(comm, asked or "")
         reason = reason or clock.reason or ("max_iter" if sweep >= limits.max_iter else None)
     with ledger.phase("extract"):
-        with _overtime(clock).running():
+        with overtime().running():
             smaller = solver.compact(state)
         if smaller is not None:
             certificate, reason = smaller, "max_support" if reason == "gap" else reason
@@ -260,16 +272,10 @@ def run(
 def _confirmed(solver: AnySolver, state: Any, latest: Certificate | None, clock: Clock) -> tuple[Certificate, bool]:
     """The final certificate, and whether there was no time to compute it in full."""
     try:
-        with _overtime(clock).running():
+        with clock.running():
             return solver.confirm(state, latest), False
     except TimeIsUp:
         return solver.unconfirmed(state, latest), True
-
-
-def _overtime(clock: Clock) -> Clock:
-    """The clock for what comes after the last sweep: a new one, for a moment, if the run was told to stop."""
-    late = time.perf_counter() + _GRACE
-    return clock.in_overtime(lambda: "late" if time.perf_counter() > late else "") if clock.reason else clock
 
 
 def _seconds_to_confirm(solver: AnySolver, state: Any, ledger: Ledger, seconds: float, max_time: float) -> float:

@@ -89,6 +89,8 @@ class Ranks:
                 watch=None if watch is None else watch_part(watch, k, classes, fresh),
                 watch_model=self.plan.watch_model,
                 watch_state=fresh is not None,
+                # Ctrl-C ends the whole fit: the parts that are left only start.
+                told="interrupted" if results and results[-1].stop_reason == "interrupted" else "",
             )
             results.append(result)
         return Outcome(classes, results, shard.n_features)
