@@ -22,7 +22,7 @@ ALLOWED = {
     "ledger": {"codec"},
     "pauses": set(),
     "compiled": set(),
-    "data": {"compiled", "exceptions"},
+    "data": {"compiled", "exceptions", "pauses"},
     "problems": FOUNDATION,
     "comm": FOUNDATION,
     "kernels": FOUNDATION,

@@ -12,11 +12,13 @@ import scipy.sparse as sp
 from scipy.linalg.blas import dsyrk
 
 from widemargin.compiled import csr, dense
+from widemargin.pauses import pause_alone
 
 if TYPE_CHECKING:
     from widemargin.kernels.protocol import KernelRows
 
 _BLOCK_BYTES = 1 << 19  # of float64 rows passed to BLAS at a time, so that they stay in the L2 cache
+_BLAS_SPEED = 8  # multiplications of BLAS, half of them for a triangle, in the time of one of a plain loop
 _MIN_BLOCK_ROWS = 512  # since the second moment is read and written once per block
 _ROWS_PER_SUM = 4096  # sums of so many rows are added up: rounding errors grow with the length of a sum
 
@@ -171,6 +173,7 @@ class Shard:
                     few = some[begin : begin + step]
                     taken = block[inside[few]] * np.sqrt(np.abs(mass[where][few]))[:, None]
                     total = dsyrk(sign, taken.T, 1.0, total, lower=1, overwrite_c=1)
+                    pause_alone(len(few) * d * d / _BLAS_SPEED)
         if self.is_sparse:
             return total
         diagonal = np.diag(total).copy()
