@@ -33,9 +33,9 @@ class KernelClassifier(MarginClassifier):
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **MarginClassifier._parameter_constraints,
         "kernel": [StrOptions(set(NAMES)), callable],
-        "gamma": [StrOptions({"scale", "auto"}), Interval(Real, 0, None, closed="neither")],
+        "gamma": [StrOptions({"scale", "auto"}), Interval(Real, 0, 1e150, closed="right")],
         "degree": [Interval(Integral, 1, None, closed="left")],
-        "coef0": [Interval(Real, None, None, closed="neither")],
+        "coef0": [Interval(Real, -1e50, 1e50, closed="both")],
         "fit_intercept": ["boolean"],
         "cache_size": [Interval(Real, 0, None, closed="neither")],
     }

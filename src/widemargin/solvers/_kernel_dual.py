@@ -17,9 +17,10 @@ import numpy as np
 from widemargin.comm.protocol import Communicator
 from widemargin.data.shard import Shard
 from widemargin.kernels.protocol import KernelRows, Vector
+from widemargin.pauses import TimeIsUp
 from widemargin.problems.hinge_l2 import HingeL2, PrimalPoint
 from widemargin.problems.protocol import Certificate
-from widemargin.solvers._kernel_ranks import NOTHING, ResponseSums, Summed, balanced, expansion, reduced
+from widemargin.solvers._kernel_ranks import NOTHING, ResponseSums, Summed, balanced, expansion, reduced, row_lengths
 from widemargin.solvers.models import KernelModel
 from widemargin.solvers.protocol import Solver, Warm
 
@@ -106,11 +107,40 @@ class KernelDual(Solver[S, KernelModel]):
         if small is None:
             return None
         state.beta = rows.vector(small)
-        self._refresh(state)
-        self._exact_bounds(state)
+        try:
+            self._refresh(state)
+            self._exact_bounds(state)
+        except TimeIsUp:
+            state.best = None
+            self._crude_bounds(state)
         # Coefficients of the smaller model are not feasible and give no lower bound.
         state.best = state.best._replace(certificate=state.best.certificate._replace(dual=dual))
         return state.best.certificate
+
+    def values_to_confirm(self, state: S) -> float:
+        return float(state.shard.n_rows) * len(state.rows.nonzero(state.beta)) * state.comm.size
+
+    def _crude_bounds(self, state: S, guess: PrimalPoint | None = None) -> Certificate:
+        """Bounds that need no kernel values between rows, since |k(x, z)| <= ||phi(x)|| ||phi(z)||.
+
+        The model is the best so far as measured in sweeps, or beta as it is with a scale and an intercept that are
+        guessed.
+        """
+        rows, problem, comm = state.rows, state.problem, state.comm
+        beta = rows.host(state.beta) if state.best is None else state.best.beta
+        point = state.best.point if state.best is not None else guess or PrimalPoint(np.inf, 1.0, 0.0)
+        kernel = rows.kernel
+        lengths = row_lengths(rows)
+        size = point.scale * float(comm.allreduce(np.array([np.abs(beta) @ lengths]))[0])
+        slack = 1.0 + size * lengths + abs(point.intercept)
+        loss = float(comm.allreduce(np.array([state.shard.weight @ slack]))[0])
+        primal = problem.primal_value(loss, size**2) * (1 + 1e-9)  # far more than rounding
+        if not (kernel.is_positive or kernel.is_bounded):
+            primal = float(np.finfo(float).max)  # finite, and no more is known
+        dual = 0.0 if kernel.is_positive else -np.inf  # no coefficients at all
+        certificate = Certificate(primal, dual)
+        state.best = Best(certificate, beta, point._replace(value=primal), (size / (point.scale or 1.0)) ** 2)
+        return certificate
 
     def diagnostics(self, state: S) -> dict[str, float]:
         """The violation of the optimality conditions, LIBSVM's stop rule, and the number of support vectors.

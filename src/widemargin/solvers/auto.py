@@ -165,6 +165,12 @@ class Auto(Solver[AutoState, Any]):
     def confirm(self, state: AutoState, latest: Certificate | None) -> Certificate:
         return self.candidates[state.number].confirm(state.inner, latest)
 
+    def unconfirmed(self, state: AutoState, latest: Certificate | None) -> Certificate:
+        return self.candidates[state.number].unconfirmed(state.inner, latest)
+
+    def values_to_confirm(self, state: AutoState) -> float:
+        return self.candidates[state.number].values_to_confirm(state.inner)
+
     def stop_reason(self, state: AutoState) -> str | None:
         return self.candidates[state.number].stop_reason(state.inner)
 

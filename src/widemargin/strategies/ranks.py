@@ -137,6 +137,8 @@ class Ranks:
                 watch_model=self.plan.watch_model,
                 watch_state=watch_state,
                 take_scores=scores.append,
+                # Ctrl-C ends the whole fit: the parts that are left only start.
+                told="interrupted" if results and results[-1].stop_reason == "interrupted" else "",
             )
             results.append(result)
         with comm.ledger.phase("count"):

@@ -12,6 +12,7 @@ from widemargin.comm.solo import Solo
 from widemargin.data.shard import Shard
 from widemargin.engines.select import engine_for
 from widemargin.ledger import Ledger
+from widemargin.pauses import Clock
 from widemargin.problems.margin_distribution import MarginDistribution
 from widemargin.solvers.partition_merge import (
     Branching,
@@ -28,6 +29,8 @@ from widemargin.strategies.protocol import Outcome, Rows, Watch, WatchPart, watc
 from widemargin.strategies.ranks import Ranks
 from widemargin.strategies.training import count_on_ranks
 
+_GRACE = 0.5  # seconds for the certificate once time is up
+
 
 @dataclass(frozen=True)
 class Tree:
@@ -40,7 +43,9 @@ class Tree:
         """Solve one tree per problem; ``extra`` has the levels of each, from the leaves to the last one solved."""
         begin, comm = time.perf_counter(), Solo()
         shard, classes, parts, _, seed, _ = self.ranks.prepare(rows, comm)
-        with comm.ledger.phase("divide"):
+        until = begin + self.ranks.plan.limits.max_time
+        clock = Clock(comm, lambda: "max_time" if time.perf_counter() > until else "")
+        with comm.ledger.phase("divide"), clock.running():
             divided = self.division.divide(shard, np.random.default_rng(seed))
         before = time.perf_counter() - begin
         results, levels = [], []
@@ -98,5 +103,9 @@ class Tree:
             why = reason if reason and root.stop_reason != "gap" else root.stop_reason
             return replace(root, model=model, stop_reason=why, ledger=ledger + rows.ledger), levels
         why = reason or is_over() or "interrupted"
-        certificate = branching.certified(shard, model)
+        # A level at which the fit was to stop is certified in full, if there is time; else there is a moment left.
+        late = begin + plan.limits.max_time if why == "stop_level" else time.perf_counter() + _GRACE
+        certificate = branching.certified(
+            shard, model, lambda: (why == "stop_level" and is_over()) or ("late" if time.perf_counter() > late else "")
+        )
         return Result(model, certificate, why, len(levels), [], ledger + rows.ledger), levels
