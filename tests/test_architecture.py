@@ -13,15 +13,16 @@ import widemargin
 ROOT = Path(widemargin.__file__).parent
 
 # Who may import whom within the package; a part may always import itself.
-FOUNDATION = {"codec", "compiled", "data", "ledger", "exceptions", "rounding"}
+FOUNDATION = {"codec", "compiled", "data", "ledger", "exceptions", "pauses", "rounding"}
 ALLOWED = {
     "exceptions": set(),
     "rounding": set(),
     "sklearn_private": set(),
     "codec": {"exceptions"},
     "ledger": {"codec"},
+    "pauses": set(),
     "compiled": set(),
-    "data": {"compiled", "exceptions"},
+    "data": {"compiled", "exceptions", "pauses"},
     "problems": FOUNDATION,
     "comm": FOUNDATION,
     "kernels": FOUNDATION,

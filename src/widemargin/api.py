@@ -17,6 +17,7 @@ from widemargin.comm.protocol import Communicator
 from widemargin.comm.threads import on_ranks
 from widemargin.data.shard import Shard, view_rows
 from widemargin.problems.protocol import Certificate, Problem
+from widemargin.problems.ranges import refuse_rows_out_of_range, refuse_weights_out_of_range
 from widemargin.solvers.models import KernelModel, Separator
 from widemargin.solvers.protocol import AnySolver, Solver
 from widemargin.solvers.run import Limits, Progress, Result, run
@@ -72,7 +73,7 @@ def solve(
     max_iter : int, default=1000
         Stop after so many sweeps.
     max_time : float, optional
-        Stop after so many seconds, at the end of a sweep.
+        Stop after so many seconds.
     random_state : int, default=0
         The seed. The same seed and number of ranks give the same bits.
     callback : callable, optional
@@ -103,6 +104,8 @@ def solve(
     weight = np.ones(n_rows) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
     if weight.shape != (n_rows,) or not np.isfinite(weight).all() or (weight < 0).any():
         raise ValueError(f"sample_weight of shape {weight.shape} must be in [0, inf) for each of {n_rows} rows.")
+    refuse_weights_out_of_range(weight)
+    refuse_rows_out_of_range([rows])
     present = np.flatnonzero(weight)
     if len(present) < n_rows:
         rows, labels, weight, n_rows = rows[present], labels[present], weight[present], len(present)

@@ -131,7 +131,7 @@ def test_the_best_factor_has_the_highest_dual_value(alpha_sum, squared_norm, lar
 
 @pytest.mark.parametrize("C", [0.0, -1.0, float("inf"), float("nan")])
 def test_a_useless_C_is_refused_with_its_range(C):
-    with pytest.raises(ValueError, match=r"C=.*\(0, inf\)"):
+    with pytest.raises(ValueError, match=r"C=.*\[1e-50, 1e\+50\]"):
         HingeL2(C).check(1.0, 1.0)
 
 

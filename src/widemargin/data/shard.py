@@ -12,11 +12,14 @@ import scipy.sparse as sp
 from scipy.linalg.blas import dsyrk
 
 from widemargin.compiled import csr, dense
+from widemargin.compiled.hashes import keyed_sum
+from widemargin.pauses import pause_alone
 
 if TYPE_CHECKING:
     from widemargin.kernels.protocol import KernelRows
 
 _BLOCK_BYTES = 1 << 19  # of float64 rows passed to BLAS at a time, so that they stay in the L2 cache
+_BLAS_SPEED = 8  # multiplications of BLAS, half of them for a triangle, in the time of one of a plain loop
 _MIN_BLOCK_ROWS = 512  # since the second moment is read and written once per block
 _ROWS_PER_SUM = 4096  # sums of so many rows are added up: rounding errors grow with the length of a sum
 
@@ -73,6 +76,11 @@ class Shard:
     @property
     def n_features(self) -> int:
         return int(self.blocks[0].shape[1])
+
+    @property
+    def n_entries(self) -> int:
+        """Numbers that are stored: the work of one pass."""
+        return sum(int(block.nnz if sp.issparse(block) else block.size) for block in self.blocks)
 
     @property
     def is_sparse(self) -> bool:
@@ -166,6 +174,7 @@ class Shard:
                     few = some[begin : begin + step]
                     taken = block[inside[few]] * np.sqrt(np.abs(mass[where][few]))[:, None]
                     total = dsyrk(sign, taken.T, 1.0, total, lower=1, overwrite_c=1)
+                    pause_alone(len(few) * d * d / _BLAS_SPEED)
         if self.is_sparse:
             return total
         diagonal = np.diag(total).copy()
@@ -195,6 +204,16 @@ class Shard:
             taken = block[:, columns]
             out[where] = taken.toarray() if sp.issparse(taken) else taken
         return out
+
+    def content_hash(self, numbers: np.ndarray) -> int:
+        """A sum of hashes of rows, labels and weights, each keyed by its number, modulo 2 ** 64.
+
+        Sums of shards add up to the sum of all rows, however they are divided; values count, not their storage.
+        """
+        hashes = np.empty(self.n_rows, np.uint64)
+        for block, where in self.pieces():
+            _pass("row_hashes", block, hashes[where])
+        return int(keyed_sum(hashes, numbers, self.y, self.weight))
 
     def pieces(self) -> Iterator[tuple[Any, slice]]:
         """The blocks, and the slice of all rows that each holds."""

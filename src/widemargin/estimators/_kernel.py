@@ -33,9 +33,9 @@ class KernelClassifier(MarginClassifier):
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **MarginClassifier._parameter_constraints,
         "kernel": [StrOptions(set(NAMES)), callable],
-        "gamma": [StrOptions({"scale", "auto"}), Interval(Real, 0, None, closed="neither")],
+        "gamma": [StrOptions({"scale", "auto"}), Interval(Real, 0, 1e150, closed="right")],
         "degree": [Interval(Integral, 1, None, closed="left")],
-        "coef0": [Interval(Real, None, None, closed="neither")],
+        "coef0": [Interval(Real, -1e50, 1e50, closed="both")],
         "fit_intercept": ["boolean"],
         "cache_size": [Interval(Real, 0, None, closed="neither")],
     }
@@ -172,6 +172,14 @@ class KernelClassifier(MarginClassifier):
         if kernel.name == "precomputed":
             expansion["support_vectors_"] = np.empty((0, 0))
         return {**attributes, "kernel_": kernel, **expansion}
+
+    def _remedies(self) -> list[str]:
+        if self.kernel == "linear":
+            return [*super()._remedies(), "kernel='rbf' if the boundary is curved"]
+        kernel = getattr(self, "kernel_", None)
+        if kernel is None or not kernel.needs_gamma:
+            return super()._remedies()
+        return [f"another gamma (it is {kernel.gamma:.3g})", *super()._remedies()]
 
     def _scores(self, X: Any) -> np.ndarray:
         if hasattr(self, "coef_") and is_on_host(X):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
 from functools import partial
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import check_cv
 from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import check_X_y
@@ -19,10 +22,12 @@ from widemargin.engines.select import engine_for
 from widemargin.estimators._types import ClassWeight
 from widemargin.estimators.registry import Array, Descriptor, register
 from widemargin.estimators.sparse import SparseSVC, formula
+from widemargin.exceptions import warn_user
+from widemargin.pauses import Clock, TimeIsUp
 from widemargin.problems.hinge_l1 import HingeL1
 from widemargin.problems.protocol import Certificate
 from widemargin.sklearn_private import Interval, StrOptions, validate_parameters
-from widemargin.solvers.column_generation import ColumnGeneration, alpha_max
+from widemargin.solvers.column_generation import ColumnGeneration, alpha_max, largest_at_zero
 from widemargin.solvers.run import Limits, Result, run
 from widemargin.strategies.labels import FLOATS, checked_labels, weights_of_classes
 from widemargin.strategies.parts import Parts
@@ -107,8 +112,14 @@ def sparse_svc_path(
     return _path(shard, alphas, fit_intercept, Limits(tol, max_iter))
 
 
-def _largest_alpha(shard: Shard, fit_intercept: bool) -> float:
-    return alpha_max(HingeL1(1.0, fit_intercept), shard, Solo(), np.random.default_rng(0))
+def _largest_alpha(shard: Shard, fit_intercept: bool, until: float = np.inf) -> float:
+    """The smallest penalty with no coefficients; one above it if that is not found before ``until``."""
+    problem, comm = HingeL1(1.0, fit_intercept), Solo()
+    try:
+        with Clock(comm, lambda: "max_time" if time.time() > until else "").running():
+            return alpha_max(problem, shard, comm, np.random.default_rng(0))
+    except TimeIsUp:
+        return largest_at_zero(problem, shard, comm)
 
 
 def _alphas_below(largest: float, n_alphas: int, eps: float) -> np.ndarray:
@@ -117,12 +128,18 @@ def _alphas_below(largest: float, n_alphas: int, eps: float) -> np.ndarray:
     return largest * (1 + 1e-9) * np.geomspace(1.0, eps, n_alphas)  # at the largest itself zero is not the only optimum
 
 
-def _path(shard: Shard, alphas: np.ndarray, fit_intercept: bool, limits: Limits) -> SparsePath:
+def _path(shard: Shard, alphas: np.ndarray, fit_intercept: bool, limits: Limits, until: float = np.inf) -> SparsePath:
+    """The models of all penalties, or of those solved before ``until``, in seconds since the epoch; at least one."""
     results: list[Result] = []
     for alpha in alphas:
         problem = HingeL1(float(alpha), bool(fit_intercept))
         warm = results[-1].model.coef if results and results[-1].model.coef.any() else None
-        results.append(run(ColumnGeneration(), problem, shard, Solo(), limits, np.random.default_rng(0), warm=warm))
+        within = replace(limits, max_time=min(limits.max_time, max(until - time.time(), 0.0)))
+        result = run(ColumnGeneration(), problem, shard, Solo(), within, np.random.default_rng(0), warm=warm)
+        if results and result.stop_reason == "max_time" and until < np.inf:
+            break
+        results.append(result)
+    alphas = alphas[: len(results)]
     coefs = np.array([result.model.coef for result in results])
     intercepts = np.array([result.model.intercept for result in results])
     return SparsePath(alphas, coefs, intercepts, [result.certificate for result in results])
@@ -152,7 +169,8 @@ class SparseSVCCV(SparseSVC):
     max_iter : int, default=1000
         Maximum number of sweeps per model.
     max_time : float, default=None
-        Maximum time in seconds per class of the final model; None is no limit.
+        Maximum time in seconds for the choice of the penalty, and again per class for the final model; None is no
+        limit. Penalties that were not reached on all folds are left out, the smallest first.
     class_weight : dict, "balanced" or None, default=None
         Multiplies the sample weights of each class; ``"balanced"`` gives all classes the same total weight.
     cluster : int, dask.distributed.Client or None, default=None
@@ -171,7 +189,7 @@ class SparseSVCCV(SparseSVC):
     n_selected_path_ : ndarray of shape (n_alphas, n_folds)
         Number of features of each model.
     classes_, coef_, intercept_, alpha_max_, support_, n_features_selected_, certificate_, stop_reason_, history_, \
-cost_, n_iter_, parts_, n_features_in_, feature_names_in_
+cost_, n_iter_, parts_, training_, n_features_in_, feature_names_in_
         As in :class:`SparseSVC`, for the final model.
 
     See Also
@@ -255,12 +273,16 @@ cost_, n_iter_, parts_, n_features_in_, feature_names_in_
         self.__dict__.update(choice)
         return self
 
+    def _smaller_alpha(self) -> str:
+        return f"smaller alphas (cross-validation chose {self._chosen:.3g})"
+
     def _problem(self) -> HingeL1:
         return HingeL1(self._chosen, bool(self.fit_intercept))
 
     def _choose(self, rows: Rows) -> dict[str, Any]:
         """Errors of all penalties on all folds, and the index of the best penalty."""
-        X, y, weight = rows
+        X, y, weight, _ = rows
+        until = np.inf if self.max_time is None else time.time() + self.max_time
         classes = np.unique(y[weight > 0])
         if len(classes) < 2:
             raise ValueError(f"SparseSVCCV needs at least 2 classes, and got {len(classes)} class(es).")
@@ -270,7 +292,7 @@ cost_, n_iter_, parts_, n_features_in_, feature_names_in_
         alphas = self.alphas
         if alphas is None:
             problems = Parts(len(classes), "rest").all_labelled(Shard(X, codes, weight))
-            largest = max(_largest_alpha(problem, self.fit_intercept) for problem in problems)
+            largest = max(_largest_alpha(problem, self.fit_intercept, until) for problem in problems)
             alphas = _alphas_below(largest, self.n_alphas, self.eps) if largest > 0 else [1.0]
         alphas = np.sort(np.asarray(alphas, dtype=np.float64))[::-1]
         if not len(alphas) or not (alphas > 0).all() or not np.isfinite(alphas).all():
@@ -284,10 +306,18 @@ cost_, n_iter_, parts_, n_features_in_, feature_names_in_
                     f"A training fold of cv={self.cv!r} has no rows of {lacking}: use fewer folds, or more rows."
                 )
         limits = Limits(self.tol, self.max_iter)
-        work = partial(_fold_errors, alphas=alphas, fit_intercept=bool(self.fit_intercept), limits=limits)
+        work = partial(_fold_errors, alphas=alphas, fit_intercept=bool(self.fit_intercept), limits=limits, until=until)
         outcomes = engine_for(self.cluster).map_items(self.cluster, work, (X, codes, weight), folds)
-        errors, selected = (np.array(each).T for each in zip(*outcomes, strict=True))
-        return {"alphas_": alphas, "error_path_": errors, "n_selected_path_": selected, "best": self._best(errors)}
+        n_reached = min(len(errors) for errors, _ in outcomes)
+        if n_reached < len(alphas):
+            warn_user(
+                f"max_time={self.max_time:g} ended the search of SparseSVCCV after {n_reached} of {len(alphas)} "
+                "penalties, the largest: raise max_time, or use fewer penalties or folds.",
+                ConvergenceWarning,
+            )
+        errors, selected = (np.array([each[:n_reached] for each in every]).T for every in zip(*outcomes, strict=True))
+        choice = {"alphas_": alphas[:n_reached], "error_path_": errors, "n_selected_path_": selected}
+        return {**choice, "best": self._best(errors)}
 
     def _best(self, errors: np.ndarray) -> int:
         """The index of the first, and so the sparsest, penalty that the rule accepts."""
@@ -303,16 +333,19 @@ def _fold_errors(
     alphas: np.ndarray,
     fit_intercept: bool,
     limits: Limits,
+    until: float,
 ) -> tuple[list[float], list[int]]:
-    """For each penalty: the error on the held-out rows, and the number of features."""
+    """For each penalty that was reached: the error on the held-out rows, and the number of features."""
     (X, codes, weight), (train, test) = rows, fold
     n_classes = int(codes.max()) + 1
-    X_test = X[test]
+    X_test, n_reached = X[test], len(alphas)
     scores, n_selected = [], np.zeros((len(alphas), X.shape[1]), dtype=bool)
     for problem in Parts(n_classes, "rest").all_labelled(Shard(X[train], codes[train], weight[train])):
-        path = _path(problem, alphas, fit_intercept, limits)
+        path = _path(problem, alphas, fit_intercept, limits, until)
+        n_reached = min(n_reached, len(path.alphas))
         scores.append(safe_sparse_dot(X_test, path.coefs.T, dense_output=True) + path.intercepts)
-        n_selected |= path.coefs != 0
+        n_selected[: len(path.coefs)] |= path.coefs != 0
+    scores, n_selected = [each[:, :n_reached] for each in scores], n_selected[:n_reached]
     predicted = scores[0] > 0 if n_classes == 2 else np.argmax(scores, axis=0)
     wrong = predicted != codes[test][:, None]
     return (weight[test] @ wrong / (weight[test].sum() or 1.0)).tolist(), n_selected.sum(axis=1).tolist()

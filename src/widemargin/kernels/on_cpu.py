@@ -20,8 +20,10 @@ from widemargin.kernels.precision import Reduce, tile_rows
 from widemargin.kernels.protocol import KernelRows
 from widemargin.kernels.storage import csr_arrays, dense, exact_in_float32, pieces, squared_norms
 from widemargin.ledger import Ledger
+from widemargin.pauses import WORK, pause_alone
 
 _LANES = 16  # points in a vector register
+_BLAS_SPEED = 4  # multiplications of BLAS in the time of one of a plain loop
 _POINTS_AT_ONCE, _MAX_SPARSE_POINTS = 256, 512  # that dense, and sparse, rows are multiplied with
 _ROWS_AT_ONCE = 4096
 _COLUMNS_BYTES = 1 << 20  # points that sparse rows are multiplied with stay in the second-level cache
@@ -245,12 +247,23 @@ class RowsOnCPU(KernelRows):
             few[: columns.stop - columns.start] = coef[columns]
             row = np.empty(ZT.shape[1], rows.X.dtype)
             fine = row if row.dtype == dtype else np.empty(len(row), dtype)
-            arrays = (*csr_arrays(rows.X), local.norms)
-            compiled.times_csr(kind, *arrays, ZT, norms.astype(dtype), *parameters, few, row, fine, out)
+            data, indices, indptr = csr_arrays(rows.X)
+            for begin, end in self._short_stretches(local.n_rows, int(indptr[-1]) * len(row)):
+                arrays = (data, indices, indptr[begin : end + 1], local.norms[begin:end])
+                at = (ZT, norms.astype(dtype), *parameters, few, row, fine, out[begin:end])
+                compiled.times_csr(kind, *arrays, *at)
+                pause_alone(float(indptr[end] - indptr[begin]) * len(row))
+
+    @staticmethod
+    def _short_stretches(n_rows: int, work: float) -> Iterator[tuple[int, int]]:
+        """Rows in stretches between two looks at the clock, for ``work`` on all of them."""
+        return pieces(n_rows, max(1, int(n_rows * min(1.0, WORK / max(work, 1)))))
 
     def _products(self, local: _Prepared, ZT: np.ndarray, dtype: Any) -> Iterator[tuple[slice, np.ndarray]]:
         """Products of dense rows with points, or distances where the kernel is taken from these; a tile at a time."""
-        space = np.empty((tile_rows(ZT.shape[1]), ZT.shape[1]), dtype)
+        speed = 1 if self.kernel.name == "laplacian" or self.is_by_differences else _BLAS_SPEED
+        most = max(16, int(speed * WORK / max(ZT.size, 1)))  # fewer rows where features are very many
+        space = np.empty((min(most, tile_rows(ZT.shape[1])), ZT.shape[1]), dtype)
         for begin, end in pieces(local.n_rows, len(space)):
             tile = space[: end - begin]
             if self.kernel.name == "laplacian":
@@ -260,6 +273,7 @@ class RowsOnCPU(KernelRows):
             else:
                 np.dot(local.X[begin:end], ZT, out=tile)
             yield slice(begin, end), tile
+            pause_alone(tile.size * (len(ZT) / speed + 8))
 
     def _tiles(self, local: _Prepared, points: Points, dtype: Any) -> Iterator[tuple[slice, slice, np.ndarray]]:
         """Kernel values of rows with points, a tile at a time, which is overwritten by the next."""
@@ -280,6 +294,7 @@ class RowsOnCPU(KernelRows):
                 arrays = (data, indices, indptr[begin : end + 1], local.norms[begin:end])
                 compiled.values_csr(kind, *arrays, ZT, norms, *parameters, tile)
                 yield slice(begin, end), columns, tile[:, : columns.stop - columns.start]
+                pause_alone(float(indptr[end] - indptr[begin]) * tile.shape[1])
 
     def _given_tiles(self, X: Any, points: Points) -> Iterator[tuple[slice, slice, np.ndarray]]:
         """Values that are given, or that the user's function gives."""

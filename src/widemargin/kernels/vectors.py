@@ -16,8 +16,10 @@ import numpy as np
 
 from widemargin.compiled import working_set
 from widemargin.ledger import Ledger
+from widemargin.pauses import WORK, pause_alone
 
 _MIN_GROUPS = 1024
+_WORK_PER_STEP = 4  # multiplications for each row of a working set
 
 
 class Dual(NamedTuple):
@@ -86,8 +88,13 @@ def solve(
     pull, beta, low, high = (np.pad(each, (0, width - n)) for each in dual)
     diagonal = np.pad(np.diagonal(K[:, :n]), (0, width - n), constant_values=1.0)
     loop = working_set.pairs if is_tied else working_set.singles
-    steps = loop(K, diagonal, pull, beta, low, high, float(tol), max_steps)
-    return beta[:n], pull[:n], int(steps)
+    steps, few = 0, max(1, int(WORK / (_WORK_PER_STEP * width)))
+    while True:  # each call goes on where the one before ended
+        done = int(loop(K, diagonal, pull, beta, low, high, float(tol), min(few, max_steps - steps)))
+        steps += done
+        if done < few or steps >= max_steps:
+            return beta[:n], pull[:n], steps
+        pause_alone(WORK)
 
 
 class Repeated:

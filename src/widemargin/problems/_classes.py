@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
-import math
+from widemargin.problems.ranges import LARGEST, SMALLEST
 
 
 def require_positive(name: str, value: float, role: str) -> None:
-    """Raise ValueError unless a parameter, which has this role, is positive and finite."""
-    if not 0 < value < math.inf:
-        raise ValueError(f"{name}={value:g} cannot weight {role}: it must be positive and finite, in (0, inf).")
+    """Raise ValueError unless a parameter, which has this role, is positive and can be squared in float64."""
+    if not SMALLEST <= value <= LARGEST:
+        raise ValueError(
+            f"{name}={value:g} cannot weight {role} in float64, where its square and that of its inverse must be "
+            f"finite: it must lie in [{SMALLEST:g}, {LARGEST:g}]."
+        )
 
 
 def require_both_classes(total_positive: float, total_negative: float) -> None:
-    """Raise ValueError unless both classes have a weight."""
+    """Raise ValueError unless both classes have a weight, and float64 can square it."""
     for total, name in ((total_positive, "positive"), (total_negative, "negative")):
         if not total > 0:
             raise ValueError(f"The {name} class has weight {total:g}: both classes need a weight over 0.")
+        require_weight(total)
+
+
+def require_weight(total: float) -> None:
+    """Raise ValueError if a class, or a row, has a weight that float64 cannot square."""
+    if total and not SMALLEST <= total <= LARGEST:
+        raise ValueError(
+            f"A class has weight {total:g}, beyond what float64 can square: the weights of rows and classes must be 0 "
+            f"or lie in [{SMALLEST:g}, {LARGEST:g}]."
+        )
 
 
 class Balanced:

@@ -49,10 +49,8 @@ class MarginDistribution:
         require_positive("C", self.C, "the loss")
         if not 0 <= self.deadband < 1:
             raise ValueError(f"deadband={self.deadband:g} leaves no margin to aim for: it must lie in [0, 1).")
-        if not 0 <= self.overshoot_weight < math.inf:
-            raise ValueError(
-                f"overshoot_weight={self.overshoot_weight:g} cannot weight large margins: it must lie in [0, inf)."
-            )
+        if self.overshoot_weight != 0:
+            require_positive("overshoot_weight", self.overshoot_weight, "large margins")
         require_both_classes(total_positive, total_negative)
 
     @property

@@ -12,12 +12,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from widemargin.problems._classes import require_positive
+
 
 @dataclass(frozen=True)
 class MeanHinge:
     """Mean hinge loss with a squared norm; ``alpha`` multiplies the norm."""
 
     alpha: float
+
+    def __post_init__(self) -> None:
+        require_positive("alpha", self.alpha, "the norm")
 
     def check(self, total_positive: float, total_negative: float) -> None:
         """Accept any classes: also one alone, or none, has a solution."""

@@ -23,6 +23,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Literal
 
+from widemargin.problems._classes import require_positive
+
 _SMALLEST_RANGE = 1e-3  # entropy range where both hulls are points; solvers divide by it
 AUTO_NU_SHARE = 0.85  # the paper's alpha: this share of the largest feasible nu usually keeps the hulls apart
 
@@ -76,6 +78,7 @@ class NuMargin(_HullDistance):
                 f"nu={self.nu:g} is infeasible: with a class of weight {total_positive:g} against one of weight "
                 f"{total_negative:g} it must lie in (0, {largest:g}]. Lower nu, or use nu='auto'."
             )
+        require_positive("nu", self.nu, "the rows")
         return min(self.nu, largest)
 
     def cap(self, total_positive: float, total_negative: float) -> float:

@@ -35,6 +35,7 @@ from typing import NamedTuple
 import numpy as np
 
 from widemargin.problems._classes import require_positive
+from widemargin.problems.ranges import LARGEST
 
 _ROUNDING = 1e-12  # of the slack
 
@@ -73,8 +74,10 @@ class SlackConstrained:
 
     def check(self, total_positive: float, total_negative: float) -> None:
         """Raise ValueError if the problem has no solution for classes of these total weights."""
-        if self.slack is not None and not 0 <= self.slack < math.inf:
-            raise ValueError(f"slack={self.slack:g} is not an amount of slack per row: it must lie in [0, inf).")
+        if self.slack is not None and not 0 <= self.slack <= LARGEST:
+            raise ValueError(
+                f"slack={self.slack:g} is not an amount of slack per row: it must lie in [0, {LARGEST:g}]."
+            )
         if self.C is not None:
             require_positive("C", self.C, "the slack")
         weights = f"The class weights are {total_positive:g} and {total_negative:g}"

@@ -69,12 +69,14 @@ class Hulls:
     entropy_range: float
     mean: np.ndarray  # of all rows by weight
     radius: float  # largest distance of a row to the mean of all
+    n_entries: float  # of all ranks: the work of a pass, at most
 
     @classmethod
     def of(cls, problem: HullProblem, shard: Shard, comm: Communicator) -> Hulls:
         """Sum the totals over all ranks; raises ValueError on every rank if no masses are feasible."""
         side = (shard.y < 0).astype(np.intp)
-        totals = comm.allreduce(np.bincount(side, shard.weight, 2))
+        *totals, n_entries = comm.allreduce(np.append(np.bincount(side, shard.weight, 2), float(shard.n_entries)))
+        totals = np.array(totals)
         cap = problem.cap(*totals)
         mean = comm.allreduce(shard.combine(shard.weight)) / totals.sum()
         with np.errstate(over="ignore", invalid="ignore"):
@@ -87,8 +89,9 @@ class Hulls:
                 "the features (StandardScaler)."
             )
         return cls(
-            problem, shard, comm, side, cap * shard.weight, cap, totals, problem.entropy_range(*totals), mean, radius
-        )
+            problem, shard, comm, side, cap * shard.weight, cap, totals, problem.entropy_range(*totals), mean, radius,
+            float(n_entries),
+        )  # fmt: skip
 
     @property
     def is_capped(self) -> bool:

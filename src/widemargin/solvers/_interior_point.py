@@ -31,6 +31,7 @@ import scipy.linalg as la
 from scipy.linalg.blas import dsyrk
 
 from widemargin.compiled.jit import compiled
+from widemargin.pauses import WORK, pause_alone
 
 _STEP = 0.995  # share of the way to the nearest bound
 _MAX_ITERATIONS = 60
@@ -38,6 +39,9 @@ _DIVERGED = 100.0  # times the first gap: rows of the band have no feasible mass
 _MAX_SLOW_STEPS = 5  # iterations that reduce the merit by less than _MIN_DECREASE before the method stops;
 _NEAR = 1e-3  # four times as many while the merit is over this
 _MIN_DECREASE = 1e-3
+_PASSES = 20  # over the table for each step, at most, with what is done for each row
+_SPEED = 8  # multiplications of BLAS, half of them for a triangle, in the time of one of a plain loop
+_MAX_AT_ONCE, _PANEL = 2048, 512  # columns that are factored at once, and of a block where there are more
 _FEASIBLE = 1e-9  # residuals below which only the gap counts
 
 
@@ -167,7 +171,7 @@ class _System:
         self.merit = self.gap / self.objective + self.infeasibility
         self._inverse_d = 1 / (xi / v + s / a)
         self._e = p / r + q / t
-        matrix = dsyrk(1.0, program.table * np.sqrt(self._inverse_d)[:, None], trans=1, lower=1)
+        matrix = _second_moment(program.table, np.sqrt(self._inverse_d))
         diagonal = np.einsum("ii->i", matrix)
         self._is_held = diagonal[lead:] * self._e > 1  # columns fixed by rows rather than by their own bounds
         diagonal[lead:] += 1 / self._e
@@ -196,12 +200,49 @@ class _System:
         return Point(da, -da, ds, dxi, dp, dq, dr, dt, float(d[:lead].sum()))
 
 
+def _second_moment(table: np.ndarray, root: np.ndarray) -> np.ndarray:
+    """The lower triangle of ``table' diag(root^2) table``."""
+    n, k = table.shape
+    if n * k * k <= _SPEED * WORK:
+        pause_alone(n * k * (k / _SPEED + _PASSES))
+        return cast(np.ndarray, dsyrk(1.0, table * root[:, None], trans=1, lower=1))
+    total, few = np.zeros((k, k), order="F"), max(64, int(_SPEED * WORK / (k * k)))
+    for begin in range(0, n, few):
+        part = np.asfortranarray(table[begin : begin + few] * root[begin : begin + few, None])
+        total = dsyrk(1.0, part, 1.0, total, trans=1, lower=1, overwrite_c=1)
+        pause_alone(len(part) * k * (k / _SPEED + _PASSES))
+    return total
+
+
+def _factored(matrix: np.ndarray) -> tuple[np.ndarray, int]:
+    """LAPACK's ``dpotrf`` of a lower triangle, block by block where it is large."""
+    n = len(matrix)
+    if n <= _MAX_AT_ONCE:
+        factor, failed = la.lapack.dpotrf(matrix, lower=1, clean=0)
+        pause_alone(n**3 / (3 * _SPEED))
+        return factor, failed
+    factor = matrix.copy(order="F")
+    for begin in range(0, n, _PANEL):
+        end = min(begin + _PANEL, n)
+        corner, failed = la.lapack.dpotrf(factor[begin:end, begin:end], lower=1, clean=1)
+        if failed:
+            return factor, failed
+        factor[begin:end, begin:end] = corner
+        below = la.solve_triangular(corner, factor[end:, begin:end].T, lower=True, check_finite=False).T
+        factor[end:, begin:end] = below
+        for left in range(end, n, _PANEL):
+            strip = slice(left - end, left - end + _PANEL)
+            factor[left:, left : left + _PANEL] -= below[left - end :] @ below[strip].T
+            pause_alone((n - left) * _PANEL**2 / _SPEED)
+    return factor, 0
+
+
 def _cholesky(matrix: np.ndarray, diagonal: np.ndarray) -> np.ndarray | None:
     """The lower factor, of a slightly larger matrix if rounding made this one indefinite."""
     kept = diagonal.copy()
     for extra in (0.0, 1e-14, 1e-12, 1e-10):
         diagonal[:] = kept * (1 + extra)
-        factor, failed = la.lapack.dpotrf(matrix, lower=1, clean=0)
+        factor, failed = _factored(matrix)
         if not failed:
             return factor
     return None

@@ -17,9 +17,10 @@ import numpy as np
 from widemargin.comm.protocol import Communicator
 from widemargin.data.shard import Shard
 from widemargin.kernels.protocol import KernelRows, Vector
+from widemargin.pauses import TimeIsUp
 from widemargin.problems.hinge_l2 import HingeL2, PrimalPoint
 from widemargin.problems.protocol import Certificate
-from widemargin.solvers._kernel_ranks import NOTHING, ResponseSums, Summed, balanced, expansion, reduced
+from widemargin.solvers._kernel_ranks import NOTHING, ResponseSums, Summed, balanced, expansion, reduced, row_lengths
 from widemargin.solvers.models import KernelModel
 from widemargin.solvers.protocol import Solver, Warm
 
@@ -56,6 +57,7 @@ class DualState:
     n_stalled: int = 0  # confirmed gaps in a row that were hardly smaller than the one before
     summed: Summed = NOTHING  # what the responses are sums of
     allowance: float = 0.0  # the part of the gap that allows for rounding
+    is_confirmed: bool = False  # whether the last bounds allow for it
 
     @property
     def is_settled(self) -> bool:
@@ -105,17 +107,49 @@ class KernelDual(Solver[S, KernelModel]):
         if small is None:
             return None
         state.beta = rows.vector(small)
-        self._refresh(state)
-        self._exact_bounds(state)
+        try:
+            self._refresh(state)
+            self._exact_bounds(state)
+        except TimeIsUp:
+            state.best = None
+            self._crude_bounds(state)
         # Coefficients of the smaller model are not feasible and give no lower bound.
         state.best = state.best._replace(certificate=state.best.certificate._replace(dual=dual))
         return state.best.certificate
 
+    def values_to_confirm(self, state: S) -> float:
+        return float(state.shard.n_rows) * len(state.rows.nonzero(state.beta)) * state.comm.size
+
+    def _crude_bounds(self, state: S, guess: PrimalPoint | None = None) -> Certificate:
+        """Bounds that need no kernel values between rows, since |k(x, z)| <= ||phi(x)|| ||phi(z)||.
+
+        The model is the best so far as measured in sweeps, or beta as it is with a scale and an intercept that are
+        guessed.
+        """
+        rows, problem, comm = state.rows, state.problem, state.comm
+        beta = rows.host(state.beta) if state.best is None else state.best.beta
+        point = state.best.point if state.best is not None else guess or PrimalPoint(np.inf, 1.0, 0.0)
+        kernel = rows.kernel
+        lengths = row_lengths(rows)
+        size = point.scale * float(comm.allreduce(np.array([np.abs(beta) @ lengths]))[0])
+        slack = 1.0 + size * lengths + abs(point.intercept)
+        loss = float(comm.allreduce(np.array([state.shard.weight @ slack]))[0])
+        primal = problem.primal_value(loss, size**2) * (1 + 1e-9)  # far more than rounding
+        if not (kernel.is_positive or kernel.is_bounded):
+            primal = float(np.finfo(float).max)  # finite, and no more is known
+        dual = 0.0 if kernel.is_positive else -np.inf  # no coefficients at all
+        certificate = Certificate(primal, dual)
+        state.best = Best(certificate, beta, point._replace(value=primal), (size / (point.scale or 1.0)) ** 2)
+        return certificate
+
     def diagnostics(self, state: S) -> dict[str, float]:
-        """The violation of the optimality conditions, LIBSVM's stop rule, and the number of support vectors."""
+        """The violation of the optimality conditions, LIBSVM's stop rule, and the number of support vectors.
+
+        ``is_confirmed`` is 0 where bounds are estimates, from responses that are not in float64.
+        """
         support = float(state.comm.allreduce(np.array([float(len(state.rows.nonzero(state.beta)))]))[0])
         state.violation = self._violation(state)
-        return {"violation": state.violation, "n_support": support}
+        return {"violation": state.violation, "n_support": support, "is_confirmed": float(state.is_confirmed)}
 
     def stop_reason(self, state: S) -> str | None:
         """``"precision"`` if rounding keeps the gap open; the optimality conditions where there is no lower bound."""
@@ -136,6 +170,11 @@ class KernelDual(Solver[S, KernelModel]):
         slack = problem.implied_slack(point.value, point.scale * np.sqrt(state.best.squared_norm), weight)
         report = {"C": problem.C, "slack": float(slack), "violation": state.violation}
         return KernelModel(state.rows.kernel, points, point.scale * coef, point.intercept, report)
+
+    def scores(self, state: S) -> np.ndarray | None:
+        if state.best is None or not np.array_equal(state.best.beta, state.rows.host(state.beta)):
+            return None  # the responses belong to another beta
+        return np.asarray(state.best.point.scale * state.rows.host(state.response) + state.best.point.intercept)
 
     @staticmethod
     def _bounds(state: S, precision: float, summed: Summed | None) -> Certificate:
@@ -162,6 +201,7 @@ class KernelDual(Solver[S, KernelModel]):
             best = Best(Certificate(point.value, dual), rows.host(state.beta), point, sums.squared_norm)
         state.best = best._replace(certificate=best.certificate._replace(dual=dual))
         # C times the errors of the rows that have a loss, which are about those with a coefficient.
+        state.is_confirmed = summed is not None
         state.allowance = sums.norm_error * (1 + point.scale)
         return state.best.certificate
 

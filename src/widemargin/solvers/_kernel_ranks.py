@@ -12,6 +12,7 @@ from scipy.linalg.lapack import dpstrf
 from widemargin.comm.protocol import Communicator, place_among_ranks
 from widemargin.kernels.points import Points
 from widemargin.kernels.protocol import KernelRows, Vector
+from widemargin.pauses import uneven
 from widemargin.problems.hinge_l2 import Rounding
 from widemargin.rounding import UNIT, gamma
 
@@ -80,6 +81,25 @@ class ResponseSums(NamedTuple):
         excess = self.imbalance if is_balanced else 0.0
         norm = math.sqrt(self.squared_norm) + 2.1 * mass * (excess / self.alpha_sum if self.alpha_sum else 0.0)
         return max(self.alpha_sum - excess, 0.0) * (1 - gamma(self.n_rows + 16)), norm * norm * (1 + 8 * UNIT)
+
+
+def row_lengths(rows: KernelRows) -> np.ndarray:
+    """``||phi(x)||`` of every row, or 1 for all rows where no kernel value is larger."""
+    if rows.kernel.is_bounded:
+        return np.ones(rows.n_rows)
+    return np.sqrt(np.abs(rows.diagonal_of(rows.points(np.arange(rows.n_rows)))))
+
+
+def responses(comm: Communicator, rows: KernelRows, points: Points, coef: Vector, *, exact: bool = False) -> Vector:
+    """``rows.times`` for points that are the same on all ranks; raises TimeIsUp on all of them or none."""
+    with uneven(work_with(comm, rows, len(points))):
+        return rows.times(points, coef, exact=exact)
+
+
+def work_with(comm: Communicator, rows: KernelRows, n_points: int) -> float:
+    """A bound on the work of kernel values between points and the rows of a rank, equal on all ranks."""
+    n_rows = rows.n_rows if comm.size == 1 else rows.n_everywhere
+    return np.inf if n_rows is None else float(n_points) * n_rows * (rows.X.shape[1] + 8)
 
 
 def share(comm: Communicator, values: np.ndarray) -> np.ndarray:

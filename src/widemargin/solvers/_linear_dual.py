@@ -34,19 +34,20 @@ class Rows:
     of_score: float  # rounding error of a score, relative to ||x|| ||w||
     of_sum: float  # rounding error of z, relative to sum_i alpha_i ||x_i||
     rng: np.random.Generator  # this rank's own
+    n_entries: float  # of all ranks: the work of a pass, at most
 
     @classmethod
     def of(cls, problem: HingeL2, shard: Shard, comm: Communicator, rng: np.random.Generator) -> Rows:
         """Sum the totals over all ranks; raises ValueError on every rank if the problem has no solution."""
         lengths, n_long = _rounding.lengths_of(shard)
-        local = [n_long, float(shard.n_rows), shard.combine_depth + 1.0]
+        local = [n_long, float(shard.n_rows), shard.combine_depth + 1.0, float(shard.n_entries)]
         sums = comm.allreduce(np.append(np.bincount(shard.y < 0, shard.weight, 2), local))
         problem.check(*sums[:2])
         _rounding.refuse_long_rows(sums[2])
         own = np.random.default_rng([comm.rank, int(rng.integers(2**63))])
         upper, n_rows, depth = problem.caps(shard.weight), float(sums[3]), float(sums[4])
         roundings = _rounding.of_score(shard), _rounding.of_combination(depth)
-        return cls(problem, shard, comm, upper, sums[:2], lengths, n_rows, *roundings, own)
+        return cls(problem, shard, comm, upper, sums[:2], lengths, n_rows, *roundings, own, float(sums[5]))
 
     def rounding(self, score_error: np.ndarray) -> Rounding:
         return Rounding(score_error, self.n_rows, float(self.totals.sum()))
@@ -124,6 +125,12 @@ class LinearDualSolver(Solver[S, Separator]):
 
     def certify(self, state: S) -> Certificate | None:
         return state.best.certificate if state.is_certified else None
+
+    def confirm(self, state: S, latest: Certificate | None) -> Certificate:
+        """If no pass was finished, the model is 0 and every row has a slack of 1."""
+        rows = state.rows
+        loss = float(rows.totals.sum()) * (1 + 1e-9)  # far more than rounding
+        return latest or Certificate(rows.problem.primal_value(loss, 0.0), 0.0)
 
     def allowance(self, state: S) -> float:
         return state.allowance

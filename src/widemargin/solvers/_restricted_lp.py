@@ -26,6 +26,7 @@ _NO_SCORE = 1e-13  # a coefficient that changes scores by less is 0
 _ON_HINGE = 1e-9  # distance of a row on the hinge of a vertex
 _FEW_ON_HINGE = 200  # rows: up to so many a vertex is looked for at any gap; else
 _NEARLY = 1e-5  # at this relative gap, or if the numbers of rows and columns agree
+_MAX_LEAST_SQUARES = 4e9  # multiplications, of which it takes a few times as many
 _MAX_POLISHED = 3000  # rows or columns of the systems that give a vertex
 
 
@@ -230,7 +231,10 @@ class RestrictedLP:
         if len(hinge) and len(chosen):
             z = np.append(np.full(n_lead, point.intercept), coef)[chosen]
             square = self.table[np.ix_(hinge, chosen)]
-            z = z + _least_change(square, 1 - square @ z)
+            change = _least_change(square, 1 - square @ z)
+            if change is None:
+                return None
+            z = z + change
             coef[chosen[n_lead:] - n_lead] = z[n_lead:]
         return self._model(coef, masses)
 
@@ -247,14 +251,19 @@ class RestrictedLP:
             sums = self.problem.penalty * np.sign(np.append(np.zeros(n_lead), coef)) - self.table.T @ masses
             square = self.table[np.ix_(hinge, chosen)]
             here = near[hinge]
-            masses[hinge] = here + _least_change(square.T, sums[chosen] - square.T @ here)
+            change = _least_change(square.T, sums[chosen] - square.T @ here)
+            if change is None:
+                return None
+            masses[hinge] = here + change
         return masses
 
 
-def _least_change(matrix: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """The shortest solution, or the nearest to one where there is none."""
+def _least_change(matrix: np.ndarray, right: np.ndarray) -> np.ndarray | None:
+    """The shortest solution, or the nearest to one where there is none; None where that would take seconds."""
     if matrix.shape[0] == matrix.shape[1]:
         answer = la.lapack.dgesv(matrix, right)
         if answer[3] == 0 and np.all(np.isfinite(answer[2])):
-            return answer[2]
+            return np.asarray(answer[2])
+    if matrix.size * min(matrix.shape) > _MAX_LEAST_SQUARES:
+        return None
     return la.lstsq(matrix, right, cond=1e-12, check_finite=False, lapack_driver="gelsy")[0]

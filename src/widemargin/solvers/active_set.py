@@ -23,6 +23,7 @@ import numpy as np
 from scipy.linalg import LinAlgError, solve
 
 from widemargin.compiled.jit import compiled
+from widemargin.pauses import WORK, pause_alone, uneven
 from widemargin.problems.polytope import HardMargin
 from widemargin.problems.protocol import Certificate
 from widemargin.solvers._hulls import Hulls, HullSolver, with_bounds
@@ -30,6 +31,8 @@ from widemargin.solvers.protocol import Warm
 
 _MAX_SUPPORT_SOLVES = 8  # in a row, each dropping rows, before pairwise steps go on
 _MAX_STEPS_PER_ROW = 20
+_WORK_PER_STEP = 6  # of each row
+_WORK_PER_SOLVE = 20 * _MAX_STEPS_PER_ROW * _WORK_PER_STEP  # of a working set, by the square of its rows
 _MAX_ROWS_PER_RANK = 2.0**40
 _MAX_EXACT_ROWS = 128  # of a working set that is always solved exactly
 
@@ -81,6 +84,7 @@ class State(NamedTuple):
     working: WorkingSet | None  # at rank 0 only
     best_w: np.ndarray
     certificate: Certificate
+    n_working: int = 0  # rows of the working set
 
 
 @dataclass(frozen=True)
@@ -99,18 +103,33 @@ class ActiveSet(HullSolver[State]):
     def sweep(self, state: State) -> State:
         hulls, comm = state.hulls, state.hulls.comm
         offers = comm.gather(self._offer(state, hulls.scores(state.w)))
-        answer = None if offers is None or state.working is None else self._answer(state, state.working, offers)
-        z, level, lowest = np.split(comm.broadcast(answer), [len(state.w), len(state.w) + 2])
+        with uneven(_WORK_PER_SOLVE * float(state.n_working + 2 * self._most_offered(hulls)) ** 2):
+            answer = None if offers is None or state.working is None else self._answer(state, state.working, offers)
+        d = len(state.w)
+        z, level, lowest, n_working = np.split(comm.broadcast(answer), [d, d + 2, d + 4])
         margin = hulls.problem.dual_value(float(lowest.sum()), float(np.linalg.norm(state.w)))
-        return with_bounds(state, hulls.distance(z), margin, state.w)._replace(w=z, level=level)
+        state = with_bounds(state, hulls.distance(z), margin, state.w)
+        return state._replace(w=z, level=level, n_working=int(n_working[0]))
+
+    def confirm(self, state: State, latest: Certificate | None) -> Certificate:
+        if latest is not None:
+            return latest
+        # No sweep was finished: w is the difference of the means, or a direction from before.
+        hulls = state.hulls
+        z, length = hulls.combine(np.exp(hulls.uniform_log_mass())), float(np.linalg.norm(state.w))
+        return Certificate(hulls.distance(z), hulls.margin(hulls.scores(state.w), length))
+
+    def _most_offered(self, hulls: Hulls) -> int:
+        """Rows of a class that all ranks offer together in one sweep, at most."""
+        # A hull in many dimensions has many rows next to the other. At home they are cheap; on the wire each is a row.
+        d, size = hulls.shard.n_features, hulls.comm.size
+        auto = min(64, 24 + d // 4) if size == 1 else 24 + d // 16
+        return max(size, auto if self.rows_per_class == "auto" else self.rows_per_class)
 
     def _offer(self, state: State, scores: np.ndarray) -> np.ndarray:
         """This rank's lowest score of each class, then the rows it offers as (class, number, y_i (x_i - mean))."""
         hulls, shard = state.hulls, state.hulls.shard
-        # A hull in many dimensions has many rows next to the other. At home they are cheap; on the wire each is a row.
-        auto = min(64, 24 + shard.n_features // 4) if hulls.comm.size == 1 else 24 + shard.n_features // 16
-        wanted = auto if self.rows_per_class == "auto" else self.rows_per_class
-        at_most = max(1, wanted // hulls.comm.size)
+        at_most = max(1, self._most_offered(hulls) // hulls.comm.size)
         lowest, offered = np.full(2, np.inf), []
         for c in (0, 1):
             mine = np.where(hulls.side == c, scores, np.inf)
@@ -133,7 +152,7 @@ class ActiveSet(HullSolver[State]):
         working.add(keys, everything[:, 0].astype(np.intp), everything[:, 2:])
         gap = 0.0 if len(working) <= _MAX_EXACT_ROWS else min(state.certificate.relative, 1.0)
         z, level = solve_working_set(working, max(self.inner_share * gap, 1e-13))
-        return np.concatenate([z, level, lowest])
+        return np.concatenate([z, level, lowest, [len(working)]])
 
 
 def solve_working_set(working: WorkingSet, tol: float) -> tuple[np.ndarray, np.ndarray]:
@@ -142,13 +161,17 @@ def solve_working_set(working: WorkingSet, tol: float) -> tuple[np.ndarray, np.n
     Afterwards rows that carry no mass and lie well above their level are forgotten, once they are many.
     """
     for _ in range(20):
-        pairwise_steps(working.gram, working.side, working.mass, tol, _MAX_STEPS_PER_ROW * len(working))
+        left, few = _MAX_STEPS_PER_ROW * len(working), max(1, int(WORK / (_WORK_PER_STEP * len(working))))
+        while left > 0 and pairwise_steps(working.gram, working.side, working.mass, tol, min(few, left)) == few:
+            left -= few
+            pause_alone(WORK)
         gradient = working.gram @ working.mass
         level = np.array([gradient[working.side == c].min() for c in (0, 1)])
         squared = working.mass @ gradient
         if squared - level.sum() <= tol * squared:
             break
         finish_on_support(working)
+        pause_alone(float(np.count_nonzero(working.mass)) ** 3)
     z = working.mass @ working.rows
     carries = working.mass > 0
     if len(working) > 4 * carries.sum() + 64:
@@ -190,16 +213,16 @@ def finish_on_support(working: WorkingSet) -> None:
 
 
 @compiled()
-def pairwise_steps(gram: np.ndarray, side: np.ndarray, mass: np.ndarray, tol: float, max_steps: int) -> None:
+def pairwise_steps(gram: np.ndarray, side: np.ndarray, mass: np.ndarray, tol: float, max_steps: int) -> int:
     """Shift mass within a class from one row to another, the pair that helps most, until the gap is below ``tol``.
 
-    In place on ``mass``. The receiving row is the lowest of its class; the giving one is chosen for the largest fall of
-    the squared distance.
+    In place on ``mass``; returns the number of steps. The receiving row is the lowest of its class; the giving one is
+    chosen for the largest fall of the squared distance.
     """
     m = mass.shape[0]
     gradient = gram @ mass
     lowest = np.zeros(2, dtype=np.int64)
-    for _ in range(max_steps):
+    for step in range(max_steps):
         lowest[:] = -1
         squared = 0.0
         for i in range(m):
@@ -208,7 +231,7 @@ def pairwise_steps(gram: np.ndarray, side: np.ndarray, mass: np.ndarray, tol: fl
             if lowest[c] < 0 or gradient[i] < gradient[lowest[c]]:
                 lowest[c] = i
         if squared - gradient[lowest[0]] - gradient[lowest[1]] <= tol * squared:
-            return
+            return step
         best, giver, shift = 0.0, -1, 0.0
         for i in range(m):
             if mass[i] > 0.0:
@@ -223,9 +246,10 @@ def pairwise_steps(gram: np.ndarray, side: np.ndarray, mass: np.ndarray, tol: fl
                     if gain > best:
                         best, giver, shift = gain, i, most
         if giver < 0:
-            return
+            return step
         j = lowest[side[giver]]
         mass[giver] -= shift
         mass[j] += shift
         for i in range(m):
             gradient[i] += shift * (gram[j, i] - gram[giver, i])
+    return max_steps

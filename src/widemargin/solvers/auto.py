@@ -165,6 +165,12 @@ class Auto(Solver[AutoState, Any]):
     def confirm(self, state: AutoState, latest: Certificate | None) -> Certificate:
         return self.candidates[state.number].confirm(state.inner, latest)
 
+    def unconfirmed(self, state: AutoState, latest: Certificate | None) -> Certificate:
+        return self.candidates[state.number].unconfirmed(state.inner, latest)
+
+    def values_to_confirm(self, state: AutoState) -> float:
+        return self.candidates[state.number].values_to_confirm(state.inner)
+
     def stop_reason(self, state: AutoState) -> str | None:
         return self.candidates[state.number].stop_reason(state.inner)
 
@@ -182,6 +188,9 @@ class Auto(Solver[AutoState, Any]):
 
     def extract(self, state: AutoState) -> Any:
         return self.candidates[state.number].extract(state.inner)
+
+    def scores(self, state: AutoState) -> np.ndarray | None:
+        return self.candidates[state.number].scores(state.inner)
 
 
 def linear_csvm(passes: DualDescent | None = None, newton: Multipliers | None = None, patience: int = 8) -> Auto:

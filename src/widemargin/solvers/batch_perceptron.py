@@ -31,6 +31,7 @@ from widemargin.comm.protocol import Communicator
 from widemargin.data.shard import Shard
 from widemargin.kernels.cache import RowCache
 from widemargin.kernels.points import Points
+from widemargin.pauses import is_time_up
 from widemargin.problems.hinge_l2 import HingeL2
 from widemargin.problems.protocol import Certificate
 from widemargin.problems.slack_constrained import SlackConstrained
@@ -41,6 +42,8 @@ from widemargin.solvers._kernel_ranks import (
     balanced,
     expansion,
     reduced,
+    responses,
+    row_lengths,
     share,
     share_points,
     spread,
@@ -160,7 +163,10 @@ class BatchPerceptron(Solver[State, KernelModel]):
         budget = state.values + min(_VALUES_PER_SWEEP, _PAIRS_PER_SWEEP * state.ascent.n_everywhere**2)
         steps = state.step + _MIN_STEPS
         while state.values < budget or state.step < steps:
+            before = state.values
             self._step(state)
+            if is_time_up((state.values - before) * (state.shard.kernel.X.shape[1] / 4 + 8)):
+                break
         self._look(state)
         return state
 
@@ -173,8 +179,34 @@ class BatchPerceptron(Solver[State, KernelModel]):
     def confirm(self, state: State, latest: Certificate | None) -> Certificate:
         rows, y, alpha = state.shard.kernel, state.shard.y, self._of_all_rows(state)
         points, coef = expansion(state.comm, rows, alpha * y)
-        state.confirmed = alpha, y * rows.times(points, coef, exact=True)
+        state.confirmed = alpha, y * responses(state.comm, rows, points, coef, exact=True)
         return self._bounds(state, *state.confirmed, is_exact=True)
+
+    def unconfirmed(self, state: State, latest: Certificate | None) -> Certificate:
+        """Bounds that need no kernel values between rows, since |k(x, z)| <= ||phi(x)|| ||phi(z)||."""
+        shard, comm, alpha = state.shard, state.comm, self._of_all_rows(state)
+        ascent, lengths = state.ascent, row_lengths(shard.kernel)
+        squared = float(comm.allreduce(np.array([ascent.mean_alpha @ ascent.mean_response]))[0])
+        scale, intercept = self._model_along(state, squared)
+        sums = [alpha @ lengths, shard.weight @ lengths, *np.bincount(shard.y < 0, shard.weight, 2)]
+        mass, lengths_of_all, *of_classes = map(float, comm.allreduce(np.array(sums)))
+        size, total = scale * mass, sum(of_classes)
+        objective, is_positive = state.objective, shard.kernel.kernel.is_positive
+        if objective is not None:
+            loss = total * (1 + abs(intercept)) + size * lengths_of_all
+            primal = objective.primal_value(loss, size**2) * (1 + 1e-9)  # far more than rounding
+            certificate = Certificate(primal, 0.0 if is_positive else -math.inf)
+            report = {"C": objective.C, "slack": objective.implied_slack(primal, size, total)}
+        else:
+            slack, radius = state.problem.slack or 0.0, state.radius * (1 + 1e-9)
+            spread_out = 0.5 * total / min(of_classes) if state.problem.fit_intercept else 1.0  # even masses
+            certificate = Certificate(radius + slack * spread_out if is_positive else math.inf, -radius)
+            report = {"C": math.nan, "slack": slack}
+        state.certified = (certificate, alpha, scale, intercept, report)
+        return certificate
+
+    def values_to_confirm(self, state: State) -> float:
+        return float(state.shard.n_rows) * np.count_nonzero(state.ascent.mean_alpha) * state.comm.size
 
     def compact(self, state: State) -> Certificate | None:
         if self.max_support is None or state.confirmed is None or state.certified is None:
@@ -186,7 +218,8 @@ class BatchPerceptron(Solver[State, KernelModel]):
             return None
         before = state.certified[0]
         points, coef = expansion(comm, rows, small)
-        after = self._bounds(state, small * y, y * rows.times(points, coef, exact=True), is_exact=True)
+        state.confirmed = small * y, y * rows.times(points, coef, exact=True)
+        after = self._bounds(state, *state.confirmed, is_exact=True)
         # The model has a new objective or level; the bound from the other side stays.
         return before._replace(primal=after.primal) if state.objective is not None else before._replace(dual=after.dual)
 
@@ -195,7 +228,8 @@ class BatchPerceptron(Solver[State, KernelModel]):
 
     def diagnostics(self, state: State) -> dict[str, float]:
         support = state.comm.allreduce(np.array([float(np.count_nonzero(state.ascent.mean_alpha))]))[0]
-        return {"validation_error": state.error, "n_support": float(support), "steps": state.step}
+        # Bounds of averaged responses are estimates.
+        return {"validation_error": state.error, "n_support": float(support), "steps": state.step, "is_confirmed": 0.0}
 
     def warm_state(self, state: State) -> np.ndarray:
         return spread(state.comm, state.shard.kernel, self._of_all_rows(state) * state.shard.y)
@@ -207,6 +241,12 @@ class BatchPerceptron(Solver[State, KernelModel]):
         _, alpha, scale, intercept, report = state.certified
         points, coef = expansion(state.comm, state.shard.kernel, scale * alpha * state.shard.y)
         return KernelModel(state.shard.kernel.kernel, points, coef, intercept, report)
+
+    def scores(self, state: State) -> np.ndarray | None:
+        if state.confirmed is None or state.certified is None:
+            return None
+        _, _, scale, intercept, _ = state.certified
+        return np.asarray(scale * state.shard.y * state.confirmed[1] + intercept)
 
     def _hold_out(self, shard: Shard, comm: Communicator, rng: Generator) -> np.ndarray:
         """The weight of rows that are held out, 0 for others; each class keeps most of its rows."""
@@ -250,7 +290,7 @@ class BatchPerceptron(Solver[State, KernelModel]):
         points, coef = expansion(state.comm, ascent.rows, alpha * ascent.y)
         if not len(points):
             return
-        response = ascent.y * ascent.rows.times(points, coef)
+        response = ascent.y * responses(state.comm, ascent.rows, points, coef)
         state.values += len(points) * ascent.n_everywhere
         squared = float(state.comm.allreduce(np.array([alpha @ response]))[0])
         if squared <= 0:
@@ -309,6 +349,15 @@ class BatchPerceptron(Solver[State, KernelModel]):
         scale = 1 / filled.level if 0 < filled.level < math.inf else 1.0
         return scale / norm, scale * filled.bias
 
+    def _model_along(self, state: State, squared: float) -> tuple[float, float]:
+        """Scale and intercept of the model along the average, by the rows at work."""
+        ascent, reduce = state.ascent, state.comm.allreduce
+        if state.objective is None:
+            return self._at_level(ascent.filling, ascent.mean_response, squared)
+        y, weight = ascent.y, ascent.filling.weight
+        point = state.objective.primal_point(y * ascent.mean_response, y, weight, squared, reduce, precision=1e-4)
+        return point.scale, point.intercept
+
     def _look(self, state: State) -> None:
         """The error of the average on rows held out, and whether it has stopped falling."""
         ascent, comm = state.ascent, state.comm
@@ -316,12 +365,7 @@ class BatchPerceptron(Solver[State, KernelModel]):
         held = state.held_out[ascent.number]
         if state.is_all_trained_on and self.validation_fraction is None:
             held = ascent.filling.weight  # too few rows to hold any out
-        if state.objective is not None:
-            y, weight, reduce = ascent.y, ascent.filling.weight, comm.allreduce
-            point = state.objective.primal_point(y * ascent.mean_response, y, weight, squared, reduce, precision=1e-4)
-            scale, intercept = point.scale, point.intercept
-        else:
-            scale, intercept = self._at_level(ascent.filling, ascent.mean_response, squared)
+        scale, intercept = self._model_along(state, squared)
         margin = scale * ascent.mean_response + ascent.y * intercept
         hinge, is_positive = np.maximum(0.0, 1 - margin), margin * ascent.y > 0
         sums = [held @ (margin <= 0), held @ hinge, held @ is_positive, held.sum()]

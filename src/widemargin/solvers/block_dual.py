@@ -26,10 +26,11 @@ from widemargin.data.shard import Shard
 from widemargin.kernels.points import Points
 from widemargin.kernels.protocol import KernelRows
 from widemargin.kernels.vectors import Dual
-from widemargin.problems.hinge_l2 import HingeL2
+from widemargin.pauses import uneven
+from widemargin.problems.hinge_l2 import HingeL2, PrimalPoint
 from widemargin.problems.protocol import Certificate
 from widemargin.solvers._kernel_dual import DualState, KernelDual, feasible_start
-from widemargin.solvers._kernel_ranks import Summed, expansion, share, share_points, spread
+from widemargin.solvers._kernel_ranks import Summed, expansion, responses, share, share_points, spread
 from widemargin.solvers.protocol import Warm
 
 _MIN_BLOCK, _DRAWN_BLOCK, _MAX_BLOCK = 1024, 3008, 6016  # rows of a working set
@@ -64,6 +65,7 @@ class State(DualState):
     stage: _Stage | None = None
     pending: tuple[Points, np.ndarray] | None = None  # rows that changed, and by how much
     stage_violation: float = np.inf  # when the last stage began
+    guess: PrimalPoint | None = None  # scale and intercept by the rows of a stage
 
     @property
     def is_settled(self) -> bool:
@@ -117,6 +119,8 @@ class BlockDual(KernelDual[State]):
 
     def confirm(self, state: State, latest: Certificate | None = None) -> Certificate:
         if state.stage is not None:
+            if state.best is None:
+                state.guess = self._point_of(state, state.stage)
             self._leave(state, state.stage)
         self._refresh(state)
         state.violation = self._violation(state)
@@ -131,14 +135,25 @@ class BlockDual(KernelDual[State]):
         return spread(state.comm, state.rows, beta)
 
     def _refresh(self, state: State) -> None:
-        state.pending = None
         points, coef = expansion(state.comm, state.rows, state.beta)
-        state.response = state.rows.times(points, coef, exact=True)
+        state.response = responses(state.comm, state.rows, points, coef, exact=True)
         state.summed = Summed.of(state.comm, state.rows, state.beta)
-        state.best = None  # it was measured less exactly
+        state.pending = state.best = None  # the best was measured less exactly
 
     def _exact_bounds(self, state: State) -> Certificate:
         return self._bounds(state, self._precision(state), state.summed)
+
+    def unconfirmed(self, state: State, latest: Certificate | None) -> Certificate:
+        if state.best is not None and state.rows.dtype == np.float64:
+            return state.best.certificate  # bounds of sweeps allow for rounding
+        return self._crude_bounds(state, state.guess)
+
+    @staticmethod
+    def _point_of(state: State, stage: _Stage) -> PrimalPoint:
+        """The best scale and intercept as far as the rows of a stage can tell."""
+        y, weight = state.shard.y[stage.chosen], state.shard.weight[stage.chosen]
+        squared = float(state.comm.allreduce(np.array([stage.beta @ stage.response]))[0])
+        return state.problem.primal_point(stage.response, y, weight, max(squared, 0.0), state.comm.allreduce)
 
     @staticmethod
     def _precision(state: State) -> float:
@@ -246,7 +261,7 @@ class BlockDual(KernelDual[State]):
         points, delta = state.pending
         largest = state.comm.allreduce(np.array([float(state.shard.n_rows)]), "max")[0]
         few = max(256, int(_VALUES_PER_SWEEP / max(largest, 1)))
-        state.response += state.rows.times(points[:few], delta[:few])
+        state.response += responses(state.comm, state.rows, points[:few], delta[:few])
         state.pending = (points[few:], delta[few:]) if len(points) > few else None
 
     def _round(self, state: State, stage: _Stage) -> None:
@@ -267,15 +282,17 @@ class BlockDual(KernelDual[State]):
         numbers = np.stack([pull, stage.beta[working], state.low[where], state.high[where]], axis=1)
         pull, beta, low, high = share(comm, numbers.ravel()).reshape(-1, 4).T
         solved = np.empty(0)
-        if comm.rank == 0:
-            tol = (_DRAWN_REDUCTION if is_drawn else _REDUCTION) * violation
-            K, max_steps = state.rows.working_block(points), _STEPS_PER_ROW * len(points) + _EXTRA_STEPS
-            dual, is_tied = Dual(pull, beta, low, high), state.problem.fit_intercept
-            solved, _, _ = state.rows.solve_block(K, dual, tol, is_tied=is_tied, max_steps=max_steps)
+        max_steps = _STEPS_PER_ROW * len(points) + _EXTRA_STEPS
+        with uneven(float(len(points)) * (len(points) * points.X.shape[1] + max_steps)):
+            if comm.rank == 0:
+                tol = (_DRAWN_REDUCTION if is_drawn else _REDUCTION) * violation
+                K, dual = state.rows.working_block(points), Dual(pull, beta, low, high)
+                is_tied = state.problem.fit_intercept
+                solved, _, _ = state.rows.solve_block(K, dual, tol, is_tied=is_tied, max_steps=max_steps)
         solved = comm.broadcast(solved)
         moved = np.flatnonzero(solved != beta)
         few, change = points[moved], (solved - beta)[moved]
-        stage.response += stage.rows.times(few, change)
+        stage.response += responses(comm, stage.rows, few, change)
         # The other rows will get the changes of all rounds as one sum, which is no larger.
         lengths = np.sqrt(np.abs(state.rows.diagonal_of(few)))
         state.summed = state.summed.plus(Summed(float(np.abs(change) @ lengths), float(len(moved))))

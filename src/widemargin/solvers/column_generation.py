@@ -19,6 +19,7 @@ On ranks the rows stay where they are; their labels, weights and working columns
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -29,6 +30,7 @@ from numpy.random import Generator
 from widemargin.comm.protocol import Communicator, place_among_ranks
 from widemargin.compiled.columns import add_squares_csr, add_squares_dense
 from widemargin.data.shard import Shard
+from widemargin.pauses import TimeIsUp, uneven
 from widemargin.problems.hinge_l1 import HingeL1, largest
 from widemargin.problems.protocol import Certificate
 from widemargin.rounding import PAIRWISE, UNIT, careful_sum, gamma
@@ -39,6 +41,7 @@ from widemargin.solvers.protocol import Inputs, Solver, Warm
 _EXACT = 1e-12  # relative gap
 _ROUNDING = 1e-13  # relative: of alpha, of a variance, of a sum over many rows
 _MAX_SWEEPS = 1000  # to find alpha_max; tens are enough
+_WORK_PER_SOLVE = 60  # of a linear program, by its rows and the square of its columns
 _SMALL_GAP = 0.1  # of the distance to another objective
 
 
@@ -58,11 +61,13 @@ class Rows:
     of_sum: float  # rounding error of correlations, relative to the sum of masses times those sizes
     all_y: np.ndarray  # of all ranks; empty but on rank 0
     all_caps: np.ndarray
+    n_rows: float  # of all ranks
 
     @classmethod
     def of(cls, problem: HingeL1, shard: Shard, comm: Communicator) -> Rows:
         """Sum weights over all ranks and resolve alpha; raises ValueError on every rank if there is no solution."""
-        totals = comm.allreduce(np.bincount(shard.y < 0, shard.weight, 2))
+        *totals, n_rows = comm.allreduce(np.append(np.bincount(shard.y < 0, shard.weight, 2), float(shard.n_rows)))
+        totals = np.array(totals)
         problem.check(*totals)
         total = float(totals.sum())
         if problem.alpha == "auto":
@@ -74,9 +79,9 @@ class Rows:
         all_y, all_caps = (_joined(comm, values) for values in (y, caps))
         sizes = comm.allreduce(shard.column_sizes(), "max")
         depth = float(comm.allreduce(np.array([shard.combine_depth + 1.0]))[0])
-        return cls(
-            problem, shard, comm, present, where, y, caps, totals / total, sizes, gamma(depth + 2), all_y, all_caps
-        )
+        of_sum = gamma(depth + 2)
+        places = (present, where, y, caps, totals / total, sizes, of_sum, all_y, all_caps)
+        return cls(problem, shard, comm, *places, float(n_rows))
 
     def dual_bound(self, masses: np.ndarray, correlation: np.ndarray) -> float:
         """The dual objective of masses that are within caps and balanced up to rounding, divided by their excess.
@@ -151,7 +156,7 @@ class State(NamedTuple):
     masses: np.ndarray  # of this rank's rows: the best feasible ones so far
     correlation: np.ndarray  # theirs
     certificate: Certificate
-    alpha_max: float | None
+    report: dict[str, float]  # found at the end
     mass: float = 0.0  # the sum of the masses over all ranks, up to rounding: the dual objective
     is_final: bool = False  # no column to add, and the answer on these columns is as exact as it gets
     is_stuck: bool = False  # twice in a row, with about the same gap
@@ -193,7 +198,7 @@ class ColumnGeneration(Solver[State, Separator]):
             masses=np.zeros(len(rows.y)),
             correlation=np.zeros(p),
             certificate=Certificate(loss, 0.0),  # beta = 0, and no masses
-            alpha_max=alpha_max(problem, shard, comm, rng) if self.finds_alpha_max else None,
+            report={},
         )
         if warm is not None and np.any(warm[:p]):
             return _with_model(state, np.asarray(warm[:p], dtype=np.float64))
@@ -203,7 +208,9 @@ class ColumnGeneration(Solver[State, Separator]):
 
     def sweep(self, state: State) -> State:
         rows, comm, k, gap_before = state.rows, state.rows.comm, len(state.working), state.certificate.gap
-        answer = comm.broadcast(self._answer(state))
+        with uneven(_WORK_PER_SOLVE * rows.n_rows * (k + 1.0) ** 2):
+            answer = self._answer(state)
+        answer = comm.broadcast(answer)
         primal, intercept, is_final = answer[:3]
         coef = np.zeros(rows.shard.n_features)
         coef[state.working] = answer[3 : 3 + k]
@@ -252,9 +259,17 @@ class ColumnGeneration(Solver[State, Separator]):
 
     def extract(self, state: State) -> Separator:
         report = {"alpha": state.rows.problem.penalty, "n_working": len(state.working)}
-        if state.alpha_max is not None:
-            report["alpha_max"] = state.alpha_max
-        return Separator(state.coef, state.intercept, report)
+        if self.finds_alpha_max:
+            report["alpha_max"] = np.nan
+        return Separator(state.coef, state.intercept, {**report, **state.report})
+
+    def compact(self, state: State) -> None:
+        """The model stays as it is; the smallest alpha with no coefficients is found, if there is time."""
+        if self.finds_alpha_max:
+            rows = state.rows
+            with suppress(TimeIsUp):
+                found = alpha_max(rows.problem, rows.shard, rows.comm, np.random.default_rng(0))
+                state.report["alpha_max"] = found
 
 
 def _with_columns(state: State, which: np.ndarray) -> State:
@@ -318,6 +333,12 @@ def solved(inputs: Inputs, tol: float, max_iter: int, warm: Warm = None, below: 
             break
         state = solver.sweep(state)
     return state
+
+
+def largest_at_zero(problem: HingeL1, shard: Shard, comm: Communicator) -> float:
+    """An alpha from which on beta = 0 is best: the largest correlation of masses at beta = 0."""
+    rows = Rows.of(replace(problem, alpha=1.0), shard, comm)
+    return largest(rows.correlation(rows.at_zero()[0]))
 
 
 def alpha_max(problem: HingeL1, shard: Shard, comm: Communicator, rng: Generator) -> float:

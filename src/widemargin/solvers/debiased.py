@@ -31,10 +31,12 @@ from numpy.random import Generator
 from widemargin.comm.protocol import Communicator
 from widemargin.comm.solo import Solo
 from widemargin.data.shard import Shard
+from widemargin.pauses import TimeIsUp, uneven
 from widemargin.problems import debiasing
 from widemargin.problems.debiasing import Curvature
 from widemargin.problems.hinge_l1 import HingeL1
 from widemargin.problems.protocol import Certificate
+from widemargin.solvers.column_generation import State as ColumnState
 from widemargin.solvers.column_generation import solved
 from widemargin.solvers.inverse_rows import clime_rows, scio_rows
 from widemargin.solvers.models import Separator
@@ -94,7 +96,7 @@ class DebiasedRounds(Solver[State, Separator]):
     def start(self, problem: HingeL1, shard: Shard, comm: Communicator, rng: Generator, warm: Warm = None) -> State:
         """The 1-norm SVM of every machine; ``warm`` is where the first of them begins to look."""
         self._refuse_one_class(shard, comm)
-        local = solved(Inputs(problem, shard, Solo(), rng), self.tol, self.max_iter, warm)
+        local = self._own_model(Inputs(problem, shard, Solo(), rng), warm)
         here = float(shard.weight.sum())
         n = float(comm.allreduce(np.array([here]))[0])
         share, own = here / n, np.append(local.coef, [local.intercept, local.rows.problem.penalty])
@@ -112,7 +114,8 @@ class DebiasedRounds(Solver[State, Separator]):
             state = self._refitted(state)
         comm, shard, at, fit_intercept = state.comm, state.shard, state.at, state.problem.fit_intercept
         margins = debiasing.margins_of(shard, at.beta(fit_intercept), fit_intercept)
-        curvature = self._curvature(state, margins)
+        with uneven(np.inf):
+            curvature = self._curvature(state, margins)
         is_blind = comm.allreduce(np.array([float(curvature is None)]), "max")[0] > 0
         if is_blind or curvature is None:
             return self._blind(state)
@@ -146,13 +149,27 @@ class DebiasedRounds(Solver[State, Separator]):
         report = {
             "alpha": state.alpha,
             "coef_naive": state.naive.coef,
-            "coef_debiased": state.debiased,
-            "standard_error": state.standard_error,  # of all coefficients, and of the intercept
+            "coef_debiased": state.naive.coef if state.debiased is None else state.debiased,
+            "standard_error": self._errors(state),  # of all coefficients, and of the intercept
             "n_rounds": state.round,
             "n_machines": state.comm.size,
             "n_rows": state.n,
         }
         return Separator(state.at.coef, state.at.intercept, report)
+
+    def _own_model(self, inputs: Inputs, warm: Warm) -> ColumnState:
+        """The 1-norm SVM of this machine; if time runs out, on all machines where it starts."""
+        try:
+            with uneven(np.inf):
+                return solved(inputs, self.tol, self.max_iter, warm)
+        except TimeIsUp:
+            return solved(inputs, self.tol, 0)
+
+    def _errors(self, state: State) -> np.ndarray:
+        """Standard errors; infinite before the first round."""
+        if state.standard_error is not None:
+            return state.standard_error
+        return np.full(state.shard.n_features + (state.problem.fit_intercept and not self._is_shared(state)), np.inf)
 
     def _is_shared(self, state: State) -> bool:
         return self.shares_inverse and state.comm.size > 1
@@ -195,7 +212,8 @@ class DebiasedRounds(Solver[State, Separator]):
         """Rows of the inverse of the Hessian, scaled and its intercept profiled out."""
         c = debiasing.inverse_constraint(len(at.scale), at.n_effective, self.constraint)
         make = scio_rows if self.inverse == "scio" else clime_rows
-        return make(at.correlation, rows, c).rescaled()
+        with uneven(np.inf):
+            return make(at.correlation, rows, c).rescaled()
 
     def _step(self, state: State, curvature: Curvature, margins: np.ndarray) -> _Step:
         """Every machine steps by its own inverse; the average of all, and its standard errors, the intercept's last."""

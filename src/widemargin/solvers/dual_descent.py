@@ -24,6 +24,7 @@ over the rows that are left add up to that.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -34,10 +35,13 @@ from numpy.random import Generator
 from widemargin.comm.protocol import Communicator
 from widemargin.compiled.dense import FAST
 from widemargin.compiled.jit import compiled
-from widemargin.data.shard import Shard
+from widemargin.data.shard import Shard, csr_arrays
+from widemargin.pauses import WORK, TimeIsUp, pause_alone, uneven
 from widemargin.problems.hinge_l2 import HingeL2
 from widemargin.solvers._linear_dual import Best, LinearDualSolver, Rows
 from widemargin.solvers.protocol import Warm
+
+_WORK_PER_ENTRY = 2  # a score, and a step
 
 
 class State(NamedTuple):
@@ -86,16 +90,21 @@ class DualDescent(LinearDualSolver[State]):
         moving[-1] += state.sigma2 * state.balance
         extremes = np.array([-np.inf, np.inf])
         active = np.flatnonzero(is_active)
-        for block, inside, where in shard.by_block(active):
-            begin = int(active[where.start] - inside[0])
-            part = slice(begin, begin + block.shape[0])
-            numbers = (shard.y[part], rows.upper[part], state.curvature[part], alpha[part], is_active[part])
-            rules = (float(comm.size), state.sigma2, state.top, state.bottom)
-            arguments = (rows.rng.permutation(inside), *numbers, moving, extremes, *rules)
-            if sp.issparse(block):
-                descend_csr(np.asarray(block.data), np.asarray(block.indices), np.asarray(block.indptr), *arguments)
-            else:
-                descend_dense(np.asarray(block), *arguments)
+        # A pass may end anywhere.
+        with suppress(TimeIsUp), uneven(_WORK_PER_ENTRY * rows.n_entries):
+            for block, inside, where in shard.by_block(active):
+                begin = int(active[where.start] - inside[0])
+                part = slice(begin, begin + block.shape[0])
+                numbers = (shard.y[part], rows.upper[part], state.curvature[part], alpha[part], is_active[part])
+                rules = (float(comm.size), state.sigma2, state.top, state.bottom)
+                arguments = (*numbers, moving, extremes, *rules)
+                per_row = _WORK_PER_ENTRY * shard.n_entries / shard.n_rows
+                for order in np.array_split(rows.rng.permutation(inside), 1 + int(len(inside) * per_row / WORK)):
+                    if sp.issparse(block):
+                        descend_csr(*csr_arrays(block), order, *arguments)
+                    else:
+                        descend_dense(np.asarray(block), order, *arguments)
+                    pause_alone(len(order) * per_row)
         # [2]: w moved as far as all ranks together would move it, and each sends its own share of that.
         moving -= state.w
         moving /= comm.size

@@ -33,7 +33,7 @@ from widemargin.kernels.vectors import Dual
 from widemargin.problems.hinge_l2 import HingeL2
 from widemargin.problems.protocol import Certificate
 from widemargin.solvers._kernel_dual import DualState, KernelDual, feasible_start
-from widemargin.solvers._kernel_ranks import Summed, spread
+from widemargin.solvers._kernel_ranks import Summed, responses, spread
 from widemargin.solvers.models import KernelModel
 from widemargin.solvers.protocol import Warm
 
@@ -115,6 +115,9 @@ class FlatDual(KernelDual[State]):
         state.violation = self._violation(state)
         return self._exact_bounds(state) if state.best is None else state.best.certificate
 
+    def unconfirmed(self, state: State, latest: Certificate | None) -> Certificate:
+        return self._crude_bounds(state)
+
     def warm_state(self, state: State) -> np.ndarray:
         return spread(state.comm, state.rows, state.rows.host(state.beta))
 
@@ -138,7 +141,7 @@ class FlatDual(KernelDual[State]):
         rows, (beta, response) = state.rows, state.exact
         change = state.beta - beta
         changed = rows.nonzero(change)
-        response += rows.times(rows.points(changed), change[changed], exact=True)
+        response += responses(state.comm, rows, rows.points(changed), change[changed], exact=True)
         state.summed = state.summed.plus(Summed.of(state.comm, rows, change))
         beta[...] = state.beta
         state.response[...] = response

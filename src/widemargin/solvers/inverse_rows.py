@@ -27,7 +27,9 @@ import scipy.sparse as sp
 from scipy.optimize import linprog
 
 from widemargin.compiled.scio import scio_block
+from widemargin.pauses import WORK, pause_alone
 
+_WORK_PER_ENTRY = 100  # of a row: as many entries change, about
 _BLOCK_BYTES = 1 << 23  # dense rows in work before they are stored as sparse ones
 
 
@@ -65,13 +67,14 @@ def scio_rows(
     rows = np.asarray(rows, dtype=np.int64)
     p, n_rows = H.shape[0], len(rows)
     diagonal, violation = np.empty(n_rows), np.empty(n_rows)
-    step = max(1, _BLOCK_BYTES // (8 * p))
+    step = max(1, min(_BLOCK_BYTES // (8 * p), int(WORK / (_WORK_PER_ENTRY * p))))
     pieces = []
     for begin in range(0, n_rows, step):
         part = slice(begin, min(begin + step, n_rows))
         T = np.zeros((part.stop - begin, p))
         scio_block(H, rows[part], c, tolerance, max_passes, T, diagonal[part], violation[part])
         pieces.append(sp.csr_matrix(T))
+        pause_alone(_WORK_PER_ENTRY * T.size)
     theta = sp.vstack(pieces, format="csr") if pieces else sp.csr_matrix((0, p))
     return InverseRows(theta, diagonal, violation)
 
@@ -89,6 +92,7 @@ def clime_rows(H: np.ndarray, rows: np.ndarray, c: float) -> InverseRows:
         answer = linprog(np.ones(2 * p), A_ub=sides, b_ub=np.concatenate([c + unit, c - unit]), method="highs")
         if answer.status == 0:
             theta[r] = answer.x[:p] - answer.x[p:]
+        pause_alone(WORK)
     products, at = theta @ H, (np.arange(len(rows)), rows)
     diagonal = products[at]
     products[at] -= 1.0

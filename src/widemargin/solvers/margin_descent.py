@@ -27,10 +27,22 @@ from widemargin.comm.protocol import Communicator, place_among_ranks
 from widemargin.compiled import margin_passes
 from widemargin.data.shard import Shard
 from widemargin.kernels.points import Points
+from widemargin.pauses import uneven
 from widemargin.problems.margin_distribution import MarginDistribution
 from widemargin.problems.protocol import Certificate
 from widemargin.rounding import PAIRWISE, UNIT, gamma
-from widemargin.solvers._kernel_ranks import NOTHING, ResponseSums, Summed, expansion, share, share_points, spread
+from widemargin.solvers._kernel_ranks import (
+    NOTHING,
+    ResponseSums,
+    Summed,
+    expansion,
+    responses,
+    row_lengths,
+    share,
+    share_points,
+    spread,
+    work_with,
+)
 from widemargin.solvers.models import KernelModel
 from widemargin.solvers.protocol import Solver, Warm
 
@@ -66,7 +78,9 @@ class KernelValues:
     @property
     def kept(self) -> np.ndarray:
         if self._values is None:
-            self._values = self._rows.rows(self.points)
+            with uneven(work_with(self._comm, self._rows, self.n_all)):
+                values = self._rows.rows(self.points)
+            self._values = values
         return self._values
 
     def times(self, places: np.ndarray, coef: np.ndarray, points: Points | None = None) -> np.ndarray:
@@ -75,7 +89,7 @@ class KernelValues:
         ``points`` are these rows, where they are at hand.
         """
         if not self.is_kept:
-            return self._rows.times(self.points[places] if points is None else points, coef)
+            return responses(self._comm, self._rows, self.points[places] if points is None else points, coef)
         out, part = np.zeros((2, self._rows.n_rows))
         for begin in range(0, len(places), _TERMS_PER_SUM):
             few = slice(begin, begin + _TERMS_PER_SUM)
@@ -180,12 +194,25 @@ class KernelMarginSolver(Solver[S, KernelModel]):
     def allowance(self, state: S) -> float:
         return state.allowance
 
+    def unconfirmed(self, state: S, latest: Certificate | None) -> Certificate:
+        if state.best is not None and state.summed is not None:
+            return state.best.certificate  # bounds of sweeps allow for rounding
+        g, intercept = (state.g, state.intercept) if state.best is None else (state.best.g, state.best.intercept)
+        certificate = crude_bounds(state.problem, state.rows, state.comm, state.steep, g, intercept)
+        state.best = _Best(certificate, g, intercept, np.zeros_like(g))
+        return certificate
+
+    def values_to_confirm(self, state: S) -> float:
+        n_judged = 1 if state.best is None else 3
+        return float(state.shard.n_rows) * n_judged * np.count_nonzero(state.g) * state.comm.size
+
     def diagnostics(self, state: S) -> dict[str, float]:
         """The largest violation of the optimality conditions, and the rows with a coefficient."""
         residual = state.problem.residuals(state.g, state.margin, state.steep).max(initial=0.0)
         (violation,) = state.comm.allreduce(np.array([residual]), "max")
         (support,) = state.comm.allreduce(np.array([float(np.count_nonzero(state.g))]))
-        return {"violation": float(violation), "n_support": float(support)}
+        is_confirmed = float(state.summed is not None)  # estimates are from responses in float32
+        return {"violation": float(violation), "n_support": float(support), "is_confirmed": is_confirmed}
 
     def warm_state(self, state: S) -> np.ndarray:
         return spread(state.comm, state.rows, state.beta)
@@ -197,18 +224,23 @@ class KernelMarginSolver(Solver[S, KernelModel]):
         report = {"C": problem.C, "deadband": problem.deadband, "overshoot_weight": problem.overshoot_weight}
         return KernelModel(state.rows.kernel, points, coef, state.best.intercept, report)
 
+    def scores(self, state: S) -> np.ndarray | None:
+        if state.best is None or state.best.g is not state.g:
+            return None  # the responses belong to another g
+        return state.response + state.best.intercept
+
     def _refresh(self, state: State) -> None:
         """Compute all responses anew in float64: those of g, and of what was thought best, which is judged again."""
-        best, y, state.best = state.best, state.shard.y, None
+        best, y = state.best, state.shard.y
         every = [state.g] if best is None else [best.g, best.g_dual, state.g]
         different = [g for k, g in enumerate(every) if all(g is not other for other in every[k + 1 :])]
         support = np.flatnonzero(np.any(different, axis=0))
         points = share_points(state.comm, state.rows.points(support))
         coef = share(state.comm, (y * np.array(different))[:, support].T.ravel()).reshape(-1, len(different))
-        responses = state.rows.times(points, coef, exact=True)
-        totals = coef.sum(axis=0) * state.problem.constant
+        exact = responses(state.comm, state.rows, points, coef, exact=True)
+        totals, state.best = coef.sum(axis=0) * state.problem.constant, None
         for k, g in enumerate(different):
-            state.g, state.response, state.intercept = g, responses[:, k].copy(), float(totals[k])
+            state.g, state.response, state.intercept = g, exact[:, k].copy(), float(totals[k])
             state.summed = Summed.of(state.comm, state.rows, g)
             self._bounds(state)
 
@@ -247,6 +279,19 @@ class KernelMarginSolver(Solver[S, KernelModel]):
         return state.best.certificate
 
 
+def crude_bounds(
+    problem: MarginDistribution, rows: Any, comm: Communicator, steep: np.ndarray, g: np.ndarray, intercept: float
+) -> Certificate:
+    """Bounds that need no kernel values between rows, since |k(x, z)| <= ||phi(x)|| ||phi(z)||."""
+    lengths = row_lengths(rows)
+    size = float(comm.allreduce(np.array([np.abs(g) @ lengths]))[0])
+    longest = size * lengths + abs(intercept)
+    loss = problem.loss(longest, steep) + problem.loss(-longest, steep)
+    loss = float(comm.allreduce(np.array([loss]))[0])
+    primal = problem.primal_value(loss, size**2 + intercept**2) * (1 + 1e-9)  # far more than rounding
+    return Certificate(primal, 0.0)  # no coefficients at all
+
+
 @dataclass(frozen=True)
 class MarginDescent(KernelMarginSolver[State]):
     """Coordinate steps on blocks of ``block_rows`` rows; ``cache_bytes`` bound the kernel values that are kept.
@@ -276,11 +321,12 @@ class MarginDescent(KernelMarginSolver[State]):
         numbers = np.stack([state.shard.y[chosen], state.steep[chosen], state.g[chosen], response], axis=1)
         y, steep, g, response = np.ascontiguousarray(share(comm, numbers.ravel()).reshape(-1, 4).T)
         solved = np.empty(0)
-        if comm.rank == 0:
-            solved = g.copy()
-            K = values.block(places, points)
-            rules = (state.rng.permutation(len(g)), self.block_passes, self.closer)
-            margin_passes.descend_block(K, problem.constant, y, steep, *problem.shape, solved, response, *rules)
+        with uneven(float(len(g)) ** 2 * points.X.shape[1]):
+            if comm.rank == 0:
+                solved = g.copy()
+                K = values.block(places, points)
+                rules = (state.rng.permutation(len(g)), self.block_passes, self.closer)
+                margin_passes.descend_block(K, problem.constant, y, steep, *problem.shape, solved, response, *rules)
         solved = comm.broadcast(solved)
         moved = np.flatnonzero(solved != g)
         push = (y * (solved - g))[moved]

@@ -31,12 +31,14 @@ from scipy.linalg.lapack import dpotrf, spotrf
 
 from widemargin.comm.protocol import place_among_ranks
 from widemargin.compiled import margin_passes
+from widemargin.pauses import pieces, uneven
 from widemargin.problems.protocol import Certificate
-from widemargin.solvers._kernel_ranks import Summed, share, share_points
+from widemargin.solvers._kernel_ranks import Summed, share, share_points, work_with
 from widemargin.solvers.margin_descent import CACHE_BYTES, KernelMarginSolver, MarginDescent, State
 from widemargin.solvers.newton import bracketed_newton
 from widemargin.solvers.protocol import AnySolver, Inputs
 
+_BLAS_SPEED = 4  # multiplications of BLAS in the time of one of a plain loop
 _EXACT = 1e-28  # of the square of the right side: no step is more exact
 _VALUES_PER_SWEEP = 5e8  # kernel values between two looks at the clock
 _FLAT = 1e-3  # a step's length is found when the slope is this part of what it was
@@ -52,12 +54,13 @@ class _Factor:
         places = share(comm, active + state.values.place.start)
         points = share_points(comm, state.rows.points(active))
         roots = share(comm, root[active])
-        if comm.rank == 0:
-            system = state.values.block(places, points)
-            system += system.dtype.type(state.problem.constant)
-            system *= roots.astype(system.dtype)
-            system *= roots.astype(system.dtype)[:, None]
-            self._factor = _factor(system)
+        with uneven(float(len(points)) ** 2 * points.X.shape[1]):
+            if comm.rank == 0:
+                system = state.values.block(places, points)
+                system += system.dtype.type(state.problem.constant)
+                system *= roots.astype(system.dtype)
+                system *= roots.astype(system.dtype)[:, None]
+                self._factor = _factor(system)
 
     def __call__(self, values: np.ndarray) -> np.ndarray:
         everywhere = share(self._comm, values[self._active])
@@ -89,8 +92,11 @@ class _Nystroem:
         self._comm, self._features = state.comm, landmarks * root
         explained = np.einsum("ij,ij->j", self._features, self._features)
         self._noise = 1.0 + np.maximum(root**2 * state.curvature - explained, 0.0)
-        gram = state.comm.allreduce(((self._features / self._noise) @ self._features.T).ravel())
-        gram = gram.reshape(len(landmarks), -1).copy()
+        gram, n_features = np.zeros((len(landmarks), len(landmarks))), float(len(landmarks))
+        for few in pieces(np.arange(len(root)), n_features**2 * state.values.n_all / _BLAS_SPEED):
+            some = self._features[:, few]
+            gram += (some / self._noise[few]) @ some.T
+        gram = state.comm.allreduce(gram.ravel()).reshape(gram.shape).copy()
         gram[np.diag_indices(len(gram))] += 1.0
         self._factor = cho_factor(gram, lower=True, overwrite_a=True, check_finite=False)
 
@@ -253,12 +259,16 @@ class MarginNewton(KernelMarginSolver[NewtonState]):
         chosen = np.sort(state.rng.choice(rows, mine, replace=False))
         places = share(comm, chosen + values.place.start)
         points = share_points(comm, state.rows.points(chosen))
-        across = values.kept[places] if values.is_kept else state.rows.rows(points)
+        with uneven(0.0 if values.is_kept else work_with(comm, state.rows, len(points))):
+            across = values.kept[places] if values.is_kept else state.rows.rows(points)
         across = across.astype(np.float64) + state.problem.constant
         among = state.rows.block(points, exact=True).astype(np.float64) + state.problem.constant
         # Rows that are nearly copies would make the factor fail.
         among[np.diag_indices(len(among))] += 1e-7 * np.diagonal(among).max()
-        return solve_triangular(np.linalg.cholesky(among), across, lower=True, overwrite_b=True)
+        factor = np.linalg.cholesky(among)
+        for few in pieces(np.arange(across.shape[1]), float(len(factor)) ** 2 * values.n_all / _BLAS_SPEED):
+            across[:, few] = solve_triangular(factor, across[:, few], lower=True)
+        return across
 
 
 def best_length(slopes: Callable[[float], tuple[float, float]]) -> float:

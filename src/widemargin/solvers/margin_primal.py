@@ -37,7 +37,7 @@ from widemargin.rounding import PAIRWISE, UNIT, gamma
 from widemargin.solvers import _rounding
 from widemargin.solvers.margin_newton import best_length
 from widemargin.solvers.models import Separator
-from widemargin.solvers.newton import conjugate_gradients
+from widemargin.solvers.newton import conjugate_gradients, second_moment
 from widemargin.solvers.protocol import Solver, Warm
 
 _MAX_PRODUCTS = 500
@@ -56,6 +56,7 @@ class Rows:
     of_sum: float  # rounding error of z, relative to sum_i |g_i| ||x_i||
     of_loss: float  # rounding error of the sum of all losses, relative to it
     rng: Generator  # this rank's own
+    n_entries: float  # of all ranks: the work of a pass, at most
 
     @classmethod
     def of(cls, problem: MarginDistribution, shard: Shard, comm: Communicator, rng: Generator) -> Rows:
@@ -63,6 +64,7 @@ class Rows:
         lengths, n_long = _rounding.lengths_of(shard)
         with np.errstate(over="ignore", invalid="ignore"):
             more = [n_long, shard.combine_depth + 1.0, shard.weight @ lengths**2, float(shard.n_rows)]
+            more.append(float(shard.n_entries))
         sums = comm.allreduce(np.append(np.bincount(shard.y < 0, shard.weight, 2), more))
         problem.check(*sums[:2])
         _rounding.refuse_long_rows(sums[2])
@@ -71,7 +73,8 @@ class Rows:
         steep_sum, moment = map(float, problem.steep(np.array([total, sums[4]]), total))
         of_loss = gamma(float(sums[5]) + PAIRWISE + 32)
         roundings = _rounding.of_score(shard), _rounding.of_combination(float(sums[3])), of_loss
-        return cls(problem, shard, comm, problem.steep(shard.weight, total), steep_sum, moment, *roundings, own)
+        sizes = (problem.steep(shard.weight, total), steep_sum, moment)
+        return cls(problem, shard, comm, *sizes, *roundings, own, float(sums[6]))
 
     def margins(self, w: np.ndarray) -> np.ndarray:
         return self.shard.y * (self.shard.scores(w[:-1]) + self.problem.constant * w[-1])
@@ -228,14 +231,14 @@ class MarginPrimal(LinearMarginSolver):
                 return v + np.append(comm.allreduce(inner) + constant * v[-1] * border[:-1], last)
 
             border = comm.allreduce(np.append(shard.combine_rows(active, mass), mass.sum()))
-            return conjugate_gradients(product, -gradient, self.cg_residual, _MAX_PRODUCTS)[0]
+            return conjugate_gradients(product, -gradient, self.cg_residual, _MAX_PRODUCTS, 2 * rows.n_entries)[0]
         n_active = float(comm.allreduce(np.array([float(len(active))]))[0])
         stride = max(1, int(n_active // max(self.hessian_per_feature * d, 8192)))
         few = active[int(rows.rng.integers(stride)) :: stride]
         mass = bend[few] * stride
         hessian = np.eye(d + 1)
-        parts = [shard.second_moment(few, mass).ravel(), shard.combine_rows(few, mass), mass.sum(keepdims=True)]
-        sums = comm.allreduce(np.concatenate(parts))
+        moment = second_moment(shard, few, mass, rows.n_entries).ravel()
+        sums = comm.allreduce(np.concatenate([moment, shard.combine_rows(few, mass), mass.sum(keepdims=True)]))
         hessian[:-1, :-1] += sums[: d * d].reshape(d, d)
         hessian[-1, :-1] = hessian[:-1, -1] = constant * sums[d * d : -1]
         hessian[-1, -1] += constant * sums[-1]

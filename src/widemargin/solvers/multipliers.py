@@ -25,6 +25,7 @@ of d for each step of conjugate gradients, and a handful of single numbers for t
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -35,11 +36,12 @@ from widemargin.comm.protocol import Communicator
 from widemargin.compiled.dense import FAST
 from widemargin.compiled.jit import compiled
 from widemargin.data.shard import Shard
+from widemargin.pauses import TimeIsUp
 from widemargin.problems.hinge_l2 import HingeL2
 from widemargin.rounding import UNIT, gamma
 from widemargin.solvers._linear_dual import Best, LinearDualSolver, LinearDualState, Rows
 from widemargin.solvers._rounding import STALL_RATIO
-from widemargin.solvers.newton import bracketed_newton, conjugate_gradients
+from widemargin.solvers.newton import bracketed_newton, conjugate_gradients, second_moment
 from widemargin.solvers.protocol import AnySolver, Inputs, Warm
 
 _ROUGH = 1e-4  # precision of the first scale and intercept, which will change
@@ -159,10 +161,11 @@ class Multipliers(LinearDualSolver[State]):
             return None
         # Fewer rows, each of more weight.
         state = self.start(replace(rows.problem, C=rows.problem.C * stride), sample, comm, rng)
-        for _ in range(20):
-            if state.best.certificate.relative <= 0.05:
-                break
-            state = self.sweep(state)
+        with suppress(TimeIsUp):  # any direction will do
+            for _ in range(20):
+                if state.best.certificate.relative <= 0.05:
+                    break
+                state = self.sweep(state)
         return state.best.coef
 
     def sweep(self, state: State) -> State:
@@ -219,7 +222,7 @@ class Multipliers(LinearDualSolver[State]):
         corner *= 1 + _ROUNDING
         if n_features <= self.direct_features:
             hessian = np.empty((n_features + 1, n_features + 1))
-            moment = comm.allreduce(shard.second_moment(free, mass).ravel())
+            moment = comm.allreduce(second_moment(shard, free, mass, rows.n_entries).ravel())
             hessian[:-1, :-1] = moment.reshape(n_features, n_features)
             hessian[np.diag_indices(n_features)] += 1.0 + _ROUNDING * moment.max(initial=0.0)
             hessian[-1, :-1] = hessian[:-1, -1] = border
@@ -230,7 +233,7 @@ class Multipliers(LinearDualSolver[State]):
             spread = comm.allreduce(shard.curvature(free, mass, v[:-1]))
             return np.append(v[:-1] + spread + border * v[-1], border @ v[:-1] + corner * v[-1])
 
-        return conjugate_gradients(product, -gradient, self.cg_residual, 250)[0]
+        return conjugate_gradients(product, -gradient, self.cg_residual, 250, 2 * rows.n_entries)[0]
 
 
 def _length(state: State, step: np.ndarray, tilt: np.ndarray, slope: float) -> float:

@@ -29,9 +29,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from widemargin.data.shard import Shard
+from widemargin.pauses import pause, pieces
 from widemargin.problems.protocol import Certificate
 from widemargin.solvers._hulls import Hulls, HullSolver, Softened, with_bounds
 from widemargin.solvers.protocol import Warm
+
+_BLAS_SPEED = 4  # multiplications of BLAS in the time of one of a plain loop
 
 
 class State(NamedTuple):
@@ -116,7 +120,8 @@ class EntropicNewton(HullSolver[State]):
         means = everywhere[2:].reshape(2, n_features) / total[:, None]
 
         if state.worked_hard and n_features <= self.direct_features:
-            moment = comm.allreduce(shard.second_moment(free, free_mass).ravel()).reshape(n_features, n_features)
+            moment = comm.allreduce(second_moment(shard, free, free_mass, hulls.n_entries).ravel())
+            moment = moment.reshape(n_features, n_features)
             hessian = (moment - (means.T * total) @ means) / state.gamma
             hessian[np.diag_indices(n_features)] += 1.0
             return -np.linalg.solve(hessian, gradient), n_features
@@ -125,7 +130,7 @@ class EntropicNewton(HullSolver[State]):
             spread = comm.allreduce(shard.curvature(free, free_mass, v))
             return v + (spread - means.T @ (total * (means @ v))) / state.gamma
 
-        return conjugate_gradients(product, -gradient, self.cg_residual, 250)
+        return conjugate_gradients(product, -gradient, self.cg_residual, 250, 2 * hulls.n_entries)
 
 
 def _bound(state: State) -> State:
@@ -133,16 +138,26 @@ def _bound(state: State) -> State:
     return with_bounds(state, state.hulls.distance(state.z), margin, state.w)
 
 
+def second_moment(shard: Shard, rows: np.ndarray, mass: np.ndarray, n_entries: float) -> np.ndarray:
+    """``sum_i mass_i x_i x_i'`` over ascending ``rows``, with pauses; ``n_entries`` bounds those of each rank."""
+    d = shard.n_features
+    total = np.zeros((d, d))
+    for few in pieces(np.arange(len(rows)), n_entries * d / (1 if shard.is_sparse else _BLAS_SPEED)):
+        total += shard.second_moment(rows[few], mass[few])
+    return total
+
+
 def conjugate_gradients(
-    product: Callable[[np.ndarray], np.ndarray], target: np.ndarray, residual: float, max_steps: int
+    product: Callable[[np.ndarray], np.ndarray], target: np.ndarray, residual: float, max_steps: int, work: float = 0.0
 ) -> tuple[np.ndarray, int]:
-    """Solve ``product(x) = target`` to a relative residual; also the number of products."""
+    """Solve ``product(x) = target`` to a relative residual; also the number of products, each so much ``work``."""
     x, left, search = np.zeros_like(target), target.copy(), target.copy()
     norm = goal = left @ left
     n_products = 0
     while n_products < max_steps:
         n_products += 1
         image = product(search)
+        pause(work)
         length = norm / (search @ image) if norm > 0 else 0.0
         x += length * search
         left -= length * image

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
@@ -36,8 +37,10 @@ from widemargin.kernels.devices import kernel_rows
 from widemargin.kernels.functions import Kernel
 from widemargin.kernels.points import Points
 from widemargin.kernels.protocol import KernelRows
+from widemargin.pauses import Clock, TimeIsUp
 from widemargin.problems.margin_distribution import MarginDistribution
 from widemargin.problems.protocol import Certificate
+from widemargin.solvers.margin_descent import crude_bounds
 from widemargin.solvers.models import KernelModel
 from widemargin.solvers.protocol import AnySolver
 from widemargin.solvers.run import Limits, Result, run
@@ -71,8 +74,10 @@ class Division:
             )
         groups = shard.y
         if self.is_stratified and n_parts > 1:
-            nearest = strata(shard.kernel, landmarks(shard.kernel, self.n_strata))
-            groups = shard.y * (nearest.max() + 1) + nearest  # by class first, so that each part has its share of each
+            with suppress(TimeIsUp):  # without strata, at random
+                nearest = strata(shard.kernel, landmarks(shard.kernel, self.n_strata))
+                # By class first, so that each part has its share of each.
+                groups = shard.y * (nearest.max() + 1) + nearest
         return spread_evenly(groups, n_parts, rng)
 
 
@@ -190,17 +195,26 @@ class Branching:
         rng = np.random.default_rng([self.seed, len(y), int(numbers[0])])
         shard, start = Shard(rows.X, y, weights, rows), warm if warm.any() else None
         watch = None if is_over is None else lambda _: is_over()
-        result = run(self.solver, self.problem, shard, comm, limits, rng, warm=start, watch=watch)
+        told = "max_time" if limits.max_time <= 0 else ""
+        result = run(self.solver, self.problem, shard, comm, limits, rng, warm=start, watch=watch, told=told)
         beta = np.zeros(self.n_numbers)
         beta[result.model.points.numbers] = result.model.coef
         return Branch(rows.X, y, weights, numbers, beta[numbers], result)
 
-    def certified(self, shard: Shard, model: KernelModel) -> Certificate:
-        """Bounds of the problem of all rows from a model of a lower level, by one kernel product."""
-        beta = np.zeros(self.n_numbers)
+    def certified(self, shard: Shard, model: KernelModel, is_over: Callable[[], str]) -> Certificate:
+        """Bounds of the problem of all rows from a model of a lower level, by one kernel product.
+
+        They are crude if ``is_over`` returns a reason to stop before it is done.
+        """
+        beta, comm = np.zeros(self.n_numbers), Solo()
         beta[model.points.numbers] = model.coef
-        state = self.solver.start(self.problem, shard, Solo(), np.random.default_rng(0), beta)
-        certificate = self.solver.certify(state)  # in float64, as ``start`` computes the responses
+        try:
+            with Clock(comm, is_over).running():
+                state = self.solver.start(self.problem, shard, comm, np.random.default_rng(0), beta)
+                certificate = self.solver.certify(state)  # in float64, as ``start`` computes the responses
+        except TimeIsUp:
+            rows, steep = shard.kernel, self.problem.steep(shard.weight, float(shard.weight.sum()))
+            return crude_bounds(self.problem, rows, comm, steep, shard.y * beta[rows.numbers], model.intercept)
         assert certificate is not None
         return certificate
 

@@ -1,4 +1,4 @@
-"""What a solver is: eleven verbs, four of them required; one loop (:mod:`widemargin.solvers.run`) calls them."""
+"""What a solver is: fourteen verbs, four of them required; one loop (:mod:`widemargin.solvers.run`) calls them."""
 
 from __future__ import annotations
 
@@ -30,8 +30,9 @@ class Solver(ABC, Generic[State, Model]):
     """An algorithm for some problems, one sweep at a time.
 
     A solver holds step-size rules only; its progress is in its state. Every rank calls every verb, and all values that
-    decide the control flow are equal on all ranks. A sweep is long enough that a Python call per sweep costs nothing,
-    and short enough that Ctrl-C, the progress line and a time limit act within about a second.
+    decide the control flow are equal on all ranks. A sweep is long enough that a Python call per sweep costs nothing.
+    Ctrl-C, the progress line and a time limit act between sweeps; one that may take longer than a second pauses
+    (:mod:`widemargin.pauses`), and either ends early or raises TimeIsUp and leaves its state as good as it was.
 
     ``start``, ``sweep``, ``certify`` and ``extract`` are required; the other verbs have defaults.
 
@@ -68,6 +69,15 @@ class Solver(ABC, Generic[State, Model]):
         assert latest is not None
         return latest
 
+    def unconfirmed(self, state: State, latest: Certificate | None) -> Certificate:
+        """What can be proved at once, where ``confirm`` raised TimeIsUp."""
+        assert latest is not None
+        return latest
+
+    def values_to_confirm(self, state: State) -> float:
+        """Kernel values that ``confirm`` computes on this rank: time that a limit must leave."""
+        return 0.0
+
     def stop_reason(self, state: State) -> str | None:
         """Why to stop although the gap is open, such as ``"overlap"`` or ``"precision"``; None to go on."""
         return None
@@ -87,6 +97,10 @@ class Solver(ABC, Generic[State, Model]):
     def diagnostics(self, state: State) -> dict[str, float]:
         """Further numbers for the history, such as the largest violation of the optimality conditions."""
         return {}
+
+    def scores(self, state: State) -> np.ndarray | None:
+        """What the model of ``extract`` scores on this rank's rows, if that is known at the end of a run."""
+        return None
 
     def take_over(self, other: AnySolver, state: Any, inputs: Inputs) -> State:
         """The first state after another solver of the same problem has stalled; by default, from its warm state."""

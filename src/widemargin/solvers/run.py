@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -14,10 +15,14 @@ from widemargin.comm.protocol import Communicator
 from widemargin.data.shard import Shard
 from widemargin.exceptions import ModelFileError
 from widemargin.ledger import Ledger
+from widemargin.pauses import Clock, TimeIsUp, text_of_rank_0
 from widemargin.problems.protocol import Certificate, Problem
 from widemargin.solvers.models import KernelModel, Separator
 from widemargin.solvers.protocol import AnySolver, Warm
 
+_ASK_INTERVAL = 0.1  # seconds between two calls of ``watch`` within a sweep
+_GRACE = 0.5  # seconds for the final certificate once time is up
+_EXACT_SLOWER = 3.0  # a kernel value in float64 takes as long as so many of those of sweeps
 _SMALL_PART = 0.01  # an allowance for rounding below this part of a gap is ignored
 _STALL_RATIO = 0.9  # a sweep that leaves more than this part of a gap has stalled
 _MAX_OPEN, _MAX_STALLED = 3, 50  # certified sweeps in a row before a run stops with "precision"
@@ -34,7 +39,7 @@ class Limits:
     max_iter : int
         The number of sweeps.
     max_time : float, default=inf
-        Seconds; the sweep at hand is finished.
+        Seconds; a sweep that takes long is cut short.
 
     Examples
     --------
@@ -84,6 +89,10 @@ class Progress(NamedTuple):
 
 # Returns a stop reason, or None to go on. Called on rank 0 only.
 Watch = Callable[[Progress], str | None]
+# Whether the report of this sweep shall have the warm state, after one that took so many seconds, or None. On rank 0.
+WatchState = Callable[[int, float | None], bool]
+
+_STATE_NEXT = "a state"  # what rank 0 tells the others if the next report shall have the state
 
 
 def _check_result(result: Result) -> None:
@@ -136,9 +145,12 @@ def run(
     *,
     warm: Warm = None,
     sweeps_before: int = 0,
+    seconds_before: float = 0.0,
     watch: Watch | None = None,
     watch_model: bool = False,
-    watch_state: bool = False,
+    watch_state: bool | WatchState = False,
+    take_scores: Callable[[np.ndarray | None], None] | None = None,
+    told: str = "",
 ) -> Result:
     """Sweep until the relative gap is at most ``tol`` or another limit is reached. Every rank calls it.
 
@@ -160,10 +172,19 @@ def run(
         The warm state of an earlier run.
     sweeps_before : int, default=0
         The sweeps of that run, which count.
+    seconds_before : float, default=0
+        The seconds of that run, which count.
     watch : callable, optional
         Called on rank 0 after every sweep with a :class:`Progress`; a string that it returns is the stop reason.
-    watch_model, watch_state : bool, default=False
-        Whether ``watch`` gets the model and the warm state; equal on all ranks.
+    watch_model : bool, default=False
+        Whether ``watch`` gets the model; equal on all ranks.
+    watch_state : bool or callable, default=False
+        Whether ``watch`` gets the warm state; equal on all ranks. A callable is asked on rank 0 for each sweep but the
+        first, which has one, with the seconds that the last state took, or None; what is sent for it is not counted.
+    take_scores : callable, optional
+        Called on every rank at the end with the model's scores of its rows, or None if the solver does not know them.
+    told : str, default=""
+        A reason to stop that is known before: the run only starts, and returns what it has.
 
     Returns
     -------
@@ -182,32 +203,57 @@ def run(
     Certificate(primal=2.0, dual=2.0)
     """
     solver.refuse_unless_solved(problem)
-    begin, ledger = time.perf_counter(), comm.ledger
+    begin, ledger = time.perf_counter() - seconds_before, comm.ledger
     history: list[dict[str, float]] = []
-    with ledger.phase("start"):
-        state = solver.start(problem, shard, comm, rng, warm)
-        certificate = solver.certify(state)
-    sweep, precision = sweeps_before, _Precision()
-    reason = _reached(solver, state, certificate, limits)
+    certificate, sweep, reserve, asked_at = None, sweeps_before, 0.0, begin
+
+    def ask() -> str:
+        """Between two sweeps ``watch`` is told more; within one it hears that time goes by."""
+        nonlocal asked_at
+        now, asked = time.perf_counter(), None
+        if watch is not None and now - asked_at > _ASK_INTERVAL:
+            asked_at = now
+            asked = watch(Progress(sweep, certificate, now - begin, ledger.counts(), None, None))
+        return asked or ("max_time" if now - begin > limits.max_time - reserve else "")
+
+    clock = Clock(comm, ask)
+    clock.reason = told
+
+    def overtime() -> Clock:
+        """The clock for what comes after the last sweep: another one, for a moment, if the run was told to stop."""
+        late = time.perf_counter() + (0.0 if told else _GRACE)
+        return clock.in_overtime(lambda: "late" if time.perf_counter() > late else "") if clock.reason else clock
+
+    with ledger.phase("start"), clock.running():
+        try:
+            state = solver.start(problem, shard, comm, rng, warm)
+        except TimeIsUp:
+            state = solver.start(problem, shard, comm, rng)
+        with suppress(TimeIsUp):
+            certificate = solver.certify(state)
+    precision, has_state = _Precision(), watch_state is not False
+    reason = _reached(solver, state, certificate, limits) or clock.reason or None
     while True:
         if reason is not None:
             before = certificate
             with ledger.phase("certify"):
-                certificate = solver.confirm(state, certificate)
+                certificate, is_late = _confirmed(solver, state, certificate, overtime())
             if history and history[-1]["sweep"] == sweep:
-                history[-1].update(certificate._asdict())
+                known = {"is_confirmed": 1.0} if "is_confirmed" in history[-1] else {}
+                history[-1].update(certificate._asdict(), **known)
             if reason == "precision" and certificate.relative <= limits.tol:
                 reason = "gap"
             is_open = reason == "gap" and certificate.relative > limits.tol
-            if not is_open and not (reason == "precision" and precision.is_better(certificate, before)):
-                break
-            reason = "max_iter" if sweep >= limits.max_iter else None
+            is_better = reason == "precision" and precision.is_better(certificate, before)
+            if is_late or is_open or is_better:
+                reason = clock.reason or ("max_iter" if sweep >= limits.max_iter else None)
             if reason is not None:
                 break
-        with ledger.phase("sweep"):
+        with ledger.phase("sweep"), clock.running(), suppress(TimeIsUp):  # the state is then as good as it was before
             state = solver.sweep(state)
         sweep += 1
-        with ledger.phase("certify"):
+        latest = None
+        with ledger.phase("certify"), clock.running(), suppress(TimeIsUp):
             latest = solver.certify(state)
         certificate = latest or certificate
         seconds = time.perf_counter() - begin
@@ -217,25 +263,62 @@ def run(
             reason = _reached(solver, state, latest, limits)
             if precision.is_reached(latest.gap, solver.allowance(state)):
                 reason = reason or "precision"
-        warm_state = solver.warm_state(state) if watch_state and certificate is not None else None
+        state_at = time.perf_counter()
+        warm_state = None
+        if has_state and certificate is not None:
+            # When a rule asks for states depends on the clock: counts must not.
+            with _uncounted(comm) if callable(watch_state) else nullcontext():
+                warm_state = solver.warm_state(state)
         model = solver.extract(state) if watch_model and latest is not None else None
-        signal = None
+        asked = None
         if comm.rank == 0:
+            if limits.max_time < np.inf:
+                reserve = _seconds_to_confirm(solver, state, ledger, seconds, limits.max_time)
             progress = Progress(sweep, certificate, seconds, ledger.counts(), warm_state, model)
-            asked = None if watch is None else watch(progress)
-            asked = asked or ("max_time" if seconds > limits.max_time else "")
-            signal = np.array([len(asked), *asked.encode()], dtype=np.float64)
-        signal = comm.broadcast(signal)
-        if reason is None and signal[0]:
-            reason = bytes(signal[1:].astype(np.uint8)).decode()
-        if reason is None and sweep >= limits.max_iter:
-            reason = "max_iter"
+            asked_at, asked = begin + seconds, None if watch is None else watch(progress)
+            asked = clock.reason or asked or ("max_time" if seconds > limits.max_time - reserve else "")
+            if not asked and callable(watch_state):
+                cost = None if warm_state is None else time.perf_counter() - state_at
+                asked = _STATE_NEXT if watch_state(sweep + 1, cost) else ""
+        asked = text_of_rank_0(comm, asked or "")
+        has_state = watch_state is True or asked == _STATE_NEXT
+        clock.reason = "" if asked == _STATE_NEXT else asked
+        reason = reason or clock.reason or ("max_iter" if sweep >= limits.max_iter else None)
     with ledger.phase("extract"):
-        smaller = solver.compact(state)
+        with overtime().running():
+            smaller = solver.compact(state)
         if smaller is not None:
             certificate, reason = smaller, "max_support" if reason == "gap" else reason
         model = solver.extract(state)
+        if take_scores is not None:
+            take_scores(solver.scores(state))
     return _with_traffic_of_all(Result(model, certificate, reason, sweep, history, ledger), comm)
+
+
+@contextmanager
+def _uncounted(comm: Communicator) -> Iterator[None]:
+    """Leave out of the ledger what is sent inside the block."""
+    ledger, comm.ledger = comm.ledger, Ledger()
+    try:
+        yield
+    finally:
+        comm.ledger = ledger
+
+
+def _confirmed(solver: AnySolver, state: Any, latest: Certificate | None, clock: Clock) -> tuple[Certificate, bool]:
+    """The final certificate, and whether there was no time to compute it in full."""
+    try:
+        with clock.running():
+            return solver.confirm(state, latest), False
+    except TimeIsUp:
+        return solver.unconfirmed(state, latest), True
+
+
+def _seconds_to_confirm(solver: AnySolver, state: Any, ledger: Ledger, seconds: float, max_time: float) -> float:
+    """How long the final certificate will take, by the kernel values so far; 0 if it would take most of the time."""
+    rate = ledger.kernel_evaluations / seconds if seconds > 0 else 0.0
+    needed = _EXACT_SLOWER * solver.values_to_confirm(state) / rate if rate > 0 else 0.0
+    return needed if needed <= max_time / 2 else 0.0
 
 
 def _reached(solver: AnySolver, state: Any, certificate: Certificate | None, limits: Limits) -> str | None:

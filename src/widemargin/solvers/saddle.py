@@ -34,6 +34,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from widemargin.compiled.transforms import walsh_hadamard
+from widemargin.pauses import WORK, TimeIsUp, is_time_up, pause_alone, uneven
 from widemargin.problems.protocol import Certificate
 from widemargin.solvers._hulls import Hulls, HullSolver, with_bounds
 from widemargin.solvers.protocol import Warm
@@ -41,6 +42,8 @@ from widemargin.solvers.protocol import Warm
 _MIN_ROUNDS = 16  # of a sweep, which ends in a certificate that costs about two rounds over all coordinates
 _BLOCK_ENTRIES = 1 << 18  # entries of a block at which the work of a round outweighs its Python calls
 _BLOCK_ON_RANKS = 64  # coordinates
+_PASSES_PER_ROUND = 8.0  # over the entries of a block, about, with what is done for each row
+_WORK_PER_ROTATION = 32.0  # of each entry
 _STALL_FACTOR = 4.0  # times the rounds that a saddle point needs: then the gap has stalled
 
 
@@ -83,9 +86,11 @@ class Rotated:
         self.n_blocks = -(-self.n_coordinates // block_size)
         # One more copy of the rows, in their own precision.
         self._columns = np.empty((self.n_coordinates, shard.n_rows), dtype=shard.dtype)
-        for begin in range(0, shard.n_rows, 1024):
-            rows = np.arange(begin, min(begin + 1024, shard.n_rows))
+        few = max(1, min(1024, int(WORK / (_WORK_PER_ROTATION * self.n_coordinates))))
+        for begin in range(0, shard.n_rows, few):
+            rows = np.arange(begin, min(begin + few, shard.n_rows))
             self._columns[:, rows] = self._rotate(shard.dense_rows(rows) - hulls.mean).T
+            pause_alone(_WORK_PER_ROTATION * len(rows) * self.n_coordinates)
         blocks = (self._columns[self.slice(block)] for block in range(self.n_blocks))
         squares = (np.einsum("ij,ij->j", block, block, dtype=np.float64).max(initial=0.0) for block in blocks)
         self.radius = float(np.sqrt(max(squares, default=0.0)))
@@ -146,7 +151,11 @@ class SaddlePoint(HullSolver[State]):
         shard = hulls.shard
         signs = rng.choice([-1.0, 1.0], 1 << max(0, shard.n_features - 1).bit_length())
         size = self._resolve_block_size(hulls, len(signs))
-        coordinates = Rotated(hulls, size, signs) if size else AllAtOnce(hulls)
+        try:
+            with uneven(2 * _WORK_PER_ROTATION * hulls.n_entries):
+                coordinates = Rotated(hulls, size, signs) if size else AllAtOnce(hulls)
+        except TimeIsUp:
+            coordinates = AllAtOnce(hulls)
         radius = max(float(hulls.comm.allreduce(np.array([coordinates.radius]), "max")[0]) / 4, np.finfo(float).tiny)
         log_centre = hulls.uniform_log_mass()
         begin = hulls.start_from(warm, log_centre)
@@ -165,8 +174,11 @@ class SaddlePoint(HullSolver[State]):
     def sweep(self, state: State) -> State:
         n_blocks = state.coordinates.n_blocks
         n_rounds = max(n_blocks, _MIN_ROUNDS)
+        work = _PASSES_PER_ROUND * state.hulls.n_entries / n_blocks
         for block in state.rng.integers(n_blocks, size=n_rounds):
             state = _round(state, int(block))
+            if is_time_up(work):  # the masses of any round have bounds
+                break
         gap, gamma, radius = state.certificate.gap, state.gamma, state.radius
         state = _bound(state)
         # The gap says how much entropy is affordable. If it stays while the saddle point of this gamma had the rounds

@@ -29,8 +29,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from widemargin.compiled import margin_passes
+from widemargin.data.shard import csr_arrays
+from widemargin.pauses import WORK, pause_alone, uneven
 from widemargin.solvers.margin_primal import LinearMarginSolver, Point, Rows, State
 
+_WORK_PER_ENTRY = 4  # two scores and two steps
 _SHORTEST = 1e-15  # a step that moves nothing
 
 
@@ -55,7 +58,9 @@ class SVRG(LinearMarginSolver):
         w = point.w
         for rank in range(rows.comm.size):
             mine = rank == rows.comm.rank
-            w = rows.comm.allreduce(self._pass(rows, point, w, state.step, n_rows) if mine else np.zeros(len(w)))
+            with uneven(_WORK_PER_ENTRY * rows.n_entries):
+                passed = self._pass(rows, point, w, state.step, n_rows) if mine else np.zeros(len(w))
+            w = rows.comm.allreduce(passed)
         # A step too long may end in numbers that are none.
         following = Point.at(rows, w, rows.margins(w)) if np.isfinite(w).all() else None
         if following is None or not following.certificate.primal <= point.certificate.primal:
@@ -68,11 +73,14 @@ class SVRG(LinearMarginSolver):
         u, centre = w.copy(), point.z.copy()  # w_old - h = z
         scales = np.array([1.0, 0.0, problem.constant])
         for block, where in shard.pieces():
-            order = rows.rng.permutation(block.shape[0])
-            numbers = (order, shard.y[where], n_rows * rows.steep[where], *problem.shape, n_rows * point.g[where])
-            if sp.issparse(block):
-                arrays = (np.asarray(block.data), np.asarray(block.indices), np.asarray(block.indptr))
-                margin_passes.variance_reduced_csr(*arrays, *numbers, step, u, centre, scales)
-            else:
-                margin_passes.variance_reduced_dense(np.asarray(block), *numbers, step, u, centre, scales)
+            numbers = (shard.y[where], n_rows * rows.steep[where], *problem.shape, n_rows * point.g[where])
+            per_row = _WORK_PER_ENTRY * shard.n_entries / shard.n_rows
+            n_pieces = 1 + int(block.shape[0] * per_row / WORK)
+            for order in np.array_split(rows.rng.permutation(block.shape[0]), n_pieces):
+                if sp.issparse(block):
+                    arguments = (*csr_arrays(block), order, *numbers, step, u, centre, scales)
+                    margin_passes.variance_reduced_csr(*arguments)
+                else:
+                    margin_passes.variance_reduced_dense(np.asarray(block), order, *numbers, step, u, centre, scales)
+                pause_alone(len(order) * per_row)
         return scales[0] * u + scales[1] * centre

@@ -13,6 +13,8 @@ from sklearn.utils.validation import check_consistent_length
 
 from widemargin.codec import pack, unpack
 from widemargin.comm.protocol import Communicator
+from widemargin.kernels.arrays import is_on_host
+from widemargin.problems.ranges import refuse_rows_out_of_range, refuse_weights_out_of_range
 from widemargin.sklearn_private import check_sample_weight
 from widemargin.strategies.protocol import Rows
 
@@ -68,7 +70,10 @@ def checked_labels(rows: Rows, n_rows: int, *, are_all: bool = True) -> Rows:
     check_classification_targets(rows.y)
     form = {"dtype": np.float64, "ensure_non_negative": True, "allow_all_zero_weights": not are_all}
     weight = check_sample_weight(rows.weight, np.empty((n_rows, 1)), **form)
-    return Rows(_canonical(rows.X), np.asarray(rows.y), np.asarray(weight))
+    refuse_weights_out_of_range(np.asarray(weight))
+    X = _canonical(rows.X)
+    refuse_rows_out_of_range(each for each in (X if isinstance(X, list) else [X]) if is_on_host(each))
+    return Rows(X, np.asarray(rows.y), np.asarray(weight))
 
 
 def _canonical(X: Any) -> Any:

@@ -12,6 +12,7 @@ from widemargin.comm.solo import Solo
 from widemargin.data.shard import Shard
 from widemargin.engines.select import engine_for
 from widemargin.ledger import Ledger
+from widemargin.pauses import Clock
 from widemargin.problems.margin_distribution import MarginDistribution
 from widemargin.solvers.partition_merge import (
     Branching,
@@ -26,6 +27,9 @@ from widemargin.solvers.partition_merge import (
 from widemargin.solvers.run import Progress, Result
 from widemargin.strategies.protocol import Outcome, Rows, Watch, WatchPart, watch_part
 from widemargin.strategies.ranks import Ranks
+from widemargin.strategies.training import count_on_ranks
+
+_GRACE = 0.5  # seconds for the certificate once time is up
 
 
 @dataclass(frozen=True)
@@ -38,8 +42,10 @@ class Tree:
     def run(self, rows: Rows, place: Any, watch: Watch) -> Outcome:
         """Solve one tree per problem; ``extra`` has the levels of each, from the leaves to the last one solved."""
         begin, comm = time.perf_counter(), Solo()
-        shard, classes, parts, _, seed = self.ranks.prepare(rows, comm)
-        with comm.ledger.phase("divide"):
+        shard, classes, parts, _, seed, _ = self.ranks.prepare(rows, comm)
+        until = begin + self.ranks.plan.limits.max_time
+        clock = Clock(comm, lambda: "max_time" if time.perf_counter() > until else "")
+        with comm.ledger.phase("divide"), clock.running():
             divided = self.division.divide(shard, np.random.default_rng(seed))
         before = time.perf_counter() - begin
         results, levels = [], []
@@ -49,7 +55,9 @@ class Tree:
             result, grown = self._grow(parts.labelled(shard, k), divided, place, tell, before)
             results.append(result)
             levels.append(grown)
-        return Outcome(classes, results, shard.n_features, levels)
+        models = [result.model for result in results]
+        training = count_on_ranks(shard, parts, models, [None] * len(parts), comm, seed)
+        return Outcome(classes, results, shard.n_features, levels, training)
 
     def _grow(
         self, shard: Shard, divided: list[np.ndarray], place: Any, watch: WatchPart, before: float
@@ -95,5 +103,9 @@ class Tree:
             why = reason if reason and root.stop_reason != "gap" else root.stop_reason
             return replace(root, model=model, stop_reason=why, ledger=ledger + rows.ledger), levels
         why = reason or is_over() or "interrupted"
-        certificate = branching.certified(shard, model)
+        # A level at which the fit was to stop is certified in full, if there is time; else there is a moment left.
+        late = begin + plan.limits.max_time if why == "stop_level" else time.perf_counter() + _GRACE
+        certificate = branching.certified(
+            shard, model, lambda: (why == "stop_level" and is_over()) or ("late" if time.perf_counter() > late else "")
+        )
         return Result(model, certificate, why, len(levels), [], ledger + rows.ledger), levels

@@ -1,0 +1,34 @@
+"""Numbers that float64 can work with: products of several parameters, weights and rows must not overflow or vanish."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+SMALLEST, LARGEST = 1e-50, 1e50  # parameters and weights
+_SMALLEST_ENTRY, _LARGEST_ENTRY = 1e-75, 1e75  # of rows: fourth powers are in range
+
+
+def refuse_weights_out_of_range(weight: np.ndarray) -> None:
+    """Raise ValueError for weights other than 0 that are too small or too large."""
+    outside = weight[(weight != 0) & ~((weight >= SMALLEST) & (weight <= LARGEST))]
+    if len(outside):
+        raise ValueError(
+            f"sample_weight has {len(outside)} value(s) such as {outside[0]:g}, too small or too large for float64: "
+            f"weights must be 0, which leaves a row out, or lie in [{SMALLEST:g}, {LARGEST:g}]."
+        )
+
+
+def refuse_rows_out_of_range(blocks: Iterable[Any]) -> None:
+    """Raise ValueError if the largest entry of all rows is so small or so large that squares of products are lost."""
+    entries = [block.data if sp.issparse(block) else block for block in blocks]
+    largest = max((max(float(each.max()), -float(each.min())) for each in entries if each.size), default=0.0)
+    if largest and not _SMALLEST_ENTRY <= largest <= _LARGEST_ENTRY:
+        raise ValueError(
+            f"The largest entry of X is {largest:.1e} in absolute value, and products of rows would be lost in "
+            f"float64: it must lie in [{_SMALLEST_ENTRY:g}, {_LARGEST_ENTRY:g}]; scale the features "
+            "(StandardScaler)."
+        )
