@@ -17,8 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 _CONTEXT = decimal.Context(prec=100, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN)
-DIGITS = (100, 700)  # enough for nearly all, and for C times squares of rows up to 1e300
+DIGITS = (100, 250, 700)  # enough for nearly all problems; the last for C times squares of rows up to 1e300
 PROVED = Decimal("1e-40")  # width of an optimum's bracket, relative to it
+SLACK_PROVED = Decimal("1e-5")  # the same for the slack-constrained machine, whose solver's bounds are far apart
 ROUNDING = Decimal("1e-50")  # more than that of any sum of those digits, relative to the sum
 _MAX_STEPS = 400
 
@@ -360,7 +361,7 @@ def slack_level(c: np.ndarray, y: np.ndarray, weight: np.ndarray, volume: Decima
 
 @in_decimals
 def slack_optimum(K: np.ndarray, y: np.ndarray, weight: np.ndarray, slack: float, fit_intercept: bool) -> Bracket:
-    """The highest level that a unit vector reaches; to few digits, since perceptrons reach fewer.
+    """The highest level that a unit vector reaches, to few digits.
 
     The models of all C are those of all slacks: the C whose solution has this slack is found by bisection.
     """
@@ -375,7 +376,7 @@ def slack_optimum(K: np.ndarray, y: np.ndarray, weight: np.ndarray, slack: float
         low = max(low, slack_level(signs * scores / norm, y, weight, volume, fit_intercept))
         steepest = (alpha[weight > 0] / weight[weight > 0]).max()
         high = min(high, (norm + volume * steepest) / alpha.sum())
-        if high - low <= Decimal("1e-8") * abs(high):
+        if high - low <= SLACK_PROVED * abs(high):
             return Bracket(low, high)
         used = _hinge(scores + intercept, signs, weight)
         least, most = (C, most) if used > volume * norm else (least, C)

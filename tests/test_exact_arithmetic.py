@@ -44,8 +44,8 @@ class Setting(NamedTuple):
 AXES: dict[str, tuple[Any, ...]] = {
     "shape": ("overlapping", "separable", "grid", "repeated", "flat", "units", "wide"),
     "offset": (0.0, 1.0, 1e4, 1e6, 1e8),
-    "scale": (1.0, 1e-150, 1e-30, 1e-8, 1e8, 1e30, 1e150),
-    "C": (1.0, 1e-6, 1e4, 1e8, 1e12),
+    "scale": (1.0, 1e-150, 1e-70, 1e-30, 1e-8, 1e8, 1e30, 1e70, 1e150),
+    "C": (1.0, 1e-40, 1e-6, 1e4, 1e8, 1e12, 1e40),
     "tol": (1e-8, 1e-3, 1e-15, 0.0),
     "dtype": ("float64", "float32"),
     "storage": ("dense", "csr"),
@@ -93,10 +93,10 @@ class MultipliersSVC(KernelSVC):
 
 
 def _kernel_svc(make: type[KernelSVC] = KernelSVC, **parameters: Any) -> Callable[[Setting], Any]:
-    return lambda at: make(C=at.C, tol=at.tol, cluster=at.ranks, max_iter=500, max_time=1, random_state=0, **parameters)
+    return lambda at: make(C=at.C, tol=at.tol, cluster=at.ranks, max_iter=200, max_time=1, random_state=0, **parameters)
 
 
-def _margins(max_iter: int = 2000, **parameters: Any) -> Callable[[Setting], Any]:
+def _margins(max_iter: int = 500, **parameters: Any) -> Callable[[Setting], Any]:
     return lambda at: MarginDistributionSVC(
         C=at.C, tol=at.tol, cluster=at.ranks, max_iter=max_iter, max_time=1, random_state=0, **parameters
     )
