@@ -45,7 +45,8 @@ def test_what_tries_the_files_notices_a_model_that_fails(tmp_path, monkeypatch):
 # Pieces of JSON that take far more memory than they have characters.
 SWELLING = [
     "[]", "{}", '{"":0}', '""', '"ab"', "1.5", "300", '"\\u4e00"', '{"set":[]}', '{"tuple":[]}', '{"a":{}}', "[[]]",
-    "[1]", "null", '{"float":"nan"}', '{"scalar":["<f8",1.5]}', '{"set":[500,501,502]}', '{"dict":[[500,501],[502,503]]}',
+    "[1]", "null", '{"float":"nan"}', '{"scalar":["<f8",1.5]}', '{"set":[500,501,502]}',
+    '{"dict":[[500,501],[502,503]]}',
     '{"Certificate":{"primal":1.5,"dual":1.5}}', '{"objects":["ab"]}', '{"a":1,"b":1,"c":1,"d":1,"e":1,"f":1}', '"\\""',
 ]  # fmt: skip
 
