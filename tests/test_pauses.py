@@ -93,7 +93,7 @@ def lowered(monkeypatch, work):
 
 def counted(monkeypatch):
     """What is really done between two looks at the clock, for each look: entries of passes over rows, kernel values."""
-    amounts, passed, told, products = [0.0], shard_module._pass, pauses.text_of_rank_0, on_cpu.RowsOnCPU._products
+    amounts, passed, told, products = [0.0], shard_module._pass, pauses.told_by_rank_0, on_cpu.RowsOnCPU._products
 
     def count_pass(name, block, *arguments):
         amounts[-1] += block.size
@@ -110,8 +110,8 @@ def counted(monkeypatch):
 
     monkeypatch.setattr(on_cpu.RowsOnCPU, "_products", count_tiles)
     monkeypatch.setattr(shard_module, "_pass", count_pass)
-    monkeypatch.setattr(pauses, "text_of_rank_0", look)
-    monkeypatch.setattr(run_module, "text_of_rank_0", look)
+    monkeypatch.setattr(pauses, "told_by_rank_0", look)
+    monkeypatch.setattr(run_module, "told_by_rank_0", look)
     return amounts
 
 
