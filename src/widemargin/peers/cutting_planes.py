@@ -33,8 +33,10 @@ BEST, CENTRE, MINIMISER = range(3)  # the models of a query
 N_QUERIED = 3
 _TOWARDS_CENTRE = (0.125, 0.25, 0.5, 1.0)
 _TOWARDS_MINIMISER = (0.0625, 0.25, 0.5, 1.0)
-_STRETCHES = (1e-9, 1e-6)  # of the best model and the minimiser: margins of 1 and a little more have no rounded loss
-N_POINTS = len(_TOWARDS_CENTRE) + len(_TOWARDS_MINIMISER) + 2 * len(_STRETCHES)
+# The minimiser times 1 + these. Where rows can be separated the optimum is small beside one loss, and the model must be
+# longer by a little more than margins are short of 1, by rounding or because the model of cuts is not exact.
+_STRETCHES = (1e-11, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 1e-2)
+N_POINTS = len(_TOWARDS_CENTRE) + len(_TOWARDS_MINIMISER) + len(_STRETCHES)
 _FEW_CUTS, _CUTS_PER_FEATURE, _MAX_CUTS = 600, 10, 1200  # that are kept of all peers together
 _LEAST_CUTS, _MOST_CUTS = 16, 100  # of each peer
 _ACTIVE = 1e-4  # of the largest weight: cuts with a smaller one may be dropped
@@ -63,7 +65,7 @@ def points_of(models: np.ndarray) -> np.ndarray:
     best, centre, minimiser = models
     points = [best + step * (centre - best) for step in _TOWARDS_CENTRE]
     points += [best + step * (minimiser - best) for step in _TOWARDS_MINIMISER]
-    points += [(1.0 + stretch) * each for stretch in _STRETCHES for each in (best, minimiser)]
+    points += [(1.0 + stretch) * minimiser for stretch in _STRETCHES]
     return np.array(points)
 
 
