@@ -56,7 +56,8 @@ class Terms(NamedTuple):
         """The terms that a member sent; ValueError if they are invalid."""
         if (version := answer.get("version", "2 or lower")) != VERSION:
             raise ValueError(
-                f"The network's messages have version {version}, and this peer's {VERSION}: use one version of widemargin."
+                f"The network's messages have version {version}, and this peer's {VERSION}: "
+                "use the same version of widemargin everywhere."
             )
         try:
             terms = cls(**answer)

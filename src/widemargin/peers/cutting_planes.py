@@ -6,10 +6,10 @@ a cut, a plane below H_j. The peer with the lowest number minimises
     alpha/2 ||w||^2 + 1/N sum_j max_t (A_jt - V_jt.w)            over the cuts t that it knows of every peer j
 
 by a primal-dual interior-point method, and asks all for new cuts at three points: the best model so far, the minimiser
-of the model, and a point on the central path, where the model is as far above its minimum as a third of the gap.
-The weights of the cuts at the minimum are dual variables of all rows. Each peer combines its own cuts with them and sends
-the A and V that result, from which everyone has a lower bound; the hinge losses at points between the best model and the
-other two give an upper one.
+of the model, and a point on the central path, where the model is as far above its minimum as a third of the gap. The
+weights of the cuts at the minimum are dual variables of all rows. Each peer combines its own cuts with them and sends
+the A and V that result, from which everyone has a lower bound; the hinge losses at points between the best model and
+the other two give an upper one.
 
 The minimiser does not depend on the units of columns, on offsets or on the number of features, so that this converges
 where ADMM, which knows columns by their moments, does not. Central points are what makes it fast [1]: minimisers alone
@@ -19,7 +19,7 @@ take several times more rounds.
     2002. Teo, Vishwanathan, Smola, Le: Bundle methods for regularized risk minimization, 2010.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -38,7 +38,7 @@ _TOWARDS_MINIMISER = (0.0625, 0.25, 0.5, 1.0)
 _STRETCHES = (1e-11, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 1e-2)
 N_POINTS = len(_TOWARDS_CENTRE) + len(_TOWARDS_MINIMISER) + len(_STRETCHES)
 _FEW_CUTS, _CUTS_PER_FEATURE, _MAX_CUTS = 600, 10, 1200  # that are kept of all peers together
-_LEAST_CUTS, _MOST_CUTS = 16, 100  # of each peer
+_LEAST_CUTS, _MOST_CUTS = 16, 400  # of each peer
 _ACTIVE = 1e-4  # of the largest weight: cuts with a smaller one may be dropped
 _CENTRAL = 0.3  # of the gap: how far above its minimum the model is at the central point
 _MAX_STEPS = 80
@@ -240,7 +240,7 @@ def _follow(
     return best_weights[:n_cuts], path
 
 
-def _inverse(factor: np.ndarray, alpha: float):  # type: ignore[no-untyped-def]
+def _inverse(factor: np.ndarray, alpha: float) -> Callable[[np.ndarray], np.ndarray] | None:
     """A function that solves  (alpha I + B'B) x = r,  B the factor; None if float64 does not allow it."""
     matrix = factor.T @ factor
     order = len(matrix)
@@ -258,7 +258,7 @@ def _inverse(factor: np.ndarray, alpha: float):  # type: ignore[no-untyped-def]
         for _ in range(_REFINEMENTS):
             left = right - alpha * x - (factor @ x) @ factor
             x = x + scale * la.cho_solve(cholesky, scale * left, check_finite=False)
-        return x
+        return np.asarray(x)
 
     return solve
 

@@ -3,8 +3,8 @@
 A tick begins at least ``pace`` seconds after the last, once no neighbour is more than a few ticks behind, or after a
 twelfth of ``silence``: a dead neighbour slows the others for about ``silence`` seconds and then counts as gone.
 
-A peer is done when it has certified ``tol``, or rounding keeps its gap open, and the newest snapshots of all members say
-the same of theirs. It keeps that proof
+A peer is done when it has certified ``tol``, or rounding keeps its gap open, and the newest snapshots of all members
+say the same of theirs. It keeps that proof
 and continues until its neighbours are done, too, or silent: leaving earlier would change the network of peers that do
 not know yet. If a new peer comes in the meantime, all continue.
 

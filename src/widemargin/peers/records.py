@@ -454,8 +454,12 @@ class RecordTable:
             self._forget_best()
             self.costs, self.snapshots, self.answers, self.cuts, self._proved_from = {}, {}, {}, CutTable(), None
             return
-        proof = Proof(model, [Certificate(*each) for each in zip(primal.tolist(), dual.tolist(), strict=True)], self.members)
-        is_stuck = query is not None and self._has_stalled(proof.worst, bool((lost >= _ROUNDED * (primal - dual)).any()))
+        proof = Proof(
+            model, [Certificate(*each) for each in zip(primal.tolist(), dual.tolist(), strict=True)], self.members
+        )
+        is_stuck = query is not None and self._has_stalled(
+            proof.worst, bool((lost >= _ROUNDED * (primal - dual)).any())
+        )
         self.best = proof._replace(total=total, is_stuck=is_stuck)
 
     def _has_stalled(self, worst: Certificate, is_rounded: bool) -> bool:

@@ -80,9 +80,9 @@ class PeerRows:
         """Upper bounds of ``sum_i m_i max(0, 1 - y_i w.x_i)``, and how much of each allows for rounding.
 
         Both are (models, problems), of models of shape (models, problems, d). A score is off by
-        ``gamma(d) |x|.|w| <= gamma(d) ||x / s|| ||s w||`` whatever the scale s of the columns, and the slack 1 - y w.x by
-        one rounding more. The sum over n rows has no negative term: it is off by ``gamma(n + 1)`` of itself. Products that
-        underflow change a score by less than the roundings of 1 that are counted.
+        ``gamma(d) |x|.|w| <= gamma(d) ||x / s|| ||s w||`` whatever the scale s of the columns, and the slack 1 - y w.x
+        by one rounding more. The sum over n rows has no negative term: it is off by ``gamma(n + 1)`` of itself.
+        Products that underflow change a score by less than the roundings of 1 that are counted.
         """
         n_models, n_problems, d = models.shape
         flat = models.reshape(-1, d)

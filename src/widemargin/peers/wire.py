@@ -109,7 +109,9 @@ def decode(data: bytes, form: MessageFormat, limit_bytes: int) -> Message:
 
 
 def _encoded(record: Record) -> Iterator[bytes]:
-    counted = next((getattr(record, name) for name in ("neighbours", "proposals", "owners") if hasattr(record, name)), ())
+    counted = next(
+        (getattr(record, name) for name in ("neighbours", "proposals", "owners") if hasattr(record, name)), ()
+    )
     yield _RECORD.pack(KINDS.index(type(record)), len(counted), record.peer, record.number)
     match record:
         case Moments():
@@ -196,7 +198,11 @@ def _read_record(reader: "_Reader", form: MessageFormat) -> Record:
 
 def _read_cut(reader: "_Reader", shape: tuple[int, ...], total: float) -> Cut:
     """A and V of dual variables of rows with a total weight; ``shape`` is that of V."""
-    sums, vectors, errors = reader.array(_FLOAT, shape[:-1]), reader.array(_FLOAT, shape), reader.array(_FLOAT, shape[:-1])
+    sums, vectors, errors = (
+        reader.array(_FLOAT, shape[:-1]),
+        reader.array(_FLOAT, shape),
+        reader.array(_FLOAT, shape[:-1]),
+    )
     is_feasible = bool(sums.min() >= 0 and sums.max() <= total * (1 + 1e-9))
     _check(is_feasible, "The dual variables of a record are not feasible: they exceed the weight of its rows.")
     _check(bool(errors.min() >= 0), "The error of a sum over rows is negative.")
