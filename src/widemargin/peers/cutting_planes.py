@@ -25,6 +25,7 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy.linalg as la
+import scipy.sparse as sp
 
 from widemargin.problems.protocol import Certificate
 from widemargin.rounding import gamma
@@ -38,7 +39,9 @@ _TOWARDS_MINIMISER = (0.0625, 0.25, 0.5, 1.0)
 _STRETCHES = (1e-11, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 1e-2)
 N_POINTS = len(_TOWARDS_CENTRE) + len(_TOWARDS_MINIMISER) + len(_STRETCHES)
 _FEW_CUTS, _CUTS_PER_FEATURE, _MAX_CUTS = 600, 10, 1200  # that are kept of all peers together
-_LEAST_CUTS, _MOST_CUTS = 16, 400  # of each peer
+_LEAST_CUTS, _MOST_CUTS = 4, 400  # of each peer
+_MAX_NUMBERS = 1 << 26  # in all cuts
+_MAX_WORK = 2e9  # multiplications in one step of the interior-point method, for all problems of a query
 _ACTIVE = 1e-4  # of the largest weight: cuts with a smaller one may be dropped
 _CENTRAL = 0.3  # of the gap: how far above its minimum the model is at the central point
 _MAX_STEPS = 80
@@ -97,7 +100,8 @@ class CutTable:
         """Add cuts with their numbers; the oldest go if there are too many, but for those that the last query used."""
         cuts = self.by_peer.setdefault(peer, {})
         cuts.update(new)
-        of_all = min(_FEW_CUTS + _CUTS_PER_FEATURE * new[0][1].vectors.shape[1], _MAX_CUTS)
+        vectors = new[0][1].vectors
+        of_all = min(_FEW_CUTS + _CUTS_PER_FEATURE * vectors.shape[1], _MAX_CUTS, _MAX_NUMBERS // vectors.size)
         most = min(max(of_all // len(self.by_peer), _LEAST_CUTS), _MOST_CUTS)
         for number in sorted(cuts, key=lambda each: ((peer, each) in self._used, each))[: max(0, len(cuts) - most)]:
             del cuts[number]
@@ -119,18 +123,25 @@ class CutTable:
 def ask(
     cuts: list[tuple[int, int, Cut]], alpha: float, total: float, best: np.ndarray, certificates: list[Certificate]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """The models, owners, cuts and weights of a query, from cuts with their owners and numbers, and the best model."""
+    """The models, owners, cuts and weights of a query, from cuts with their owners and numbers, and the best model.
+
+    Problems with large gaps come first, and those that are left wait for the next query.
+    """
     owners, numbers = (np.array([each[k] for each in cuts], dtype=np.int64) for k in (0, 1))
     groups = np.unique(owners, return_inverse=True)[1]
     models, weights = np.array([best] * N_QUERIED), np.zeros((len(cuts), len(best)))
-    worst = max(each.relative for each in certificates)
-    for k, certificate in enumerate(certificates):
-        if certificate.relative < _NEGLIGIBLE * worst:
-            continue
+    relative = np.array([each.relative for each in certificates])
+    of_one = len(cuts) * min(len(cuts), best.shape[1]) ** 2
+    for k in np.argsort(-relative)[: max(1, int(_MAX_WORK // of_one))]:
+        if relative[k] < _NEGLIGIBLE * relative.max():
+            break
         sums, vectors = np.array([cut.sums[k] for *_, cut in cuts]), np.array([cut.vectors[k] for *_, cut in cuts])
-        precision = min(max(_INNER * certificate.relative, _PRECISIONS[0]), _PRECISIONS[1])
-        with np.errstate(all="ignore"):
-            found = minimise(sums / total, vectors / total, groups, alpha, certificate.gap, precision)
+        precision = min(max(_INNER * relative[k], _PRECISIONS[0]), _PRECISIONS[1])
+        try:
+            with np.errstate(all="ignore"):
+                found = minimise(sums / total, vectors / total, groups, alpha, certificates[k].gap, precision)
+        except la.LinAlgError:
+            continue
         if np.isfinite(found.model).all() and np.isfinite(found.central).all():
             models[CENTRE, k], models[MINIMISER, k], weights[:, k] = found.central, found.model, found.weights
     used = weights.any(axis=1)
@@ -191,7 +202,6 @@ def _follow(
     def by_group(values: np.ndarray) -> np.ndarray:
         return np.bincount(groups, values, n_groups)
 
-    of_group = (groups == np.arange(n_groups)[:, None]).astype(np.float64)
     model, heights = np.zeros(d), np.zeros(n_groups)
     np.maximum.at(heights, groups, sums)
     heights += _LEAST_SLACK * largest
@@ -212,7 +222,7 @@ def _follow(
             break
         ratio = weights / slack
         ratios = by_group(ratio)
-        means = (of_group * (ratio / ratios[groups])) @ vectors
+        means = sp.csr_matrix((ratio / ratios[groups], (groups, np.arange(n))), (n_groups, n)) @ vectors
         centred = vectors - means[groups]  # eliminates the heights
         solve = _inverse(centred * np.sqrt(ratio)[:, None], alpha)
         if solve is None:

@@ -13,6 +13,9 @@ from widemargin.data.shard import csr_arrays
 from widemargin.peers.cutting_planes import Cut
 from widemargin.rounding import gamma
 
+_MAX_EXPONENT = 1000
+_LARGEST_LOSS = 1e90  # that is sent
+
 
 @dataclass(frozen=True)
 class PeerRows:
@@ -60,7 +63,7 @@ class PeerRows:
             return np.ones(self.n_features)
         largest = abs(self.X).max(axis=0)
         largest = np.asarray(largest.toarray() if sp.issparse(largest) else largest, dtype=np.float64).ravel()
-        return np.asarray(np.where(largest > 0, 2.0 ** np.frexp(largest)[1], 1.0))
+        return np.ldexp(1.0, np.clip(np.where(largest > 0, np.frexp(largest)[1], 0), -_MAX_EXPONENT, _MAX_EXPONENT))
 
     @cached_property
     def _scaled_lengths(self) -> np.ndarray:
@@ -86,12 +89,16 @@ class PeerRows:
         """
         n_models, n_problems, d = models.shape
         flat = models.reshape(-1, d)
-        scores = np.asarray(self.X @ flat.T).T.reshape(n_models, n_problems, self.n_rows)
-        sizes = np.sqrt(np.einsum("kj,kj->k", flat * self._scale, flat * self._scale)).reshape(n_models, n_problems, 1)
-        error = gamma(2 * d + 16) * (1.0 + self._scaled_lengths * sizes)
-        slack = 1.0 - self.signs * scores
-        upper = (np.maximum(0.0, slack + error) @ self.weight) * (1 + gamma(self.n_rows + 8))
-        return np.asarray(upper), np.asarray(upper - np.maximum(0.0, slack) @ self.weight)
+        with np.errstate(over="ignore", invalid="ignore"):
+            scores = np.asarray(self.X @ flat.T).T.reshape(n_models, n_problems, self.n_rows)
+            sizes = np.linalg.norm(flat * self._scale, axis=1).reshape(n_models, n_problems, 1)
+            error = gamma(2 * d + 16) * (1.0 + self._scaled_lengths * sizes)
+            slack = 1.0 - self.signs * scores
+            upper = (np.maximum(0.0, slack + error) @ self.weight) * (1 + gamma(self.n_rows + 8))
+            allowance = upper - np.maximum(0.0, slack) @ self.weight
+        # A loss beyond all measure is none that an optimum has, and any large number is above that.
+        is_finite = upper < _LARGEST_LOSS
+        return np.where(is_finite, upper, _LARGEST_LOSS), np.where(is_finite, allowance, _LARGEST_LOSS)
 
     def is_violated(self, models: np.ndarray) -> np.ndarray:
         """Whether ``y_i w.x_i < 1``, (problems, n), by a model of each problem."""
