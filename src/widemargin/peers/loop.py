@@ -180,10 +180,6 @@ class PeerLoop:
         return math.inf if self.proof is None else self.proof.worst.relative
 
     @property
-    def is_first(self) -> bool:
-        return self.peer.number == min(self.peer.table.members)
-
-    @property
     def seconds(self) -> float:
         return time.monotonic() - self._began
 
