@@ -114,7 +114,7 @@ def test_a_debiased_fit_of_separable_classes_keeps_a_model_and_says_why_it_has_n
 @pytest.mark.parametrize("exponent", [-160, 160])
 def test_features_whose_squares_are_beyond_float64_are_refused_by_a_debiased_fit(exponent):
     X, y = some_rows(2)
-    with pytest.raises(ValueError, match="beyond float64: scale the features"):
+    with pytest.raises(ValueError, match="scale the features"):
         DebiasedSparseSVC().fit(X * 10.0**exponent, y)
 
 

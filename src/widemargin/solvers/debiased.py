@@ -58,7 +58,6 @@ _MAX_REFITTED, _ROWS_PER_REFITTED = 500, 20  # coefficients, and the rows that e
 
 _PRICE_OF_SPARSITY = 0.25  # relative loss that fewer features may cost at most,
 _PRICE_OF_SMOOTHNESS = 0.2  # and a fit of the smoothed loss, which few rows smooth much
-_LARGEST_ENTRY = 1e120  # whose square, times weights and coefficients, is finite; the same below 1
 
 # Why a round has no standard errors, by number; 0 is none.
 _NO_FEATURE, _SEPARABLE, _FEW_ROWS, _INDISTINCT = 1, 2, 3, 4
@@ -120,7 +119,6 @@ class DebiasedRounds(Solver[State, Separator]):
     def start(self, problem: HingeL1, shard: Shard, comm: Communicator, rng: Generator, warm: Warm = None) -> State:
         """The 1-norm SVM of every machine; ``warm`` is where the first of them begins to look."""
         _refuse_large_hessian(shard.n_features)
-        _refuse_extreme_units(shard, comm)
         self._refuse_one_class(shard, comm)
         local = self._own_model(Inputs(problem, shard, Solo(), rng), warm)
         here = float(shard.weight.sum())
@@ -367,18 +365,6 @@ def _refuse_large_hessian(n_features: int) -> None:
             f"The Hessian of {n_features:,} features takes {needed / 2**30:.3g} GiB, more than half of the "
             f"{present / 2**30:.3g} GiB of memory of this machine. Use at most {math.isqrt(present // 32):,} features, "
             "which SparseSVC with SelectFromModel can select, or SparseSVC itself, which gives no intervals."
-        )
-
-
-def _refuse_extreme_units(shard: Shard, comm: Communicator) -> None:
-    """Raise ValueError on all machines if squares of entries, which the Hessian sums up, leave float64's range."""
-    values = [block.data if sp.issparse(block) else np.asarray(block) for block in shard.blocks]
-    own = max((float(max(each.max(initial=0.0), -each.min(initial=0.0))) for each in values), default=0.0)
-    largest = float(comm.allreduce(np.array([own]), "max")[0])
-    if largest > _LARGEST_ENTRY or 0 < largest < 1 / _LARGEST_ENTRY:
-        raise ValueError(
-            f"The largest entry of the features is {largest:.3g}, and its square is beyond float64: scale the features "
-            "(StandardScaler)."
         )
 
 
