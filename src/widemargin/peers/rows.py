@@ -69,8 +69,8 @@ class PeerRows:
             return np.ones(self.n_features)
         largest = abs(self.X).max(axis=0)
         largest = np.asarray(largest.toarray() if sp.issparse(largest) else largest, dtype=np.float64).ravel()
-        exponents = np.where(largest > 0, np.frexp(largest)[1], 0)
-        return np.asarray(np.ldexp(1.0, np.clip(exponents, -_MAX_EXPONENT, _MAX_EXPONENT)))
+        exponents = np.clip(np.where(largest > 0, np.frexp(largest)[1], 0), -_MAX_EXPONENT, _MAX_EXPONENT)
+        return np.asarray(np.ldexp(1.0, exponents))
 
     @cached_property
     def _scaled_lengths(self) -> np.ndarray:
