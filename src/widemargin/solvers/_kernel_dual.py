@@ -20,7 +20,16 @@ from widemargin.kernels.protocol import KernelRows, Vector
 from widemargin.pauses import TimeIsUp
 from widemargin.problems.hinge_l2 import HingeL2, PrimalPoint
 from widemargin.problems.protocol import Certificate
-from widemargin.solvers._kernel_ranks import NOTHING, ResponseSums, Summed, balanced, expansion, reduced, row_lengths
+from widemargin.solvers._kernel_ranks import (
+    NOTHING,
+    ResponseSums,
+    Summed,
+    balanced,
+    expansion,
+    largest_only,
+    reduced,
+    row_lengths,
+)
 from widemargin.solvers.models import KernelModel
 from widemargin.solvers.protocol import Solver, Warm
 
@@ -55,6 +64,7 @@ class DualState:
     best: Best | None = None
     confirmed: float = np.inf  # the relative gap confirmed last
     n_stalled: int = 0  # confirmed gaps in a row that were hardly smaller than the one before
+    is_crude: bool = False  # the best model has bounds that hold without its responses
     summed: Summed = NOTHING  # what the responses are sums of
     allowance: float = 0.0  # the part of the gap that allows for rounding
 
@@ -102,6 +112,9 @@ class KernelDual(Solver[S, KernelModel]):
         if self.max_support is None or state.best is None:
             return None
         rows, dual = state.rows, state.best.certificate.dual
+        if state.is_crude:
+            state.best = state.best._replace(beta=largest_only(state.comm, state.best.beta, self.max_support))
+            return self._crude_bounds(state)
         small = reduced(state.comm, rows, rows.host(state.beta), rows.host(state.response), self.max_support, state.rng)
         if small is None:
             return None
@@ -137,7 +150,7 @@ class KernelDual(Solver[S, KernelModel]):
         if not (kernel.is_positive or kernel.is_bounded):
             primal = float(np.finfo(float).max)  # finite, and no more is known
         dual = 0.0 if kernel.is_positive else -np.inf  # no coefficients at all
-        certificate = Certificate(primal, dual)
+        certificate, state.is_crude = Certificate(primal, dual), True
         state.best = Best(certificate, beta, point._replace(value=primal), (size / (point.scale or 1.0)) ** 2)
         return certificate
 
