@@ -38,7 +38,9 @@ class RoundCosts:
     name: str = "round-costs"
     if_lost: Literal["raise"] = "raise"
 
-    def run_on_rank(self, rows: Rows, comm: Communicator, watch: Any) -> dict[int, dict[str, float]]:
+    def run_on_rank(
+        self, rows: Rows, comm: Communicator, watch: Any, *, may_lose_ranks: bool = False
+    ) -> dict[int, dict[str, float]]:
         """Rounds follow each other at once, so a rank that is late in one is waited for in the next."""
         times = {size: self._times(comm, size) for size in SIZES}
         return {size: {"median": median(each), "low": float(np.quantile(each, 0.1))} for size, each in times.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import os
@@ -14,12 +15,14 @@ import zipfile
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
-from widemargin import HardMarginSVC, NuMarginSVC, checkpoint
+from widemargin import CheckpointWarning, HardMarginSVC, KernelSVC, NuMarginSVC, SparseSVC, checkpoint
 from widemargin.data import make_nonseparable, make_separable
+from widemargin.strategies.ranks import Ranks
 
-STATE = checkpoint.FitState("a task", np.array([3.0, 4.0]), np.ones((1, 3)), np.array([7]))
+STATE = checkpoint.FitState("a task", np.array([3, 4, 5], np.uint64), np.ones((1, 3)), np.array([7]))
 
 
 def limited(kind, sweeps, folder, **settings):
@@ -66,12 +69,186 @@ def test_other_data_other_parameters_and_other_estimators_are_refused(tmp_path):
             model.set_params(checkpoint=tmp_path).fit(rows, y)
 
 
+def cut_off(folder, X, y, kind=NuMarginSVC, weight=None, **settings):
+    """Leave the state of a fit that was cut off after five sweeps."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        kind(tol=0.0, max_iter=5, checkpoint=folder, **settings).fit(X, y, weight)
+    assert checkpoint.load(folder) is not None
+
+
+def goes_on(folder, X, y, kind=NuMarginSVC, weight=None, **settings):
+    """Whether a fit goes on from the state in the folder, and does not say that it belongs to another."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = kind(tol=1e-9, max_iter=7, checkpoint=folder, **settings)
+        try:
+            return model.fit(X, y, weight).n_iter_ >= 5
+        except ValueError as error:
+            if "The checkpoint belongs to another fit or to other data" not in str(error):
+                raise
+            return False
+
+
+def other_data():
+    """Rows, labels and weights that look alike, by everything that sums can tell: columns sum to 0."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 5))
+    X = np.vstack([X, -X])
+    y = (X[:200, 0] + rng.normal(size=200) > 0).astype(int)
+    y = np.concatenate([y, 1 - y])
+    weight = np.ones(400)
+    yield "the same", X, y, weight
+    yield "shuffled labels", X, rng.permutation(y), weight
+    yield "-X", -X, y, weight
+    order = rng.permutation(400)
+    yield "rows in another order", X[order], y[order], weight
+    yield "the other half first", np.roll(X, 200, axis=0), np.roll(y, 200), weight
+    yield "columns in another order", X[:, ::-1], y, weight
+    first, second = np.flatnonzero(y == 0)[:2]
+    swapped = X.copy()
+    swapped[[first, second], 2] = swapped[[second, first], 2]
+    yield "two values changed places", swapped, y, weight
+    nudged = X.copy()
+    nudged[17, 3] = np.nextafter(nudged[17, 3], 9)
+    yield "one last bit", nudged, y, weight
+    heavier = weight.copy()
+    heavier[[3, 4]] = 1.5, 0.5
+    yield "other weights", X, y, heavier
+    yield "one row fewer", X[:-1], y[:-1], weight[:-1]
+    yield "one column more", np.c_[X, np.zeros(400)], y, weight
+    yield "other names", X, np.array(["a", "b"])[y], weight
+
+
+@pytest.mark.parametrize("kind", [NuMarginSVC, KernelSVC, SparseSVC])
+def test_data_are_known_by_their_content(kind, tmp_path):
+    settings = {"block_size": 2, "solver": "saddle"} if kind is NuMarginSVC else {}
+    (_, X, y, weight), *others = other_data()
+    cut_off(tmp_path, X, y, kind, weight, **settings)
+    saved = (tmp_path / "fit.checkpoint").read_bytes()
+    for name, *other in others:
+        assert not goes_on(tmp_path, *other[:2], kind, other[2], **settings), name
+        assert (tmp_path / "fit.checkpoint").read_bytes() == saved, name
+    assert goes_on(tmp_path, X, y, kind, weight, **settings)
+
+
+@pytest.mark.parametrize("n_ranks", [None, 2, 3])
+@pytest.mark.parametrize("kind", [NuMarginSVC, KernelSVC])
+def test_storage_and_ranks_make_no_difference(kind, n_ranks, tmp_path):
+    settings = {"block_size": 2, "solver": "saddle"} if kind is NuMarginSVC else {}
+    _, X, y, weight = next(other_data())
+    X = np.where(np.abs(X) > 0.5, X, 0.0).astype(np.float32)
+    weight[::7] = 0.0  # rows that are left out keep their numbers
+    cut_off(tmp_path, X.astype(np.float64), y, kind, weight, **settings)
+    saved = (tmp_path / "fit.checkpoint").read_bytes()
+    for rows in (X, sp.csr_matrix(X), sp.csr_matrix(X.astype(np.float64)), np.where(X == 0, -X, X)):
+        assert goes_on(tmp_path, rows, y, kind, weight, cluster=n_ranks, **settings)
+        (tmp_path / "fit.checkpoint").write_bytes(saved)
+
+
+def shifted(constant):
+    return lambda A, B: A @ B.T + constant
+
+
+def test_other_settings_of_the_problem_are_refused(tmp_path):
+    (_, X, y, _), *_ = other_data()
+    y = y + (X[:, 1] > 0)  # three classes
+    for k, (first, second) in enumerate(
+        [
+            ({}, {"C": 2.0}),
+            ({}, {"gamma": 0.3}),
+            ({}, {"kernel": "laplacian"}),
+            ({}, {"class_weight": "balanced"}),
+            ({"kernel": shifted(1.0)}, {"kernel": shifted(2.0)}),
+        ]
+    ):
+        folder = tmp_path / str(k)
+        cut_off(folder, X, y, KernelSVC, **first)
+        assert not goes_on(folder, X, y, KernelSVC, **second), second
+        assert goes_on(folder, X, y, KernelSVC, **{**first, "cache_size": 10}), first
+
+
+def test_a_file_of_an_earlier_version_is_refused(tmp_path):
+    checkpoint.save(tmp_path, STATE)
+    (file,) = tmp_path.iterdir()
+    file.write_bytes(file.read_bytes().replace(b"checkpoint 2", b"checkpoint 1"))
+    with pytest.raises(ValueError, match="not a checkpoint of this version of widemargin"):
+        NuMarginSVC(checkpoint=tmp_path).fit([[0.0], [1.0]], [0, 1])
+
+
+# -- folders and disks -------------------------------------------------------------------------------------------------
+
+
+def test_a_folder_that_cannot_be_used_is_an_error_before_the_fit(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("not a folder")
+    (tmp_path / "taken" / "fit.checkpoint").mkdir(parents=True)
+    monkeypatch.setattr(Ranks, "run", lambda *arguments: pytest.fail("the fit has begun"))
+    for folder in (tmp_path / "file", tmp_path / "file" / "deeper", "/proc/no/folder", tmp_path / "taken"):
+        with pytest.raises(ValueError, match=r"cannot be used: .*Choose a folder|not a regular file"):
+            NuMarginSVC(checkpoint=folder).fit([[0.0], [1.0]], [0, 1])
+
+
+def test_a_full_disk_is_an_error_before_the_fit(tmp_path, monkeypatch):
+    monkeypatch.setattr(Ranks, "run", lambda *arguments: pytest.fail("the fit has begun"))
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(ValueError, match=r"checkpoint='.*' cannot be used: No space left on device. Choose a folder"):
+        NuMarginSVC(checkpoint=tmp_path).fit([[0.0], [1.0]], [0, 1])
+    assert list(tmp_path.iterdir()) == []
+
+
+def full(*arguments):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize("cluster", [None, 2])
+@pytest.mark.parametrize("fault", ["fsync", "replace", "open"])
+def test_a_disk_that_fills_up_warns_once_and_the_fit_goes_on(tmp_path, monkeypatch, cluster, fault):
+    X, y = make_nonseparable(600, 5, random_state=0)
+    settings = {"solver": "saddle", "block_size": 4, "tol": 1e-9, "max_iter": 40, "random_state": 0, "cluster": cluster}
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        alone = NuMarginSVC(**settings).fit(X, y)
+    n_others = len(told)
+    checked = checkpoint.check_folder
+
+    def check_and_fill(folder):
+        checked(folder)
+        monkeypatch.setattr(os, fault, full)
+
+    monkeypatch.setattr(checkpoint, "check_folder", check_and_fill)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        model = NuMarginSVC(**settings, checkpoint=tmp_path).fit(X, y)
+    monkeypatch.undo()
+    kinds = [each.category for each in told]
+    assert kinds.count(CheckpointWarning) == 1
+    assert len(kinds) == 1 + n_others
+    (said,) = (each for each in told if each.category is CheckpointWarning)
+    assert "No space left on device" in str(said.message)
+    assert said.filename == __file__
+    assert model.n_iter_ == alone.n_iter_
+    np.testing.assert_array_equal(model.coef_, alone.coef_)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_disk_with_room_again_is_used_again(tmp_path, monkeypatch):
+    saver = checkpoint.Saver(tmp_path)
+    saver.save(STATE)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.warns(CheckpointWarning, match="No space"):
+            saver.save(STATE._replace(task="lost"))
+    assert checkpoint.load(tmp_path).task == "a task"
+    saver.save(STATE._replace(task="later"))
+    assert checkpoint.load(tmp_path).task == "later"
+
+
 def test_round_trip_and_absence(tmp_path):
     assert checkpoint.load(tmp_path) is None
     checkpoint.save(tmp_path / "deep" / "folder", STATE)
     again = checkpoint.load(tmp_path / "deep" / "folder")
     assert again.task == STATE.task
-    for name in ("marks", "directions", "sweeps"):
+    for name in ("data", "directions", "sweeps"):
         np.testing.assert_array_equal(getattr(again, name), getattr(STATE, name))
 
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from widemargin.estimators.sparse import SparseSVC as SparseSVC
     from widemargin.estimators.sparse_path import SparseSVCCV as SparseSVCCV
     from widemargin.estimators.sparse_path import sparse_svc_path as sparse_svc_path
+    from widemargin.exceptions import CheckpointWarning as CheckpointWarning
+    from widemargin.exceptions import DegenerateModelWarning as DegenerateModelWarning
     from widemargin.exceptions import InterruptedFitWarning as InterruptedFitWarning
     from widemargin.exceptions import ModelFileError as ModelFileError
     from widemargin.exceptions import OverlapWarning as OverlapWarning
@@ -39,7 +41,16 @@ __version__ = "0.1.0"
 _MODULES = {
     **{name: f"estimators.{module}" for name, module in BUILT_IN.items()},
     **dict.fromkeys(
-        ("InterruptedFitWarning", "ModelFileError", "OverlapWarning", "PeerLost", "PrecisionWarning"), "exceptions"
+        (
+            "CheckpointWarning",
+            "DegenerateModelWarning",
+            "InterruptedFitWarning",
+            "ModelFileError",
+            "OverlapWarning",
+            "PeerLost",
+            "PrecisionWarning",
+        ),
+        "exceptions",
     ),
     "Certificate": "problems.protocol",
     "Faults": "comm.faults",

@@ -1,8 +1,8 @@
 """Checkpoints: the state of a long fit on disk, to resume from after a crash.
 
-A state is small whatever the size of the data: the warm state and the number of sweeps of each part, and sums by which
-the data are recognised. It is written to a new file that then replaces the old one, so a crash at any time leaves the
-last good state. ``load`` refuses a damaged file; a fit refuses the state of other data or parameters.
+A state is small whatever the size of the data: the warm state and the number of sweeps of each part, and a hash of the
+data. It is written to a new file that then replaces the old one, so a crash at any time leaves the last good state.
+``load`` refuses a damaged file, and one of another version; a fit refuses the state of other data or parameters.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ import numpy as np
 
 from widemargin.codec import record
 from widemargin.data.arrays import BROKEN, refuse_false_sizes
-from widemargin.data.files import write_whole
+from widemargin.data.files import check_writable, write_whole
+from widemargin.exceptions import CheckpointWarning, warn_user
 
-_MAGIC = b"widemargin checkpoint 1\n"
+_MAGIC = b"widemargin checkpoint 2\n"
 _FILE = "fit.checkpoint"
 _DIGEST = hashlib.sha256().digest_size
 
@@ -27,13 +28,14 @@ _DIGEST = hashlib.sha256().digest_size
 @record()
 class FitState(NamedTuple):
     task: str  # estimator, problem and classes
-    marks: np.ndarray  # sums over the data, by which they are recognised
+    data: np.ndarray  # of uint64: the number of rows and of features, and the hash of their content
     directions: np.ndarray  # warm states, (n_parts, width); zeros for a part that has not started
     sweeps: np.ndarray  # (n_parts,)
 
-    def belongs_to(self, task: str, marks: np.ndarray) -> bool:
-        """Whether this is a state of that task on those data, up to the rounding of sums."""
-        return self.task == task and self.marks.shape == marks.shape and np.allclose(self.marks, marks, rtol=1e-8)
+    def belongs_to(self, fresh: FitState) -> bool:
+        """Whether this is a later state of the same task on the same data."""
+        is_of_data = np.array_equal(self.data, fresh.data) and self.directions.shape == fresh.directions.shape
+        return self.task == fresh.task and is_of_data
 
     def with_part(self, part: int, direction: np.ndarray, n_sweeps: int) -> FitState:
         directions, sweeps = self.directions.copy(), self.sweeps.copy()
@@ -44,10 +46,14 @@ class FitState(NamedTuple):
 def load(folder: str | os.PathLike[str]) -> FitState | None:
     """The last state saved in a folder, or None; raises ValueError for a damaged file."""
     path = Path(folder) / _FILE
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path} is not a regular file. Delete it, or choose another folder.")
     try:
         raw = path.read_bytes()
     except FileNotFoundError:
         return None
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror}. Choose another folder.") from error
     head, payload = raw[: len(_MAGIC) + _DIGEST], raw[len(_MAGIC) + _DIGEST :]
     if not head.startswith(_MAGIC):
         raise ValueError(
@@ -65,11 +71,22 @@ def _state(payload: bytes) -> FitState:
     """Parse bytes whose checksum is right; anyone can compute a checksum, so everything else is checked here."""
     refuse_false_sizes(io.BytesIO(payload), len(payload))
     with np.load(io.BytesIO(payload), allow_pickle=False) as arrays:
-        state = FitState(str(arrays["task"]), arrays["marks"], arrays["directions"], arrays["sweeps"])
-    numbers = [values.dtype.kind == kind for values, kind in zip(state[1:], "ffi", strict=True)]
+        state = FitState(str(arrays["task"]), arrays["data"], arrays["directions"], arrays["sweeps"])
+    numbers = [values.dtype.kind == kind for values, kind in zip(state[1:], "ufi", strict=True)]
     if not all(numbers) or state.directions.ndim != 2 or state.sweeps.shape != state.directions.shape[:1]:
         raise ValueError("its arrays have the wrong types or shapes.")
     return state
+
+
+def check_folder(folder: str | os.PathLike[str]) -> None:
+    """Raise ValueError unless states can be saved in this folder, which is made if it is missing."""
+    try:
+        check_writable(Path(folder) / _FILE)
+    except OSError as error:
+        raise ValueError(
+            f"checkpoint={os.fspath(folder)!r} cannot be used: {error.strerror or error}. Choose a folder that can be "
+            "written, on a disk that is not full."
+        ) from error
 
 
 def save(folder: str | os.PathLike[str], state: FitState) -> None:
@@ -78,3 +95,22 @@ def save(folder: str | os.PathLike[str], state: FitState) -> None:
     np.savez(buffer, task=np.array(state.task), **{name: getattr(state, name) for name in state._fields[1:]})
     payload = buffer.getvalue()
     write_whole(Path(folder) / _FILE, _MAGIC + hashlib.sha256(payload).digest() + payload)
+
+
+class Saver:
+    """Saves the states of one fit. What cannot be saved warns once, and is no reason to lose the fit."""
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self._folder, self._has_warned = folder, False
+
+    def save(self, state: FitState) -> None:
+        try:
+            save(self._folder, state)
+        except (OSError, ValueError) as error:
+            if not self._has_warned:
+                self._has_warned = True
+                warn_user(
+                    f"The state of the fit could not be saved in checkpoint={os.fspath(self._folder)!r}: {error}. The "
+                    "fit goes on and tries again; the last state that was saved, if any, is whole.",
+                    CheckpointWarning,
+                )

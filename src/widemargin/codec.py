@@ -16,8 +16,9 @@ RandomState    the state of a Mersenne twister
 a record       the fields of a dataclass or named tuple that :func:`record` has registered
 =============  ====================================================================================================
 
-Equal arrays are stored once, for up to :data:`MAX_ARRAY_USES` uses, and become separate arrays when they are decoded.
-The arrays of a table are used once. So the arrays of a model take at most that many times the bytes of its file.
+Equal arrays are stored once, for up to :data:`MAX_GROWTH` uses, and become separate arrays when they are decoded. The
+arrays of a table are used once. What a file takes in memory is bounded before it is allocated: the JSON by its signs
+(:func:`json_bytes`), everything that decoding adds by a budget. The tree of JSON is taken apart as it is decoded.
 
 Files come from anyone: fields of records are checked against the types that their class declares, and against each
 other where a wrong number would lead a compiled loop astray. :func:`pack` and :func:`unpack` are for processes that
@@ -30,7 +31,9 @@ import hashlib
 import io
 import json
 import math
+import re
 import struct
+import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
@@ -44,7 +47,7 @@ import scipy.sparse as sp
 from widemargin.exceptions import ModelFileError
 
 NUMBERS = ("|b1", "|i1", "|u1", "<i2", "<u2", "<i4", "<u4", "<i8", "<u8", "<f2", "<f4", "<f8")
-MAX_ARRAY_USES = 16
+MAX_GROWTH = 16  # times the size of its file that a model takes in memory
 MAX_DIMENSION_SIZE = 1 << 40
 _MAX_ARRAYS = 1 << 20
 _MAX_DIMENSIONS = 3
@@ -54,6 +57,13 @@ _MIN_INT, _END_OF_INT = -(1 << 63), 1 << 64  # signed or unsigned, of 64 bits
 _MERSENNE_WORDS = 624
 _ALIGNMENT = 64
 _HEADER_LENGTH = struct.Struct("<Q")
+# What CPython takes at most, in bytes, beside the text itself.
+_DICT_BYTES, _KEY_BYTES, _LIST_BYTES, _ITEM_BYTES, _TEXT_BYTES, _NUMBER_BYTES = 200, 56, 104, 9, 64, 32
+_ENTRY_BYTES = 128  # of a set or dict that decoding makes
+ARRAY_BYTES = 300  # of an array beside its content, with its entry in the list of arrays
+_PIECE = 1 << 16  # bytes of JSON that are looked at together
+_MAX_KEYS = 4096  # different names in JSON: those of parameters, attributes, kinds and fields
+_KEY = re.compile(rb'"(?:[^"\\]++|\\.)*+"(?=\s*+:)')
 
 Class = TypeVar("Class", bound=type)
 
@@ -216,8 +226,8 @@ class Encoder:
         """The number of an array in the file, the same for equal arrays as long as a reader allows it."""
         stored = _as_stored(np.asarray(value), name)
         key = (stored[:3], hashlib.sha256(stored.data.tobytes()).digest())
-        place, n_uses = self._places.get(key, (-1, MAX_ARRAY_USES))
-        if n_uses == MAX_ARRAY_USES:
+        place, n_uses = self._places.get(key, (-1, MAX_GROWTH))
+        if n_uses == MAX_GROWTH:
             place, n_uses = self._add(stored), 0
         self._places[key] = place, n_uses + 1
         return place
@@ -279,19 +289,59 @@ def _shortened(value: Any) -> str:
 # -- decoding ----------------------------------------------------------------------------------------------------------
 
 
-class Decoder:
-    """Turns JSON back into values, and refuses whatever an encoder would not have written."""
+def json_bytes(text: bytes) -> int:
+    """A bound of the bytes that this JSON takes when it is parsed, from the number of its signs; text counts twice."""
+    n_dicts = n_lists = n_commas = n_keys = n_quotes = 0
+    plain = text.replace(b"\\\\", b"").replace(b'\\"', b"")  # all quotation marks that are left begin or end a string
+    for begin in range(0, len(plain), _PIECE):
+        pieces = plain[begin : begin + _PIECE].split(b'"')
+        signs = b"".join(pieces[n_quotes % 2 :: 2])  # what stands outside strings
+        n_quotes += len(pieces) - 1
+        n_dicts, n_lists = n_dicts + signs.count(b"{"), n_lists + signs.count(b"[")
+        n_commas, n_keys = n_commas + signs.count(b","), n_keys + signs.count(b":")
+    n_texts = n_quotes // 2 - n_keys
+    n_numbers = max(0, n_commas + 1 - n_texts)  # containers hold one value more than commas
+    containers = _DICT_BYTES * n_dicts + _KEY_BYTES * n_keys + _LIST_BYTES * n_lists + _ITEM_BYTES * n_commas
+    return 2 * len(text) + containers + _TEXT_BYTES * n_texts + _NUMBER_BYTES * n_numbers
 
-    def __init__(self, arrays: list[np.ndarray], *, is_trusted: bool = False) -> None:
+
+def parse_json(text: bytes, budget: int) -> tuple[Any, int]:
+    """JSON from anyone, and what is left of a budget of bytes; raises ModelFileError before it is exceeded."""
+    left = budget - json_bytes(text)
+    if left < 0:
+        raise ModelFileError(f"its header would take over {MAX_GROWTH} times the size of the file")
+    keys: set[bytes] = set()
+    for found in _KEY.finditer(text):
+        keys.add(found[0])
+        if len(keys) > _MAX_KEYS:
+            raise ModelFileError(f"its header has more than {_MAX_KEYS} names")
+    content = text.decode("ascii")
+    del text
+    return json.loads(content, parse_constant=_refuse_constant), left
+
+
+def _refuse_constant(name: str) -> None:
+    raise ModelFileError(f"its header has {name} in place of a number")
+
+
+class Decoder:
+    """Turns JSON back into values, and refuses whatever an encoder would not have written.
+
+    The JSON is consumed: lists are decoded in place, so that a model and its JSON are never in memory together.
+    ``budget`` bounds the bytes of arrays, tables, sets and dicts.
+    """
+
+    def __init__(self, arrays: list[np.ndarray], *, budget: float = math.inf, is_trusted: bool = False) -> None:
         self._arrays = arrays
         self._is_trusted = is_trusted
         self._seen: set[int] = set()
         self._of_tables: set[int] = set()
+        self._bytes_left = budget
         # Counted over all arrays, since memory is what is bounded; an encoder keeps to it with each.
-        self._bytes_left = MAX_ARRAY_USES * sum(each.nbytes for each in arrays)
+        self._array_bytes_left = MAX_GROWTH * sum(each.nbytes for each in arrays)
         self._kinds: dict[str, Callable[[Any, int], Any]] = {
             "tuple": lambda node, depth: tuple(self._list(node, depth)),
-            "set": lambda node, depth: frozenset(self._list(node, depth)),
+            "set": self._set,
             "dict": self._dict,
             "float": self._float,
             "scalar": self._scalar,
@@ -320,11 +370,13 @@ class Decoder:
             return self._list(node, depth)
         if not isinstance(node, dict) or len(node) != 1:
             raise ModelFileError("an object does not have exactly one kind")
-        ((kind, inner),) = node.items()
+        kind, inner = node.popitem()
         if kind in self._kinds:
             return self._kinds[kind](inner, depth + 1)
         if kind in _RECORDS and isinstance(inner, dict):
-            return self._record(_RECORDS[kind], {name: self.decode(each, depth + 1) for name, each in inner.items()})
+            for name in inner:
+                inner[name] = self.decode(inner[name], depth + 1)
+            return self._record(_RECORDS[kind], inner)
         raise ModelFileError(f"it holds something of the unknown kind {kind[:40]!r}")
 
     def _record(self, entry: _Record, values: dict[str, Any]) -> Any:
@@ -340,12 +392,25 @@ class Decoder:
     def _list(self, node: Any, depth: int) -> list[Any]:
         if not isinstance(node, list):
             raise ModelFileError("a list was expected")
-        return [self.decode(each, depth + 1) for each in node]
+        for k, each in enumerate(node):
+            node[k] = self.decode(each, depth + 1)
+        return node
+
+    def _spend(self, n_bytes: int) -> None:
+        self._bytes_left -= n_bytes
+        if self._bytes_left < 0:
+            raise ModelFileError(f"it would take over {MAX_GROWTH} times the size of the file")
+
+    def _set(self, node: Any, depth: int) -> frozenset[Any]:
+        items = self._list(node, depth)
+        self._spend(_ENTRY_BYTES * len(items))
+        return frozenset(items)
 
     def _dict(self, node: Any, depth: int) -> dict[Any, Any]:
         pairs = self._list(node, depth)
         if not all(isinstance(pair, list) and len(pair) == 2 for pair in pairs):
             raise ModelFileError("a dict is not made of pairs")
+        self._spend(_ENTRY_BYTES * len(pairs))
         plain = type(None), bool, int, float, str, np.generic
         out = {key: each for key, each in pairs if isinstance(key, plain)}
         if len(out) != len(pairs):
@@ -370,9 +435,10 @@ class Decoder:
         if type(node) is not int or not 0 <= node < len(self._arrays) or node in self._of_tables:
             raise ModelFileError("it refers to an array that is not in the file")
         array = self._arrays[node]
-        self._bytes_left -= array.nbytes
-        if self._bytes_left < 0:
-            raise ModelFileError(f"its arrays would take over {MAX_ARRAY_USES} times their size in the file")
+        self._array_bytes_left -= array.nbytes
+        if self._array_bytes_left < 0:
+            raise ModelFileError(f"its arrays would take over {MAX_GROWTH} times their size in the file")
+        self._spend(array.nbytes)
         if node in self._seen:
             return array.copy(order="K")  # or a change to one attribute would change another
         self._seen.add(node)
@@ -409,6 +475,8 @@ class Decoder:
         self._of_tables |= set(places)
         if not all(each.dtype.str in ("<i8", "<f8") and each.shape == (len(columns[0]),) for each in columns):
             raise ModelFileError("columns of a table differ in length, or are not int64 or float64")
+        row_bytes = sys.getsizeof(dict.fromkeys(names)) + (_NUMBER_BYTES + 2 * _ITEM_BYTES) * len(names) + _ITEM_BYTES
+        self._spend(row_bytes * len(columns[0]))
         return [dict(zip(names, row, strict=True)) for row in zip(*(each.tolist() for each in columns), strict=True)]
 
     def _generator(self, node: Any, depth: int) -> np.random.RandomState:

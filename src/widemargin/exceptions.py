@@ -58,6 +58,44 @@ class PrecisionWarning(UserWarning):
     """
 
 
+class DegenerateModelWarning(UserWarning):
+    """The model is no better than a constant on its training rows; ``training_`` has the counts.
+
+    It gives all rows one class, or is less accurate than the larger class alone, both under the weights of the fit.
+
+    Examples
+    --------
+    Refuse such models in a program that nobody watches:
+
+    >>> import warnings
+    >>> from widemargin import DegenerateModelWarning, SparseSVC
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("error", DegenerateModelWarning)
+    ...     SparseSVC(alpha=10.0).fit([[0.0], [1.0], [2.0], [3.0]], [0, 0, 1, 1])
+    Traceback (most recent call last):
+        ...
+    widemargin.exceptions.DegenerateModelWarning: SparseSVC has no coefficient ...
+    """
+
+
+class CheckpointWarning(UserWarning):
+    """The state of a fit cannot be saved in its ``checkpoint`` folder; the fit goes on, and tries again later.
+
+    Examples
+    --------
+    Turn it into an error, so that a fit never runs for hours without a checkpoint:
+
+    >>> import warnings
+    >>> from widemargin import CheckpointWarning
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("error", CheckpointWarning)
+    ...     warnings.warn("the disk is full", CheckpointWarning)
+    Traceback (most recent call last):
+        ...
+    widemargin.exceptions.CheckpointWarning: the disk is full
+    """
+
+
 class PeerLostWarning(UserWarning):
     """A rank was lost during a fit; others took over its rows, or the fit continued without them."""
 

@@ -25,7 +25,9 @@ def test_models_side_by_side_and_one_that_is_ended(folder, command):
     ended = command("compare", "rows.npz", "--only", "SVC,SGDClassifier,kernel (linear)", "--limit", 3, "--json")
     assert ended.code == 0, ended.err
     found = json.loads(ended.out)
-    assert list(found) == ["SVC", "SGDClassifier", "KernelSVC (linear)"]
+    assert list(found) == ["SVC", "SGDClassifier", "KernelSVC (linear)", "largest class alone"]
+    assert found["largest class alone"] == {"test_error": pytest.approx(0.5, abs=0.02)}
+    assert found["KernelSVC (linear)"]["warning"] is None
     assert found["SVC"] == {"timeout": 3.0}
     for name in ("SGDClassifier", "KernelSVC (linear)"):
         assert found[name]["seconds"] > 0
@@ -48,6 +50,19 @@ def test_the_table_says_what_became_of_each(folder, command, monkeypatch):
     assert svc.split() == ["SVC", "over", "60", "-", "-", "time", "limit", "-"]
     assert nu.split() == ["NuSVC", "-", "-", "-", "failed", "-"]
     assert "NuSVC: nu is infeasible" in shown
+
+
+def test_a_comparison_begins_with_useless_models_and_ends_with_the_largest_class(folder, command):
+    rng = np.random.default_rng(0)
+    y = np.arange(100) % 10 == 0
+    np.savez(folder / "noise.npz", X=rng.normal(size=(100, 2)), y=y.astype(int))
+    ended = command("compare", "noise.npz", "--only", "kernel,SVC", "--limit", 30)
+    assert ended.code == 0, ended.err
+    lines = ended.out.splitlines()
+    assert lines[0].startswith("Warning: KernelSVC gives class 0 for all 75 training rows")
+    assert "SVC gives" not in ended.out.replace("KernelSVC", "")
+    last = next(line for line in lines if "largest class alone" in line)
+    assert last.split()[4] in ("8.00%", "12.00%")  # 2 or 3 of 25 rows
 
 
 def test_a_process_that_dies_is_said(tmp_path, monkeypatch):

@@ -51,6 +51,8 @@ def run(monkeypatch, *options):
         (["--pace", "1"], "Missing option '--data'"),
         (["--data", "rows.svm"], NO_SECRET),
         (["--data", "rows.svm", "--secret", "short"], "at least 16"),
+        (["--data", "rows.svm", "--secret-file", "/dev/zero"], "more than 10,000 characters"),
+        (["--data", "/dev/zero", "--secret-file", "secret"], "it is a device"),
         (["--data", "rows.svm", "--secret-file", "none"], "Cannot read the secret from none: No such file"),
         (["--data", "none.svm"], "none.svm cannot be read: No such file or directory."),
         (["--data", "bad.svm"], "bad.svm is not understood"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 
 import numpy as np
@@ -70,6 +71,63 @@ def test_a_model_of_centred_rows_takes_sparse_ones(folder, command):
     np.savez(folder / "dense.npz", X=np.array([[0.5, 0, 2], [0, 1, 0], [1, -1, 0], [0, 0, -1]]), y=[1, -1, 1, -1])
     assert command("train", "dense.npz", "--estimator", "sparse", "--scale", "standard").code == 0
     assert command("predict", "model.wm", "rows.svm").out == command("predict", "model.wm", "dense.npz").out
+
+
+FORMULAS = [
+    "=1+1", "@SUM(1+1)", "+cmd|' /C calc'!A0", "-2+3", " =1+1", "\t=1", "\tplain", "\r=1", "\u3000=1", "\uff1d1+1",
+    "'=1+1", "\x00=1", "''@x",
+]  # fmt: skip
+HARMLESS = ["cat", "-1", "+1.5", "-1e-3", "a=b", "'quoted'", "it's", "1-2", ""]
+
+
+@pytest.mark.parametrize("label", FORMULAS)
+def test_labels_that_a_spreadsheet_would_run_are_quoted_and_read_back(label):
+    cell = tables.as_cell(label)
+    assert cell == f"'{label}"
+    assert tables.as_label(cell) == label
+
+
+@pytest.mark.parametrize("label", [*HARMLESS, 1, -1, -0.5, True, None])
+def test_other_labels_stay(label):
+    assert tables.as_cell(label) is label
+    if isinstance(label, str):
+        assert tables.as_label(label) == label
+
+
+def test_different_labels_have_different_cells():
+    labels = [*FORMULAS, *HARMLESS, *(f"'{each}" for each in FORMULAS)]
+    assert len({tables.as_cell(each) for each in labels}) == len(set(labels))
+    assert [tables.as_label(tables.as_cell(each)) for each in labels] == labels
+
+
+def test_predictions_hold_no_formula_and_have_the_labels_of_the_model(folder, command):
+    """Labels that come from anyone: a file of arrays, whose text nobody has stripped."""
+    rng = np.random.default_rng(0)
+    names = np.array(["@SUM(1+1)", "a;=1+1", 'b",=1\r=2', "plain"])
+    X = np.repeat(3.0 * np.eye(4), 20, axis=0) + 0.1 * rng.normal(size=(80, 4))
+    np.savez(folder / "rows.npz", X=X, y=np.repeat(names, 20))
+    assert command("train", "rows.npz", "--estimator", "sparse", "--param", "alpha=1e-3").code == 0
+    assert command("predict", "model.wm", "rows.npz", "--scores", "--output", "out.csv").code == 0
+    content = (folder / "out.csv").read_bytes().decode()
+    for separator in (",", ";", "\t"):  # as programs of any country read it
+        for line in csv.reader(io.StringIO(content, newline=""), delimiter=separator):
+            assert not any(cell.lstrip().startswith(("=", "@", "+")) for cell in line)
+    lines = list(csv.reader(io.StringIO(content, newline="")))[1:]
+    assert [tables.as_label(line[0]) for line in lines] == load(folder / "model.wm").predict(X).tolist()
+    assert {line[0] for line in lines} == {"'@SUM(1+1)", "a;=1+1", 'b",=1\r=2', "plain"}
+
+
+def test_predicted_labels_can_be_evaluated(folder, command):
+    """Predictions become the labels of a table, formulas among them, and the model agrees with itself."""
+    (folder / "sums.csv").write_text((folder / "rows.csv").read_text().replace("cat", "=1+1").replace("dog", "@SUM(1)"))
+    assert command("train", "sums.csv", "--estimator", "sparse").code == 0
+    assert load(folder / "model.wm").classes_.tolist() == ["=1+1", "@SUM(1)"]
+    predicted = command("predict", "model.wm", "sums.csv").out.splitlines()
+    assert set(predicted) == {"class", "'=1+1", "'@SUM(1)"}
+    rows = [line.rsplit(",", 1)[0] for line in (folder / "sums.csv").read_text().splitlines()]
+    (folder / "own.csv").write_text("\n".join(map(",".join, zip(rows, predicted, strict=True))))
+    found = json.loads(command("evaluate", "model.wm", "own.csv", "--label", "class", "--json").out)
+    assert found["accuracy"] == 1.0
 
 
 def test_figures_are_those_of_scikit_learn(folder, command, model):
@@ -150,3 +208,50 @@ def test_intervals_and_support_vectors_are_shown(folder, command):
         load("model.wm").support_vectors_
     )
     assert "support vectors" in command("inspect", "model.wm").out
+
+
+@pytest.fixture
+def useless(folder, command):
+    """A model without a coefficient, kept as model.wm, and what ``train`` printed."""
+    ended = command("train", "rows.csv", "--estimator", "sparse", "--param", "alpha=50")
+    assert ended.code == 0, ended.err
+    return ended
+
+
+def first_words(shown):
+    """The text of the first lines of a table, below its title."""
+    return " ".join(shown.split())[:400]
+
+
+def test_commands_begin_with_the_warning_of_a_useless_model(folder, command, useless):
+    text = "SparseSVC has no coefficient and gives class"
+    after_title = useless.out.split("SparseSVC: certificate", 1)[1]
+    assert first_words(after_title).startswith(f"warning {text}")
+    assert text not in useless.err, "said twice"
+    for arguments in (("inspect", "model.wm"), ("evaluate", "model.wm", "test.csv")):
+        shown = first_words(command(*arguments).out)
+        assert shown.index("warning") < shown.index(text) < 80
+        assert json.loads(command(*arguments, "--json").out)["warning"].startswith(text)
+
+
+def test_a_good_model_has_no_warning(folder, command, model):
+    assert "warning" not in command("inspect", model).out
+    assert json.loads(command("inspect", model, "--json").out)["warning"] is None
+    assert json.loads(command("evaluate", model, "test.csv", "--json").out)["warning"] is None
+
+
+def test_the_largest_class_stands_beside_every_accuracy(folder, command, useless):
+    y = read_rows(folder / "rows.csv").y
+    share = max(np.mean(y == each) for each in np.unique(y))
+    assert f"{share:.2%}, the larger class alone {share:.2%}" in " ".join(
+        useless.out.split("training accuracy")[-1].split()
+    )
+    assert f"{share:.2%}, the larger class alone {share:.2%}" in command("inspect", "model.wm").out
+    assert json.loads(command("inspect", "model.wm", "--json").out)["training"]["accuracy_of_largest_class"] == share
+    y = read_rows(folder / "test.csv").y
+    share = max(np.mean(y == each) for each in np.unique(y))
+    shown = command("evaluate", "model.wm", "test.csv").out
+    assert f"the larger class alone {share:.2%}" in shown
+    assert "50.00%, the larger class alone 50.00%" in shown  # balanced
+    found = json.loads(command("evaluate", "model.wm", "test.csv", "--json").out)
+    assert found["accuracy of the largest class"] == pytest.approx(share)

@@ -210,6 +210,17 @@ def test_results_replace_neither_what_is_read_nor_each_other_nor_what_is_no_file
     assert ((folder / "rows.csv").read_bytes(), model.read_bytes()) == before
 
 
+def test_inputs_without_end_are_refused(folder, command, model):
+    said(
+        command("train", "/dev/zero", "--output", "new.wm"),
+        "/dev/zero is not understood: it is a device, and its content may never end.",
+    )
+    said(command("compare", "/dev/zero"), "it is a device")
+    said(command("predict", model, "/dev/urandom"), "it is a device")
+    said(command("evaluate", model, "/dev/zero"), "it is a device")
+    said(command("predict", "/dev/zero", "rows.csv"), "/dev/zero is not a file.")
+
+
 def test_a_link_stays_and_what_it_stands_for_is_replaced(folder, command):
     (folder / "real.wm").write_text("old")
     (folder / "link.wm").symlink_to("real.wm")

@@ -8,7 +8,6 @@ from __future__ import annotations
 import ast
 import logging
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
@@ -22,7 +21,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
 
-PRIVATE = {"asyncio_loop", "multi_lock_release", "remove_worker", "_broker", "state", "tasks"}
+PRIVATE = {"asyncio_loop", "handlers", "clients", "tasks", "last_seen"}
 
 
 @pytest.fixture(scope="module")
@@ -45,54 +44,76 @@ def has(start, path):
     return True
 
 
-def own_task():
-    """What is missing on a worker for one of its tasks."""
+def on_worker():
+    """What is missing on a worker."""
     worker = distributed.get_worker()
-    missing = [f"worker.{path}" for path in ("loop.asyncio_loop", "state.tasks") if not has(worker, path)]
-    key = worker.get_current_task()
-    if key not in worker.state.tasks:
-        missing.append("the key of a running task in worker.state.tasks")
-    elif worker.state.tasks[key].state != "executing":
-        missing.append("a task in worker.state.tasks whose state is 'executing' while it runs")
-    return missing
+    return [f"worker.{path}" for path in ("loop.asyncio_loop", "scheduler.address") if not has(worker, path)]
 
 
 def on_scheduler(dask_scheduler):
-    paths = ("workers", "remove_worker", "_broker.truncate")
+    paths = ("workers", "clients", "tasks", "remove_worker")
     missing = [f"scheduler.{path}" for path in paths if not has(dask_scheduler, path)]
-    if "multi_lock_release" not in dask_scheduler.handlers:
-        missing.append("the scheduler's handler 'multi_lock_release', which worker.scheduler calls")
-    return missing
+    handlers = [name for name in ("ncores", "who_has", "get_task_status") if name not in dask_scheduler.handlers]
+    seen = [each.last_seen for each in dask_scheduler.workers.values()]
+    missing += [f"the scheduler's handler {name!r}" for name in handlers]
+    return missing if all(isinstance(each, float) for each in seen) else [*missing, "last_seen of a worker"]
 
 
 def test_every_private_name_is_where_we_look_for_it(client):
-    missing = client.submit(own_task).result() + client.run_on_scheduler(on_scheduler)
-    from distributed.worker_state_machine import TaskStateState
-
-    if "cancelled" not in get_args(TaskStateState):
-        missing.append("the state 'cancelled' of a task on a worker")
+    missing = client.submit(on_worker).result() + client.run_on_scheduler(on_scheduler)
+    if client.id not in client.run_on_scheduler(lambda dask_scheduler: list(dask_scheduler.clients)):
+        missing.append("the id of a client among the scheduler's clients")
     assert not missing, f"distributed {distributed.__version__} no longer has: {'; '.join(missing)}."
 
 
-def test_a_lock_is_released_by_its_id_and_events_are_dropped_by_their_topic(client):
-    from widemargin.comm.dask_private import drop_events
+def talk_to(job):
+    """What a member of a job hears of its board."""
+    from widemargin.comm.dask_connections import MemberBoard
 
-    lock = distributed.MultiLock(names=["one", "two"], client=client)
-    assert lock.acquire(timeout=10)
-    client.submit(release, lock.id).result()
-    other = distributed.MultiLock(names=["two"], client=client)
-    assert other.acquire(timeout=60), "release_lock did not release a MultiLock"
-    other.release()
-    client.log_event("widemargin-topic", "news")
-    assert client.get_events("widemargin-topic")
-    drop_events(client, "widemargin-topic")
-    assert not client.get_events("widemargin-topic"), "drop_events did not drop the events of a topic"
+    board = MemberBoard(job, distributed.get_worker())
+    board.leave_address(3, "tcp://somewhere")
+    board.report("news")
+    board.flush()
+    return board.address_of(3, timeout=5.0), board.address_of(4, timeout=0.1), board.is_asked_to_stop(7)
 
 
-def release(lock):
-    from widemargin.comm.dask_private import release_lock
+def test_a_board_serves_driver_and_members_and_goes_with_the_last_job(client):
+    from widemargin.comm.dask_connections import JobBoard, Scheduler
 
-    release_lock(distributed.get_worker(), lock)
+    scheduler = Scheduler(client)
+    board, other = JobBoard("one", scheduler), JobBoard("another", scheduler)
+    board.open(["a", "b"])
+    other.open(["c"])
+    assert client.submit(talk_to, "one", pure=False).result() == ("tcp://somewhere", None, False)
+    reports, workers = board.look()
+    assert reports == ["news"]
+    assert sorted(workers) == scheduler.workers()
+    assert board.look()[0] == []
+    board.ask_to_stop(7)
+    assert client.submit(talk_to, "one", pure=False).result() == ("tcp://somewhere", None, True)
+    board.close()
+    assert client.submit(talk_to, "one", pure=False).result() == (None, None, True), "a job that is over is not heard"
+    assert other.look()[0] == []
+    other.close()
+    assert not client.run_on_scheduler(lambda dask_scheduler: [n for n in dask_scheduler.handlers if "widemargin" in n])
+
+
+def test_a_worker_belongs_to_one_job_until_its_driver_is_done_or_gone(client):
+    import threading
+
+    from widemargin.comm.dask_connections import JobBoard, Scheduler
+
+    driver = distributed.Client(client.scheduler.address)
+    JobBoard("first", Scheduler(driver)).open(["a"])
+    second = JobBoard("second", Scheduler(client))
+    thread = threading.Thread(target=second.open, args=(["a", "b"],))
+    thread.start()
+    thread.join(timeout=0.5)
+    assert thread.is_alive()
+    driver.close()
+    thread.join(timeout=60)
+    assert not thread.is_alive()
+    second.close()
 
 
 def test_private_names_stand_in_one_file():

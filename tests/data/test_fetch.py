@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import gzip
 import hashlib
 import http.server
 import io
@@ -10,6 +11,8 @@ import lzma
 import socket
 import sys
 import threading
+import tracemalloc
+import zlib
 
 import numpy as np
 import pytest
@@ -83,12 +86,14 @@ def registry(monkeypatch):
             "file": "tiny.xz",
             "n_samples": 3,
             "n_features": 4,
+            "n_bytes": len(TEXT),
             "sha256": hashlib.sha256(TEXT).hexdigest(),
         },
         "arrays": {
             "file": "arrays.npz",
             "n_samples": 3,
             "n_features": 4,
+            "n_bytes": len(NPZ),
             "sha256": hashlib.sha256(NPZ).hexdigest(),
         },
     }
@@ -168,7 +173,7 @@ def test_what_the_filled_folder_lacks_is_downloaded_into_the_cache(monkeypatch, 
 
 @pytest.mark.parametrize("name", ["tiny", "arrays"])
 def test_other_content_is_refused_and_nothing_is_kept(mirror, cache, name):
-    mirror.files["/sets/tiny.xz"] = lzma.compress(TEXT + b"1 1:9\n")
+    mirror.files["/sets/tiny.xz"] = lzma.compress(TEXT[:-2] + b"9\n")
     mirror.files["/sets/arrays.npz"] = NPZ[:-1] + b"?"
     with pytest.raises(DataNotAvailable, match="SHA-256"):
         fetch_by_name(name)
@@ -197,6 +202,73 @@ def test_a_connection_that_breaks_off_is_refused_and_nothing_is_kept(mirror, cac
     with pytest.raises(DataNotAvailable, match="tiny"):
         fetch_by_name("tiny")
     assert kept(cache) == []
+
+
+PACKERS = {
+    ".xz": lzma.compress,
+    ".bz2": bz2.compress,
+    ".gz": lambda text: gzip.compress(text, mtime=0),
+    "": bytes,
+}
+
+
+def peak_of(action):
+    """The most bytes that Python held while it ran."""
+    tracemalloc.start()
+    try:
+        action()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def refuse(match):
+    with pytest.raises(DataNotAvailable, match=match):
+        fetch_by_name("tiny")
+
+
+@pytest.mark.parametrize("suffix", PACKERS)
+def test_no_more_is_downloaded_or_unpacked_than_a_set_has(server, registry, cache, suffix):
+    """A hundred MB of blanks in a file of some kB: no hash can be right."""
+    bomb = PACKERS[suffix](b" " * (100 << 20))
+    server.files[f"/tiny{suffix}"] = bomb
+    registry["tiny"]["url"] = f"{server.url}/tiny{suffix}"
+    # xz keeps a dictionary of 8 MiB, and bz2 blocks of 900 kB.
+    assert peak_of(lambda: refuse("more than")) < (10 if suffix == ".xz" else 6) << 20
+    assert kept(cache) == []
+
+
+def test_no_more_is_unpacked_from_a_mirror_or_a_cache_than_a_set_has(mirror, cache):
+    bomb = lzma.compress(b"0" * (100 << 20))
+    mirror.files["/sets/tiny.xz"] = bomb
+    assert peak_of(lambda: refuse("more than")) < 10 << 20
+    cache.mkdir()
+    (cache / "tiny.xz").write_bytes(bomb)
+    assert peak_of(lambda: refuse(r"tiny\.xz is damaged \(it has more than the 29 bytes")) < 10 << 20
+
+
+def test_many_bombs_in_one_file_are_no_way_around(mirror):
+    mirror.files["/sets/tiny.xz"] = lzma.compress(b"0" * 20) * 100
+    refuse("more than one stream")
+
+
+def test_a_dictionary_of_a_gigabyte_is_refused(mirror):
+    small = lzma.compress(TEXT, filters=[{"id": lzma.FILTER_LZMA2, "dict_size": 1 << 12}])
+    # The dictionary's size is one byte of the block's header, before a checksum of it.
+    at = 12
+    length = 4 * (small[at] + 1)
+    header = bytearray(small[at : at + length - 4])
+    header[4] = 36  # 1 GiB
+    forged = small[:at] + header + zlib.crc32(header).to_bytes(4, "little") + small[at + length :]
+    mirror.files["/sets/tiny.xz"] = forged
+    assert peak_of(lambda: refuse("Memory usage limit")) < 3 << 20
+
+
+def test_a_device_in_place_of_a_file_ends(monkeypatch, cache, registry, tmp_path):
+    monkeypatch.setenv("WIDEMARGIN_DATA", str(tmp_path))
+    (tmp_path / "arrays.npz").symlink_to("/dev/zero")
+    with pytest.raises(DataNotAvailable, match="more than"):
+        fetch_by_name("arrays")
 
 
 def test_a_missing_file_says_what_to_do(mirror):
@@ -254,7 +326,7 @@ def test_pickles_are_never_loaded(monkeypatch, mirror, registry):
     buffer = io.BytesIO()
     np.savez(buffer, X=np.array([{"any": "object"}], dtype=object), y=LABELS)
     content = buffer.getvalue()
-    registry["arrays"]["sha256"] = hashlib.sha256(content).hexdigest()
+    registry["arrays"] |= {"sha256": hashlib.sha256(content).hexdigest(), "n_bytes": len(content)}
     mirror.files["/sets/arrays.npz"] = content
     with pytest.raises(ValueError, match="pickle"):
         fetch_by_name("arrays")
@@ -267,8 +339,9 @@ def test_pickles_are_never_loaded(monkeypatch, mirror, registry):
         ("/tiny.txt", TEXT.replace(b"\n", b" \r\n")),  # other line ends, and blanks behind the values
         ("/tiny.txt", TEXT.rstrip()),
         ("/tiny.bz2", bz2.compress(TEXT)),
+        ("/tiny.gz", gzip.compress(TEXT)),
     ],
-    ids=["plain", "other line ends", "no last line end", "bz2"],
+    ids=["plain", "other line ends", "no last line end", "bz2", "gz"],
 )
 def test_the_public_source_of_a_set_may_be_packed_or_spaced_otherwise(server, registry, cache, path, content):
     server.files[path] = content
@@ -317,6 +390,7 @@ def test_the_real_list_names_files_and_checksums():
         assert entry["file"] in {f"{name}.xz", f"{name}.npz"}
         assert len(entry["sha256"]) == 64
         assert entry["n_features"] > 0
+        assert entry["n_bytes"] > 2 * entry["n_samples"] or entry["file"].endswith(".npz")
 
 
 @pytest.mark.parametrize(("name", "shape"), [("iris", (150, 4)), ("phishing", (11055, 68)), ("higgs_7k.t", (500, 28))])

@@ -10,12 +10,15 @@ import os
 import re
 import sys
 import threading
+import tracemalloc
+from contextlib import suppress
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from widemargin.data import tables
+from widemargin.data import libsvm_text, tables
+from widemargin.data import rows as rows_of_files
 from widemargin.data.layout import Layout
 from widemargin.data.rows import Growing, iterate_rows, joined, read_rows
 
@@ -169,6 +172,76 @@ def test_compressed_tables_and_pipes(write, tmp_path):
     writer.start()
     np.testing.assert_array_equal(read_rows(pipe).X, X)
     writer.join()
+
+
+# -- inputs without end ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("device", ["/dev/zero", "/dev/urandom", "/dev/null"])
+@pytest.mark.parametrize("name", ["rows", "rows.csv", "rows.npz", "rows.parquet", "rows.svm.gz", "rows.csv.xz"])
+def test_devices_are_refused_at_once(tmp_path, device, name):
+    (tmp_path / name).symlink_to(device)
+    with pytest.raises(ValueError, match=r"is not understood: it is a device, and its content may never end"):
+        read_rows(tmp_path / name)
+    with pytest.raises(ValueError, match="it is a device"):
+        next(iterate_rows(tmp_path / name, Layout(n_features=3)))
+
+
+def pour(pipe, block):
+    """Write a block again and again, until nobody reads."""
+
+    def work():
+        with suppress(BrokenPipeError), pipe.open("wb", buffering=0) as file:
+            while True:
+                file.write(block)
+
+    writer = threading.Thread(target=work, daemon=True)
+    writer.start()
+    return writer
+
+
+@pytest.mark.parametrize("name", ["pipe", "pipe.csv"])
+def test_a_pipe_without_end_is_refused(tmp_path, monkeypatch, name):
+    monkeypatch.setattr(rows_of_files, "_MAX_PIPE_BYTES", 3 << 20)
+    pipe = tmp_path / name
+    os.mkfifo(pipe)
+    writer = pour(pipe, b"1 1:1\n" * 1000 if name == "pipe" else b"1,2,cat\n" * 1000)
+    with pytest.raises(ValueError, match=r"GiB came through the pipe, and may never end. Save the rows in a file"):
+        read_rows(pipe)
+    writer.join(timeout=20)
+    assert not writer.is_alive()
+
+
+@pytest.mark.parametrize("name", ["pipe.npz", "pipe.parquet"])
+def test_only_text_comes_through_a_pipe(tmp_path, name):
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(ValueError, match="only text can be read from pipes"):
+        read_rows(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["rows.svm.gz", "rows.csv.gz", "rows.csv"])
+@pytest.mark.parametrize("content", [b"\0", b"7", b'"'], ids=["zeros", "digits", "quotes"])
+def test_a_line_without_end_is_refused_before_it_fills_the_memory(tmp_path, monkeypatch, name, content):
+    for module in (libsvm_text, tables):
+        monkeypatch.setattr(module, "MAX_LINE_BYTES", 2 << 20)
+    text = content * (64 << 20)
+    (tmp_path / name).write_bytes(gzip.compress(text, 1) if name.endswith(".gz") else text)
+    del text
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match=r"line 1 is longer than 2 MiB|a line of over 2 MiB"):
+            read_rows(tmp_path / name)
+        assert tracemalloc.get_traced_memory()[1] < 32 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_line_may_be_as_long_as_a_block(tmp_path, monkeypatch):
+    monkeypatch.setattr(libsvm_text, "BLOCK_BYTES", 100)
+    lines = [" ".join(["1", *(f"{k}:{k}" for k in range(1, width))]) for width in (5, 200, 2, 90, 1000)]
+    (tmp_path / "rows").write_text("\n".join(lines))
+    found = read_rows(tmp_path / "rows")
+    assert np.diff(found.X.indptr).tolist() == [4, 199, 1, 89, 999]
 
 
 @pytest.mark.parametrize("name", ["rows.csv", "rows.parquet"])

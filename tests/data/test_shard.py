@@ -106,3 +106,79 @@ def test_sparse_or_not():
     X = np.eye(3)
     assert not Shard(X, np.ones(3), np.ones(3)).is_sparse
     assert Shard(sp.csr_matrix(X), np.ones(3), np.ones(3)).is_sparse
+
+
+# -- hashes ------------------------------------------------------------------------------------------------------------
+
+WORD = (1 << 64) - 1
+GOLDEN = 0x9E3779B97F4A7C15
+
+
+def mixed(x):
+    for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
+        x = ((x ^ (x >> 33)) * factor) & WORD
+    return x ^ (x >> 33)
+
+
+def bits(value):
+    return int(np.float64(value).view(np.uint64))
+
+
+def hash_by_definition(X, numbers, y, weight):
+    total = 0
+    for row, number, label, mass in zip(X, numbers, y, weight, strict=True):
+        content = sum(mixed((bits(v) + (j + 1) * GOLDEN) & WORD) for j, v in enumerate(row) if v)
+        key = mixed((int(number) + 1) * GOLDEN & WORD)
+        for each in (bits(label), bits(mass), content):
+            key = mixed((key + each) & WORD)
+        total += key
+    return total & WORD
+
+
+def test_the_hash_of_the_content(shard, rows):
+    numbers = np.arange(100, 123)
+    assert shard.content_hash(numbers) == hash_by_definition(rows, numbers, shard.y, shard.weight)
+
+
+def test_hashes_of_parts_add_up_however_rows_are_divided(shard):
+    numbers, whole = np.arange(23), shard.content_hash(np.arange(23))
+    rng = np.random.default_rng(0)
+    for _ in range(5):
+        owner = rng.integers(0, 4, 23)
+        parts = [np.flatnonzero(owner == k) for k in range(4)]
+        assert sum(shard.take(part).content_hash(numbers[part]) for part in parts) & WORD == whole
+
+
+def test_entries_may_be_stored_in_any_order_and_zeros_may_be_stored():
+    X = np.array([[0.0, 2.0, 3.0], [0.0, 0.0, -1.0]])
+    y, weight, numbers = np.array([1.0, -1.0]), np.ones(2), np.arange(2)
+    expected = Shard(X, y, weight).content_hash(numbers)
+    stored = sp.csr_matrix((np.array([3.0, 2.0, -0.0, -1.0]), np.array([2, 1, 0, 2]), np.array([0, 2, 4])), (2, 3))
+    assert Shard(stored, y, weight).content_hash(numbers) == expected
+    assert Shard(np.where(X == 0, -0.0, X), y, weight).content_hash(numbers) == expected
+
+
+def test_whatever_is_changed_the_hash_changes():
+    rng = np.random.default_rng(0)
+    numbers, y, weight = np.arange(30), rng.choice([0.0, 1.0], 30), rng.uniform(1, 2, 30)
+    X = rng.integers(-2, 3, size=(30, 4)).astype(np.float64)  # many equal entries, and equal rows
+    X[:10] = X[10:20]
+    seen = {Shard(X, y, weight).content_hash(numbers)}
+    changed = 1
+    for i in range(30):
+        for j in range(4):
+            for value in (X[i, j] + 1, np.nextafter(X[i, j], 9), -X[i, j] if X[i, j] else 5.0):
+                other = X.copy()
+                other[i, j] = value
+                seen.add(Shard(other, y, weight).content_hash(numbers))
+                changed += 1
+        seen.add(Shard(X, np.where(numbers == i, 2.0, y), weight).content_hash(numbers))
+        seen.add(Shard(X, y, np.where(numbers == i, 3.0, weight)).content_hash(numbers))
+        changed += 2
+        for k in range(i):
+            order = numbers.copy()
+            order[[i, k]] = k, i
+            if (X[i] != X[k]).any() or y[i] != y[k] or weight[i] != weight[k]:
+                seen.add(Shard(X[order], y[order], weight[order]).content_hash(numbers))
+                changed += 1
+    assert len(seen) == changed

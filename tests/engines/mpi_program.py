@@ -113,6 +113,26 @@ def search() -> None:
         say(error=str(error))
 
 
+def useless() -> None:
+    """Labels of noise, sorted, so that some ranks hold one class only."""
+    import warnings
+
+    X, y = np.random.default_rng(0).normal(size=(240, 3)), np.repeat([0, 1], [200, 40])
+    for model in (
+        SparseSVC(cluster=WORLD),
+        KernelSVC(cluster=WORLD),
+        KernelSVC(cluster=WORLD, class_weight="balanced"),
+    ):
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            model.fit(*mine(X, y))
+        say(
+            kinds=[each.category.__name__ for each in told],
+            counts=[model.training_.weight.sum(), model.training_.n_rows, model.training_.accuracy],
+            accuracy=model.score(X, y, np.where(y == 1, 5.0, 1.0) if model.class_weight else None),
+        )
+
+
 def kernels() -> None:
     kernels_same_bits()
     kernel_goes_on()

@@ -18,7 +18,17 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.svm import SVC, LinearSVC
 
 from tests.engines.conftest import N_WORKERS, Gated, StopAfter, eventually, start_cluster
-from widemargin import DebiasedSparseSVC, HardMarginSVC, KernelSVC, NuMarginSVC, PeerLost, SparseSVC, SparseSVCCV
+from widemargin import (
+    DebiasedSparseSVC,
+    DegenerateModelWarning,
+    HardMarginSVC,
+    KernelSVC,
+    MarginDistributionSVC,
+    NuMarginSVC,
+    PeerLost,
+    SparseSVC,
+    SparseSVCCV,
+)
 from widemargin.data import make_nonseparable, make_sparse_gaussians
 from widemargin.exceptions import InterruptedFitWarning, PeerLostWarning
 from widemargin.solvers.newton import EntropicNewton
@@ -329,9 +339,9 @@ class Report:
 @pytest.mark.parametrize("alive", ["abc", "ac"], ids=["lost but not missed yet", "missed"])
 def test_a_rank_that_ends_because_of_a_loss_is_not_taken_for_the_lost_one(monkeypatch, alive):
     """Rank 1 is lost; rank 0 says so and closes its connections, which rank 2 may report before that is heard."""
-    monkeypatch.setattr("widemargin.engines.dask_job.workers_of", lambda client: list(alive))
+    monkeypatch.setattr(engine.Job, "_look", lambda job: dict.fromkeys(alive, 0.0))
     monkeypatch.setattr(engine, "_GRACE", 1.0)
-    job = engine.Job(None, "rank", ["a", "b", "c"], None)
+    job = engine.Job(engine.Scheduler(None), "rank", ["a", "b", "c"])
     job.futures = [Report(PeerLost("rank 1 is lost", "b"), after=2), Report(), Report(PeerLost("rank 0 is lost", "a"))]
     assert str(engine._cause(job)) == "rank 1 is lost"
     job.futures[1] = Report(ArithmeticError("rank 1 failed"), after=2)
@@ -404,18 +414,6 @@ def test_ctrl_c_on_the_driver_keeps_the_best_model(client, data):
     assert model.stop_reason_ == "interrupted"
     assert model.score(X, y) > 0.5
     assert NuMarginSVC(cluster=client).fit(X, y).stop_reason_ == "gap"
-
-
-def test_a_fit_leaves_nothing_on_the_scheduler(client, data):
-    def left(dask_scheduler):
-        extensions = dask_scheduler.extensions
-        names = [*extensions["variables"].variables, *extensions["events"]._events, *dask_scheduler.tasks]
-        names += dask_scheduler.get_events()  # topics that have some
-        return [*extensions["multi_locks"].requests, *(name for name in names if str(name).startswith("widemargin"))]
-
-    before = set(client.run_on_scheduler(left))  # of drivers that are gone, and fits that have failed
-    NuMarginSVC(cluster=client, **ENDLESS).set_callbacks(StopAfter(2)).fit(*data)
-    assert eventually(lambda: set(client.run_on_scheduler(left)) <= before), client.run_on_scheduler(left)
 
 
 def test_tls_clusters_work():
@@ -523,6 +521,34 @@ def test_a_kernel_goes_on_from_its_checkpoint_on_workers(client, few, tmp_path):
     assert model.certificate_.primal == pytest.approx(KernelSVC(tol=1e-5).fit(X, y).certificate_.primal, rel=2e-5)
 
 
+def interleaved(client, X, y, n_chunks=6):
+    """Collections whose chunks lie on the workers by turns, so that the order of ranks is not that of rows."""
+    addresses = sorted(client.scheduler_info()["workers"])
+    parts = []
+    for k, chunk in enumerate(np.array_split(np.arange(len(y)), n_chunks)):
+        sent = client.scatter([X[chunk], y[chunk]], workers=[addresses[k % len(addresses)]], hash=False)
+        parts.append((sent, len(chunk)))
+    rows = [da.from_delayed(dask.delayed(x), (n, X.shape[1]), X.dtype) for (x, _), n in parts]
+    labels = [da.from_delayed(dask.delayed(label), (n,), y.dtype) for (_, label), n in parts]
+    return da.concatenate(rows), da.concatenate(labels)
+
+
+@pytest.mark.parametrize("kind", [KernelSVC, NuMarginSVC])
+def test_a_checkpoint_knows_its_data_however_they_are_divided(client, few, tmp_path, kind):
+    X, y = few
+    settings = {"solver": "saddle", "block_size": 1} if kind is NuMarginSVC else {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        kind(cluster=client, checkpoint=tmp_path, tol=0.0, max_iter=5, **settings).fit(*interleaved(client, X, y))
+        saved = (tmp_path / "fit.checkpoint").read_bytes()
+        for cluster, rows in ((client, as_collections(X, y)), (client, (X, y)), (None, (X, y)), (3, (X, y))):
+            model = kind(cluster=cluster, checkpoint=tmp_path, tol=1e-5, max_iter=8, **settings).fit(*rows)
+            assert model.history_[0]["sweep"] > 5
+            (tmp_path / "fit.checkpoint").write_bytes(saved)
+    with pytest.raises(ValueError, match="belongs to another fit or to other data"):
+        kind(cluster=client, checkpoint=tmp_path, **settings).fit(*as_collections(-X, y))
+
+
 # -- the batch perceptron --------------------------------------------------------------------------------------------
 
 
@@ -579,3 +605,37 @@ def test_a_lost_machine_is_an_error_if_asked_for(doomed, gate):
     address, error, _ = harm_during(doomed, gate, lambda: model.fit(X, y), signal.SIGKILL)
     assert isinstance(error, PeerLost)
     assert error.address == address
+
+
+EVERYWHERE = [
+    HardMarginSVC(max_iter=20),
+    NuMarginSVC(),
+    KernelSVC(),
+    KernelSVC(kernel="linear"),
+    MarginDistributionSVC(C=1.0),
+    SparseSVC(),
+    DebiasedSparseSVC(alpha=0.02),
+]
+
+
+@pytest.mark.parametrize("model", EVERYWHERE, ids=lambda model: str(model)[:40])
+@pytest.mark.parametrize("is_noise", [True, False])
+def test_ranks_that_hold_the_rows_count_what_the_model_makes_of_them(client, model, is_noise):
+    """Also with weights, and with chunks that have one class only."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(240, 3)), np.repeat([0, 1], [190, 50])
+    if isinstance(model, DebiasedSparseSVC):
+        rng.shuffle(y)  # every machine solves a problem of its own
+    X[:, 0] += 0.0 if is_noise else 6.0 * y
+    weight = rng.integers(1, 3, len(y)).astype(float)
+    model = clone(model).set_params(cluster=client)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        model.fit(*as_collections(X, y), da.from_array(weight, chunks=60))
+    weight = np.ones(len(y)) if isinstance(model, HardMarginSVC) else weight
+    guess = np.asarray(model.predict(X))
+    assert (model.training_.n_rows, model.training_.n_counted) == (240, 240)
+    assert model.training_.accuracy == pytest.approx(np.average(guess == y, weights=weight))
+    is_useless = len(np.unique(guess)) == 1 or model.training_.accuracy < max(np.bincount(y, weight)) / weight.sum()
+    assert is_useless or not is_noise or isinstance(model, HardMarginSVC | NuMarginSVC)
+    assert [each.category for each in told].count(DegenerateModelWarning) == is_useless

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytest.importorskip("mpi4py", reason="needs the mpi extra")
@@ -26,7 +27,7 @@ def mpirun(case: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return launched(str(Path(__file__).with_name("mpi_program.py")), case, *arguments)
 
 
-def launched(*program: str, n_ranks: int = N_RANKS) -> subprocess.CompletedProcess[str]:
+def launched(*program: str, n_ranks: int = N_RANKS, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     command = [str(MPIEXEC), "--allow-run-as-root", "--oversubscribe", "-n", str(n_ranks)]
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMPI_MCA_btl": "self,sm"}
     return subprocess.run(
@@ -35,6 +36,7 @@ def launched(*program: str, n_ranks: int = N_RANKS) -> subprocess.CompletedProce
         text=True,
         timeout=100,
         env=environment,
+        cwd=cwd,
     )
 
 
@@ -92,6 +94,42 @@ def test_a_rank_that_fails_fails_the_job_and_leaves_nothing_running(tmp_path):
     assert left.stdout == ""
 
 
+def documented_program() -> str:
+    """The program of the page on clusters."""
+    page = Path(__file__).parents[2] / "docs" / "clusters.md"
+    (program,) = [block for block in page.read_text("utf8").split("```")[1::2] if "# train.py" in block]
+    return program.removeprefix("python\n")
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (None, ""),
+        ("labels-1.npy", "FileNotFoundError"),
+        ("if world.rank == 2: raise MemoryError('too many rows')", "MemoryError: too many rows"),
+        ("if world.rank == 0: raise SystemExit('wrong arguments')", "SystemExit: wrong arguments"),
+    ],
+    ids=["as it is", "a file is missing", "an error", "an exit"],
+)
+def test_the_documented_program_ends_with_any_of_its_ranks(tmp_path, change, says):
+    rng = np.random.default_rng(0)
+    for rank in range(N_RANKS):
+        X = rng.normal(size=(60, 4))
+        np.save(tmp_path / f"rows-{rank}.npy", X)
+        np.save(tmp_path / f"labels-{rank}.npy", X[:, 0] + 0.3 * rng.normal(size=60) > 0)
+    program, failing_line = documented_program(), "    y = np.load("
+    assert program.count(failing_line) == 1
+    if change is not None and change.endswith(".npy"):
+        (tmp_path / change).unlink()
+    elif change is not None:
+        program = program.replace(failing_line, f"    {change}\n{failing_line}")
+    (tmp_path / "train.py").write_text(program)
+    done = launched("train.py", cwd=tmp_path)
+    assert says in done.stderr
+    assert (done.returncode == 0) == (change is None), done.stderr
+    assert (tmp_path / "model.npz").exists() == (change is None)
+
+
 def test_a_search_under_mpi_is_refused_in_plain_words():
     said = facts("search")
     assert len(said) == N_RANKS
@@ -146,3 +184,14 @@ def test_all_ranks_of_the_command_choose_by_all_rows(tmp_path):
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("No --estimator was given") == 1
     assert "with kernel=linear, as 20,002 rows of 1 features are too many" in done.stderr
+
+
+def test_ranks_that_hold_the_rows_count_what_the_model_makes_of_them():
+    said = facts("useless")
+    assert len(said) == 3 * N_RANKS
+    for each in said:
+        weight, n_rows, accuracy = each["counts"]
+        assert (weight, n_rows) == (pytest.approx(240.0), 240)
+        assert accuracy == pytest.approx(each["accuracy"])
+        assert each["kinds"] == (["DegenerateModelWarning"] if accuracy == pytest.approx(200 / 240) else [])
+    assert sum(bool(each["kinds"]) for each in said) == 2 * N_RANKS

@@ -377,6 +377,56 @@ def test_others_connect_while_a_tick_is_under_way():
         other.close()
 
 
+WILDCARDS = (
+    "0.0.0.0", "0", "0.0", "00", "000.0.0.0", "0x0", "[::]", "[::0]", "[0:0:0:0:0:0:0:0]", "[::ffff:0.0.0.0]",
+    "[::ffff:0:0]", "[::0.0.0.0]",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("host", WILDCARDS)
+def test_all_interfaces_are_recognised_in_any_spelling(host):
+    with pytest.raises(ValueError, match="how others reach it"):
+        ZmqPeers(1, f"{host}:0", Keys.of(SECRET), 1000)
+    with pytest.raises(ValueError, match="all interfaces"):
+        ZmqPeers(1, "127.0.0.1:0", Keys.of(SECRET), 1000, advertise=f"{host}:5555")
+    with pytest.raises(ValueError, match="all interfaces"):
+        ask(f"{host}:5555", Keys.of(SECRET), 5, timeout=0.1)
+    peer = ZmqPeers(1, "127.0.0.1:0", Keys.of(SECRET), 1000)
+    try:
+        with pytest.raises(ValueError, match="all interfaces"):
+            peer.link(2, f"{host}:5555")
+    finally:
+        peer.close()
+
+
+def test_a_name_of_all_interfaces_is_recognised_where_a_peer_listens(monkeypatch):
+    monkeypatch.setattr("socket.getaddrinfo", lambda *asked, **options: [(2, 1, 6, "", ("0.0.0.0", 0))])
+    with pytest.raises(ValueError, match="how others reach it"):
+        ZmqPeers(1, "everywhere:0", Keys.of(SECRET), 1000)
+
+
+@pytest.mark.parametrize("address", ["*:5555", ":5555", "[]:5555", "[*]:5555"])
+def test_other_signs_for_all_interfaces_are_no_addresses(address):
+    with pytest.raises(ValueError, match="not an address"):
+        ZmqPeers(1, address, Keys.of(SECRET), 1000)
+
+
+def test_names_that_other_peers_send_are_not_looked_up(monkeypatch):
+    asked = []
+
+    def lookup(host, port, **options):
+        asked.append(options.get("flags", 0))
+        raise OSError("not a number")
+
+    monkeypatch.setattr("socket.getaddrinfo", lookup)
+    peer = ZmqPeers(1, "127.0.0.1:0", Keys.of(SECRET), 1000, advertise="example.org:5555")
+    try:
+        peer.link(2, "example.org:5556")
+    finally:
+        peer.close()
+    assert set(asked) == {socket.AI_NUMERICHOST}
+
+
 def test_secrets_and_addresses_are_checked():
     with pytest.raises(ValueError, match="at least 16"):
         Keys.of("short")

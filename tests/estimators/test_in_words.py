@@ -58,8 +58,9 @@ def test_the_worst_of_several_problems_is_named_as_such():
 
 
 def test_equal_bounds_are_optimal_and_absent_ones_prove_nothing():
-    assert "no model is better" in certificate_in_words(with_certificate(2.0, 2.0))
-    assert "no model is better" in certificate_in_words(with_certificate(0.0, 0.0))
+    assert "no model has a better objective" in certificate_in_words(with_certificate(2.0, 2.0))
+    assert "no model has a better objective" in certificate_in_words(with_certificate(0.0, 0.0))
+    assert "no model has a better margin" in certificate_in_words(with_certificate(2.0, 2.0, NuMarginSVC))
     for primal, dual in ((2.0, 0.0), (2.0, -1.0), (2.0, -float("inf")), (float("nan"), 1.0)):
         without = with_certificate(primal, dual)
         assert not is_proved(without)

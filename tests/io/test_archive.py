@@ -34,7 +34,7 @@ from widemargin import (
     load,
     save,
 )
-from widemargin.codec import MAX_ARRAY_USES
+from widemargin.codec import MAX_GROWTH
 from widemargin.io.archive import _SIGNATURE, FORMAT, to_bytes
 
 GOLDEN = Path(__file__).parent / "golden" / "format-1.wm"
@@ -206,7 +206,7 @@ def test_arrays_are_apart(name, tmp_path):
 def test_equal_arrays_of_many_nodes_are_stored_a_few_times(tmp_path):
     model = copy.copy(fitted("gossip, rbf"))
     node = next(iter(model.nodes_.values()))
-    model.nodes_ = dict.fromkeys(range(5 * MAX_ARRAY_USES), node)
+    model.nodes_ = dict.fromkeys(range(5 * MAX_GROWTH), node)
     model.graph_ = {k: [] for k in model.nodes_}
     save(model, tmp_path / "model.wm")
     header, _ = unpacked((tmp_path / "model.wm").read_bytes())

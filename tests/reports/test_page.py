@@ -20,6 +20,7 @@ from sklearn.preprocessing import StandardScaler
 from tests.problems_at_hand import overlapping, separable
 from widemargin import (
     DebiasedSparseSVC,
+    DegenerateModelWarning,
     Faults,
     GossipSVC,
     HardMarginSVC,
@@ -166,6 +167,27 @@ def test_every_estimator_has_its_sections_and_its_own_numbers(fitted, kind):
 def test_a_model_without_rows_has_all_but_the_scores(fitted, kind):
     page = assert_sound(report(fitted(kind)[0]).html)
     assert set(page.sections) - {None} == (ALWAYS | KINDS[kind]) - {"scores"}
+
+
+def test_a_page_about_a_useless_model_begins_with_the_warning():
+    X, y = overlapping(0, n=60)
+    with pytest.warns(DegenerateModelWarning):
+        model = SparseSVC(alpha=50.0).fit(X, y)
+    page = assert_sound(report(model, X, y).html)
+    assert "Warning: SparseSVC has no coefficient and gives class" in page.text(None)  # before the first section
+    assert ("p", {"class": "verdict open", "role": "alert"}) in page.elements
+    assert "verdict good" not in report(model).html
+    good = report(KernelSVC().fit(*separable(0))).html
+    assert "Warning" not in good
+    assert "verdict good" in good
+
+
+def test_the_largest_class_stands_beside_every_accuracy(fitted):
+    model, X, y = fitted("three classes")
+    page = assert_sound(report(model, X, y).html)
+    assert "training accuracy" in page.text("certificate")
+    assert "largest class alone 33.33%" in page.text("certificate")
+    assert page.text("scores").count("(largest class alone: 0.3333)") == 2  # also of the balanced accuracy
 
 
 def test_the_confusion_matrix_is_that_of_the_rows_given(fitted):

@@ -103,6 +103,38 @@ def test_the_model_is_made_for_those_who_watch_only_when_asked():
     assert [model.coef[0] for model in seen] == [1.0, 2.0]
 
 
+def test_a_rule_says_on_rank_0_which_reports_have_the_state():
+    """The first has one. What ranks send for states is not counted, since a rule may look at the clock."""
+
+    class Gathers(Scripted):
+        def start(self, problem, shard, comm, rng, warm=None):
+            self.comm = comm
+            return 0
+
+        def warm_state(self, state):
+            return self.comm.allreduce(np.array([float(state)])) / self.comm.size
+
+    def outcome(comm, rule):
+        seen, asked = [], []
+
+        def ask(sweep, cost):
+            asked.append((sweep, cost is not None))
+            return rule(sweep)
+
+        result = run(
+            Gathers(OPEN), HardMargin(), SHARD, comm, Limits(1e-3, 5), np.random.default_rng(0), watch_state=ask,
+            watch=lambda progress: seen.append(None if progress.warm_state is None else progress.warm_state[0]),
+        )  # fmt: skip
+        return seen, asked, result.ledger.scalars
+
+    often, never = (on_ranks(2, lambda comm, rule=rule: outcome(comm, rule)) for rule in (lambda k: k % 2 == 0, bool))
+    assert often[0][0] == [1.0, 2.0, None, 4.0, None]
+    assert often[0][1] == [(2, True), (3, True), (4, False), (5, True), (6, False)]
+    assert often[1][:2] == ([], [])
+    assert never[0][0] == [1.0, 2.0, 3.0, 4.0, 5.0]
+    assert often[0][2] == never[0][2]
+
+
 def test_sweeps_without_a_certificate_leave_no_row():
     result = go(Scripted(OPEN, None, OPEN, None, CLOSED))
     assert [row["sweep"] for row in result.history] == [2, 4]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from typing import Any, NamedTuple
 
 from widemargin.cli import in_words
 from widemargin.cli._say import remark
+from widemargin.engines.mpi import all_end_with_one
 
 
 class Place(NamedTuple):
@@ -50,26 +50,16 @@ def opened(text: str | None) -> Iterator[Place]:
             client.close()
     elif text == "mpi":
         comm = _imported("mpi4py.MPI", "mpi").COMM_WORLD
-        with _all_end_with_one(comm):
+        with all_end_with_one(comm, tell=_tell, status=2):
             yield Place(comm, comm.Get_rank(), comm.Get_size())
     else:
         raise ValueError(f"--cluster {text} must be threads:NUMBER, dask:ADDRESS (as dask:tcp://host:8786) or mpi.")
 
 
-@contextmanager
-def _all_end_with_one(comm: Any) -> Iterator[None]:
-    """An error on one rank ends the job: the other ranks would wait forever."""
-    try:
-        yield
-    except Exception as error:
-        if comm.Get_size() == 1:
-            raise
-        if os.environ.get("WIDEMARGIN_TRACEBACK"):
-            traceback.print_exc()
-        remark(in_words(error))
-        sys.stderr.flush()
-        comm.Abort(2)
-        raise
+def _tell(error: BaseException) -> None:
+    if os.environ.get("WIDEMARGIN_TRACEBACK"):
+        traceback.print_exception(error)
+    remark(in_words(error) if isinstance(error, Exception) else repr(error))
 
 
 def _dask(address: str) -> Any:

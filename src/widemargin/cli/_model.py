@@ -29,6 +29,14 @@ def size_bytes(estimator: Any) -> int:
     return sum(int(part.nbytes) for part in chain(*parts) if part is not None)
 
 
+def warning(model: Any) -> list[tuple[str, str]]:
+    """Why a model is no better than a constant, as the first line of a table; nothing for other models."""
+    from widemargin.estimators.words import useless_in_words
+
+    text = useless_in_words(last_step(model))
+    return [("warning", text)] if text else []
+
+
 def proof(model: Any, seconds: float | None = None) -> list[tuple[str, str]]:
     """Certificate, stop reason and cost of a fit, as names and values."""
     from widemargin.estimators.words import certificate_in_words, cost_in_words, duration, stop_in_words

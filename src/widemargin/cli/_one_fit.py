@@ -19,7 +19,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from widemargin.cli._model import size_bytes
+from widemargin.data.files import written_whole
 from widemargin.estimators.registry import Descriptor, descriptors
+from widemargin.estimators.words import useless_in_words
 
 _WARM_UP_ROWS = 100  # of each class, for the first fit, which compiles
 THEIRS = ("LinearSVC(hinge)", "SVC", "NuSVC", "SGDClassifier")  # of scikit-learn
@@ -66,7 +68,8 @@ def set_nu(model: Any, y: np.ndarray) -> Any:
 
 def stored(folder: Path, part: str, X: Any, y: np.ndarray) -> None:
     arrays = {"data": X.data, "indices": X.indices, "indptr": X.indptr} if sp.issparse(X) else {"X": X}
-    np.savez(folder / f"{part}.npz", y=y, shape=X.shape, **arrays)
+    with written_whole(folder / f"{part}.npz") as file:
+        np.savez(file, y=y, shape=X.shape, **arrays)
 
 
 def opened(folder: Path, part: str) -> tuple[Any, np.ndarray]:
@@ -108,7 +111,8 @@ def measured(folder: Path, name: str, seed: int) -> dict[str, Any]:
     certificate = getattr(model, "certificate_", None)
     gap = None if certificate is None or not np.isfinite(certificate.relative) else float(certificate.relative)
     found = {"seconds": seconds, "error": None, "test_error": wrong, "gap": gap, "bytes": size_bytes(model)}
-    return {**found, "stop_reason": getattr(model, "stop_reason_", None)}
+    warning = useless_in_words(model) if name in ours() else ""
+    return {**found, "stop_reason": getattr(model, "stop_reason_", None), "warning": warning or None}
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ import typer
 from widemargin.cli._input import Data, Label, ZeroBased
 from widemargin.cli.train import Scale
 
+LARGEST_CLASS = "largest class alone"  # the line of a model that gives it for all rows
 _MAX_STARTUP = 300.0  # seconds for a process to import and compile
 
 
@@ -54,7 +55,8 @@ def compare(
             with screen.status(f"{k + 1} of {len(names)}: {title(name)}"):
                 found[name] = measured(Path(folder), name, seed, limit)
     if as_json:
-        typer.echo(json.dumps({title(name): each for name, each in found.items()}))
+        alone = {LARGEST_CLASS: {"test_error": _error_of_largest_class(parts)}}
+        typer.echo(json.dumps({title(name): each for name, each in found.items()} | alone))
         return
     _print(data, parts, found)
 
@@ -142,21 +144,34 @@ def _print(data: Path, parts: dict[str, Any], found: dict[str, dict[str, Any]]) 
     from widemargin.cli._say import columns, console
     from widemargin.estimators.words import amount
 
-    rows, remarks = [], []
+    rows, warnings, remarks = [], [], []
     for name, each in found.items():
         if "test_error" in each:
             gap = "-" if each["gap"] is None else f"{each['gap']:.1e}"
             measures = [f"{each['seconds']:.3f}", f"{each['test_error']:.2%}", gap, each["stop_reason"] or "-"]
             rows.append([title(name), *measures, amount(each["bytes"])])
+            warnings += [each["warning"]] if each.get("warning") else []
         elif "timeout" in each:
             rows.append([title(name), f"over {each['timeout']:g}", "-", "-", "time limit", "-"])
         else:
             rows.append([title(name), "-", "-", "-", "failed", "-"])
             remarks.append(f"{title(name)}: {each['failed']}")
+    rows.append([LARGEST_CLASS, "-", f"{_error_of_largest_class(parts):.2%}", "-", "-", "-"])
     (X, _), (X_test, _) = parts["train"], parts["test"]
     heading = f"{data}: {X.shape[0]:,} training rows, {X_test.shape[0]:,} held out, {X.shape[1]:,} features"
     titles = ["model", "fit s", "test error", "certified", "stopped by", "size"]
     screen = console()
+    for text in warnings:
+        screen.print(f"Warning: {text}", markup=False, soft_wrap=True)
     screen.print(columns(titles, rows, title=heading))
     for text in remarks:
         screen.print(text, markup=False, soft_wrap=True)
+
+
+def _error_of_largest_class(parts: dict[str, Any]) -> float:
+    """The error on held-out rows of the class that is the largest among the training rows."""
+    import numpy as np
+
+    (_, y), (_, y_test) = parts["train"], parts["test"]
+    classes, counts = np.unique(y, return_counts=True)
+    return float(np.mean(y_test != classes[counts.argmax()]))

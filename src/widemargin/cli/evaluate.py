@@ -44,6 +44,7 @@ def judged(model: Any, data: Path, label: str, zero_based: bool) -> dict[str, An
     from sklearn.metrics import confusion_matrix, roc_auc_score
 
     from widemargin.cli._input import labels_as, named
+    from widemargin.cli._model import warning
     from widemargin.cli.predict import predicted
 
     known, truth, guesses, scores = model.classes_, [], [], []
@@ -60,8 +61,10 @@ def judged(model: Any, data: Path, label: str, zero_based: bool) -> dict[str, An
     counts = matrix.sum(axis=1)
     present = counts > 0
     found = {
+        "warning": dict(warning(model)).get("warning"),
         "rows": len(y),
         "accuracy": float(np.trace(matrix) / len(y)),
+        "accuracy of the largest class": float(counts.max() / len(y)),
         "balanced accuracy": float((np.diag(matrix)[present] / counts[present]).mean()),
         "classes": known.tolist(),
         "confusion matrix": matrix.tolist(),
@@ -72,10 +75,16 @@ def judged(model: Any, data: Path, label: str, zero_based: bool) -> dict[str, An
 
 
 def _print(model: Path, data: Path, found: dict[str, Any]) -> None:
-    from widemargin.cli._say import columns, console, facts
+    import numpy as np
 
-    pairs = [("rows", f"{found['rows']:,}")]
-    pairs += [(name, f"{found[name]:.2%}") for name in ("accuracy", "balanced accuracy")]
+    from widemargin.cli._say import columns, console, facts
+    from widemargin.estimators.words import beside_largest_class
+
+    counts = np.sum(found["confusion matrix"], axis=1)
+    shares = {"accuracy": counts / counts.sum(), "balanced accuracy": (counts > 0) / np.count_nonzero(counts)}
+    pairs = [("warning", found["warning"])] if found["warning"] else []
+    pairs += [("rows", f"{found['rows']:,}")]
+    pairs += [(name, beside_largest_class(found[name], each)) for name, each in shares.items()]
     if "AUC" in found:
         auc = found["AUC"]
         pairs.append(("AUC", "undefined: all rows are of one class" if auc is None else f"{auc:.6f}"))

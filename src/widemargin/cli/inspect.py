@@ -34,12 +34,14 @@ def inspect(model: ModelPath, as_json: Annotated[bool, typer.Option("--json", he
 
 def described(model: Any) -> dict[str, Any]:
     """A model as plain values."""
-    from widemargin.cli._model import last_step, proof, scaler_of, size_bytes
+    from widemargin.cli._model import last_step, proof, scaler_of, size_bytes, warning
+    from widemargin.estimators.words import accuracy_in_words
     from widemargin.reports.problem import problem_as_text
 
     estimator, scaler = last_step(model), scaler_of(model)
     words, formula = problem_as_text(estimator)
     found = {
+        "warning": dict(warning(model)).get("warning"),
         "estimator": type(estimator).__name__,
         "problem": words,
         "formula": formula,
@@ -57,6 +59,15 @@ def described(model: Any) -> dict[str, Any]:
             "n_iter": int(estimator.n_iter_),
             "cost": {**estimator.cost_.counts(), "seconds": dict(estimator.cost_.seconds)},
             "proof": proof(model),
+        }
+    if hasattr(estimator, "training_"):
+        counts = estimator.training_
+        found["training"] = {
+            "accuracy": counts.accuracy,
+            "accuracy_of_largest_class": counts.largest_class_share,
+            "n_rows": counts.n_rows,
+            "n_rows_counted": counts.n_counted,
+            "in_words": accuracy_in_words(estimator),
         }
     return found | _decides_by(model, estimator)
 
@@ -109,7 +120,8 @@ def _print(path: Path, found: dict[str, Any]) -> None:
     from widemargin.cli._say import console, facts
     from widemargin.estimators.words import amount
 
-    pairs = [
+    pairs = [("warning", found["warning"])] if found["warning"] else []
+    pairs += [
         ("estimator", found["estimator"] + ("" if found["scaler"] is None else f", after {found['scaler']}")),
         ("problem", f"{found['problem']}\n{found['formula']}"),
         ("classes", named(found["classes"], most=12)),
@@ -117,6 +129,8 @@ def _print(path: Path, found: dict[str, Any]) -> None:
         ("parameters", ", ".join(f"{name}={value!r}" for name, value in found["parameters"].items())),
         ("size", f"{amount(found['size_bytes'])} of arrays for prediction"),
     ]
+    if "training" in found:
+        pairs.append(("training accuracy", found["training"]["in_words"]))
     if found.get("n_support_vectors") is not None:
         pairs.append(("support vectors", f"{found['n_support_vectors']:,}"))
     if "n_features_used" in found:

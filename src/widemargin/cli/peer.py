@@ -12,6 +12,8 @@ import typer
 from widemargin.cli._input import ZeroBased
 from widemargin.cli._say import remark
 
+_MAX_SECRET_LENGTH = 10_000  # characters
+
 
 def _term(text: str, *names: str) -> Any:
     return typer.Option(*names, help=text, rich_help_panel="Terms of a new network (without --join)")
@@ -82,8 +84,13 @@ def _secret(given: str | None, path: Path | None) -> str:
         assert given is not None
         return given.strip()
     try:
-        if os.name == "posix" and path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH):
-            remark(f"Other users of this machine can read the secret in {path}; chmod 600 prevents that.")
-        return path.read_text(encoding="utf8").strip()
+        is_open = os.name == "posix" and path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH)
+        with path.open(encoding="utf8") as file:
+            secret = file.read(_MAX_SECRET_LENGTH + 1).strip()
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"Cannot read the secret from {path}: {getattr(error, 'strerror', error)}.") from error
+    if len(secret) > _MAX_SECRET_LENGTH:
+        raise ValueError(f"The secret in {path} has more than {_MAX_SECRET_LENGTH:,} characters: is it the right file?")
+    if is_open:
+        remark(f"Other users of this machine can read the secret in {path}; chmod 600 prevents that.")
+    return secret

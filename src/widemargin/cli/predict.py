@@ -32,10 +32,12 @@ def predict(
       widemargin predict model.wm new.csv --output classes.csv --scores
 
     Prints one line per row: the class and, with --scores, the score (two classes: positive for the second) or one score
-    per class. Columns of a table with a header are matched by name.
+    per class. Columns of a table with a header are matched by name. A class that a spreadsheet would run as a formula
+    is written with a leading quote ('=1+1), and read without it.
     """
     from widemargin.cli._input import check_outputs, load_model
     from widemargin.cli._say import remark
+    from widemargin.data.tables import as_cell, breaks_cells, without_breaks
 
     check_outputs({"the predictions": output}, model, data)
     fitted = load_model(model)
@@ -43,11 +45,15 @@ def predict(
     first = next(blocks)  # errors in the file show before anything is written
     n_rows = 0
     with _written(output) as file:
-        writer = csv.writer(file, lineterminator="\n")
-        titles = ["score"] if len(fitted.classes_) == 2 else [f"score {each}" for each in fitted.classes_.tolist()]
+        known = fitted.classes_.tolist()
+        quoting = csv.QUOTE_NONNUMERIC if any(map(breaks_cells, known)) else csv.QUOTE_MINIMAL
+        writer = csv.writer(file, lineterminator="\n", quoting=quoting)
+        titles = ["score"] if len(known) == 2 else [f"score {without_breaks(each)}" for each in known]
         writer.writerow(["class", *titles] if scores else ["class"])
+        cells = {each: as_cell(each) for each in known}
         for classes, values, _ in chain([first], blocks):
-            writer.writerows([each, *found] if scores else [each] for each, found in zip(classes, values, strict=True))
+            labels = (cells[each] for each in classes)
+            writer.writerows([each, *found] if scores else [each] for each, found in zip(labels, values, strict=True))
             n_rows += len(classes)
     if output is not None:
         remark(f"{n_rows:,} rows predicted, in {output}.")

@@ -93,7 +93,7 @@ def train(
         if place.rank == 0:
             _announce(data, rows, model, place)
         fit = _fit(model, rows, scale, is_first=place.rank == 0)
-        right = place.total(_right_and_all(fit))
+        right = place.total(_right_and_sizes(fit))
     if place.rank == 0:
         _keep(fit, rows, output, report, onnx)
         _print_proof(fit, right, output)
@@ -177,6 +177,7 @@ def _fit(estimator: Any, rows: Any, scale: Scale, *, is_first: bool) -> Fit:
     from widemargin.callbacks import shown_by
     from widemargin.cli._progress import GapBar
     from widemargin.cli._say import console, remark
+    from widemargin.exceptions import DegenerateModelWarning
 
     begin, stream = time.perf_counter(), console(stderr=True)
     stream.quiet = not is_first  # one rank of an MPI job prints for all
@@ -196,7 +197,8 @@ def _fit(estimator: Any, rows: Any, scale: Scale, *, is_first: bool) -> Fit:
         finally:
             for bar in bars:
                 bar.close()
-    for text in dict.fromkeys(str(each.message) for each in told if not issubclass(each.category, DeprecationWarning)):
+    not_here = (DeprecationWarning, DegenerateModelWarning)  # the latter is the first line of the table below
+    for text in dict.fromkeys(str(each.message) for each in told if not issubclass(each.category, not_here)):
         if is_first:
             remark(text)
     _name(scaler or estimator, estimator, rows.names)
@@ -241,8 +243,8 @@ def scaled(scaler: Any, X: Any) -> Any:
     return out
 
 
-def _right_and_all(fit: Fit) -> Any:
-    """The number of rows classified correctly and of all rows; in blocks, to bound the memory of scores."""
+def _right_and_sizes(fit: Fit) -> Any:
+    """The numbers of rows classified correctly, and of each class; in blocks, to bound the memory of scores."""
     import numpy as np
 
     from widemargin.cli._model import last_step
@@ -254,7 +256,8 @@ def _right_and_all(fit: Fit) -> Any:
         for begin in range(0, n, step):
             end = min(n, begin + step)
             right += int((estimator.predict(view_rows(fit.X, begin, end)) == fit.y[begin:end]).sum())
-    return np.array([right, n])
+    codes, n_classes = np.searchsorted(estimator.classes_, fit.y), len(estimator.classes_)
+    return np.array([right, *np.bincount(codes, minlength=n_classes)])
 
 
 # -- afterwards --------------------------------------------------------------------------------------------------------
@@ -278,14 +281,19 @@ def _keep(fit: Fit, rows: Any, output: Path, report: Path | None, onnx: Path | N
 
 
 def _print_proof(fit: Fit, right: Any, output: Path) -> None:
-    from widemargin.cli._model import last_step, proof, size_bytes
-    from widemargin.cli._say import console, facts
-    from widemargin.estimators.words import amount
+    import numpy as np
 
-    estimator = last_step(fit.model)
+    from widemargin.cli._model import last_step, proof, size_bytes, warning
+    from widemargin.cli._say import console, facts
+    from widemargin.estimators.words import amount, beside_largest_class
+
+    estimator, (n_right, *sizes) = last_step(fit.model), right.tolist()
+    n = sum(sizes)
+    accuracy = beside_largest_class(n_right / n, np.array(sizes) / n)
     pairs = [
+        *warning(fit.model),
         *proof(fit.model, fit.seconds),
-        ("training accuracy", f"{right[0] / right[1]:.2%}  ({right[1] - right[0]:,} of {right[1]:,} rows wrong)"),
+        ("training accuracy", f"{accuracy}  ({n - n_right:,} of {n:,} rows wrong)"),
         ("size", f"{amount(size_bytes(estimator))} of arrays; {output} has {amount(output.stat().st_size)}"),
     ]
     console().print(facts(f"{type(estimator).__name__}: certificate", pairs))

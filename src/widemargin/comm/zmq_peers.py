@@ -14,6 +14,7 @@ import hashlib
 import ipaddress
 import json
 import re
+import socket as sockets
 import threading
 import time
 from collections.abc import Callable
@@ -38,7 +39,6 @@ _SILENT_SECONDS = 1.0  # without a message, after which a peer introduces itself
 _FLUSH_MS = 300  # for the last messages
 _POLL_MS = 100  # between checks whether to close
 _ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9_.-]+):([0-9]{1,5})")
-_ALL_INTERFACES = {"0.0.0.0", "[::]"}
 _MONITORED = zmq.EVENT_ACCEPTED | zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
 
 
@@ -82,10 +82,27 @@ def check_address(text: str) -> str:
     raise ValueError(f"{text!r} is not an address: it must be HOST:PORT, with a port up to 65535.")
 
 
+def _is_wildcard(host: str, *, is_name_resolved: bool) -> bool:
+    """Whether a host means all interfaces, as the system understands it: 0 and 000.0.0.0 are 0.0.0.0."""
+    flags = 0 if is_name_resolved else sockets.AI_NUMERICHOST
+    try:
+        found = sockets.getaddrinfo(host.strip("[]"), None, type=sockets.SOCK_STREAM, flags=flags)
+    except (OSError, UnicodeError):  # a name that is not resolved, or cannot be
+        return False
+    addresses = [ipaddress.ip_address(each[4][0]) for each in found]
+    return any(each.is_unspecified or (getattr(each, "ipv4_mapped", None) or each).is_unspecified for each in addresses)
+
+
 def _check_foreign(text: str) -> str:
-    """The address of another peer, whose port cannot be 0; else ValueError."""
-    if int(check_address(text).rsplit(":", 1)[1]) == 0:
+    """The address of another peer, which has a port and a machine; else ValueError.
+
+    It may come from another peer, so its name is not looked up here: this could take long.
+    """
+    host, port = check_address(text).rsplit(":", 1)
+    if int(port) == 0:
         raise ValueError(f"{text!r} is not the address of another peer: its port is 0.")
+    if _is_wildcard(host, is_name_resolved=False):
+        raise ValueError(f"{text!r} is not the address of another peer: it means all interfaces of any machine.")
     return text
 
 
@@ -134,7 +151,7 @@ class ZmqPeers:
 
     def _listen_at(self, listen: str, advertise: str | None) -> str:
         host, port = listen.rsplit(":", 1)
-        if host in _ALL_INTERFACES and advertise is None:
+        if advertise is None and _is_wildcard(host, is_name_resolved=True):
             raise ValueError(f"A peer that listens at {listen} must be told how others reach it: advertise an address.")
         # ZeroMQ asks this socket who may connect; a thread answers, also during a long tick.
         self._zap = self._context.socket(zmq.REP)

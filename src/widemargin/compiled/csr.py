@@ -6,6 +6,7 @@ reordered: the compiler would gather values into vector registers, which is slow
 
 import numpy as np
 
+from widemargin.compiled.hashes import entry_hash
 from widemargin.compiled.jit import compiled
 
 
@@ -71,4 +72,13 @@ def squared_norms_csr(data, indices, indptr, out):
         for k in range(np.uint64(indptr[i]), np.uint64(indptr[i + 1])):
             value = np.float64(data[k])
             total += value * value
+        out[i] = total
+
+
+@compiled()
+def row_hashes_csr(data, indices, indptr, out):
+    for i in range(out.shape[0]):
+        total = np.uint64(0)
+        for k in range(np.uint64(indptr[i]), np.uint64(indptr[i + 1])):
+            total += entry_hash(indices[k], data[k])
         out[i] = total

@@ -6,6 +6,7 @@ Every function has a counterpart in :mod:`widemargin.compiled.csr` that takes ``
 
 import numpy as np
 
+from widemargin.compiled.hashes import entry_hash
 from widemargin.compiled.jit import compiled
 
 # Lets the compiler reorder sums, and so vectorise them; NaN and infinity keep their meaning.
@@ -71,4 +72,15 @@ def squared_norms_dense(X, out):
         for j in range(d):
             value = np.float64(X[i, j])  # float32 squares lose digits and overflow
             total += value * value
+        out[i] = total
+
+
+@compiled()
+def row_hashes_dense(X, out):
+    """``out_i``, a hash of the content of row i."""
+    n, d = X.shape
+    for i in range(n):
+        total = np.uint64(0)
+        for j in range(d):
+            total += entry_hash(j, X[i, j])
         out[i] = total

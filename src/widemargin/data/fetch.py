@@ -1,18 +1,21 @@
 """Named public data sets of the SVM literature: found in a folder, or downloaded once and checked.
 
 Files are ``NAME.xz`` (LIBSVM text) or ``NAME.npz`` (arrays ``X`` and ``y``); nothing is ever unpickled. The mirror
-``WIDEMARGIN_DATA_URL`` holds the same files as the folder, and is used instead of the public source of a set.
+``WIDEMARGIN_DATA_URL`` holds the same files as the folder, and is used instead of the public source of a set. The sizes
+of all sets are known: no more is downloaded, read or unpacked.
 """
 
 import bz2
+import gzip
 import hashlib
 import io
 import json
 import lzma
 import os
 import urllib.request
+import zlib
 from functools import cache
-from http.client import HTTPException
+from http.client import HTTPException, IncompleteRead
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,6 +27,9 @@ from widemargin.data.files import write_whole
 from widemargin.data.layout import Layout
 
 _TIMEOUT = 30.0  # seconds without a byte
+_MAX_BLANKS = 16  # bytes at the end of each line that a public source may have beyond ours
+_MAX_DICTIONARY = 80 << 20  # bytes that unpacking xz may take; its highest level takes 65 MiB
+_DAMAGED = (OSError, ValueError, lzma.LZMAError, zlib.error, EOFError)  # what unpacking raises
 
 
 class DataSet(NamedTuple):
@@ -95,7 +101,7 @@ def fetch(name: str) -> DataSet:
     -----
     ``fetch`` looks in the folder that the environment variable ``WIDEMARGIN_DATA`` names, then in the cache
     (``WIDEMARGIN_CACHE``, by default ``~/.cache/widemargin``), then downloads into the cache. Content with another
-    SHA-256 than the known one is refused.
+    SHA-256 than the known one is refused, and so is more than the known number of bytes, before it is unpacked.
 
     Examples
     --------
@@ -121,9 +127,25 @@ def _cache_folder() -> Path:
     return Path(chosen) if chosen else Path.home() / ".cache" / "widemargin"
 
 
-def _content(entry: dict[str, Any], raw: bytes) -> bytes:
-    """What the SHA-256 is computed of: the text of a LIBSVM file, the bytes of an array file."""
-    return lzma.decompress(raw) if entry["file"].endswith(".xz") else raw
+def _packed_limit(limit: int) -> int:
+    """The most bytes that a packed file of ``limit`` bytes has: what does not shrink grows a little."""
+    return limit + limit // 64 + (1 << 16)
+
+
+def _unpacked(raw: bytes, name: str, limit: int) -> bytes:
+    """The content of a file that its name says is packed or plain; no more than ``limit`` bytes, else ValueError."""
+    content, suffix = raw, Path(name).suffix
+    if suffix == ".xz":
+        stream = lzma.LZMADecompressor(memlimit=_MAX_DICTIONARY)
+        content = stream.decompress(raw, limit + 1)
+        if len(content) <= limit and (not stream.eof or stream.unused_data):
+            raise EOFError("it is truncated, or more than one stream")
+    elif suffix in (".bz2", ".gz"):
+        with (bz2.open if suffix == ".bz2" else gzip.open)(io.BytesIO(raw)) as file:
+            content = file.read(limit + 1)
+    if len(content) > limit:
+        raise ValueError(f"it has more than the {limit} bytes of this set")
+    return content
 
 
 def _is_genuine(entry: dict[str, Any], content: bytes) -> bool:
@@ -132,8 +154,9 @@ def _is_genuine(entry: dict[str, Any], content: bytes) -> bool:
 
 def _read(name: str, entry: dict[str, Any], path: Path) -> DataSet:
     try:
-        content = _content(entry, path.read_bytes())
-    except lzma.LZMAError as error:
+        with path.open("rb") as file:
+            content = _unpacked(file.read(_packed_limit(entry["n_bytes"]) + 1), path.name, entry["n_bytes"])
+    except _DAMAGED as error:
         raise DataNotAvailable(f"{path} is damaged ({error}). Delete it to download it again.") from error
     if not _is_genuine(entry, content):
         raise DataNotAvailable(f"{path} is not the data set {name!r}: its SHA-256 differs; delete it to try again.")
@@ -156,11 +179,13 @@ def _download(name: str, entry: dict[str, Any]) -> Path:
             f"The data set {name!r} has no public source. Set WIDEMARGIN_DATA to a folder that "
             f"holds {entry['file']}, or WIDEMARGIN_DATA_URL to a mirror of such a folder."
         )
-    raw = _get(url, name)
+    limit = entry["n_bytes"] + (0 if mirror else _MAX_BLANKS * entry["n_samples"])
+    raw = _get(url, name, _packed_limit(limit))
     try:
-        content = _content(entry, raw) if mirror else _as_plain_text(url, raw)
-    except (OSError, ValueError, lzma.LZMAError, EOFError) as error:
-        raise DataNotAvailable(f"{url} could not be unpacked: {error}") from error
+        content = _unpacked(raw, url, limit)
+    except _DAMAGED as error:
+        raise DataNotAvailable(f"{url} could not be unpacked: {error}.") from error
+    content = content if mirror else _plain_lines(content)
     if not _is_genuine(entry, content):
         raise DataNotAvailable(f"{url} is not the data set {name!r}: its SHA-256 differs. Nothing was kept.")
     path = _cache_folder() / str(entry["file"])
@@ -168,20 +193,25 @@ def _download(name: str, entry: dict[str, Any]) -> Path:
     return path
 
 
-def _get(url: str, name: str) -> bytes:
+def _get(url: str, name: str, limit: int) -> bytes:
+    """The bytes at an address; no more than ``limit`` are kept."""
     if not url.startswith(("https://", "http://")):
         raise DataNotAvailable(f"{url!r}, the source of {name!r}, must begin with https:// or http://.")
     try:
         with urllib.request.urlopen(url, timeout=_TIMEOUT) as response:
-            return bytes(response.read())
+            raw = bytes(response.read(limit + 1))
+            if len(raw) <= limit and response.length:
+                raise IncompleteRead(raw, response.length)
     except (OSError, HTTPException) as error:
         raise DataNotAvailable(
             f"The data set {name!r} could not be downloaded from {url}: {error}. Without a network set "
             "WIDEMARGIN_DATA to a folder that holds it."
         ) from error
+    if len(raw) > limit:
+        raise DataNotAvailable(f"{url} is not the data set {name!r}: it has more than {limit} bytes. Nothing was kept.")
+    return raw
 
 
-def _as_plain_text(url: str, raw: bytes) -> bytes:
-    """The text of a source's file, decompressed, with one kind of line ending and no trailing blanks."""
-    text = bz2.decompress(raw) if url.endswith(".bz2") else raw
+def _plain_lines(text: bytes) -> bytes:
+    """Text with one kind of line ending and no trailing blanks."""
     return b"".join(line.rstrip() + b"\n" for line in text.splitlines())

@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+MAX_LINE_BYTES = 1 << 26  # millions of values; a file that is compressed may have lines without end
+
 
 @dataclass(frozen=True)
 class Layout:

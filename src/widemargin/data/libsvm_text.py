@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from widemargin.compiled import libsvm
-from widemargin.data.layout import FileRows, Layout
+from widemargin.data.layout import MAX_LINE_BYTES, FileRows, Layout
 
 BLOCK_BYTES = 1 << 20
 
@@ -25,16 +25,20 @@ _WRONG = {
 
 def iterate_libsvm(file: BinaryIO, layout: Layout) -> Iterator[FileRows]:
     """Rows in blocks of CSR; the width is the highest index of the block, or that of the layout."""
-    n_lines, rest = 0, b""
+    n_lines, rest, n_left = 0, list[bytes](), 0  # the pieces of a line whose end has not been read
     while block := file.read(BLOCK_BYTES):
-        block = rest + block
         end = block.rfind(b"\n") + 1
-        text, rest = block[:end], block[end:]
-        if text:
+        if end:
+            text, block, n_left = b"".join([*rest, block[:end]]), block[end:], 0
+            rest.clear()
             yield _parsed(text, n_lines, layout)
             n_lines += text.count(b"\n")
-    if rest:
-        yield _parsed(rest, n_lines, layout)
+        rest.append(block)
+        n_left += len(block)
+        if n_left > MAX_LINE_BYTES:
+            raise ValueError(f"line {n_lines + 1} is longer than {MAX_LINE_BYTES >> 20} MiB: this is not LIBSVM text.")
+    if n_left:
+        yield _parsed(b"".join(rest), n_lines, layout)
 
 
 def _parsed(text: bytes, n_lines_before: int, layout: Layout) -> FileRows:

@@ -7,6 +7,7 @@ import bz2
 import gzip
 import io
 import lzma
+import stat
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -21,6 +22,8 @@ from widemargin.data.arrays import refuse_false_sizes
 from widemargin.data.layout import FileRows, Layout
 from widemargin.data.libsvm_text import csr_of, iterate_libsvm
 from widemargin.data.tables import iterate_csv, iterate_parquet
+
+_MAX_PIPE_BYTES = 1 << 30  # which are held in memory
 
 _OPENERS: dict[str, Any] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
 
@@ -62,6 +65,7 @@ def iterate_rows(path: Path, layout: Layout) -> Iterator[FileRows]:
     if layout.zero_based and (is_arrays or is_parquet or is_csv):
         raise ValueError(f"--zero-based does not apply to {path}: only LIBSVM text numbers its features.")
     try:
+        _refuse_endless(path, is_text=not is_arrays and not is_parquet)
         if is_arrays:
             yield _read_arrays(path, layout)
         elif is_parquet:
@@ -80,11 +84,34 @@ def iterate_rows(path: Path, layout: Layout) -> Iterator[FileRows]:
         raise ValueError(f"{path} is not understood: {error}") from error
 
 
+def _refuse_endless(path: Path, *, is_text: bool) -> None:
+    """Raise ValueError for devices, whose content may never end, and for pipes where a file is needed."""
+    mode = path.stat().st_mode
+    if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+        raise ValueError("it is a device, and its content may never end. Save the rows in a file, or use a pipe.")
+    if stat.S_ISFIFO(mode) and not is_text:
+        raise ValueError("it is a pipe, and only text can be read from pipes. Save the rows in a file.")
+
+
 def _opener(path: Path) -> Callable[[], BinaryIO]:
     """Open the file, decompressed. A pipe cannot be opened twice, as CSV needs it, and is read into memory."""
     decompress = _OPENERS.get(path.suffix.lower(), lambda file: file)
-    content = None if path.is_file() else path.read_bytes()
+    content = None if path.is_file() else _from_pipe(path)
     return lambda: cast(BinaryIO, decompress(path.open("rb") if content is None else io.BytesIO(content)))
+
+
+def _from_pipe(path: Path) -> bytes:
+    content, n_bytes = [], 0
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            content.append(block)
+            n_bytes += len(block)
+            if n_bytes > _MAX_PIPE_BYTES:
+                raise ValueError(
+                    f"more than {_MAX_PIPE_BYTES / (1 << 30):g} GiB came through the pipe, and may never end. Save the "
+                    "rows in a file."
+                )
+    return b"".join(content)
 
 
 def _read_arrays(path: Path, layout: Layout) -> FileRows:

@@ -12,6 +12,7 @@ import scipy.sparse as sp
 from scipy.linalg.blas import dsyrk
 
 from widemargin.compiled import csr, dense
+from widemargin.compiled.hashes import keyed_sum
 from widemargin.pauses import pause_alone
 
 if TYPE_CHECKING:
@@ -203,6 +204,16 @@ class Shard:
             taken = block[:, columns]
             out[where] = taken.toarray() if sp.issparse(taken) else taken
         return out
+
+    def content_hash(self, numbers: np.ndarray) -> int:
+        """A sum of hashes of rows, labels and weights, each keyed by its number, modulo 2 ** 64.
+
+        Sums of shards add up to the sum of all rows, however they are divided; values count, not their storage.
+        """
+        hashes = np.empty(self.n_rows, np.uint64)
+        for block, where in self.pieces():
+            _pass("row_hashes", block, hashes[where])
+        return int(keyed_sum(hashes, numbers, self.y, self.weight))
 
     def pieces(self) -> Iterator[tuple[Any, slice]]:
         """The blocks, and the slice of all rows that each holds."""

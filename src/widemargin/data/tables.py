@@ -10,12 +10,15 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from widemargin.data.layout import Columns, FileRows, Layout, choose_columns
+from widemargin.data.layout import MAX_LINE_BYTES, Columns, FileRows, Layout, choose_columns
 
 _SEPARATORS = ",;\t"
 # What pyarrow reads as a number. float() also accepts underscores and the digits of other scripts.
 _NUMBER = re.compile(r"[ \t]*[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|inf(inity)?|nan)[ \t]*", re.ASCII | re.IGNORECASE)
 _MISSING = "a value is missing or not finite."
+_BREAKS = str.maketrans(dict.fromkeys(f'{_SEPARATORS}\r\n"', " "))
+# What a formula may begin with, also in the wide characters of East Asia, which spreadsheets convert.
+_FORMULA_SIGNS = tuple("=+-@\uff1d\uff0b\uff0d\uff20")
 
 
 def _import_pyarrow() -> Any:
@@ -26,6 +29,39 @@ def _import_pyarrow() -> Any:
     except ImportError as error:
         raise ImportError("CSV and parquet files need pyarrow: pip install 'widemargin[tables]'.") from error
     return pyarrow
+
+
+# -- labels in cells ---------------------------------------------------------------------------------------------------
+
+
+def as_cell(label: Any) -> Any:
+    """A label for a CSV file; text that a spreadsheet would run as a formula is marked as text by a leading quote."""
+    return f"'{label}" if isinstance(label, str) and _is_formula(label) else label
+
+
+def as_label(cell: str) -> str:
+    """The label that :func:`as_cell` made this cell of; other cells are their own labels."""
+    return cell[1:] if cell.startswith("'") and _is_formula(cell) else cell
+
+
+def breaks_cells(label: Any) -> bool:
+    """Whether some program would take a part of this label for another cell, unless it is in double quotes.
+
+    A program that expects another separator understands the double quotes of the first cell of a line only.
+    """
+    return without_breaks(label) != str(label)
+
+
+def without_breaks(label: Any) -> str:
+    """A label as text, with blanks in place of all that may end a cell."""
+    return str(label).translate(_BREAKS)
+
+
+def _is_formula(text: str) -> bool:
+    """Whether text, behind any leading quotes, would be run; a number would not."""
+    bare = text.lstrip("'")
+    begin = bare.lstrip("".join(map(chr, range(33))) + "\x7f\xa0\u3000\ufeff")
+    return bare.startswith(("\t", "\r")) or (begin.startswith(_FORMULA_SIGNS) and not _is_number(bare))
 
 
 # -- CSV ---------------------------------------------------------------------------------------------------------------
@@ -86,14 +122,14 @@ def _block_bytes(width: int) -> int:
 
 def _text_labels(values: Any) -> np.ndarray:
     coded = values.dictionary_encode()  # few labels, many rows
-    labels = np.array([label.strip() for label in coded.dictionary.to_pylist()], dtype=str)
+    labels = np.array([as_label(label.strip()) for label in coded.dictionary.to_pylist()], dtype=str)
     return np.asarray(labels[coded.indices.to_numpy()])
 
 
 def _inspect(open_file: Callable[[], BinaryIO], layout: Layout) -> _Csv | None:
     """The layout by the first two rows; None if no row holds data."""
     with _as_text(open_file) as file:
-        n_blank_lines, line = next(((k, line) for k, line in enumerate(file) if line.strip()), (0, ""))
+        n_blank_lines, line = next(((k, line) for k, line in enumerate(_lines(file)) if line.strip()), (0, ""))
     separator = max(_SEPARATORS, key=line.count)
     rows = [cells for _, cells in islice(_records(open_file, n_blank_lines, separator), 2)]
     if not rows:
@@ -110,10 +146,17 @@ def _as_text(open_file: Callable[[], BinaryIO]) -> io.TextIOWrapper:
     return io.TextIOWrapper(open_file(), encoding="utf-8-sig", newline="")
 
 
+def _lines(file: io.TextIOWrapper) -> Iterator[str]:
+    while line := file.readline(MAX_LINE_BYTES):
+        if len(line) == MAX_LINE_BYTES:
+            raise ValueError(f"it has a line of over {MAX_LINE_BYTES >> 20} MiB: this is not a table.")
+        yield line
+
+
 def _records(open_file: Callable[[], BinaryIO], n_blank_lines: int, separator: str) -> Iterator[tuple[int, list[str]]]:
     """Line number and cells of each row."""
     with _as_text(open_file) as file:
-        reader = csv.reader(islice(file, n_blank_lines, None), delimiter=separator)
+        reader = csv.reader(islice(_lines(file), n_blank_lines, None), delimiter=separator)
         try:
             yield from ((n_blank_lines + reader.line_num, cells) for cells in reader if cells)
         except csv.Error as error:

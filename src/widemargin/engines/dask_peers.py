@@ -6,14 +6,16 @@ peer with it: the others go on, as they would in any network, and a warning at t
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import dask
 from distributed import CancelledError, Client, Future, KilledWorker
 
+from widemargin.comm.dask_connections import Scheduler, SchedulerLost
 from widemargin.comm.dask_peers import DaskPeers
-from widemargin.engines.dask_job import Job, Member, send_to, workers_of
+from widemargin.engines.dask_job import Job, Member
 from widemargin.exceptions import PeerLost, PeerLostWarning, warn_user
 from widemargin.peers.loop import PeerLoop, PeerRun
 
@@ -43,14 +45,10 @@ def launch_peers(
     end with what they have. ``tell(number, figures)`` is called here now and then with what ``program.figures(loop)``
     says about a running peer. An error of a peer ends all.
     """
-    addresses = _place(client, parts)
     patience = float(dask.config.get("widemargin.come-up", 30.0))
-    arguments = []
-    for number, (part, address) in enumerate(zip(parts, addresses, strict=True)):
-        rows = part if isinstance(part, Future) else send_to(client, address, [part])[0]
-        arguments.append((rows, program, list(neighbours[number]), patience))
-    job = Job(client, "peer", addresses, lambda report: tell(*report))
-    with job.running(_peer_main, arguments):
+    with _begun(Scheduler(client), parts, lambda report: tell(*report)) as (job, rows):
+        each = [(own, program, list(neighbours[number]), patience) for number, own in enumerate(rows)]
+        job.start(_peer_main, each)
         give_up_at = math.inf
         for _ in job.polls():
             if give_up_at == math.inf and (is_over() or _errors(job)):
@@ -61,13 +59,34 @@ def launch_peers(
         return _outcome(job)
 
 
-def _place(client: Client, parts: Sequence[Any]) -> list[str]:
+@contextmanager
+def _begun(
+    scheduler: Scheduler, parts: Sequence[Any], on_report: Callable[[Any], None]
+) -> Iterator[tuple[Job, list[Any]]]:
+    """A job on workers that have the rows of all peers; a worker that is lost before is replaced by a free one."""
+    lost: set[str] = set()
+    while True:
+        job = Job(scheduler, "peer", _place(scheduler, parts, lost), on_report)
+        with job.open():
+            try:
+                rows = [part if isinstance(part, Future) else job.send(k, [part])[0] for k, part in enumerate(parts)]
+            except PeerLost as error:
+                n_free = len(set(scheduler.workers()) - lost - {error.address})
+                if isinstance(error, SchedulerLost) or n_free < len(parts):
+                    raise
+                lost.add(error.address)
+                continue
+            yield job, rows
+            return
+
+
+def _place(scheduler: Scheduler, parts: Sequence[Any], lost: set[str]) -> list[str]:
     """The worker of each peer: the one that has its rows, or one that is free."""
-    free = workers_of(client)
+    free = [address for address in scheduler.workers() if address not in lost]
     if len(parts) > len(free):
         raise ValueError(f"There are {len(parts)} peers and {len(free)} workers; each peer needs a worker of its own.")
-    held = {part.key: part for part in parts if isinstance(part, Future)}
-    holders = client.who_has(list(held.values())) if held else {}
+    held = [part.key for part in parts if isinstance(part, Future)]
+    holders = scheduler.call("who_has", keys=held) if held else {}
     homes: list[str | None] = []
     for part in parts:
         there = sorted(set(holders.get(part.key, ())) & set(free)) if isinstance(part, Future) else []
@@ -91,8 +110,10 @@ def _outcome(job: Job) -> PeersOutcome:
         try:
             if future.status != "finished":
                 raise PeerLost("This peer has not ended.", address)
-            reports[number] = future.result(timeout=_STOP_GRACE)
-        except (PeerLost, TimeoutError, CancelledError, KilledWorker):
+            reports[number] = job.result(number)
+        except SchedulerLost:
+            raise
+        except PeerLost:
             lost[number] = address  # or its report was, with its worker
     if not reports:
         causes = {str(future.exception()) for future in job.futures if future.status == "error"}
@@ -110,8 +131,8 @@ def _peer_main(member: Member, rows: Any, program: PeerRun, neighbours: list[int
         nonlocal report_at
         if time.monotonic() >= report_at:
             report_at = time.monotonic() + _REPORT_INTERVAL
-            member.report([member.number, program.figures(loop)])
-        return member.must_stop(releases_lock=loop.is_first)
+            member.board.report([member.number, program.figures(loop)])
+        return member.must_stop()
 
     transport = DaskPeers(member.connections, neighbours, patience)
     try:

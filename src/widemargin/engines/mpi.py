@@ -3,6 +3,8 @@
 import sys
 import time
 import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from widemargin.comm.mpi import Mpi
@@ -22,13 +24,60 @@ def launch(rows: Any, cluster: Any, program: RankProgram, watch: Any) -> Any:
         outcome = program.run_on_rank(rows, Mpi(ours), watch if cluster.Get_rank() == 0 else None)
         ours.Free()
         return outcome
-    except BaseException:
+    except BaseException as error:
         if not _all_failed(ours):
-            print(f"widemargin: rank {cluster.Get_rank()} failed; aborting the job.", file=sys.stderr)
-            traceback.print_exc()
-            sys.stderr.flush()
-            cluster.Abort(1)
+            _abort(cluster, error)
         raise
+
+
+@contextmanager
+def all_end_with_one(
+    comm: Any, *, tell: Callable[[BaseException], None] | None = None, status: int = 1
+) -> Iterator[None]:
+    """An error of one rank inside the block, or ``sys.exit`` with an error, ends the whole job.
+
+    The others would wait for that rank for ever. Put the whole program of a rank inside: it may fail before ``fit``, as
+    where a file is missing on one machine.
+
+    Parameters
+    ----------
+    comm : mpi4py.MPI.Comm
+        The communicator of the job; the block of a single rank raises as usual.
+    tell : callable, optional
+        Says on the standard error what happened; by default the traceback is printed there.
+    status : int, default=1
+        The exit status of the job.
+
+    Examples
+    --------
+    >>> from widemargin.engines.mpi import all_end_with_one
+    >>> class OneRank:  # instead of MPI.COMM_WORLD
+    ...     def Get_size(self): return 1
+    >>> with all_end_with_one(OneRank()):
+    ...     print("load the rows, and fit")
+    load the rows, and fit
+    """
+    try:
+        yield
+    except BaseException as error:
+        is_failure = not isinstance(error, SystemExit) or error.code not in (None, 0)
+        if is_failure and comm.Get_size() > 1:
+            _abort(comm, error, tell, status)
+        raise
+
+
+def _abort(
+    comm: Any, error: BaseException, tell: Callable[[BaseException], None] | None = None, status: int = 1
+) -> None:
+    try:
+        if tell is not None:
+            tell(error)
+        else:
+            print(f"widemargin: rank {comm.Get_rank()} failed; aborting the job.", file=sys.stderr)
+            traceback.print_exception(error)
+        sys.stderr.flush()
+    finally:
+        comm.Abort(status)
 
 
 def _all_failed(comm: Any) -> bool:

@@ -1,7 +1,7 @@
 """What engines run, and what they offer: neither knows the other's insides."""
 
 from collections.abc import Callable
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, Self
 
 from widemargin.comm.protocol import Communicator
 
@@ -33,8 +33,16 @@ class RankProgram(Protocol):
     def if_lost(self) -> Literal["recompute", "leave out", "raise"]:
         """What happens to the rows of a lost machine."""
 
-    def run_on_rank(self, rows: Any, comm: Communicator, watch: Watch | None) -> RankOutcome:
-        """The whole fit, as one rank sees it; ``watch`` is called with a report after every sweep of rank 0."""
+    def run_on_rank(
+        self, rows: Any, comm: Communicator, watch: Watch | None, *, may_lose_ranks: bool = False
+    ) -> RankOutcome:
+        """The whole fit, as one rank sees it; ``watch`` is called with a report after every sweep of rank 0.
+
+        Where ranks may be lost, reports have states now and then from which the fit can go on.
+        """
+
+    def after(self, report: Any) -> Self:
+        """The same program, which goes on from the state in this report, if it has one."""
 
 
 class Engine(Protocol):

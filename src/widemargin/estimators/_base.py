@@ -22,8 +22,8 @@ from widemargin.callbacks import Interruption, display, first_interrupt_kept
 from widemargin.checkpoint import FitState
 from widemargin.comm.clusters import is_dask, is_mpi
 from widemargin.estimators.registry import LABELS, Array
-from widemargin.estimators.words import fit_as_html
-from widemargin.exceptions import InterruptedFitWarning, PrecisionWarning, warn_user
+from widemargin.estimators.words import fit_as_html, useless_in_words
+from widemargin.exceptions import DegenerateModelWarning, InterruptedFitWarning, PrecisionWarning, warn_user
 from widemargin.kernels.functions import Kernel
 from widemargin.ledger import Ledger
 from widemargin.problems.protocol import Certificate, Problem
@@ -38,9 +38,10 @@ from widemargin.sklearn_private import (
 from widemargin.solvers.protocol import AnySolver
 from widemargin.solvers.run import Limits, Result
 from widemargin.strategies.labels import FLOATS, checked_labels
-from widemargin.strategies.parts import MultiClass, Parts
+from widemargin.strategies.parts import MultiClass, Parts, winners
 from widemargin.strategies.protocol import Outcome, PartProgress, Plan, Rows, Strategy, Watch
 from widemargin.strategies.ranks import Ranks, Resume
+from widemargin.strategies.training import TrainingCounts
 
 FORM: dict[str, Any] = {"accept_sparse": "csr", "dtype": FLOATS, "order": "C", "accept_large_sparse": True}
 _SWEEPS_PER_CHECKPOINT = 5
@@ -82,6 +83,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         "parts_": list[Result],
         "history_": list[dict[str, float]],
         "cost_": Ledger,
+        "training_": TrainingCounts,
     }
 
     # Parameters that not every estimator has.
@@ -214,12 +216,19 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         """The checkpoint, or the error that makes it unusable; under MPI rank 0 reads for all ranks."""
         if self.checkpoint is None:
             return None
-        if is_mpi(self.cluster) and self.cluster.Get_rank() > 0:
+        if not is_mpi(self.cluster):
+            return Resume(self._checked_state())
+        if self.cluster.Get_rank() > 0:
             return Resume(None)
         try:
-            return Resume(checkpoint.load(self.checkpoint))
-        except ValueError as error:
+            return Resume(self._checked_state())
+        except ValueError as error:  # told to all ranks
             return Resume(None, str(error))
+
+    def _checked_state(self) -> FitState | None:
+        """The state in the folder; raises ValueError for one that is damaged, and for a folder that cannot be used."""
+        checkpoint.check_folder(self.checkpoint)
+        return checkpoint.load(self.checkpoint)
 
     def _run(self, strategy: Strategy, rows: Any, data: dict[str, Any]) -> Outcome:
         root = self._init_callback_context(max_subtasks=None)
@@ -239,14 +248,15 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         line = display(type(self).__name__, self.tol, self.verbose)
         models: dict[int, Any] = {}
         state: FitState | None = None
+        saver = None if self.checkpoint is None else checkpoint.Saver(self.checkpoint)
 
         def watch(report: PartProgress) -> str | None:
             nonlocal state
             part, classes, begun, progress = report
-            if self.checkpoint is not None and begun is not None and progress.warm_state is not None:
+            if saver is not None and begun is not None and progress.warm_state is not None:
                 state = (state or begun).with_part(part, progress.warm_state, progress.sweep)
                 if progress.sweep % _SWEEPS_PER_CHECKPOINT == 0:
-                    checkpoint.save(self.checkpoint, state)
+                    saver.save(state)
             if line is not None and progress.certificate is not None:
                 is_last = progress.certificate.relative <= self.tol or progress.sweep >= self.max_iter
                 line.show(progress.sweep, progress.certificate, progress.seconds, is_last=is_last)
@@ -281,6 +291,8 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             row if len(results) == 1 else {"part": k, **row} for k, part in enumerate(results) for row in part.history
         ]
         self.cost_ = sum((result.ledger for result in results[1:]), start=results[0].ledger)
+        if outcome.training is not None:
+            self.training_: TrainingCounts = outcome.training
         if isinstance(rows, Rows) and self._are_elsewhere(rows.X):
             # The column names of a Dask dataframe are those of its empty `_meta` frame.
             check_feature_names(self, getattr(rows.X, "_meta", rows.X), reset=True)
@@ -307,11 +319,19 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             warnings[self.stop_reason_] = ConvergenceWarning, text
         return warnings
 
+    def _remedies(self) -> list[str]:
+        """Changes that may help a model that is no better than a constant, the most likely first, for a warning."""
+        return ["features on one scale (StandardScaler)"]
+
     def _warn(self) -> None:
-        warnings = self._stop_warnings()
-        if self.stop_reason_ in warnings:
-            kind, text = warnings[self.stop_reason_]
+        told = self._stop_warnings().get(self.stop_reason_)
+        if told is not None:
+            kind, text = told
             warn_user(text, kind)
+        # Why the fit stopped is the nearer cause, and that warning has advice of its own.
+        useless = useless_in_words(self, with_advice=told is None)
+        if useless:
+            warn_user(useless, DegenerateModelWarning)
 
     def decision_function(self, X: Any) -> Any:
         """Compute the decision scores of rows.
@@ -351,8 +371,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         return Parts(len(self.classes_), self._multi_class)
 
     def _labels(self, scores: np.ndarray) -> np.ndarray:
-        best: np.ndarray = (scores > 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)
-        return np.take(self.classes_, best)
+        return np.take(self.classes_, winners(scores))
 
     def _map_lazily(self, method: str, X: Any) -> Any:
         from widemargin.engines.dask import map_rows

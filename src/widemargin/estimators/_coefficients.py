@@ -19,6 +19,7 @@ class CoefficientTable:
     names: list[str]
     columns: dict[str, np.ndarray]  # by heading, each as long as the names
     notes: list[str]
+    warning: str = ""  # why the model is no better than a constant
 
     def frame(self) -> Any:
         """All lines in the order of the features, indexed by name."""
@@ -41,7 +42,8 @@ class CoefficientTable:
         widths = [max(len(line[k]) for line in table) for k in range(len(table[0]))]
         head, *body = ["  ".join(_aligned(line, widths)).rstrip() for line in table]
         rule = "-" * max(map(len, [head, *body]))
-        return "\n".join([self.title, rule, head, rule, *body, *more, rule, *self.notes])
+        warning = [f"Warning: {self.warning}"] if self.warning else []
+        return "\n".join([self.title, *warning, rule, head, rule, *body, *more, rule, *self.notes])
 
     def _repr_html_(self) -> str:
         cells, more = self._lines()
@@ -52,8 +54,9 @@ class CoefficientTable:
         ]
         head = "".join(f"<th>{escape(name)}</th>" for name in ["feature", *self.columns])
         notes = "<br>".join(map(escape, more + self.notes))
+        warning = f"<br>Warning: {escape(self.warning)}" if self.warning else ""
         return (
-            f"<table><caption style='text-align:left'><b>{escape(self.title)}</b></caption>"
+            f"<table><caption style='text-align:left'><b>{escape(self.title)}</b>{warning}</caption>"
             f"<thead><tr>{head}</tr></thead><tbody><tr>{'</tr><tr>'.join(rows)}</tr></tbody></table><p>{notes}</p>"
         )
 

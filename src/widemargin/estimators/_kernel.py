@@ -173,6 +173,14 @@ class KernelClassifier(MarginClassifier):
             expansion["support_vectors_"] = np.empty((0, 0))
         return {**attributes, "kernel_": kernel, **expansion}
 
+    def _remedies(self) -> list[str]:
+        if self.kernel == "linear":
+            return [*super()._remedies(), "kernel='rbf' if the boundary is curved"]
+        kernel = getattr(self, "kernel_", None)
+        if kernel is None or not kernel.needs_gamma:
+            return super()._remedies()
+        return [f"another gamma (it is {kernel.gamma:.3g})", *super()._remedies()]
+
     def _scores(self, X: Any) -> np.ndarray:
         if hasattr(self, "coef_") and is_on_host(X):
             scores = linear_scores(X, self.coef_, self.intercept_)

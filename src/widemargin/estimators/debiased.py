@@ -15,6 +15,7 @@ from widemargin.estimators._formulas import intercept
 from widemargin.estimators._linear import LinearClassifier
 from widemargin.estimators._types import ClassWeight
 from widemargin.estimators.registry import Array, Bracket, Descriptor, Each, Formula, Symbol, register
+from widemargin.estimators.words import useless_in_words
 from widemargin.exceptions import warn_user
 from widemargin.problems.debiasing import inference
 from widemargin.problems.hinge_l1 import HingeL1
@@ -103,7 +104,7 @@ class DebiasedSparseSVC(LinearClassifier):
         Number of machines that took part, and the total weight of their rows: the N of the standard errors.
     certificate_ : Certificate
         Certificate of the 1-norm SVM with the largest gap.
-    stop_reason_, history_, cost_, n_iter_, parts_, n_features_in_, feature_names_in_
+    stop_reason_, history_, cost_, n_iter_, parts_, training_, n_features_in_, feature_names_in_
         As in :class:`SparseSVC`; ``n_iter_`` counts rounds.
 
     See Also
@@ -231,6 +232,9 @@ class DebiasedSparseSVC(LinearClassifier):
             )
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
+    def _remedies(self) -> list[str]:
+        return [f"a smaller alpha (it is {np.min(self.alpha_):.3g})", "SparseSVCCV", "more rows"]
+
     def _advice(self, result: Result) -> str:
         return f"Raise {result.stop_reason} or alpha."
 
@@ -288,7 +292,7 @@ class DebiasedSparseSVC(LinearClassifier):
         ]
         if not hasattr(self, "standard_error_"):
             notes.append("No intervals: one round on several machines leaves a bias that they do not cover.")
-        return CoefficientTable(f"DebiasedSparseSVC, {versus}", names, columns, notes)
+        return CoefficientTable(f"DebiasedSparseSVC, {versus}", names, columns, notes, useless_in_words(self))
 
 
 def _formula(model: DebiasedSparseSVC) -> Formula:

@@ -130,7 +130,7 @@ class GossipSVC(LinearClassifier):
         Messages and bytes sent by all peers, seconds per phase.
     n_iter_ : int
         Ticks.
-    parts_, n_features_in_, feature_names_in_
+    parts_, training_, n_features_in_, feature_names_in_
         As in :class:`NuMarginSVC`, with one part per class.
 
     See Also
@@ -425,6 +425,10 @@ class GossipSVC(LinearClassifier):
             "all rows. The certificates of each part are in nodes_."
         )
         return {**super()._stop_warnings(), "split": (ConvergenceWarning, text)}
+
+    def _remedies(self) -> list[str]:
+        curved = ["kernel='rbf' if the boundary is curved"] if self.kernel == "linear" else []
+        return [f"a smaller alpha (it is {self.alpha:g})", *super()._remedies(), *curved]
 
     def _advice(self, result: Result) -> str:
         if self.solver == "push-sum":

@@ -67,7 +67,7 @@ class HardMarginSVC(HullClassifier):
     stop_reason_ : str
         ``"gap"``, ``"max_iter"``, ``"max_time"``, ``"callback"``, ``"interrupted"``, or ``"overlap"``: the hulls
         intersect, and the model is the separator with the best margin found.
-    history_, cost_, n_iter_, parts_, n_features_in_, feature_names_in_
+    history_, cost_, n_iter_, parts_, training_, n_features_in_, feature_names_in_
         As in :class:`NuMarginSVC`.
 
     See Also
@@ -136,6 +136,9 @@ class HardMarginSVC(HullClassifier):
         if self.solver == "saddle":
             return SaddlePoint(block_size=self.block_size)
         return ActiveSet() if self.solver == "active-set" else EntropicNewton()
+
+    def _remedies(self) -> list[str]:
+        return ["NuMarginSVC, which allows margin errors", "KernelSVC if the boundary is curved"]
 
     def _overlap_text(self) -> str:
         return (

@@ -157,7 +157,7 @@ class KernelSVC(KernelClassifier):
         and ``violation`` or ``validation_error``.
     cost_ : Ledger
         Kernel evaluations, cache hits, rounds, bytes and seconds per phase, summed over classes and ranks.
-    n_iter_, parts_, n_features_in_, feature_names_in_
+    n_iter_, parts_, training_, n_features_in_, feature_names_in_
         As in :class:`NuMarginSVC`, with one part per class.
 
     See Also
@@ -343,6 +343,13 @@ class KernelSVC(KernelClassifier):
         if "validation_error" in (result.history[-1] if result.history else {}):
             return "The batch perceptron does not reach small gaps: use solver='exact'."
         return f"Raise {result.stop_reason}, or scale the features (StandardScaler) if their units differ much."
+
+    def _remedies(self) -> list[str]:
+        if self.slack is not None:
+            strength = f"another slack (it is {self.slack:g})"
+        else:
+            strength = f"a larger C (it is {self.C:g})"
+        return [strength, *super()._remedies()]
 
     def _warm_state(self, rows: Rows) -> np.ndarray | None:
         return self._partial_fit_state if hasattr(self, "_partial_fit_state") else super()._warm_state(rows)

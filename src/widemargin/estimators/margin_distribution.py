@@ -126,7 +126,7 @@ class MarginDistributionSVC(KernelClassifier):
     stop_reason_ : str
         ``"gap"``, ``"stop_level"``, ``"precision"`` (linear: rounding keeps the gap open), ``"max_iter"``,
         ``"max_time"``, ``"callback"`` or ``"interrupted"``.
-    history_, cost_, n_iter_, parts_, n_features_in_, feature_names_in_
+    history_, cost_, n_iter_, parts_, training_, n_features_in_, feature_names_in_
         As in :class:`KernelSVC`.
 
     See Also
@@ -252,7 +252,7 @@ class MarginDistributionSVC(KernelClassifier):
                 f"[{-n_levels}, {n_levels - 1}]."
             )
         model = copy.copy(self)
-        for name in ("support_labels_", "support_weight_"):  # of the last level
+        for name in ("support_labels_", "support_weight_", "training_"):  # of the last level
             model.__dict__.pop(name, None)
         model.__dict__.update(self._model_attributes(self.classes_, [levels[level].model for levels in every]))
         return model
@@ -304,6 +304,9 @@ class MarginDistributionSVC(KernelClassifier):
 
     def _model_attributes(self, classes: np.ndarray, models: list[Any]) -> dict[str, Any]:
         return super()._model_attributes(classes, [model._replace(report={}) for model in models])
+
+    def _remedies(self) -> list[str]:
+        return [f"a larger C (it is {self.C:g})", *super()._remedies()]
 
     def _advice(self, result: Result) -> str:
         return f"Raise {result.stop_reason}, or lower C, which makes the gap close faster."

@@ -91,6 +91,9 @@ class NuMarginSVC(HullClassifier):
         Sweeps of the worst pair.
     parts_ : list of Result
         The results of all pairs.
+    training_ : TrainingCounts
+        The training rows of each class by weight, those classified correctly, and those given each class; has
+        ``accuracy`` and ``largest_class_share``.
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (n_features,)
 
@@ -165,6 +168,10 @@ class NuMarginSVC(HullClassifier):
         if self.solver == "auto":
             return Auto((newton, saddle), hand_over=Stalled())
         return newton if self.solver == "newton" else saddle
+
+    def _remedies(self) -> list[str]:
+        nu = f"another nu (it is {np.min(self.nu_):.3g}, and at most max_nu(y))"
+        return [nu, *super()._remedies(), "KernelSVC if the boundary is curved"]
 
     def _overlap_text(self) -> str:
         return (

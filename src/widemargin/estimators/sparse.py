@@ -76,7 +76,7 @@ class SparseSVC(LinearClassifier):
     stop_reason_ : str
         ``"gap"``, ``"max_iter"``, ``"max_time"``, ``"callback"``, ``"interrupted"``, or ``"precision"``: rounding keeps
         the gap open.
-    history_, cost_, n_iter_, parts_, n_features_in_, feature_names_in_
+    history_, cost_, n_iter_, parts_, training_, n_features_in_, feature_names_in_
         As in :class:`NuMarginSVC`, with one part per class.
 
     See Also
@@ -154,6 +154,15 @@ class SparseSVC(LinearClassifier):
         attributes = super()._model_attributes(classes, models)
         support = np.flatnonzero(attributes["coef_"].any(axis=0))
         return {**attributes, "support_": support, "n_features_selected_": len(support)}
+
+    def _remedies(self) -> list[str]:
+        largest = np.max(self.alpha_max_)
+        if largest == 0:
+            return ["other features: with these no alpha gives a coefficient"]
+        return [f"{self._smaller_alpha()}, below {largest:.3g}", *super()._remedies()]
+
+    def _smaller_alpha(self) -> str:
+        return f"a smaller alpha (it is {np.min(self.alpha_):.3g})"
 
     def _advice(self, result: Result) -> str:
         return f"Raise {result.stop_reason}, or raise alpha: sparser models are found sooner."

@@ -189,7 +189,7 @@ class SparseSVCCV(SparseSVC):
     n_selected_path_ : ndarray of shape (n_alphas, n_folds)
         Number of features of each model.
     classes_, coef_, intercept_, alpha_max_, support_, n_features_selected_, certificate_, stop_reason_, history_, \
-cost_, n_iter_, parts_, n_features_in_, feature_names_in_
+cost_, n_iter_, parts_, training_, n_features_in_, feature_names_in_
         As in :class:`SparseSVC`, for the final model.
 
     See Also
@@ -273,12 +273,15 @@ cost_, n_iter_, parts_, n_features_in_, feature_names_in_
         self.__dict__.update(choice)
         return self
 
+    def _smaller_alpha(self) -> str:
+        return f"smaller alphas (cross-validation chose {self._chosen:.3g})"
+
     def _problem(self) -> HingeL1:
         return HingeL1(self._chosen, bool(self.fit_intercept))
 
     def _choose(self, rows: Rows) -> dict[str, Any]:
         """Errors of all penalties on all folds, and the index of the best penalty."""
-        X, y, weight = rows
+        X, y, weight, _ = rows
         until = np.inf if self.max_time is None else time.time() + self.max_time
         classes = np.unique(y[weight > 0])
         if len(classes) < 2:

@@ -5,14 +5,20 @@ from __future__ import annotations
 import math
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from widemargin.estimators.registry import OPTIMUM, Bracket, descriptor_of
 from widemargin.ledger import Ledger
 from widemargin.problems.protocol import Certificate, rounded
 
+if TYPE_CHECKING:
+    from widemargin.strategies.training import TrainingCounts
+
 _ROUNDING = 1e-12  # a relative gap below this is rounding
 _LOOSE = 0.1  # relative gap from which a percentage of the upper bound would mislead
+_UNEQUAL = 1.5  # times its fair share from which the largest class suggests weights
 _STOPPED = {
     "gap": "The gap is at most tol, which is proved.",
     "max_iter": "max_iter sweeps were done before the gap reached tol.",
@@ -92,7 +98,8 @@ def certificate_in_words(model: Any) -> str:
         return f"{_without_proof(model, certificate)} Nothing is proved about its distance to the optimum."
     bracket = bracket_of(model)
     if certificate.relative <= _ROUNDING:
-        return f"{bracket.what} is {certificate.primal:.6g}, by both bounds: no model is better, up to rounding."
+        best = f"no model has a better {bracket.quantity}"
+        return f"{bracket.what} is {certificate.primal:.6g}, by both bounds: {best}, up to rounding."
     low, high = bounds_in_words(certificate)
     text = f"{bracket.what} lies between {low} and {high}: {_nearness(bracket, certificate)}."
     n_parts = len(getattr(model, "parts_", None) or [])
@@ -129,6 +136,72 @@ def stop_in_words(model: Any) -> str:
     return "Not recorded." if reason is None else _STOPPED.get(reason, f"{reason}.")
 
 
+def useless_in_words(model: Any, *, with_advice: bool = True) -> str:
+    """Why a fitted model is no better than a constant, with figures and what to change; "" if it is not."""
+    counts: TrainingCounts | None = getattr(model, "training_", None)
+    what = _missing_part(model)
+    if counts is None:  # an older file, or rows that nobody could count
+        claim = f"{what}, so it gives all rows one class" if what else ""
+    elif counts.only_class is not None:
+        gives = f"gives class {model.classes_[counts.only_class]} for {_rows_in_words(counts)}"
+        claim = f"{what} and {gives}" if what else gives
+    elif counts.is_worse_than_largest_class:
+        claim = f"is worse than {_largest_class(len(model.classes_))} alone on {_rows_in_words(counts)}"
+    else:
+        return ""
+    if not claim:
+        return ""
+    figures = "" if counts is None else f": training accuracy {accuracy_in_words(model)}"
+    advice = f" Try {', or '.join(_remedies(model, counts))}." if with_advice else ""
+    return f"{type(model).__name__} {claim}{figures}.{advice}"
+
+
+def _missing_part(model: Any) -> str:
+    """What a model without any influence of its features lacks; "" for others."""
+    if hasattr(model, "dual_coef_") and not np.any(model.dual_coef_):
+        return "has no support vector"
+    if hasattr(model, "coef_") and not np.any(model.coef_):
+        return "has no coefficient"
+    counts = getattr(model, "training_", None)
+    return "uses constant columns only" if counts is not None and counts.are_columns_constant else ""
+
+
+def _largest_class(n_classes: int) -> str:
+    return "the larger class" if n_classes == 2 else "the largest class"
+
+
+def _rows_in_words(counts: TrainingCounts) -> str:
+    if counts.n_counted == counts.n_rows:
+        return f"all {counts.n_rows:,} training rows"
+    return f"all of {counts.n_counted:,} training rows drawn at random from {counts.n_rows:,}"
+
+
+def _remedies(model: Any, counts: TrainingCounts | None) -> list[str]:
+    """The estimator's own advice; before it, what holds for all: columns that vary, and weights of equal classes."""
+    advice: list[str] = model._remedies()
+    if counts is not None and counts.are_columns_constant:
+        return ["columns that are not constant", *advice]
+    are_unequal = counts is not None and counts.largest_class_share > _UNEQUAL / len(model.classes_)
+    can_be_weighted = model.get_params(deep=False).get("class_weight", "none") is None
+    return ["class_weight='balanced'", *advice] if are_unequal and can_be_weighted else advice
+
+
+def accuracy_in_words(model: Any) -> str:
+    """The training accuracy beside that of the largest class alone, under the weights of the fit; "" if not known."""
+    counts: TrainingCounts | None = getattr(model, "training_", None)
+    if counts is None:
+        return ""
+    text = beside_largest_class(counts.accuracy, counts.weight / counts.weight.sum())
+    if counts.weight.sum() != counts.n_counted:
+        text += ", by the weights of the fit"
+    return text if counts.n_counted == counts.n_rows else f"{text}, on {counts.n_counted:,} of {counts.n_rows:,} rows"
+
+
+def beside_largest_class(accuracy: float, shares: np.ndarray) -> str:
+    """An accuracy, and that of the largest class alone on the same rows; ``shares`` are those of all classes."""
+    return f"{accuracy:.2%}, {_largest_class(len(shares))} alone {shares.max():.2%}"
+
+
 def cost_in_words(ledger: Ledger) -> list[tuple[str, str]]:
     """Names and amounts of everything that was counted and is not zero, the time first."""
     counts = {**ledger.counts(), "lost_peers": ledger.lost_peers}
@@ -141,7 +214,12 @@ def fit_as_html(model: Any) -> str:
     """Certificate, stop reason and cost of a fitted model as a table in the colours of the page; "" without one."""
     if not hasattr(model, "certificate_"):
         return ""
-    lines = [("certificate", certificate_in_words(model)), ("stopped", stop_in_words(model))]
+    lines = [
+        ("warning", useless_in_words(model)),
+        ("certificate", certificate_in_words(model)),
+        ("stopped", stop_in_words(model)),
+        ("training accuracy", accuracy_in_words(model)),
+    ]
     if hasattr(model, "n_iter_"):
         lines.append(("sweeps", f"{model.n_iter_:,}"))
     cost = getattr(model, "cost_", None)
@@ -153,6 +231,7 @@ def fit_as_html(model: Any) -> str:
         f"<tr><th scope='row' style='{cell};font-weight:600'>{escape(name)}</th>"
         f"<td style='{cell};white-space:normal'>{escape(value)}</td></tr>"
         for name, value in lines
+        if value
     )
     table = "max-width:46em;margin:.4em 0 0;border-collapse:collapse;border-left:3px solid cornflowerblue;font-size:90%"
     return f"<table class='widemargin-fit' style='{table}'><tbody>{body}</tbody></table>"

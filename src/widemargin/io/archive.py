@@ -10,8 +10,9 @@ A file is::
     32 bytes   SHA-256 of everything before
 
 Arrays have no addresses: each begins where the one before ends, and the last ends where the checksum begins. So none
-can overlap or lie elsewhere, and reading them allocates no more than the file is long; with the copies for several
-uses of an array, no more than a few times that (:mod:`widemargin.codec`).
+can overlap or lie elsewhere, and reading them allocates no more than the file is long. A whole model takes at most 16
+times that, and 1 MiB: this is checked before the header is parsed and before anything else is allocated
+(:mod:`widemargin.codec`).
 
 Versions: widemargin reads its own format and all earlier ones, and refuses a later one. Within a format, parameters and
 fields of records may be added if they have a default, which then holds for files without them; unknown names are
@@ -24,6 +25,7 @@ import hashlib
 import json
 import os
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -32,7 +34,17 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from widemargin import __version__
-from widemargin.codec import Decoder, Encoder, array_bytes, array_entries, read_arrays
+from widemargin.codec import (
+    ARRAY_BYTES,
+    MAX_GROWTH,
+    Decoder,
+    Encoder,
+    array_bytes,
+    array_entries,
+    json_bytes,
+    parse_json,
+    read_arrays,
+)
 from widemargin.data.files import write_whole
 from widemargin.estimators.registry import FeatureMap
 from widemargin.exceptions import ModelFileError
@@ -45,6 +57,7 @@ _PRELUDE = struct.Struct("<15sIQ")
 _CHECKSUM = hashlib.sha256().digest_size
 _MAX_HEADER = 64 << 20
 _BLOCK = 1 << 20
+_ANY_SIZE = 1 << 20  # bytes that a model of any size may take
 
 
 def save(model: Any, path: str | os.PathLike[str]) -> None:
@@ -154,6 +167,8 @@ def to_bytes(model: Any) -> bytes:
         raise ModelFileError(f"its header has {len(header)} bytes, and a model file holds at most {_MAX_HEADER}")
     begin = _PRELUDE.pack(_SIGNATURE, FORMAT, len(header)) + header
     content = b"".join([begin, *array_bytes(encoder.stored, len(begin))])
+    if json_bytes(header) > _budget(len(content)):
+        raise ModelFileError(f"its header would take over {MAX_GROWTH} times the size of the file to read")
     return content + hashlib.sha256(content).digest()
 
 
@@ -188,11 +203,12 @@ def _read(file: BinaryIO, size: int) -> Any:
         raise ModelFileError("its header is longer than the file, or than allowed; it may be truncated")
     _verify_checksum(file, size)
     file.seek(_PRELUDE.size)
-    header = json.loads(file.read(header_length).decode("ascii"), parse_constant=_refuse_constant)
+    header, budget = parse_json(file.read(header_length), _budget(size))
     if not isinstance(header, dict) or set(header) != {"widemargin", "arrays", "model"}:
         raise ModelFileError("its header is not that of a model")
-    decoder = Decoder(read_arrays(file, header["arrays"], _PRELUDE.size + header_length, size - _CHECKSUM))
-    model = _model(decoder, header["model"])
+    arrays = read_arrays(file, header.pop("arrays"), _PRELUDE.size + header_length, size - _CHECKSUM)
+    decoder = Decoder(arrays, budget=budget - ARRAY_BYTES * len(arrays))
+    model = _model(decoder, header.pop("model"))
     if not decoder.has_seen_all():
         raise ModelFileError("it holds arrays that nothing refers to")
     return model
@@ -211,8 +227,9 @@ def _verify_checksum(file: BinaryIO, size: int) -> None:
         raise ModelFileError("it is damaged or truncated: its checksum does not match")
 
 
-def _refuse_constant(name: str) -> None:
-    raise ModelFileError(f"its header has {name} in place of a number")
+def _budget(size: int) -> int:
+    """The bytes that a model from a file of this size may take."""
+    return MAX_GROWTH * size + _ANY_SIZE
 
 
 def _model(decoder: Decoder, tree: Any) -> Any:
@@ -242,6 +259,12 @@ def _estimator(decoder: Decoder, tree: Any, *, is_map: bool = False) -> Any:
         name: _estimator(decoder, node["map"], is_map=True)
         if isinstance(schema.get(name), FeatureMap) and node is not None
         else decoder.decode(node)
-        for name, node in attributes.items()
+        for name, node in _consumed(attributes)
     }
-    return joined(kind, {name: decoder.decode(node) for name, node in parameters.items()}, values)
+    return joined(kind, {name: decoder.decode(node) for name, node in _consumed(parameters)}, values)
+
+
+def _consumed(nodes: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """All items, each taken out, so that it can be freed once it is decoded."""
+    for name in list(nodes):
+        yield name, nodes.pop(name)

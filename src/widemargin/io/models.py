@@ -114,6 +114,8 @@ def verify(model: Any) -> None:
     _check_attributes(kind, schema, attributes, sizes)
     if "coef_" not in attributes and not (set(schema) >= _EXPANSION and set(attributes) >= _EXPANSION):
         raise ModelFileError(f"{kind} has neither coefficients nor support vectors")
+    if "training_" in attributes and len(attributes["training_"].weight) != sizes["K"]:
+        raise ModelFileError(f"{kind} has counts of training rows for another number of classes")
     if len(model.parts_) != sizes["P"]:
         raise ModelFileError(f"{kind} has {len(model.parts_)} results for {sizes['P']} problems")
     if _EXPANSION & set(attributes):

@@ -49,6 +49,12 @@ class PeerRows:
         """The sum of the weights."""
         return float(self.weight.sum())
 
+    @property
+    def classes(self) -> np.ndarray:
+        """The class number of each row."""
+        classes: np.ndarray = (self.signs[0] > 0).astype(np.intp) if len(self.signs) == 1 else self.signs.argmax(axis=0)
+        return classes
+
     def hinge_sums(self, models: np.ndarray) -> np.ndarray:
         """``sum_i m_i max(0, 1 - y_i w.x_i)``, (models, problems), of models of shape (models, problems, d)."""
         n_models, n_problems, d = models.shape

@@ -58,9 +58,11 @@ class Scored:
         """Scores of all rows, the confusion matrix, and scores of each class."""
         predicted = (self.scores > 0).astype(int) if self.scores.ndim == 1 else self.scores.argmax(axis=1)
         n, wrong = len(self.codes), int(np.sum(predicted != self.codes))
-        lines = [("accuracy", f"{1 - wrong / n:.4f}"), ("errors", f"{wrong:,} of {n:,}")]
-        if len(np.unique(self.codes)) > 1:
-            lines.append(("balanced accuracy", f"{metrics.balanced_accuracy_score(self.codes, predicted):.4f}"))
+        sizes = np.bincount(self.codes, minlength=len(self.classes))
+        lines = [("accuracy", _beside(1 - wrong / n, sizes.max() / n)), ("errors", f"{wrong:,} of {n:,}")]
+        if (present := np.count_nonzero(sizes)) > 1:
+            balanced = metrics.balanced_accuracy_score(self.codes, predicted)
+            lines.append(("balanced accuracy", _beside(balanced, 1 / present)))
             lines.append(("Matthews correlation", f"{metrics.matthews_corrcoef(self.codes, predicted):.4f}"))
             if self.scores.ndim == 1:
                 lines.append(("area under the ROC curve", f"{metrics.roc_auc_score(self.codes, self.scores):.4f}"))
@@ -100,6 +102,10 @@ class Scored:
         names = [shortened(name, 24) for name in self.classes]
         lines = [(names[i], names[j], f"{off[i, j]:,}") for i, j in places if off[i, j]]
         return Table(("true", "predicted", "rows"), lines, "The most frequent confusions", n_names=2)
+
+
+def _beside(accuracy: float, of_largest_class: float) -> str:
+    return f"{accuracy:.4f} (largest class alone: {of_largest_class:.4f})"
 
 
 def _share(value: float) -> str:

@@ -65,12 +65,17 @@ def certificate(subject: Subject) -> Content:
         tiles += [("proved gap", _gap(proof.relative)), ("lower bound", low), ("upper bound", high)]
     if tol is not None:
         tiles.append(("gap asked for", f"{100 * tol:g}%"))
+    if hasattr(model, "training_"):
+        counts = model.training_
+        tiles.append(("training accuracy", f"{counts.accuracy:.2%}"))
+        tiles.append(("largest class alone", f"{counts.largest_class_share:.2%}"))
     if hasattr(model, "n_iter_"):
         tiles.append((_sweeps(model), f"{model.n_iter_:,}"))
     seconds = getattr(getattr(model, "cost_", None), "seconds", None)
     if seconds:
         tiles.append(("time", words.duration(sum(seconds.values()))))
     is_good = proof is not None and words.is_proved(model) and tol is not None and proof.relative <= tol
+    is_good = is_good and not words.useless_in_words(model)
     verdict, stop = words.certificate_in_words(model), words.stop_in_words(model)
     return {"verdict": verdict, "is_good": is_good, "stop": stop, "tiles": tiles}
 

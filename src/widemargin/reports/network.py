@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from widemargin.data.files import written_whole
 from widemargin.estimators.words import amount
 
 _GAP, _CONSENSUS = "#2f7fd0", "#e07b2a"  # legible on white and on black
@@ -65,8 +66,15 @@ def plot_network(model: Any, *, path: str | Path | None = None, figure: Any = No
     draw_peers(left.subplots(), model)
     draw_way(right.subplots(3, 1, **WAY), model)
     if path is not None:
-        figure.savefig(path, dpi=140)
+        save_figure(figure, Path(path), dpi=140)
     return figure
+
+
+def save_figure(figure: Any, path: Path, dpi: int) -> None:
+    """Save a figure in the format of the extension, whole or not at all; without extension it becomes a PNG."""
+    path = path if path.suffix else path.with_name(f"{path.name}.png")
+    with written_whole(path) as file:
+        figure.savefig(file, dpi=dpi, format=path.suffix[1:])
 
 
 # -- peers -------------------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from widemargin.data.files import write_whole
 from widemargin.estimators.registry import descriptor_of
+from widemargin.estimators.words import useless_in_words
 from widemargin.reports._html import render, require_plot_extra, shortened
 from widemargin.reports._scores import score_rows
 from widemargin.reports._sections import SECTIONS, Subject
@@ -119,4 +120,5 @@ def report(model: Any, X: Any = None, y: Any = None, *, title: str | None = None
         contents = [(anchor, name, describe(subject)) for anchor, name, describe in SECTIONS]
     sections = [(anchor, name, content) for anchor, name, content in contents if content is not None]
     made = f"{datetime.now(UTC):%Y-%m-%d %H:%M}"
-    return Report(heading, render("page.html.j2", title=heading, estimator=kind, made=made, sections=sections))
+    content = {"title": heading, "estimator": kind, "made": made, "warning": useless_in_words(estimator)}
+    return Report(heading, render("page.html.j2", **content, sections=sections))

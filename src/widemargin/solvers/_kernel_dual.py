@@ -67,6 +67,7 @@ class DualState:
     is_crude: bool = False  # the best model has bounds that hold without its responses
     summed: Summed = NOTHING  # what the responses are sums of
     allowance: float = 0.0  # the part of the gap that allows for rounding
+    is_confirmed: bool = False  # whether the last bounds allow for it
 
     @property
     def is_settled(self) -> bool:
@@ -155,10 +156,13 @@ class KernelDual(Solver[S, KernelModel]):
         return certificate
 
     def diagnostics(self, state: S) -> dict[str, float]:
-        """The violation of the optimality conditions, LIBSVM's stop rule, and the number of support vectors."""
+        """The violation of the optimality conditions, LIBSVM's stop rule, and the number of support vectors.
+
+        ``is_confirmed`` is 0 where bounds are estimates, from responses that are not in float64.
+        """
         support = float(state.comm.allreduce(np.array([float(len(state.rows.nonzero(state.beta)))]))[0])
         state.violation = self._violation(state)
-        return {"violation": state.violation, "n_support": support}
+        return {"violation": state.violation, "n_support": support, "is_confirmed": float(state.is_confirmed)}
 
     def stop_reason(self, state: S) -> str | None:
         """``"precision"`` if rounding keeps the gap open; the optimality conditions where there is no lower bound."""
@@ -179,6 +183,13 @@ class KernelDual(Solver[S, KernelModel]):
         slack = problem.implied_slack(point.value, point.scale * np.sqrt(state.best.squared_norm), weight)
         report = {"C": problem.C, "slack": float(slack), "violation": state.violation}
         return KernelModel(state.rows.kernel, points, point.scale * coef, point.intercept, report)
+
+    def scores(self, state: S) -> np.ndarray | None:
+        if state.best is None or not state.is_settled:
+            return None
+        if not np.array_equal(state.best.beta, state.rows.host(state.beta)):
+            return None  # the responses belong to another beta
+        return np.asarray(state.best.point.scale * state.rows.host(state.response) + state.best.point.intercept)
 
     @staticmethod
     def _bounds(state: S, precision: float, summed: Summed | None) -> Certificate:
@@ -205,6 +216,7 @@ class KernelDual(Solver[S, KernelModel]):
             best = Best(Certificate(point.value, dual), rows.host(state.beta), point, sums.squared_norm)
         state.best = best._replace(certificate=best.certificate._replace(dual=dual))
         # C times the errors of the rows that have a loss, which are about those with a coefficient.
+        state.is_confirmed = summed is not None
         state.allowance = sums.norm_error * (1 + point.scale)
         return state.best.certificate
 

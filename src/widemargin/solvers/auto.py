@@ -189,6 +189,9 @@ class Auto(Solver[AutoState, Any]):
     def extract(self, state: AutoState) -> Any:
         return self.candidates[state.number].extract(state.inner)
 
+    def scores(self, state: AutoState) -> np.ndarray | None:
+        return self.candidates[state.number].scores(state.inner)
+
 
 def linear_csvm(passes: DualDescent | None = None, newton: Multipliers | None = None, patience: int = 8) -> Auto:
     """The linear C-SVM: Newton steps where features are few; where they are many, coordinate passes until they stall.

@@ -227,8 +227,10 @@ class BatchPerceptron(Solver[State, KernelModel]):
         before = state.certified[0]
         points, coef = expansion(comm, rows, small)
         try:
-            after = self._bounds(state, small * y, y * responses(comm, rows, points, coef, exact=True), is_exact=True)
+            state.confirmed = small * y, y * responses(comm, rows, points, coef, exact=True)
+            after = self._bounds(state, *state.confirmed, is_exact=True)
         except TimeIsUp:
+            state.confirmed = None
             after = self._crude_bounds(state, small * y, *state.certified[2:4])
         # The model has a new objective or level; the bound from the other side stays.
         return before._replace(primal=after.primal) if state.objective is not None else before._replace(dual=after.dual)
@@ -238,7 +240,8 @@ class BatchPerceptron(Solver[State, KernelModel]):
 
     def diagnostics(self, state: State) -> dict[str, float]:
         support = state.comm.allreduce(np.array([float(np.count_nonzero(state.ascent.mean_alpha))]))[0]
-        return {"validation_error": state.error, "n_support": float(support), "steps": state.step}
+        # Bounds of averaged responses are estimates.
+        return {"validation_error": state.error, "n_support": float(support), "steps": state.step, "is_confirmed": 0.0}
 
     def warm_state(self, state: State) -> np.ndarray:
         return spread(state.comm, state.shard.kernel, self._of_all_rows(state) * state.shard.y)
@@ -250,6 +253,12 @@ class BatchPerceptron(Solver[State, KernelModel]):
         _, alpha, scale, intercept, report = state.certified
         points, coef = expansion(state.comm, state.shard.kernel, scale * alpha * state.shard.y)
         return KernelModel(state.shard.kernel.kernel, points, coef, intercept, report)
+
+    def scores(self, state: State) -> np.ndarray | None:
+        if state.confirmed is None or state.certified is None:
+            return None
+        _, _, scale, intercept, _ = state.certified
+        return np.asarray(scale * state.shard.y * state.confirmed[1] + intercept)
 
     def _hold_out(self, shard: Shard, comm: Communicator, rng: Generator) -> np.ndarray:
         """The weight of rows that are held out, 0 for others; each class keeps most of its rows."""

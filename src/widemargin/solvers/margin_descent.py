@@ -211,7 +211,8 @@ class KernelMarginSolver(Solver[S, KernelModel]):
         residual = state.problem.residuals(state.g, state.margin, state.steep).max(initial=0.0)
         (violation,) = state.comm.allreduce(np.array([residual]), "max")
         (support,) = state.comm.allreduce(np.array([float(np.count_nonzero(state.g))]))
-        return {"violation": float(violation), "n_support": float(support)}
+        is_confirmed = float(state.summed is not None)  # estimates are from responses in float32
+        return {"violation": float(violation), "n_support": float(support), "is_confirmed": is_confirmed}
 
     def warm_state(self, state: S) -> np.ndarray:
         return spread(state.comm, state.rows, state.beta)
@@ -222,6 +223,11 @@ class KernelMarginSolver(Solver[S, KernelModel]):
         problem = state.problem
         report = {"C": problem.C, "deadband": problem.deadband, "overshoot_weight": problem.overshoot_weight}
         return KernelModel(state.rows.kernel, points, coef, state.best.intercept, report)
+
+    def scores(self, state: S) -> np.ndarray | None:
+        if state.best is None or state.best.g is not state.g:
+            return None  # the responses belong to another g
+        return state.response + state.best.intercept
 
     def _refresh(self, state: State) -> None:
         """Compute all responses anew in float64: those of g, and of what was thought best, which is judged again."""

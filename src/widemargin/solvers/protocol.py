@@ -1,4 +1,4 @@
-"""What a solver is: thirteen verbs, four of them required; one loop (:mod:`widemargin.solvers.run`) calls them."""
+"""What a solver is: fourteen verbs, four of them required; one loop (:mod:`widemargin.solvers.run`) calls them."""
 
 from __future__ import annotations
 
@@ -97,6 +97,10 @@ class Solver(ABC, Generic[State, Model]):
     def diagnostics(self, state: State) -> dict[str, float]:
         """Further numbers for the history, such as the largest violation of the optimality conditions."""
         return {}
+
+    def scores(self, state: State) -> np.ndarray | None:
+        """What the model of ``extract`` scores on this rank's rows, if that is known at the end of a run."""
+        return None
 
     def take_over(self, other: AnySolver, state: Any, inputs: Inputs) -> State:
         """The first state after another solver of the same problem has stalled; by default, from its warm state."""

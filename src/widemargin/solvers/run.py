@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -89,6 +89,10 @@ class Progress(NamedTuple):
 
 # Returns a stop reason, or None to go on. Called on rank 0 only.
 Watch = Callable[[Progress], str | None]
+# Whether the report of this sweep shall have the warm state, after one that took so many seconds, or None. On rank 0.
+WatchState = Callable[[int, float | None], bool]
+
+_STATE_NEXT = "a state"  # what rank 0 tells the others if the next report shall have the state
 
 
 def _check_result(result: Result) -> None:
@@ -141,9 +145,11 @@ def run(
     *,
     warm: Warm = None,
     sweeps_before: int = 0,
+    seconds_before: float = 0.0,
     watch: Watch | None = None,
     watch_model: bool = False,
-    watch_state: bool = False,
+    watch_state: bool | WatchState = False,
+    take_scores: Callable[[np.ndarray | None], None] | None = None,
     told: str = "",
 ) -> Result:
     """Sweep until the relative gap is at most ``tol`` or another limit is reached. Every rank calls it.
@@ -166,10 +172,17 @@ def run(
         The warm state of an earlier run.
     sweeps_before : int, default=0
         The sweeps of that run, which count.
+    seconds_before : float, default=0
+        The seconds of that run, which count.
     watch : callable, optional
         Called on rank 0 after every sweep with a :class:`Progress`; a string that it returns is the stop reason.
-    watch_model, watch_state : bool, default=False
-        Whether ``watch`` gets the model and the warm state; equal on all ranks.
+    watch_model : bool, default=False
+        Whether ``watch`` gets the model; equal on all ranks.
+    watch_state : bool or callable, default=False
+        Whether ``watch`` gets the warm state; equal on all ranks. A callable is asked on rank 0 for each sweep but the
+        first, which has one, with the seconds that the last state took, or None; what is sent for it is not counted.
+    take_scores : callable, optional
+        Called on every rank at the end with the model's scores of its rows, or None if the solver does not know them.
     told : str, default=""
         A reason to stop that is known before: the run only starts, and returns what it has.
 
@@ -190,7 +203,7 @@ def run(
     Certificate(primal=2.0, dual=2.0)
     """
     solver.refuse_unless_solved(problem)
-    begin, ledger = time.perf_counter(), comm.ledger
+    begin, ledger = time.perf_counter() - seconds_before, comm.ledger
     history: list[dict[str, float]] = []
     certificate, sweep, reserve, asked_at = None, sweeps_before, 0.0, begin
 
@@ -218,7 +231,7 @@ def run(
             state = solver.start(problem, shard, comm, rng)
         with suppress(TimeIsUp):
             certificate = solver.certify(state)
-    precision = _Precision()
+    precision, has_state = _Precision(), watch_state is not False
     reason = _reached(solver, state, certificate, limits) or clock.reason or None
     while True:
         if reason is not None:
@@ -226,7 +239,8 @@ def run(
             with ledger.phase("certify"):
                 certificate, is_late = _confirmed(solver, state, certificate, overtime())
             if history and history[-1]["sweep"] == sweep:
-                history[-1].update(certificate._asdict())
+                known = {"is_confirmed": 1.0} if "is_confirmed" in history[-1] else {}
+                history[-1].update(certificate._asdict(), **known)
             if reason == "precision" and certificate.relative <= limits.tol:
                 reason = "gap"
             is_open = reason == "gap" and certificate.relative > limits.tol
@@ -249,7 +263,12 @@ def run(
             reason = _reached(solver, state, latest, limits)
             if precision.is_reached(latest.gap, solver.allowance(state)):
                 reason = reason or "precision"
-        warm_state = solver.warm_state(state) if watch_state and certificate is not None else None
+        state_at = time.perf_counter()
+        warm_state = None
+        if has_state and certificate is not None:
+            # When a rule asks for states depends on the clock: counts must not.
+            with _uncounted(comm) if callable(watch_state) else nullcontext():
+                warm_state = solver.warm_state(state)
         model = solver.extract(state) if watch_model and latest is not None else None
         asked = None
         if comm.rank == 0:
@@ -258,7 +277,12 @@ def run(
             progress = Progress(sweep, certificate, seconds, ledger.counts(), warm_state, model)
             asked_at, asked = begin + seconds, None if watch is None else watch(progress)
             asked = clock.reason or asked or ("max_time" if seconds > limits.max_time - reserve else "")
-        clock.reason = text_of_rank_0(comm, asked or "")
+            if not asked and callable(watch_state):
+                cost = None if warm_state is None else time.perf_counter() - state_at
+                asked = _STATE_NEXT if watch_state(sweep + 1, cost) else ""
+        asked = text_of_rank_0(comm, asked or "")
+        has_state = watch_state is True or asked == _STATE_NEXT
+        clock.reason = "" if asked == _STATE_NEXT else asked
         reason = reason or clock.reason or ("max_iter" if sweep >= limits.max_iter else None)
     with ledger.phase("extract"):
         with overtime().running():
@@ -266,7 +290,19 @@ def run(
         if smaller is not None:
             certificate, reason = smaller, "max_support" if reason == "gap" else reason
         model = solver.extract(state)
+        if take_scores is not None:
+            take_scores(solver.scores(state))
     return _with_traffic_of_all(Result(model, certificate, reason, sweep, history, ledger), comm)
+
+
+@contextmanager
+def _uncounted(comm: Communicator) -> Iterator[None]:
+    """Leave out of the ledger what is sent inside the block."""
+    ledger, comm.ledger = comm.ledger, Ledger()
+    try:
+        yield
+    finally:
+        comm.ledger = ledger
 
 
 def _confirmed(solver: AnySolver, state: Any, latest: Certificate | None, clock: Clock) -> tuple[Certificate, bool]:

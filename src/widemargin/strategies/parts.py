@@ -81,3 +81,9 @@ class Parts:
             sums[:, first] += score
             sums[:, second] -= score
         return np.asarray(votes + sums / (3 * (np.abs(sums) + 1)))
+
+
+def winners(scores: np.ndarray) -> np.ndarray:
+    """The number of the class that each row is given, from the combined scores of all problems."""
+    best: np.ndarray = (scores > 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)
+    return best

@@ -30,6 +30,7 @@ from widemargin.solvers.run import Progress, Result, run
 from widemargin.strategies.labels import check_classes, classes_of, weights_of_classes
 from widemargin.strategies.protocol import Outcome, PartProgress, Plan, Rows, Watch
 from widemargin.strategies.simulation import NOTHING_PROVED, Simulation
+from widemargin.strategies.training import count_at_peers
 
 _MEETING_SECONDS = 60.0  # peers on workers wait at most this long for the others to arrive
 _MAX_METRIC_NUMBERS = 1 << 20  # second moments that all peers together may send for a full metric
@@ -188,7 +189,10 @@ class Peers:
         ends = {str(report.stop_reason) for report in reports.values()}
         reason = "gap" if ends == {"gap"} else (reasons or sorted(ends - {"gap"}))[0]
         states = {number: _State.of_report(report, owned[number].n_rows) for number, report in reports.items()}
-        return _outcome(self.network, classes, states, _result(first, reason, ledger))
+        outcome = _outcome(self.network, classes, states, _result(first, reason, ledger))
+        rows, has_constant = [owned[number] for number in reports], self.network.has_constant
+        training = count_at_peers(rows, first.model, len(classes), has_constant=has_constant)
+        return outcome._replace(training=training)
 
 
 @dataclass(frozen=True)
@@ -298,7 +302,10 @@ def _simulate(
     states = {number: _State.of_peer(peer) for number, peer in result.model.items()}
     outcome = _outcome(network, classes, states, result)
     assert isinstance(outcome.extra, NetworkOutcome)
-    return outcome._replace(extra=outcome.extra._replace(peers=result.model))
+    peers = result.model
+    rows, model = [peer.algorithm.rows for peer in peers.values()], peers[min(peers)].model
+    training = count_at_peers(rows, model, len(classes), has_constant=network.has_constant)
+    return outcome._replace(extra=outcome.extra._replace(peers=peers), training=training)
 
 
 def _outcome(

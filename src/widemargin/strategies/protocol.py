@@ -16,14 +16,19 @@ from widemargin.solvers.run import Limits, Progress, Result
 if TYPE_CHECKING:
     from widemargin.solvers.partition_merge import Level
     from widemargin.strategies.peers import NetworkOutcome
+    from widemargin.strategies.training import TrainingCounts
 
 
 class Rows(NamedTuple):
-    """Rows as given: ``X`` may be a list of blocks, ``y`` holds labels of any kind, ``weight`` may be None."""
+    """Rows as given: ``X`` may be a list of blocks, ``y`` holds labels of any kind, ``weight`` may be None.
+
+    If the blocks are those of a collection, which ranks may hold in any order, ``parts`` has their numbers in it.
+    """
 
     X: Any
     y: Any
     weight: Any
+    parts: list[int] | None = None
 
 
 @dataclass(frozen=True)
@@ -45,7 +50,7 @@ class PartProgress(NamedTuple):
 
     part: int
     classes: np.ndarray
-    begun: FitState | None  # the state before the first sweep of this fit, if it is checkpointed
+    begun: FitState | None  # the state before the first sweep of a fit with checkpoints, if the report has a state
     progress: Progress
 
 
@@ -55,7 +60,8 @@ WatchPart = Callable[[Progress], str | None]
 
 
 def watch_part(watch: Watch, part: int, classes: np.ndarray, begun: FitState | None = None) -> WatchPart:
-    return lambda progress: watch(PartProgress(part, classes, begun, progress))
+    """``watch`` for the sweeps of one part."""
+    return lambda progress: watch(PartProgress(part, classes, None if progress.warm_state is None else begun, progress))
 
 
 class Outcome(NamedTuple):
@@ -68,6 +74,7 @@ class Outcome(NamedTuple):
     results: list[Result]
     n_features: int
     extra: list[list[Level]] | NetworkOutcome | None = None
+    training: TrainingCounts | None = None  # None if nobody could count all rows
 
 
 class Strategy(Protocol):

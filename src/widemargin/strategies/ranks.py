@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import time
 import traceback
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -12,6 +15,7 @@ from widemargin.checkpoint import FitState
 from widemargin.comm.protocol import Communicator, place_among_ranks
 from widemargin.data.shard import Shard
 from widemargin.engines.select import launch
+from widemargin.kernels.arrays import on_host
 from widemargin.kernels.devices import kernel_rows
 from widemargin.kernels.functions import Kernel
 from widemargin.ledger import Ledger
@@ -19,9 +23,12 @@ from widemargin.solvers.protocol import AnySolver
 from widemargin.solvers.run import run
 from widemargin.strategies.labels import agree, check_classes, checked, weights_of_classes
 from widemargin.strategies.parts import Parts
-from widemargin.strategies.protocol import Outcome, Plan, Rows, Watch, watch_part
+from widemargin.strategies.protocol import Outcome, PartProgress, Plan, Rows, Watch, watch_part
+from widemargin.strategies.training import count_on_ranks
 
+_MAX_COMPARED = 8  # rows
 _NO_STATE, _OUR_STATE, _FOREIGN_STATE = 0.0, 1.0, 2.0
+_SHARE_FOR_STATES = 0.02  # of the time of a fit, for states from which it can go on after a loss
 
 
 class Resume(NamedTuple):
@@ -39,6 +46,31 @@ class Prepared(NamedTuple):
     parts: Parts
     width: int  # length of a warm state: the number of features, or of rows on all ranks
     seed: int
+    numbers: np.ndarray  # of the rows, among those of all ranks
+
+
+class KeptState(NamedTuple):
+    """A state that rank 0 has reported: where a part goes on after a loss."""
+
+    sweeps: int
+    seconds: float
+    warm: np.ndarray
+
+
+class StateRule:
+    """When a report has the state, against losses: to make and send one takes at most a fiftieth of the time of a fit.
+
+    The first sweep has one. Then small states go with a report several times a second, large ones more rarely.
+    """
+
+    def __init__(self) -> None:
+        self._cost, self._at = 0.0, time.perf_counter()
+
+    def __call__(self, sweep: int, cost: float | None) -> bool:
+        """Whether the report of this sweep shall have the state; ``cost`` is the seconds of the one just made."""
+        if cost is not None:
+            self._cost, self._at = cost, time.perf_counter()
+        return time.perf_counter() - self._at >= self._cost / _SHARE_FOR_STATES
 
 
 @dataclass(frozen=True)
@@ -55,6 +87,7 @@ class Ranks:
     are_rows_checked: bool = True  # False: each rank checks its own rows
     resume: Resume | None = None  # None: no checkpoints
     if_lost: Literal["recompute", "leave out", "raise"] = "recompute"  # what to do with the rows of a lost machine
+    kept: Mapping[int, KeptState] = field(default_factory=dict)  # of each part, since a machine was lost
 
     @property
     def name(self) -> str:
@@ -65,18 +98,31 @@ class Ranks:
         outcome: Outcome = launch(rows, place, self, watch)
         return outcome
 
-    def run_on_rank(self, rows: Rows, comm: Communicator, watch: Watch | None) -> Outcome:
-        shard, classes, parts, width, seed = self.prepare(rows, comm)
+    def after(self, report: PartProgress) -> Ranks:
+        """The fit that goes on from the state in a report; those that leave rows out begin again, as other fits."""
+        sweep, _, seconds, _, warm, _ = report.progress
+        if warm is None or self.if_lost != "recompute":
+            return self
+        return replace(self, kept={**self.kept, report.part: KeptState(sweep, seconds, warm)})
+
+    def run_on_rank(
+        self, rows: Rows, comm: Communicator, watch: Watch | None, *, may_lose_ranks: bool = False
+    ) -> Outcome:
+        prepared = self.prepare(rows, comm)
+        shard, classes, parts, width, seed, _ = prepared
         first = comm.ledger  # has the cost of `prepare`
-        fresh = None if self.resume is None else self._fresh_state(shard, classes, len(parts), width, comm)
+        fresh = None if self.resume is None else self._fresh_state(prepared, comm)
         warm, sweeps = self._start(fresh, (len(parts), width), comm)
         if fresh is not None and warm is not None and sweeps.any():
             fresh = fresh._replace(directions=warm, sweeps=sweeps)
-        results = []
+        watch_state: bool | StateRule = fresh is not None or (may_lose_ranks and StateRule())
+        results, scores = [], list[Any]()
         for k in range(len(parts)):
             comm.ledger = first if k == 0 else Ledger()
             if shard.kernel_rows is not None:
                 shard.kernel_rows.ledger = comm.ledger
+            start = KeptState(int(sweeps[k]), 0.0, np.zeros(0) if warm is None else warm[k])
+            start = self.kept.get(k, start)
             result = run(
                 self.solver,
                 self.plan.problem,
@@ -84,16 +130,20 @@ class Ranks:
                 comm,
                 self.plan.limits,
                 np.random.default_rng([seed, k]),
-                warm=None if warm is None or not warm[k].any() else warm[k],
-                sweeps_before=int(sweeps[k]),
+                warm=start.warm if start.warm.any() else None,
+                sweeps_before=start.sweeps,
+                seconds_before=start.seconds,
                 watch=None if watch is None else watch_part(watch, k, classes, fresh),
                 watch_model=self.plan.watch_model,
-                watch_state=fresh is not None,
+                watch_state=watch_state,
+                take_scores=scores.append,
                 # Ctrl-C ends the whole fit: the parts that are left only start.
                 told="interrupted" if results and results[-1].stop_reason == "interrupted" else "",
             )
             results.append(result)
-        return Outcome(classes, results, shard.n_features)
+        with comm.ledger.phase("count"):
+            training = count_on_ranks(shard, parts, [result.model for result in results], scores, comm, seed)
+        return Outcome(classes, results, shard.n_features, training=training)
 
     def prepare(self, rows: Rows, comm: Communicator) -> Prepared:
         """Check and prepare the rows of this rank; raises ValueError if a problem is infeasible."""
@@ -103,7 +153,7 @@ class Ranks:
         for weights in parts.weights(totals):
             self.plan.problem.check(*weights)
         if self.kernel is None:
-            return Prepared(shard, classes, parts, shard.n_features, seed)
+            return Prepared(shard, classes, parts, shard.n_features, seed, numbers)
         if self.kernel.name == "precomputed" and shard.n_features != n_rows:
             raise ValueError(
                 f"kernel='precomputed' needs a square X, the values of all pairs of rows; X has {n_rows} rows and "
@@ -113,15 +163,17 @@ class Ranks:
             self.kernel, shard.X, numbers, comm.ledger, device=self.device, precision=self.precision,
             reduce=comm.allreduce, n_everywhere=n_rows, weight=multiplicity,
         )  # fmt: skip
-        return Prepared(replace(shard, kernel_rows=on_rows), classes, parts, n_rows, seed)
+        return Prepared(replace(shard, kernel_rows=on_rows), classes, parts, n_rows, seed, numbers)
 
-    def _fresh_state(self, shard: Shard, classes: np.ndarray, n_parts: int, width: int, comm: Communicator) -> FitState:
-        """The state before the first sweep, with sums by which the data are recognised."""
-        weights = np.bincount(shard.y.astype(np.intp), shard.weight, len(classes))
-        marks = comm.allreduce(np.concatenate([weights, shard.combine(shard.weight)]))
-        name = f"{self.name} {self.plan.problem!r} {classes.tolist()!r}"
-        name += "" if shard.kernel_rows is None else f" {shard.kernel_rows.kernel}"
-        return FitState(name, marks, np.zeros((n_parts, width)), np.zeros(n_parts, np.int64))
+    def _fresh_state(self, prepared: Prepared, comm: Communicator) -> FitState:
+        """The state before the first sweep, with a hash by which the data are recognised."""
+        shard, classes, parts, width, _, numbers = prepared
+        on_cpu = Shard([on_host(block) for block in shard.blocks], shard.y, shard.weight)
+        n_rows, content = comm.allreduce(np.array([shard.n_rows, on_cpu.content_hash(numbers)], np.uint64))
+        data = np.array([n_rows, shard.n_features, content], np.uint64)
+        name = f"{self.name} {self.plan.problem!r} {self.plan.multi_class} {classes.tolist()!r}"
+        name += "" if self.kernel is None else f" {self.kernel}{_digest_of_values(self.kernel, on_cpu)}"
+        return FitState(name, data, np.zeros((len(parts), width)), np.zeros(len(parts), np.int64))
 
     def _start(
         self, fresh: FitState | None, shape: tuple[int, int], comm: Communicator
@@ -131,7 +183,7 @@ class Ranks:
             found = np.array([_NO_STATE])
             if comm.rank == 0 and self.resume is not None and self.resume.state is not None:
                 state = self.resume.state
-                is_ours = state.belongs_to(fresh.task, fresh.marks)
+                is_ours = state.belongs_to(fresh)
                 content = [state.sweeps, state.directions.ravel()] if is_ours else []
                 found = np.concatenate([[_OUR_STATE if is_ours else _FOREIGN_STATE], *content])
             found = comm.broadcast(found)
@@ -157,7 +209,7 @@ class Ranks:
         try:
             if self.resume is not None and self.resume.error is not None:
                 raise ValueError(self.resume.error)
-            X, y, weight = rows if self.are_rows_checked else checked(rows)
+            X, y, weight, _ = rows if self.are_rows_checked else checked(rows)
             shard = Shard(X, y, weight)
             note = {"labels": np.unique(y if weight.all() else y[weight > 0]), "n_features": shard.n_features}
         except Exception as error:
@@ -165,7 +217,7 @@ class Ranks:
         # Under MPI each rank drew its own seed; all must use the same.
         classes, seed = agree({**note, "seed": self.plan.seed}, comm)
         check_classes(classes, self.name)
-        first = place_among_ranks(comm, shard.n_rows).start
+        numbers = _numbers(shard, rows.parts, comm)
         n_rows = int(comm.allreduce(np.array([float(shard.n_rows)]))[0])
         present = np.flatnonzero(weight)
         if len(present) < shard.n_rows:
@@ -177,4 +229,25 @@ class Ranks:
             factors = weights_of_classes(self.plan.class_weight, classes, totals)
             weight, totals = weight * factors[codes], totals * factors
         shard = Shard(shard.X, codes.astype(np.float64), weight)
-        return shard, multiplicity, first + present, n_rows, classes, totals, seed
+        return shard, multiplicity, numbers[present], n_rows, classes, totals, seed
+
+
+def _numbers(shard: Shard, parts: list[int] | None, comm: Communicator) -> np.ndarray:
+    """The numbers of this rank's rows among those of all: in the order of ranks, or of the parts of a collection."""
+    if parts is None:
+        place = place_among_ranks(comm, shard.n_rows)
+        return np.arange(place.start, place.stop)
+    n_parts = int(comm.allreduce(np.array([1.0 + max(parts)]), "max")[0])
+    counts = np.zeros(n_parts)
+    counts[parts] = [block.shape[0] for block in shard.blocks]
+    ends = np.cumsum(comm.allreduce(counts)).astype(np.intp)
+    return np.concatenate([np.arange(ends[k] - int(counts[k]), ends[k]) for k in parts])
+
+
+def _digest_of_values(kernel: Kernel, shard: Shard) -> str:
+    """Of a kernel that is a function, whose name does not say what it computes: a digest of a few of its values."""
+    few = shard.blocks[0][:_MAX_COMPARED]
+    if kernel.function is None or not few.shape[0]:
+        return ""
+    values = np.asarray(kernel.function(few, few), dtype=np.float64).ravel()
+    return " " + hashlib.sha256(" ".join(f"{value:.9g}" for value in values).encode()).hexdigest()[:16]

@@ -27,6 +27,7 @@ from widemargin.solvers.partition_merge import (
 from widemargin.solvers.run import Progress, Result
 from widemargin.strategies.protocol import Outcome, Rows, Watch, WatchPart, watch_part
 from widemargin.strategies.ranks import Ranks
+from widemargin.strategies.training import count_on_ranks
 
 _GRACE = 0.5  # seconds for the certificate once time is up
 
@@ -41,7 +42,7 @@ class Tree:
     def run(self, rows: Rows, place: Any, watch: Watch) -> Outcome:
         """Solve one tree per problem; ``extra`` has the levels of each, from the leaves to the last one solved."""
         begin, comm = time.perf_counter(), Solo()
-        shard, classes, parts, _, seed = self.ranks.prepare(rows, comm)
+        shard, classes, parts, _, seed, _ = self.ranks.prepare(rows, comm)
         until = begin + self.ranks.plan.limits.max_time
         clock = Clock(comm, lambda: "max_time" if time.perf_counter() > until else "")
         with comm.ledger.phase("divide"), clock.running():
@@ -54,7 +55,9 @@ class Tree:
             result, grown = self._grow(parts.labelled(shard, k), divided, place, tell, before)
             results.append(result)
             levels.append(grown)
-        return Outcome(classes, results, shard.n_features, levels)
+        models = [result.model for result in results]
+        training = count_on_ranks(shard, parts, models, [None] * len(parts), comm, seed)
+        return Outcome(classes, results, shard.n_features, levels, training)
 
     def _grow(
         self, shard: Shard, divided: list[np.ndarray], place: Any, watch: WatchPart, before: float

@@ -1,0 +1,75 @@
+"""Numbers of rows over all ranks, and what a fit on ranks keeps against the loss of one."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+from widemargin.comm.threads import on_ranks
+from widemargin.data.shard import Shard
+from widemargin.problems.polytope import HardMargin
+from widemargin.problems.protocol import Certificate
+from widemargin.solvers.newton import EntropicNewton
+from widemargin.solvers.run import Limits, Progress
+from widemargin.strategies.protocol import PartProgress, Plan
+from widemargin.strategies.ranks import Ranks, StateRule, _numbers
+
+SIZES = [4, 0, 3, 5, 2]
+EDGES = np.concatenate([[0], np.cumsum(SIZES)])
+
+
+@pytest.mark.parametrize("held", [[[0, 1, 2, 3, 4]], [[1, 3], [0, 2, 4]], [[4], [2], [0], [3], [1]]])
+def test_rows_keep_the_numbers_of_their_collection_whichever_rank_holds_them(held):
+    def numbers(comm):
+        parts = held[comm.rank]
+        rows = [np.zeros((SIZES[k], 2)) for k in parts]
+        n_rows = sum(SIZES[k] for k in parts)
+        return _numbers(Shard(rows, np.zeros(n_rows), np.ones(n_rows)), parts, comm)
+
+    for parts, found in zip(held, on_ranks(len(held), numbers), strict=True):
+        assert found.tolist() == [i for k in parts for i in range(EDGES[k], EDGES[k + 1])]
+
+
+def test_other_rows_are_numbered_in_the_order_of_ranks():
+    found = on_ranks(3, lambda comm: _numbers(Shard(np.zeros((comm.rank, 2)), np.zeros(comm.rank), None), None, comm))
+    assert [each.tolist() for each in found] == [[], [0], [1, 2]]
+
+
+def report(part, sweep, warm):
+    progress = Progress(sweep, Certificate(2.0, 1.0), 0.5 * sweep, {}, warm, None)
+    return PartProgress(part, np.array([0, 1]), None, progress)
+
+
+def fit(**options) -> Ranks:
+    return Ranks(Plan("SomeSVC", HardMargin(), Limits(1e-3, 10), seed=0), EntropicNewton(), **options)
+
+
+def test_the_latest_state_of_each_part_is_kept():
+    program = fit()
+    for part, sweep, warm in ((0, 1, [1.0, 2.0]), (0, 2, [3.0, 4.0]), (1, 1, [5.0, 6.0])):
+        program = program.after(report(part, sweep, np.array(warm)))
+    program = program.after(report(1, 2, None))
+    assert {part: (kept.sweeps, kept.seconds, kept.warm.tolist()) for part, kept in program.kept.items()} == {
+        0: (2, 1.0, [3.0, 4.0]),
+        1: (1, 0.5, [5.0, 6.0]),
+    }
+
+
+def test_a_fit_that_leaves_rows_out_keeps_no_state_of_all_rows():
+    program = fit(if_lost="leave out")
+    assert program.after(report(0, 1, np.ones(2))) is program
+
+
+def test_states_take_a_fiftieth_of_the_time(monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
+    rule, n_states, cost = StateRule(), 0, None
+    for sweep in range(2, 10_000):
+        clock[0] += 0.01
+        is_due = rule(sweep, cost)
+        cost = 0.004 if is_due else None
+        clock[0] += cost or 0.0
+        n_states += is_due
+    assert 0.9 < n_states * 0.004 / (0.02 * clock[0]) < 1.1
