@@ -126,8 +126,8 @@ def test_data_are_known_by_their_content(kind, tmp_path):
     (_, X, y, weight), *others = other_data()
     cut_off(tmp_path, X, y, kind, weight, **settings)
     saved = (tmp_path / "fit.checkpoint").read_bytes()
-    for name, *other in others:
-        assert not goes_on(tmp_path, *other[:2], kind, other[2], **settings), name
+    for name, other, labels, weights in others:
+        assert not goes_on(tmp_path, other, labels, kind, weights, **settings), name
         assert (tmp_path / "fit.checkpoint").read_bytes() == saved, name
     assert goes_on(tmp_path, X, y, kind, weight, **settings)
 

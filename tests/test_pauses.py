@@ -93,7 +93,7 @@ def lowered(monkeypatch, work):
 
 def counted(monkeypatch):
     """What is really done between two looks at the clock, for each look: entries of passes over rows, kernel values."""
-    amounts, passed, told, products = [0.0], shard_module._pass, pauses.text_of_rank_0, on_cpu.RowsOnCPU._products
+    amounts, passed, told, products = [0.0], shard_module._pass, pauses.told_by_rank_0, on_cpu.RowsOnCPU._products
 
     def count_pass(name, block, *arguments):
         amounts[-1] += block.size
@@ -110,8 +110,8 @@ def counted(monkeypatch):
 
     monkeypatch.setattr(on_cpu.RowsOnCPU, "_products", count_tiles)
     monkeypatch.setattr(shard_module, "_pass", count_pass)
-    monkeypatch.setattr(pauses, "text_of_rank_0", look)
-    monkeypatch.setattr(run_module, "text_of_rank_0", look)
+    monkeypatch.setattr(pauses, "told_by_rank_0", look)
+    monkeypatch.setattr(run_module, "told_by_rank_0", look)
     return amounts
 
 
@@ -130,12 +130,17 @@ def test_pieces_are_as_many_as_the_work_calls_for():
 
 
 def test_the_clock_is_asked_once_there_was_enough_work():
-    asked = []
-    clock = Clock(Solo(), lambda: asked.append(1) or "")
-    with clock.running():
+    n_asked = 0
+
+    def ask():
+        nonlocal n_asked
+        n_asked += 1
+        return ""
+
+    with Clock(Solo(), ask).running():
         for _ in range(10):
             pause(pauses.WORK / 4)
-    assert len(asked) == 2
+    assert n_asked == 2
 
 
 def test_a_pause_raises_once_and_loops_are_told_from_then_on():

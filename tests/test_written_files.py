@@ -243,7 +243,8 @@ def test_a_fault_at_any_step_leaves_the_old_file_or_the_new_one(kind, error, tmp
 
 def test_what_injects_faults_notices_a_writer_that_loses_files(tmp_path, monkeypatch):
     def careless(folder, version):
-        with files.os.fdopen(files.os.open(folder / "file", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb") as file:
+        system = vars(files)["os"]
+        with system.fdopen(system.open(folder / "file", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb") as file:
             file.write(bytes([version]) * 2000)
 
     monkeypatch.setitem(KINDS, "careless", careless)

@@ -109,17 +109,24 @@ class Clock:
         self._share(self._ask() if self._comm.rank == 0 else "")
 
     def _share(self, asked: str) -> None:
-        self.reason = text_of_rank_0(self._comm, asked)
+        self.reason = as_text(told_by_rank_0(self._comm, as_numbers(asked) if self._comm.rank == 0 else None))
 
 
 _clock: ContextVar[Clock | None] = ContextVar("clock of the run", default=None)
 
 
-def text_of_rank_0(comm: Communicator, text: str) -> str:
-    """The text of rank 0, on every rank."""
-    letters = np.frombuffer(text.encode(), np.uint8)
-    told = comm.broadcast(np.array([len(letters), *letters], dtype=np.float64) if comm.rank == 0 else None)
-    return bytes(told[1:].astype(np.uint8)).decode()
+def as_numbers(text: str) -> np.ndarray:
+    """A text as rank 0 sends it: its length and its letters."""
+    return np.array([len(text.encode()), *text.encode()], dtype=np.float64)
+
+
+def told_by_rank_0(comm: Communicator, numbers: np.ndarray | None) -> np.ndarray:
+    """Every look at the clock ends here: what rank 0 has to say, on every rank."""
+    return comm.broadcast(numbers)
+
+
+def as_text(numbers: np.ndarray) -> str:
+    return bytes(numbers[1:].astype(np.uint8)).decode()
 
 
 def is_time_up(work: float) -> bool:

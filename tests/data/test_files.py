@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from widemargin.data import files
 from widemargin.data.files import check_writable, write_whole, written_whole
 
 AS_ROOT = hasattr(os, "geteuid") and os.geteuid() == 0
@@ -138,8 +137,17 @@ def test_the_file_is_synced_before_it_is_renamed_and_the_folder_afterwards(tmp_p
     path, seen = tmp_path / "file", []
     path.write_bytes(b"old")
     fsync, replace = os.fsync, os.replace
-    monkeypatch.setattr(os, "fsync", lambda at: (seen.append(os.readlink(f"/proc/self/fd/{at}")), fsync(at)))
-    monkeypatch.setattr(os, "replace", lambda *names: (seen.append("rename"), replace(*names)))
+
+    def noted_sync(descriptor):
+        seen.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        fsync(descriptor)
+
+    def noted_rename(*names):
+        seen.append("rename")
+        replace(*names)
+
+    monkeypatch.setattr(os, "fsync", noted_sync)
+    monkeypatch.setattr(os, "replace", noted_rename)
     write_whole(path, b"new")
     draft, *rest = seen
     assert draft.startswith(f"{path}.")
@@ -174,7 +182,7 @@ def test_a_folder_that_cannot_be_written_is_found(tmp_path, monkeypatch):
     def refuse(*arguments):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(files.os, "fsync", refuse)
+    monkeypatch.setattr(os, "fsync", refuse)
     with pytest.raises(OSError, match="No space"):
         check_writable(tmp_path / "file")
     assert os.listdir(tmp_path) == []

@@ -689,7 +689,7 @@ def test_rows_of_one_rank_may_have_no_weight_and_those_of_all_may_not():
     rows = Rows(np.ones((3, 2)), np.array([0, 1, 1]), np.zeros(3))
     assert labels.checked(rows).weight.tolist() == [0.0, 0.0, 0.0]
     with pytest.raises(ValueError, match="at least one non-zero"):
-        NuMarginSVC().fit(*rows)
+        NuMarginSVC().fit(rows.X, rows.y, rows.weight)
 
 
 def test_warnings_point_at_the_line_that_called_fit():

@@ -14,6 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import SVC
 
 from tests.problems_at_hand import overlapping
+from tests.test_exact_arithmetic import Setting, falsehoods, fitted, rows_of
 from widemargin import InterruptedFitWarning, KernelSVC, MarginDistributionSVC
 from widemargin.kernels import devices
 
@@ -281,3 +282,26 @@ def test_sparse_rows_in_float32_stay_what_they_are():
     model = KernelSVC(device="cuda").fit(sp.csr_matrix(X.astype(np.float32)), y)
     assert sp.issparse(model.support_vectors_)
     assert model.support_vectors_.dtype == np.float32
+
+
+# -- what the certificate says -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("precision", ["float16", "float32"])
+@pytest.mark.parametrize("name", list(KERNELS))
+def test_no_claim_is_false_in_exact_arithmetic(name, precision):
+    for setting in (
+        Setting(),
+        *(Setting(offset=offset) for offset in (1.0, 1e6)),
+        *(Setting(scale=scale) for scale in (1e-30, 1e-8, 1e8)),
+        *(Setting(C=C) for C in (1e-6, 1e4, 1e12)),
+        Setting(dtype="float32", weights="large"),
+        Setting(shape="grid", weights="some", tol=0.0),
+        Setting("repeated", 1e4, 1e-8, 1e4, 1e-15),
+    ):
+        rows = rows_of(setting)
+        parameters = {"tol": setting.tol, "C": setting.C, "max_iter": 30, "max_time": 1, **KERNELS[name]}
+        model = fitted(KernelSVC(device="cuda", precision=precision, **parameters), rows)
+        if model is not None:
+            model.history_ = []  # bounds of sweeps are those of rounded rows; the last one is confirmed
+            assert not falsehoods(model, rows), setting

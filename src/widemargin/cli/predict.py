@@ -46,8 +46,10 @@ def predict(
     n_rows = 0
     with _written(output) as file:
         known = fitted.classes_.tolist()
-        quoting = csv.QUOTE_NONNUMERIC if any(map(breaks_cells, known)) else csv.QUOTE_MINIMAL
-        writer = csv.writer(file, lineterminator="\n", quoting=quoting)
+        are_quoted = any(map(breaks_cells, known))
+        writer = csv.writer(
+            file, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC if are_quoted else csv.QUOTE_MINIMAL
+        )
         titles = ["score"] if len(known) == 2 else [f"score {without_breaks(each)}" for each in known]
         writer.writerow(["class", *titles] if scores else ["class"])
         cells = {each: as_cell(each) for each in known}

@@ -32,6 +32,8 @@ _STOPPED = {
     "stationary": "The optimality conditions hold; this kernel allows no lower bound.",
     "stop_level": "The tree stopped before its last merges, as stop_level demands.",
     "split": "The network split, and its parts stopped separately.",
+    "rounds": "All rounds of debiasing were done, from 1-norm SVMs that were solved to tol.",
+    "pilot": "Debiasing began with a 1-norm SVM whose gap is above tol.",
     "blind": "The last round could not debias anything; the coefficients are those of the round before.",
 }
 _COUNTED = {

@@ -28,7 +28,7 @@ geometric mean. A peer without live neighbours uses its own last model as a neig
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import scipy.linalg as la
@@ -37,6 +37,7 @@ import scipy.sparse as sp
 from widemargin.compiled import peer_passes
 from widemargin.data.shard import csr_arrays
 from widemargin.pauses import is_time_up
+from widemargin.peers.cutting_planes import Cut
 from widemargin.peers.records import Moments
 from widemargin.peers.rows import PeerRows
 from widemargin.problems.mean_hinge import MeanHinge
@@ -73,6 +74,7 @@ class GossipADMM:
     rows: PeerRows
     rng: np.random.Generator
     is_full: bool  # whether the metric is a matrix
+    has_cuts: ClassVar[bool] = True
     dual: np.ndarray = field(init=False)  # (problems, n)
     model: np.ndarray = field(init=False)  # (problems, d)
     neighbours: dict[int, Neighbour] = field(default_factory=dict)
@@ -216,8 +218,8 @@ class GossipADMM:
         if self.neighbours.pop(neighbour, None) is not None:
             self._inverse = None
 
-    def bounds(self) -> tuple[np.ndarray, np.ndarray]:
-        return self.dual.sum(axis=1), self.rows.combine(self.dual)
+    def bounds(self) -> Cut:
+        return self.rows.cut(self.dual)
 
     def check_rows(self, rows: PeerRows) -> None:
         self._moment_of(self.rows.joined(rows))

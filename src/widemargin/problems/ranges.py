@@ -26,6 +26,8 @@ def refuse_rows_out_of_range(blocks: Iterable[Any]) -> None:
     """Raise ValueError if the largest entry of all rows is so small or so large that squares of products are lost."""
     entries = [block.data if sp.issparse(block) else block for block in blocks]
     largest = max((max(float(each.max()), -float(each.min())) for each in entries if each.size), default=0.0)
+    if not largest < np.inf:
+        raise ValueError("Input X contains NaN or infinity.")
     if largest and not _SMALLEST_ENTRY <= largest <= _LARGEST_ENTRY:
         raise ValueError(
             f"The largest entry of X is {largest:.1e} in absolute value, and products of rows would be lost in "

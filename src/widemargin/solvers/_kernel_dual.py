@@ -119,16 +119,17 @@ class KernelDual(Solver[S, KernelModel]):
         small = reduced(state.comm, rows, rows.host(state.beta), rows.host(state.response), self.max_support, state.rng)
         if small is None:
             return None
-        state.beta = rows.vector(small)
+        state.beta, point = rows.vector(small), state.best.point
         try:
             self._refresh(state)
-            self._exact_bounds(state)
+            certificate = self._exact_bounds(state)
         except TimeIsUp:
             state.best = None
-            self._crude_bounds(state)
+            certificate = self._crude_bounds(state, point)
         # Coefficients of the smaller model are not feasible and give no lower bound.
-        state.best = state.best._replace(certificate=state.best.certificate._replace(dual=dual))
-        return state.best.certificate
+        certificate = certificate._replace(dual=dual)
+        state.best = state.best._replace(certificate=certificate)
+        return certificate
 
     def values_to_confirm(self, state: S) -> float:
         return float(state.shard.n_rows) * len(state.rows.nonzero(state.beta)) * state.comm.size

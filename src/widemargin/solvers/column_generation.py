@@ -66,8 +66,8 @@ class Rows:
     @classmethod
     def of(cls, problem: HingeL1, shard: Shard, comm: Communicator) -> Rows:
         """Sum weights over all ranks and resolve alpha; raises ValueError on every rank if there is no solution."""
-        *totals, n_rows = comm.allreduce(np.append(np.bincount(shard.y < 0, shard.weight, 2), float(shard.n_rows)))
-        totals = np.array(totals)
+        sums = comm.allreduce(np.append(np.bincount(shard.y < 0, shard.weight, 2), float(shard.n_rows)))
+        totals, n_rows = sums[:2], float(sums[2])
         problem.check(*totals)
         total = float(totals.sum())
         if problem.alpha == "auto":
@@ -80,8 +80,9 @@ class Rows:
         sizes = comm.allreduce(shard.column_sizes(), "max")
         depth = float(comm.allreduce(np.array([shard.combine_depth + 1.0]))[0])
         of_sum = gamma(depth + 2)
-        places = (present, where, y, caps, totals / total, sizes, of_sum, all_y, all_caps)
-        return cls(problem, shard, comm, *places, float(n_rows))
+        return cls(
+            problem, shard, comm, present, where, y, caps, totals / total, sizes, of_sum, all_y, all_caps, n_rows
+        )
 
     def dual_bound(self, masses: np.ndarray, correlation: np.ndarray) -> float:
         """The dual objective of masses that are within caps and balanced up to rounding, divided by their excess.

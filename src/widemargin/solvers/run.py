@@ -15,7 +15,7 @@ from widemargin.comm.protocol import Communicator
 from widemargin.data.shard import Shard
 from widemargin.exceptions import ModelFileError
 from widemargin.ledger import Ledger
-from widemargin.pauses import Clock, TimeIsUp, text_of_rank_0
+from widemargin.pauses import Clock, TimeIsUp, as_numbers, as_text, told_by_rank_0
 from widemargin.problems.protocol import Certificate, Problem
 from widemargin.solvers.models import KernelModel, Separator
 from widemargin.solvers.protocol import AnySolver, Warm
@@ -92,7 +92,7 @@ Watch = Callable[[Progress], str | None]
 # Whether the report of this sweep shall have the warm state, after one that took so many seconds, or None. On rank 0.
 WatchState = Callable[[int, float | None], bool]
 
-_STATE_NEXT = "a state"  # what rank 0 tells the others if the next report shall have the state
+_STATE_NEXT = -1.0  # a signal of rank 0: the next report has the warm state
 
 
 def _check_result(result: Result) -> None:
@@ -270,19 +270,20 @@ def run(
             with _uncounted(comm) if callable(watch_state) else nullcontext():
                 warm_state = solver.warm_state(state)
         model = solver.extract(state) if watch_model and latest is not None else None
-        asked = None
+        signal = None
         if comm.rank == 0:
             if limits.max_time < np.inf:
                 reserve = _seconds_to_confirm(solver, state, ledger, seconds, limits.max_time)
             progress = Progress(sweep, certificate, seconds, ledger.counts(), warm_state, model)
             asked_at, asked = begin + seconds, None if watch is None else watch(progress)
             asked = clock.reason or asked or ("max_time" if seconds > limits.max_time - reserve else "")
+            signal = as_numbers(asked)
             if not asked and callable(watch_state):
                 cost = None if warm_state is None else time.perf_counter() - state_at
-                asked = _STATE_NEXT if watch_state(sweep + 1, cost) else ""
-        asked = text_of_rank_0(comm, asked or "")
-        has_state = watch_state is True or asked == _STATE_NEXT
-        clock.reason = "" if asked == _STATE_NEXT else asked
+                signal[0] = _STATE_NEXT if watch_state(sweep + 1, cost) else 0.0
+        signal = told_by_rank_0(comm, signal)
+        has_state = watch_state is True or signal[0] == _STATE_NEXT
+        clock.reason = as_text(signal)
         reason = reason or clock.reason or ("max_iter" if sweep >= limits.max_iter else None)
     with ledger.phase("extract"):
         with overtime().running():

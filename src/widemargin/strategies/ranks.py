@@ -20,7 +20,7 @@ from widemargin.kernels.devices import kernel_rows
 from widemargin.kernels.functions import Kernel
 from widemargin.ledger import Ledger
 from widemargin.solvers.protocol import AnySolver
-from widemargin.solvers.run import run
+from widemargin.solvers.run import Result, run
 from widemargin.strategies.labels import agree, check_classes, checked, weights_of_classes
 from widemargin.strategies.parts import Parts
 from widemargin.strategies.protocol import Outcome, PartProgress, Plan, Rows, Watch, watch_part
@@ -116,7 +116,7 @@ class Ranks:
         if fresh is not None and warm is not None and sweeps.any():
             fresh = fresh._replace(directions=warm, sweeps=sweeps)
         watch_state: bool | StateRule = fresh is not None or (may_lose_ranks and StateRule())
-        results, scores = [], list[Any]()
+        results, scores = list[Result](), list[Any]()
         for k in range(len(parts)):
             comm.ledger = first if k == 0 else Ledger()
             if shard.kernel_rows is not None:
