@@ -93,7 +93,16 @@ def test_ctrl_c_at_any_look_ends_all_parts_with_a_model(name, n_classes, after, 
 
     monkeypatch.setattr(Interruption, "__bool__", pressed)
     model = fitted(clone(FITS[name]), n_classes)
-    assert model.stop_reason_ in ("interrupted", "gap", "plateau", "max_support", "blind", "precision", "overlap")
+    assert model.stop_reason_ in (
+        "interrupted",
+        "gap",
+        "plateau",
+        "max_support",
+        "blind",
+        "rounds",
+        "precision",
+        "overlap",
+    )
     assert np.isfinite(model.certificate_.primal) or "debiased" in name
     assert model.predict(some_rows()[0]).shape == (150,)
     if name == "kernel of few":

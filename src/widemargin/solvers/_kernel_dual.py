@@ -128,6 +128,7 @@ class KernelDual(Solver[S, KernelModel]):
             certificate = self._crude_bounds(state, point)
         # Coefficients of the smaller model are not feasible and give no lower bound.
         certificate = certificate._replace(dual=dual)
+        assert state.best is not None  # both kinds of bounds have set it
         state.best = state.best._replace(certificate=certificate)
         return certificate
 
