@@ -139,7 +139,12 @@ def _interior_points(
 
 def _longest(values: tuple[np.ndarray, ...], changes: tuple[np.ndarray, ...]) -> Decimal:
     """The longest step, at most 1, that keeps all values from falling below 0."""
-    limits = [-v / d for value, change in zip(values, changes, strict=True) for v, d in zip(value, change, strict=True) if d < 0]
+    limits = [
+        -v / d
+        for value, change in zip(values, changes, strict=True)
+        for v, d in zip(value, change, strict=True)
+        if d < 0
+    ]
     return min([Decimal(1), *limits])
 
 

@@ -47,7 +47,9 @@ def test_kernels_are_those_of_scikit_learn(name):
 def test_distances_of_hulls_are_those_of_another_oracle(seed):
     X, y, weight = some_rows(seed)
     cap = nu_cap(y, 0.6, weight)
-    assert_is(exact.hull_distance(X, y, exact.masses_at_most(y, weight, 0.6)), hull_distance(X, y, weight, cap).distance)
+    assert_is(
+        exact.hull_distance(X, y, exact.masses_at_most(y, weight, 0.6)), hull_distance(X, y, weight, cap).distance
+    )
     X[:, 0] += 4 * y
     assert_is(exact.hull_distance(X, y, exact.masses_at_most(y, weight, None)), hull_distance(X, y, weight).distance)
 

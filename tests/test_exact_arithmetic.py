@@ -103,9 +103,7 @@ def _margins(max_iter: int = 500, **parameters: Any) -> Callable[[Setting], Any]
 
 
 def _hull(make: type, max_iter: int = 200, **parameters: Any) -> Callable[[Setting], Any]:
-    return lambda at: make(
-        tol=at.tol, cluster=at.ranks, max_iter=max_iter, max_time=1, random_state=0, **parameters
-    )
+    return lambda at: make(tol=at.tol, cluster=at.ranks, max_iter=max_iter, max_time=1, random_state=0, **parameters)
 
 
 def _sparse(**parameters: Any) -> Callable[[Setting], Any]:
@@ -225,7 +223,9 @@ def test_no_claim_is_false_for_few_whole_numbers(way, n_examples):
         model = fitted(WAYS[way](Setting(**setting)), rows)
         assert model is None or not falsehoods(model, rows)
 
-    axes = st.fixed_dictionaries({name: st.sampled_from(AXES[name]) for name in ("offset", "scale", "C", "tol", "ranks")})
+    axes = st.fixed_dictionaries(
+        {name: st.sampled_from(AXES[name]) for name in ("offset", "scale", "C", "tol", "ranks")}
+    )
     check(claim, n_examples, data=small_rows(dtypes=("float64", "float32")), setting=axes)
 
 

@@ -18,7 +18,7 @@ from widemargin.kernels.functions import Kernel
 from widemargin.kernels.points import Points
 from widemargin.kernels.precision import Reduce, tile_rows
 from widemargin.kernels.protocol import KernelRows
-from widemargin.kernels.storage import csr_arrays, dense, exact_in_float32, pieces, squared_norms
+from widemargin.kernels.storage import as_csr, csr_arrays, dense, exact_in_float32, pieces, squared_norms
 from widemargin.ledger import Ledger
 from widemargin.pauses import WORK, pause_alone
 
@@ -178,8 +178,7 @@ class RowsOnCPU(KernelRows):
         if self.kernel.name not in _KINDS:
             return _Prepared(X, np.empty(X.shape[0]))
         if self._is_sparse:
-            X = sp.csr_matrix(X)
-            X = X if X.dtype == dtype else X.astype(dtype)
+            X = as_csr(X, dtype)
         else:
             X = dense(X) if self._centre is None else dense(X) - self._centre
             X = np.ascontiguousarray(X, dtype=dtype)

@@ -36,6 +36,7 @@ import scipy.sparse as sp
 
 from widemargin.compiled import peer_passes
 from widemargin.data.shard import csr_arrays
+from widemargin.pauses import is_time_up
 from widemargin.peers.cutting_planes import Cut
 from widemargin.peers.records import Moments
 from widemargin.peers.rows import PeerRows
@@ -43,6 +44,7 @@ from widemargin.problems.mean_hinge import MeanHinge
 
 _RELAXATION = 0.9
 _MAX_PASSES = 60  # over the rows in each tick
+_WORK_PER_ENTRY = 8  # of a pass
 _PASS_TOLERANCE = 0.1  # of the model's change in a tick: the last pass changes it by less
 _SHARE_ON_KINKS = 0.1
 _USUAL_DEGREE = 3
@@ -176,7 +178,8 @@ class GossipADMM:
             for _ in range(_MAX_PASSES):
                 before = w.copy()
                 self._pass(k, w)
-                if self._squared(w - before) <= _PASS_TOLERANCE**2 * self._squared(w - self.model[k]):
+                is_near = self._squared(w - before) <= _PASS_TOLERANCE**2 * self._squared(w - self.model[k])
+                if is_near or is_time_up(_WORK_PER_ENTRY * float(self.rows.X.shape[0]) * self.rows.X.shape[1]):
                     break
         self.model = self._solved(towards + self.rows.combine(self.dual))  # without the rounding errors of the passes
 

@@ -75,8 +75,8 @@ class Hulls:
     def of(cls, problem: HullProblem, shard: Shard, comm: Communicator) -> Hulls:
         """Sum the totals over all ranks; raises ValueError on every rank if no masses are feasible."""
         side = (shard.y < 0).astype(np.intp)
-        *totals, n_entries = comm.allreduce(np.append(np.bincount(side, shard.weight, 2), float(shard.n_entries)))
-        totals = np.array(totals)
+        sums = comm.allreduce(np.append(np.bincount(side, shard.weight, 2), float(shard.n_entries)))
+        totals, n_entries = sums[:2], float(sums[2])
         cap = problem.cap(*totals)
         mean = comm.allreduce(shard.combine(shard.weight)) / totals.sum()
         with np.errstate(over="ignore", invalid="ignore"):
@@ -90,7 +90,7 @@ class Hulls:
             )
         return cls(
             problem, shard, comm, side, cap * shard.weight, cap, totals, problem.entropy_range(*totals), mean, radius,
-            float(n_entries),
+            n_entries,
         )  # fmt: skip
 
     @property
