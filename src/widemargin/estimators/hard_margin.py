@@ -15,6 +15,7 @@ from widemargin.solvers.auto import Auto, Stalled
 from widemargin.solvers.newton import EntropicNewton
 from widemargin.solvers.protocol import AnySolver
 from widemargin.solvers.saddle import SaddlePoint
+from widemargin.solvers.separating import Separating
 
 
 class HardMarginSVC(HullClassifier):
@@ -132,10 +133,10 @@ class HardMarginSVC(HullClassifier):
 
     def _solver(self) -> AnySolver:
         if self.solver == "auto":
-            return Auto((ActiveSet(), EntropicNewton()), hand_over=Stalled())
+            return Separating(Auto((ActiveSet(), EntropicNewton()), hand_over=Stalled()))
         if self.solver == "saddle":
-            return SaddlePoint(block_size=self.block_size)
-        return ActiveSet() if self.solver == "active-set" else EntropicNewton()
+            return Separating(SaddlePoint(block_size=self.block_size))
+        return Separating(ActiveSet() if self.solver == "active-set" else EntropicNewton())
 
     def _overlap_text(self) -> str:
         return (

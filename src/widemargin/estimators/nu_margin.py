@@ -20,6 +20,7 @@ from widemargin.solvers.auto import Auto, Stalled
 from widemargin.solvers.newton import EntropicNewton
 from widemargin.solvers.protocol import AnySolver
 from widemargin.solvers.saddle import SaddlePoint
+from widemargin.solvers.separating import Separating
 
 
 class NuMarginSVC(HullClassifier):
@@ -163,8 +164,8 @@ class NuMarginSVC(HullClassifier):
     def _solver(self) -> AnySolver:
         newton, saddle = EntropicNewton(), SaddlePoint(block_size=self.block_size)
         if self.solver == "auto":
-            return Auto((newton, saddle), hand_over=Stalled())
-        return newton if self.solver == "newton" else saddle
+            return Separating(Auto((newton, saddle), hand_over=Stalled()))
+        return Separating(newton if self.solver == "newton" else saddle)
 
     def _overlap_text(self) -> str:
         return (

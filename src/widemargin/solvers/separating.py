@@ -1,0 +1,157 @@
+"""Hard margin and nu where no margin was found: a search for a separator that does not depend on the units of columns.
+
+Whether hulls can be separated does not depend on the metric; how easily a solver sees it does. A column that separates the
+classes hardly moves a distance that is ruled by a column a million times as wide. So where a solver finds hulls close and
+no margin, the same problem is solved in the equilibrated metric, in which all columns have about the same spread, until
+
+    a direction has a positive margin        the solver begins again from it, in the user's metric
+    masses bring the hulls within            "overlap": no separator has a margin over this, in the equilibrated metric
+    ``OVERLAP_SHARE`` of their radius
+    neither gets any better                  "undecided": float64 does not tell
+
+Bounds found on the way hold in the user's metric too: columns of z and w are only multiplied by powers of two.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.random import Generator
+
+from widemargin.comm.protocol import Communicator
+from widemargin.data.shard import Shard
+from widemargin.problems.polytope import HardMargin
+from widemargin.problems.protocol import Certificate
+from widemargin.solvers._hull_rows import length_at_most
+from widemargin.solvers._hulls import Best, Hulls, HullState
+from widemargin.solvers.active_set import ActiveSet
+from widemargin.solvers.auto import Auto, AutoState, Stalled
+from widemargin.solvers.models import Separator
+from widemargin.solvers.newton import EntropicNewton
+from widemargin.solvers.newton import State as NewtonState
+from widemargin.solvers.protocol import AnySolver, Inputs, Solver, Warm
+
+_CLOSE = 1e-6  # in radii: hulls that a solver brings this close without a margin are searched
+_NEAR = 1e-2  # in radii of the equilibrated metric: from here masses may be made to coincide
+_MAX_STALLED_SWEEPS = 15
+
+
+class State(NamedTuple):
+    inputs: Inputs
+    inner: Any  # of the solver, in the user's metric
+    stalled: Stalled
+    search: Any = None  # of the search while it goes on
+    nearest: float = np.inf  # distance at which masses were last made to coincide
+    is_searched: bool = False
+    verdict: str | None = None
+
+
+@dataclass(frozen=True)
+class Separating(Solver[State, Separator]):
+    """A hull solver with a search in the equilibrated metric where it finds no margin."""
+
+    solver: AnySolver
+    patience: int = field(default=_MAX_STALLED_SWEEPS)
+
+    @property
+    def solves(self) -> tuple[type, ...]:
+        return self.solver.solves
+
+    def start(self, problem: Any, shard: Shard, comm: Communicator, rng: Generator, warm: Warm = None) -> State:
+        inputs = Inputs(problem, shard, comm, rng)
+        return State(inputs, self.solver.start(*inputs, warm), Stalled(self.patience))
+
+    def sweep(self, state: State) -> State:
+        if state.search is not None:
+            return self._searched(state)
+        state = state._replace(inner=self.solver.sweep(state.inner))
+        if state.is_searched or not self._needs_search(state):
+            return state
+        search = _search(state.inputs.problem)
+        return state._replace(search=search.start(*state.inputs), stalled=Stalled(self.patience))
+
+    def _needs_search(self, state: State) -> bool:
+        now, certificate = _hull_state(state.inner), self.solver.certify(state.inner)
+        if certificate is None or certificate.dual > 0:
+            return False
+        is_close = now.best.certificate.primal <= _CLOSE * now.hulls.radius
+        return is_close or state.stalled.is_due(self.solver, state.inner, certificate) or self._inner_reason(state) is not None
+
+    def _searched(self, state: State) -> State:
+        """One sweep of the search, and what follows from it."""
+        solver = _search(state.inputs.problem)
+        search = solver.sweep(state.search)
+        at, mine = _hull_state(search), _hull_state(state.inner)
+        nearest = state.nearest
+        if isinstance(at, NewtonState) and at.best.certificate.dual <= 0:
+            distance = at.best.certificate.primal
+            if distance <= min(_NEAR * at.hulls.radius, nearest / 10):
+                at = at._replace(best=at.hulls.coinciding(at.best, at.soft.mass))
+                search, nearest = _with_hull_state(search, at), distance
+        best = _in_metric(at.best, at.hulls, mine.hulls, mine.best)
+        inner = _with_hull_state(state.inner, mine._replace(best=best))
+        state = state._replace(inner=inner, search=search, nearest=nearest)
+        if best.certificate.dual > 0:
+            inner = self.solver.start(*state.inputs, best.w)
+            mine = _hull_state(inner)
+            inner = _with_hull_state(inner, mine._replace(best=mine.best.joined(best)))
+            return state._replace(inner=inner, search=None, is_searched=True)
+        reason = solver.stop_reason(search)
+        if reason is None and state.stalled.is_due(solver, search, at.best.certificate):
+            reason = "undecided"
+        return state._replace(verdict=reason)
+
+    def _inner_reason(self, state: State) -> str | None:
+        return self.solver.stop_reason(state.inner)
+
+    def certify(self, state: State) -> Certificate | None:
+        return self.solver.certify(state.inner)
+
+    def confirm(self, state: State, latest: Certificate | None) -> Certificate:
+        return self.solver.confirm(state.inner, latest)
+
+    def stop_reason(self, state: State) -> str | None:
+        if state.search is not None:
+            return state.verdict
+        reason = self._inner_reason(state)
+        return None if reason == "undecided" and not state.is_searched else reason
+
+    def warm_state(self, state: State) -> np.ndarray | None:
+        return self.solver.warm_state(state.inner)
+
+    def diagnostics(self, state: State) -> dict[str, float]:
+        return self.solver.diagnostics(state.inner)
+
+    def extract(self, state: State) -> Separator:
+        model: Separator = self.solver.extract(state.inner)
+        return model
+
+
+def _search(problem: Any) -> AnySolver:
+    newton = EntropicNewton(is_equilibrated=True)
+    if isinstance(problem, HardMargin):
+        return Auto((ActiveSet(is_equilibrated=True), newton), hand_over=Stalled())
+    return newton
+
+
+def _hull_state(state: Any) -> HullState:
+    """The state of the hull solver at work."""
+    inner: HullState = state.inner if isinstance(state, AutoState) else state
+    return inner
+
+
+def _with_hull_state(state: Any, inner: HullState) -> Any:
+    return state._replace(inner=inner) if isinstance(state, AutoState) else inner
+
+
+def _in_metric(best: Best, at: Hulls, to: Hulls, known: Best) -> Best:
+    """The bounds of one metric in another, joined to those that are known there."""
+    z = best.z * at.rows.in_metric(to.rows.factor)
+    known = known.closer(to.problem.primal_value(0.0, length_at_most(z)), z)
+    if best.certificate.dual <= 0 or known.certificate.dual > 0:
+        return known
+    w = best.w * to.rows.in_metric(at.rows.factor)
+    w = w / np.abs(w).max()
+    return known.wider(to.margin(w), w)
