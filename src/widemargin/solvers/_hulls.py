@@ -24,7 +24,6 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import ClassVar, NamedTuple, Protocol, Self, TypeAlias, TypeVar
 
 import numpy as np
@@ -130,7 +129,7 @@ class Hulls:
     totals: np.ndarray  # weight of each class over all ranks
     entropy_range: float
     radius: float  # largest distance of a row to the mean of all
-    is_equilibrated: bool = False
+    _equilibrated: list[tuple[np.ndarray, float]] = field(default_factory=list)
 
     @classmethod
     def of(cls, problem: HullProblem, shard: Shard, comm: Communicator, is_equilibrated: bool = False) -> Hulls:
@@ -140,21 +139,18 @@ class Hulls:
         cap = problem.cap(*totals)
         rows = HullRows.of(shard, comm, totals.sum(), is_equilibrated)
         reach = problem.entropy_range(*totals)
-        return cls(
-            problem, rows.shard, comm, rows, side, cap * shard.weight, cap, totals, reach, rows.radius(), is_equilibrated
-        )
+        return cls(problem, rows.shard, comm, rows, side, cap * shard.weight, cap, totals, reach, rows.radius())
 
     @property
     def mean(self) -> np.ndarray:
         return self.rows.mean
 
-    @cached_property
     def equilibrated(self) -> tuple[np.ndarray, float]:
         """The factor of each column from this metric to the equilibrated one, and the radius there."""
-        if self.is_equilibrated:
-            return np.ones_like(self.mean), self.radius
-        other = self.rows.equilibrated()
-        return self.rows.in_metric(other.factor), other.radius()
+        if not self._equilibrated:  # no cached_property, whose lock would be held while ranks wait for each other
+            other = self.rows.equilibrated()
+            self._equilibrated.append((self.rows.in_metric(other.factor), other.radius()))
+        return self._equilibrated[0]
 
     @property
     def is_capped(self) -> bool:
@@ -249,7 +245,7 @@ class Hulls:
         scores = self.rows.accurate_scores(w) * self.shard.y
         return self._margin_and_rounding(w, scores, self.rows.score_error(w, is_accurate=True))[0]
 
-    @cached_property
+    @property
     def _sum_doubt(self) -> float:
         """Relative error of the bounds, and of a sum of products with them over the rows of all ranks."""
         return gamma_of(self.rows.n_sums + self.comm.size + 16)
@@ -298,14 +294,15 @@ class Hulls:
         """
         if self.shard.n_features > _MAX_DIRECT_FEATURES:
             return best
+        before = math.inf
         for _ in range(_MAX_COINCIDING_STEPS):
             mass = self._balanced(mass)
             point = self.rows.accurate_point(mass, self.side)
             distance, z = self.distance_of(point)
-            is_slow = distance > 0.5 * best.certificate.primal
             best = best.closer(distance, z)
-            if self._overlaps(best):
+            if self._overlaps(best) or distance > _STALL_RATIO * before:
                 break
+            before = distance
             room = np.minimum(mass, self.upper - mass)
             some = np.flatnonzero(room > 0)
             total, means = self.class_means(some, room[some])
@@ -317,10 +314,7 @@ class Hulls:
             centre = self.comm.allreduce(self.per_class(room * scores)) / total
             tilt = np.where(room > 0, scores - centre[self.side], 0.0)
             steepest = self.comm.allreduce(np.array([np.abs(tilt).max(initial=0.0)]), "max")[0]
-            step = min(1.0, 0.9 / steepest) if steepest > 0 else 0.0
-            if step == 0.0 or (is_slow and step == 1.0 and distance > best.certificate.primal):
-                break
-            mass = mass + step * room * tilt
+            mass = mass + min(1.0, 0.9 / max(steepest, 0.9)) * room * tilt
         return best
 
     def distance_of(self, point: Point) -> tuple[float, np.ndarray]:
@@ -443,7 +437,7 @@ class Hulls:
         """Whether the masses behind the upper bound prove that no margin is over ``OVERLAP_SHARE``."""
         if best.certificate.primal > 1e-6 * self.radius and self.radius > 0:  # spares the pass for the radius
             return False
-        factor, radius = self.equilibrated
+        factor, radius = self.equilibrated()
         return length_at_most(best.z * factor) <= OVERLAP_SHARE * radius
 
     @property

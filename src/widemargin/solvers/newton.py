@@ -32,6 +32,7 @@ import numpy as np
 from widemargin.solvers._hulls import Best, Combined, Hulls, HullSolver, Softened
 from widemargin.solvers.protocol import Warm
 
+_NEAR = 1e-2  # in radii: from here masses may be made to coincide
 _MAX_DRIFT = 64.0  # in errors of a fresh pass: then scores are computed afresh
 
 
@@ -47,6 +48,7 @@ class State(NamedTuple):
     best: Best
     worked_hard: bool  # whether the last step took many conjugate gradients
     n_inner: int  # Newton steps since gamma was last changed
+    distance_tried: float = np.inf  # at which masses were last made to coincide
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,7 @@ class EntropicNewton(HullSolver[State]):
             scores, error = hulls.scores(w), hulls.rows.score_error(w)
         state = state._replace(w=w, scores=scores, score_error=error, soft=soft, point=point, worked_hard=worked_hard,
                                n_inner=n_inner)  # fmt: skip
-        state = _bound(state)
+        state = _try_to_coincide(_bound(state))
         state = state._replace(best=state.best.counted())
         # Far from the solution a rough minimum will do; close to it the masses must settle before they become a centre.
         patience = 1.0 if state.best.certificate.relative > 1e-3 else 1e-3
@@ -132,6 +134,14 @@ class EntropicNewton(HullSolver[State]):
 def _bound(state: State) -> State:
     best = state.hulls.closer(state.best, state.soft.mass, state.point)
     return state._replace(best=state.hulls.wider(best, state.w, state.scores, state.score_error))
+
+
+def _try_to_coincide(state: State) -> State:
+    """Where hulls are close and no margin is known they may meet, which a small gamma finds slowly or not at all."""
+    distance, margin = state.best.certificate
+    if margin > 0 or distance > min(_NEAR * state.hulls.radius, state.distance_tried / 10):
+        return state
+    return state._replace(best=state.hulls.coinciding(state.best, state.soft.mass), distance_tried=distance)
 
 
 def conjugate_gradients(

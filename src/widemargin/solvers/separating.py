@@ -14,7 +14,7 @@ Bounds found on the way hold in the user's metric too: columns of z and w are on
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,12 +30,9 @@ from widemargin.solvers.active_set import ActiveSet
 from widemargin.solvers.auto import Auto, AutoState, Stalled
 from widemargin.solvers.models import Separator
 from widemargin.solvers.newton import EntropicNewton
-from widemargin.solvers.newton import State as NewtonState
 from widemargin.solvers.protocol import AnySolver, Inputs, Solver, Warm
 
 _CLOSE = 1e-6  # in radii: hulls that a solver brings this close without a margin are searched
-_NEAR = 1e-2  # in radii of the equilibrated metric: from here masses may be made to coincide
-_MAX_STALLED_SWEEPS = 15
 
 
 class State(NamedTuple):
@@ -43,7 +40,6 @@ class State(NamedTuple):
     inner: Any  # of the solver, in the user's metric
     stalled: Stalled
     search: Any = None  # of the search while it goes on
-    nearest: float = np.inf  # distance at which masses were last made to coincide
     is_searched: bool = False
     verdict: str | None = None
 
@@ -53,7 +49,7 @@ class Separating(Solver[State, Separator]):
     """A hull solver with a search in the equilibrated metric where it finds no margin."""
 
     solver: AnySolver
-    patience: int = field(default=_MAX_STALLED_SWEEPS)
+    patience: int = 15  # sweeps without progress, of the solver before a search, and of the search
 
     @property
     def solves(self) -> tuple[type, ...]:
@@ -67,7 +63,7 @@ class Separating(Solver[State, Separator]):
         if state.search is not None:
             return self._searched(state)
         state = state._replace(inner=self.solver.sweep(state.inner))
-        if state.is_searched or not self._needs_search(state):
+        if state.is_searched or self.stop_reason(state) is not None or not self._needs_search(state):
             return state
         search = _search(state.inputs.problem)
         return state._replace(search=search.start(*state.inputs), stalled=Stalled(self.patience))
@@ -77,22 +73,17 @@ class Separating(Solver[State, Separator]):
         if certificate is None or certificate.dual > 0:
             return False
         is_close = now.best.certificate.primal <= _CLOSE * now.hulls.radius
-        return is_close or state.stalled.is_due(self.solver, state.inner, certificate) or self._inner_reason(state) is not None
+        is_stalled = state.stalled.is_due(self.solver, state.inner, certificate)
+        return is_close or is_stalled or self.solver.stop_reason(state.inner) == "undecided"
 
     def _searched(self, state: State) -> State:
         """One sweep of the search, and what follows from it."""
         solver = _search(state.inputs.problem)
         search = solver.sweep(state.search)
         at, mine = _hull_state(search), _hull_state(state.inner)
-        nearest = state.nearest
-        if isinstance(at, NewtonState) and at.best.certificate.dual <= 0:
-            distance = at.best.certificate.primal
-            if distance <= min(_NEAR * at.hulls.radius, nearest / 10):
-                at = at._replace(best=at.hulls.coinciding(at.best, at.soft.mass))
-                search, nearest = _with_hull_state(search, at), distance
         best = _in_metric(at.best, at.hulls, mine.hulls, mine.best)
         inner = _with_hull_state(state.inner, mine._replace(best=best))
-        state = state._replace(inner=inner, search=search, nearest=nearest)
+        state = state._replace(inner=inner, search=search)
         if best.certificate.dual > 0:
             inner = self.solver.start(*state.inputs, best.w)
             mine = _hull_state(inner)
@@ -103,9 +94,6 @@ class Separating(Solver[State, Separator]):
             reason = "undecided"
         return state._replace(verdict=reason)
 
-    def _inner_reason(self, state: State) -> str | None:
-        return self.solver.stop_reason(state.inner)
-
     def certify(self, state: State) -> Certificate | None:
         return self.solver.certify(state.inner)
 
@@ -115,7 +103,7 @@ class Separating(Solver[State, Separator]):
     def stop_reason(self, state: State) -> str | None:
         if state.search is not None:
             return state.verdict
-        reason = self._inner_reason(state)
+        reason = self.solver.stop_reason(state.inner)
         return None if reason == "undecided" and not state.is_searched else reason
 
     def warm_state(self, state: State) -> np.ndarray | None:
