@@ -300,7 +300,7 @@ class Hulls:
             point = self.rows.accurate_point(mass, self.side)
             distance, z = self.distance_of(point)
             best = best.closer(distance, z)
-            if self._overlaps(best) or distance > _STALL_RATIO * before:
+            if self.overlaps(best) or distance > _STALL_RATIO * before:
                 break
             before = distance
             room = np.minimum(mass, self.upper - mass)
@@ -427,13 +427,13 @@ class Hulls:
     def stop_reason(self, best: Best) -> str | None:
         """Why nothing more can be had: a proof of overlap, or a gap that is made of rounding."""
         primal, dual = best.certificate
-        if dual <= 0 and self._overlaps(best):
+        if dual <= 0 and self.overlaps(best):
             return "overlap"
         floor = gamma_of(_FLOOR_TERMS + self.rows.n_sums) * self.size
         is_stuck = best.n_stalled >= _MAX_STALLED_SWEEPS and primal - max(dual, 0.0) <= floor
         return None if not is_stuck else "precision" if dual > 0 else "undecided"
 
-    def _overlaps(self, best: Best) -> bool:
+    def overlaps(self, best: Best) -> bool:
         """Whether the masses behind the upper bound prove that no margin is over ``OVERLAP_SHARE``."""
         if best.certificate.primal > 1e-6 * self.radius and self.radius > 0:  # spares the pass for the radius
             return False

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
-from scipy.linalg import LinAlgError, lstsq, solve
+from scipy.linalg import LinAlgError, lstsq, qr, solve
 
 from widemargin.compiled.accurate import add_accurately_dense
 from widemargin.compiled.jit import compiled
@@ -39,6 +39,7 @@ _BLURRED = 1e-11  # squared distance, by the squared length of rows, which inner
 _MAX_STALLED_STEPS = 8
 _MAX_REFINEMENTS = 8
 _REFINED = 1e-15
+_DEPENDENT = 1e-13  # relative size of a difference that adds no new direction to a face
 _MAX_LEAST_SQUARES = 2e8  # operations, about: larger systems are left to another solver
 
 
@@ -111,12 +112,14 @@ class ActiveSet(HullSolver[State]):
         hulls, comm = state.hulls, state.hulls.comm
         offers = comm.gather(self._offer(state, hulls.scores(state.w)))
         answer = None if offers is None or state.working is None else self._answer(state, state.working, offers)
-        d = len(state.w)
-        z, level, lowest, (error,) = np.split(comm.broadcast(answer), [d, d + 2, d + 4])
+        level, lowest, (error,), z, w = np.split(comm.broadcast(answer), [2, 4, 5, 5 + len(state.w)])
         best = state.best.closer(*hulls.distance_of(hulls.rows.point_of_few(z, float(error))))
         margin = hulls.margin_of_levels(state.w, lowest, 0.0, hulls.rows.score_error(state.w))
         best = hulls.checked_margin(best, state.w, *margin)
-        return state._replace(w=z, level=level, best=best.counted())
+        w = w if len(w) else z
+        if best.certificate.dual <= 0 and hulls.overlaps(best):
+            best = hulls.wider(best, w, hulls.scores(w))  # the last direction before the verdict
+        return state._replace(w=w, level=level, best=best.counted())
 
     def _offer(self, state: State, scores: np.ndarray) -> np.ndarray:
         """This rank's lowest score of each class, then the rows it offers as (class, number, y_i (x_i - mean))."""
@@ -146,17 +149,19 @@ class ActiveSet(HullSolver[State]):
         keys = ranks * _MAX_ROWS_PER_RANK + everything[:, 1]
         working.add(keys, everything[:, 0].astype(np.intp), everything[:, 2:])
         gap = 0.0 if len(working) <= _MAX_EXACT_ROWS else min(state.best.certificate.relative, 1.0)
-        z, level = solve_working_set(working, max(self.inner_share * gap, 1e-13))
-        return np.concatenate([z, level, lowest, [nearest(working).error]])
+        w, level = solve_working_set(working, max(self.inner_share * gap, 1e-13))
+        z, error = nearest(working)
+        return np.concatenate([level, lowest, [error], z, [] if np.array_equal(z, w) else w])
 
 
 def solve_working_set(working: WorkingSet, tol: float) -> tuple[np.ndarray, np.ndarray]:
-    """Solve the hull problem of the working set to a relative gap; the nearest difference z and the levels along it.
+    """Solve the hull problem of the working set to a relative gap; the direction of its widest margin, and its levels.
 
     Inner products of rows hold the squared distance to a rounding of the squared length of rows only. Where hulls are
     closer than that, the search goes on with the rows themselves. Afterwards rows that carry no mass and lie well above
     their level are forgotten, once they are many.
     """
+    w = None
     for _ in range(20):
         pairwise_steps(working.gram, working.side, working.mass, tol, _MAX_STEPS_PER_ROW * len(working))
         gradient = working.gram @ working.mass
@@ -164,19 +169,20 @@ def solve_working_set(working: WorkingSet, tol: float) -> tuple[np.ndarray, np.n
         squared = working.mass @ gradient
         if squared <= _BLURRED * working.gram.diagonal().max():
             close_in(working, tol)
-            gradient = working.rows @ nearest(working).z
+            w = across(working)
+            gradient = working.rows @ w
             level = working.level(gradient)
             break
         if squared - level.sum() <= tol * squared:
             break
         finish_on_support(working)
-    z = nearest(working).z
+    w = nearest(working).z if w is None else w
     carries = working.mass > 0
     if len(working) > 4 * carries.sum() + 64:
         above = gradient - level[working.side]
         above[carries] = -1.0
         working.keep(np.sort(np.argsort(above, kind="stable")[: len(working) // 2]))
-    return z, level
+    return w, level
 
 
 class Nearest(NamedTuple):
@@ -227,22 +233,47 @@ def close_in(working: WorkingSet, tol: float) -> None:
         active[int(np.argmin(of_class))] = True
 
 
+def across(working: WorkingSet) -> np.ndarray:
+    """The direction from one hull to the other: the difference of the nearest points, free of what lies along their faces.
+
+    The difference is as exact as masses are. Where it is short, what is left of the faces in it tilts it by much. What is
+    orthogonal to the faces is exact relative to itself.
+    """
+    z = nearest(working).z
+    differences = _along_faces(working, np.flatnonzero(working.mass))[0]
+    if not len(differences):
+        return z
+    q, r, _ = qr(differences.T, mode="economic", pivoting=True, check_finite=False)
+    sizes = np.abs(np.diagonal(r))
+    q = q[:, : int((sizes > _DEPENDENT * sizes[0]).sum())]
+    w = z - q @ (q.T @ z)
+    w -= q @ (q.T @ w)
+    return w if np.linalg.norm(w) > 0.1 * np.linalg.norm(z) else z
+
+
+def _along_faces(working: WorkingSet, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Differences of the given rows to the heaviest of their class; the places of the others and of the heaviest ones.
+
+    Masses add up to one: what a row gains, the heaviest row of its class loses.
+    """
+    side = working.side[rows]
+    heaviest = np.array([np.argmax(np.where(side == c, working.mass[rows], -1.0)) for c in (0, 1)])
+    others = np.setdiff1d(np.arange(len(rows)), heaviest)
+    anchors = heaviest[side[others]]
+    return working.rows[rows[others]] - working.rows[rows[anchors]], others, anchors
+
+
 def solve_on(working: WorkingSet, active: np.ndarray) -> None:
     """Move to the nearest points of the hulls of the active rows, dropping rows whose mass would turn negative."""
     for _ in range(int(active.sum()) + _MAX_REFINEMENTS):
         rows = np.flatnonzero(active)
-        side = working.side[rows]
-        # Masses add up to one: what a row gains, the heaviest row of its class loses.
-        anchors = np.array([np.argmax(np.where(side == c, working.mass[rows], -1.0)) for c in (0, 1)])
-        others = np.setdiff1d(np.arange(len(rows)), anchors)
+        differences, others, anchors = _along_faces(working, rows)
         if not len(others):
             return
-        z = nearest(working).z
-        differences = working.rows[rows[others]] - working.rows[rows[anchors[side[others]]]]
-        gain = lstsq(differences.T, -z, lapack_driver="gelsy", check_finite=False)[0]
+        gain = lstsq(differences.T, -nearest(working).z, lapack_driver="gelsy", check_finite=False)[0]
         move = np.zeros(len(rows))
         move[others] = gain
-        np.subtract.at(move, anchors[side[others]], gain)
+        np.subtract.at(move, anchors, gain)
         mass = working.mass[rows]
         falling = mass + move <= 0
         limits = np.where(falling, mass / np.where(falling & (move < 0), -move, 1.0), np.inf)

@@ -9,6 +9,8 @@ no margin, the same problem is solved in the equilibrated metric, in which all c
     ``OVERLAP_SHARE`` of their radius
     neither gets any better                  "undecided": float64 does not tell
 
+For nu the whole hulls are tried first: what separates them separates the reduced ones.
+
 Bounds found on the way hold in the user's metric too: columns of z and w are only multiplied by powers of two.
 """
 
@@ -40,6 +42,7 @@ class State(NamedTuple):
     inner: Any  # of the solver, in the user's metric
     stalled: Stalled
     search: Any = None  # of the search while it goes on
+    stage: int = 0  # of the search
     is_searched: bool = False
     verdict: str | None = None
 
@@ -65,8 +68,12 @@ class Separating(Solver[State, Separator]):
         state = state._replace(inner=self.solver.sweep(state.inner))
         if state.is_searched or self.stop_reason(state) is not None or not self._needs_search(state):
             return state
-        search = _search(state.inputs.problem)
-        return state._replace(search=search.start(*state.inputs), stalled=Stalled(self.patience))
+        return self._searching(state, 0)
+
+    def _searching(self, state: State, stage: int) -> State:
+        problem, solver = _stages(state.inputs.problem)[stage]
+        search = solver.start(*state.inputs._replace(problem=problem))
+        return state._replace(search=search, stage=stage, stalled=Stalled(self.patience))
 
     def _needs_search(self, state: State) -> bool:
         now, certificate = _hull_state(state.inner), self.solver.certify(state.inner)
@@ -78,7 +85,8 @@ class Separating(Solver[State, Separator]):
 
     def _searched(self, state: State) -> State:
         """One sweep of the search, and what follows from it."""
-        solver = _search(state.inputs.problem)
+        stages = _stages(state.inputs.problem)
+        solver = stages[state.stage][1]
         search = solver.sweep(state.search)
         at, mine = _hull_state(search), _hull_state(state.inner)
         best = _in_metric(at.best, at.hulls, mine.hulls, mine.best)
@@ -92,6 +100,8 @@ class Separating(Solver[State, Separator]):
         reason = solver.stop_reason(search)
         if reason is None and state.stalled.is_due(solver, search, at.best.certificate):
             reason = "undecided"
+        if reason is not None and state.stage + 1 < len(stages):
+            return self._searching(state, state.stage + 1)
         return state._replace(verdict=reason)
 
     def certify(self, state: State) -> Certificate | None:
@@ -117,11 +127,11 @@ class Separating(Solver[State, Separator]):
         return model
 
 
-def _search(problem: Any) -> AnySolver:
+def _stages(problem: Any) -> list[tuple[Any, AnySolver]]:
+    """The problems that are solved in turn in the equilibrated metric, with their solvers."""
     newton = EntropicNewton(is_equilibrated=True)
-    if isinstance(problem, HardMargin):
-        return Auto((ActiveSet(is_equilibrated=True), newton), hand_over=Stalled())
-    return newton
+    whole: tuple[Any, AnySolver] = HardMargin(), Auto((ActiveSet(is_equilibrated=True), newton), hand_over=Stalled())
+    return [whole] if isinstance(problem, HardMargin) else [whole, (problem, newton)]
 
 
 def _hull_state(state: Any) -> HullState:
@@ -136,8 +146,9 @@ def _with_hull_state(state: Any, inner: HullState) -> Any:
 
 def _in_metric(best: Best, at: Hulls, to: Hulls, known: Best) -> Best:
     """The bounds of one metric in another, joined to those that are known there."""
-    z = best.z * at.rows.in_metric(to.rows.factor)
-    known = known.closer(to.problem.primal_value(0.0, length_at_most(z)), z)
+    if at.problem == to.problem:  # points of whole hulls are none of reduced ones
+        z = best.z * at.rows.in_metric(to.rows.factor)
+        known = known.closer(to.problem.primal_value(0.0, length_at_most(z)), z)
     if best.certificate.dual <= 0 or known.certificate.dual > 0:
         return known
     w = best.w * to.rows.in_metric(at.rows.factor)
