@@ -191,7 +191,9 @@ class HullRows:
 
     def point_of_few(self, z: np.ndarray, relative: float) -> Point:
         """That of masses on a few rows, given as differences to the mean; the error is relative to the range."""
-        return Point(z, self.factor * (relative * 2 * self.half + 2 * self.entry_error) + gamma(2) * np.abs(z), relative)
+        return Point(
+            z, self.factor * (relative * 2 * self.half + 2 * self.entry_error) + gamma(2) * np.abs(z), relative
+        )
 
     def _sum_error(self, z: np.ndarray, relative: float) -> np.ndarray:
         errors = relative * self.reach + 2 * self.entry_error + self.n_sums * _UNDERFLOW
@@ -265,4 +267,3 @@ def length(v: np.ndarray) -> float:
 def length_at_most(v: np.ndarray) -> float:
     """An upper bound of the norm of a vector whose entries were rounded a few times each."""
     return length(v) * (1 + gamma(len(v) + 16))
-

@@ -235,7 +235,9 @@ class Hulls:
         """A lower bound of the margin of w, and by how much rounding holds it down."""
         size = float(np.abs(level).sum())
         norm, doubt = length(w), gamma_of(len(w) + 16)
-        rounding = 2 * error + gamma_of(8) * (size - 2 * shortfall) - self._sum_doubt * shortfall + self.rows.model_error(w)
+        rounding = (
+            2 * error + gamma_of(8) * (size - 2 * shortfall) - self._sum_doubt * shortfall + self.rows.model_error(w)
+        )
         lowest = float(level.sum()) + shortfall - rounding
         if not 0 < norm < math.inf:
             return -math.inf, 0.0
@@ -490,7 +492,9 @@ class Hulls:
             scale = min(scale, _MAX_COEFFICIENT / largest / max(unit, 1.0))
         coef = w * (scale * unit)
         # Far from zero the intercept is a small difference of large terms.
-        return Separator(coef, -math.fsum([threshold * scale, at_mean * scale, accurate_dot(coef, self.rows.origin)]), report)
+        return Separator(
+            coef, -math.fsum([threshold * scale, at_mean * scale, accurate_dot(coef, self.rows.origin)]), report
+        )
 
     def _least_error(self, w: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, float, float]:
         """Along ``w`` or the difference of the means, whichever misplaces less: direction, scale and threshold."""
