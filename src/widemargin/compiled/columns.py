@@ -45,11 +45,11 @@ def column_extremes_csr(data, indices, indptr, low, high):
     """:func:`column_extremes_dense` for CSR rows without duplicates; entries that are not stored are zeros."""
     count = np.zeros(low.shape[0], dtype=np.int64)
     for k in range(np.uint64(indptr[0]), np.uint64(indptr[-1])):
-        j = np.uint64(indices[k])
+        column = np.uint64(indices[k])
         value = np.float64(data[k])
-        low[j] = min(low[j], value)
-        high[j] = max(high[j], value)
-        count[j] += 1
+        low[column] = min(low[column], value)
+        high[column] = max(high[column], value)
+        count[column] += 1
     for j in range(low.shape[0]):
         if count[j] < indptr.shape[0] - 1:
             low[j] = min(low[j], 0.0)
@@ -77,7 +77,7 @@ def squared_distances_csr(data, indices, indptr, factor, centre, out):
     for i in range(out.shape[0]):
         total = at_origin
         for k in range(np.uint64(indptr[i]), np.uint64(indptr[i + 1])):
-            j = np.uint64(indices[k])
-            value = factor[j] * (np.float64(data[k]) - centre[j])
-            total += value * value - (factor[j] * centre[j]) ** 2
+            column = np.uint64(indices[k])
+            value = factor[column] * (np.float64(data[k]) - centre[column])
+            total += value * value - (factor[column] * centre[column]) ** 2
         out[i] = max(total, 0.0)

@@ -69,10 +69,10 @@ class HardMarginSVC(HullClassifier):
     certificate_ : Certificate
         ``primal``, ``dual``, ``gap``, ``relative`` of the worst pair.
     stop_reason_ : str
-        ``"gap"``, ``"max_iter"``, ``"max_time"``, ``"callback"``, ``"interrupted"``, ``"precision"`` (rounding keeps the
-        gap open), ``"overlap"`` (it is proved that no separator has a margin over 1e-12 of the radius of the rows, with
-        columns scaled to equal spread), or ``"undecided"`` (neither that nor a margin was proved). Without a margin the
-        model is the best separator found.
+        ``"gap"``, ``"max_iter"``, ``"max_time"``, ``"callback"``, ``"interrupted"``, ``"precision"`` (rounding keeps
+        the gap open), ``"overlap"`` (it is proved that no separator has a margin over 1e-12 of the radius of the rows,
+        with columns scaled to equal spread), or ``"undecided"`` (neither that nor a margin was proved). Without a
+        margin the model is the best separator found.
     history_, cost_, n_iter_, parts_, n_features_in_, feature_names_in_
         As in :class:`NuMarginSVC`.
 
@@ -146,8 +146,8 @@ class HardMarginSVC(HullClassifier):
     def _overlap_text(self) -> str:
         return (
             "The classes are not linearly separable: their convex hulls intersect, or no hyperplane has a margin over "
-            f"{NO_MARGIN}, which is proved. The model is the best separator found. Use NuMarginSVC, which allows margin "
-            "errors."
+            f"{NO_MARGIN}, which is proved. The model is the best separator found. Use NuMarginSVC, which allows "
+            "margin errors."
         )
 
     def _undecided_text(self) -> str:

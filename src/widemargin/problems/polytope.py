@@ -13,9 +13,9 @@ hyperplanes of the hulls,
 
 so that for every w and every feasible eta, xi: margin(w) <= optimum <= distance(eta, xi).
 
-Hulls overlap if no direction has a positive margin. Feasible masses whose two points are t apart prove that no margin is
-over t. Lengths have units, so this is asked of rows whose columns are scaled to about the same spread: a margin below
-``OVERLAP_SHARE`` of their radius is called none.
+Hulls overlap if no direction has a positive margin. Feasible masses whose two points are t apart prove that no margin
+is over t. Lengths have units, so this is asked of rows whose columns are scaled to about the same spread: a margin
+below ``OVERLAP_SHARE`` of their radius is called none.
 
 [1] Jin, Huang, Li: SVM via Saddle Point Optimization: New Bounds and Distributed Algorithms, 2017.
 """

@@ -1,17 +1,17 @@
-"""The rows of both hulls in a range where float64 serves well, and worst-case bounds on the rounding of passes over them.
+"""The rows of both hulls in a range where float64 serves well, and worst-case bounds on the rounding of passes.
 
-Hulls may be moved together, and all lengths multiplied, without changing anything. Two things are done, both equal on all
-ranks, and only where they are needed, since they copy the rows:
+Hulls may be moved together, and all lengths multiplied, without changing anything. Two things are done, both equal on
+all ranks, and only where they are needed, since they copy the rows:
 * rows too large or too small for products of four of them are multiplied by a power of two, which is exact;
 * columns whose values lie far from zero and close together are moved, which rounds each value by ``UNIT`` of its
   distance to the new origin. Such a column has no zeros, so sparse rows stay as sparse as they are.
 
-A *metric* is a power of two for each column: 1 is the user's, in which the problem is stated; the equilibrated one gives
-all columns about the same spread. Working rows are ``factor (x - mean)``; constant columns have the factor 0.
+A *metric* is a power of two for each column: 1 is the user's, in which the problem is stated; the equilibrated one
+gives all columns about the same spread. Working rows are ``factor (x - mean)``; constant columns have the factor 0.
 
 Errors, with k the terms of a score, n those of a sum over rows, and ``reach_j`` the largest ``|x_ij|``:
-* a score ``x.v``, v = factor w, is off by at most ``gamma(k) sum_j |x_j v_j| <= gamma(k) sum_j reach_j |v_j|``. Subtracting
-  the same rounded ``mean.v`` from all scores rounds once more; its own error cancels between the classes.
+* a score ``x.v``, v = factor w, is off by at most ``gamma(k) sum_j |x_j v_j| <= gamma(k) sum_j reach_j |v_j|``.
+  Subtracting the same rounded ``mean.v`` from all scores rounds once more; its own error cancels between the classes.
 * a sum ``sum_i mass_i x_ij`` is off by at most ``gamma(n) reach_j sum_i mass_i``.
 * compensated passes (:mod:`widemargin.compiled.accurate`) are off by one rounding of the result, and ``gamma^2`` where
   plain ones are off by ``gamma``.
@@ -70,10 +70,10 @@ class HullRows:
         low, high = shard.column_extremes()
         sizes = [np.diff(block.indptr).max(initial=0) if sp.issparse(block) else 0 for block in shard.blocks]
         n_terms = max(sizes) if shard.is_sparse else shard.n_features
-        notes = [-part_error, -float(n_terms), -float(shard.n_rows + len(shard.blocks))]
-        notes = comm.allreduce(np.concatenate([low, -high, notes]), "min")
-        low, high, (part_error, n_terms, n_rows) = *np.split(notes[:-3], 2), -notes[-3:]
-        high = -high
+        largest = [part_error, n_terms, shard.n_rows + len(shard.blocks)]
+        everywhere = comm.allreduce(np.concatenate([low, np.negative(high), np.negative(largest)]), "min")
+        low, high = everywhere[: len(low)], -everywhere[len(low) : -3]
+        part_error, n_terms, n_rows = -everywhere[-3:]
         half = high / 2 - low / 2
         reach = np.maximum(np.abs(low), np.abs(high))
         _check_range(reach.max(initial=0.0), half.max(initial=0.0))
@@ -163,8 +163,8 @@ class HullRows:
     def accurate_point(self, mass: np.ndarray, side: np.ndarray) -> Point:
         """The same from a compensated pass, divided by the sums."""
         high, low = self.shard.accurate_sums(mass, side)
-        totals = [_sum_and_rest(mass[side == c]) for c in (0, 1)]
-        everyone = self._of_every_rank(np.concatenate([high.ravel(), low.ravel(), np.ravel(totals)]))
+        local = [_sum_and_rest(mass[side == c]) for c in (0, 1)]
+        everyone = self._of_every_rank(np.concatenate([high.ravel(), low.ravel(), np.ravel(local)]))
         d = len(self.factor)
         high, low, totals = np.zeros((2, d)), np.zeros((2, d)), everyone[:, 4 * d :].reshape(-1, 2, 2)
         for part in everyone:
@@ -179,8 +179,8 @@ class HullRows:
     def point_of_sums(self, high: np.ndarray, low: np.ndarray, off: np.ndarray) -> Point:
         """The point of sums in two arrays, for masses that add up to ``1 + off``.
 
-        With f = off / (1 + off), p / S = p - p f, and f is small: the products with it are rounded to little. What is left
-        is two roundings of z itself, the error of the sums, and roundings of the small terms.
+        With f = off / (1 + off), p / S = p - p f, and f is small: the products with it are rounded to little. What is
+        left is two roundings of z itself, the error of the sums, and roundings of the small terms.
         """
         share = (off / (1 + off))[:, None]
         small = low - share * high
@@ -238,8 +238,8 @@ def _moved(shard: Shard, origin: np.ndarray, unit: float) -> Shard:
 def _check_range(reach: float, half: float) -> None:
     if reach > _LARGEST or 0 < half < _SMALLEST:
         raise ValueError(
-            f"Values of the rows are as large as {reach:.1e} and differ by at most {2 * half:.1e}: coefficients would leave "
-            "the range of float64. Please scale the features (StandardScaler)."
+            f"Values of the rows are as large as {reach:.1e} and differ by at most {half:.1e} from their middle: "
+            "coefficients would leave the range of float64. Please scale the features (StandardScaler)."
         )
 
 

@@ -12,9 +12,9 @@ are off. From there:
 * Masses that add up to S instead of 1 are divided by S (:class:`Point`). That may raise some over their bounds by a
   factor 1 + e, as may the rounding of the bounds. What is over, at most e in each class, fits in below other bounds, so
   that a point of the hull is near: each column of z moves by at most ``e`` times its range for each class.
-* The least sum of scores over a class is, without caps, their minimum; with caps, at least t + sum upper_i min(s_i - t, 0)
-  for any t. Scores off by at most e move it by at most e, since masses add up to one. The terms of the sum have one
-  sign, so its rounding is relative to the sum.
+* The least sum of scores over a class is, without caps, their minimum; with caps, at least
+  t + sum upper_i min(s_i - t, 0) for any t. Scores off by at most e move it by at most e, since masses add up to one.
+  The terms of the sum have one sign, so its rounding is relative to the sum.
 * The model that is returned is w times a number, rounded; the margin allows for that too (``model_error``).
 Where this leaves more than ``_SMALL_PART`` of the gap, the pass is made again with compensated sums.
 """
@@ -48,6 +48,7 @@ _MAX_DIRECT_FEATURES = 1024  # of systems that are formed to make masses coincid
 _MAX_COINCIDING_STEPS = 30
 _MAX_COEFFICIENT = 2.0**1010  # LIBSVM's scale is given up where it would need larger ones
 _SMALL_PART = 0.01  # of a gap, which rounding may take without being looked at again
+_NEGLIGIBLE = 1e-13  # of the distance, likewise
 _STALL_RATIO = 0.9  # a sweep that leaves more than this part of a gap has stalled
 _MAX_STALLED_SWEEPS = 15  # at a gap as small as rounding
 _FLOOR_TERMS = 8192  # gaps no larger than the rounding of so many operations, and those of a pass, are made of rounding
@@ -218,7 +219,7 @@ class Hulls:
     def checked_margin(self, best: Best, w: np.ndarray, margin: float, rounding: float) -> Best:
         """With this margin of w, or with that of an accurate pass if rounding holds it down by much of the gap."""
         primal, dual = best.certificate
-        if margin + rounding > dual and rounding > _SMALL_PART * (primal - margin):
+        if margin + rounding > dual and rounding > max(_SMALL_PART * (primal - margin), _NEGLIGIBLE * primal):
             margin = max(margin, self._accurate_margin(w))
         return best.wider(margin, w)
 
@@ -257,7 +258,9 @@ class Hulls:
         distance, z = self.distance_of(self.rows.point(combined.z, combined.sums))
         primal, dual = best.certificate
         rounding = distance - float(np.linalg.norm(combined.z))
-        if distance - rounding < primal and rounding > _SMALL_PART * (distance - max(dual, 0.0)):
+        if distance - rounding < primal and rounding > max(
+            _SMALL_PART * (distance - max(dual, 0.0)), _NEGLIGIBLE * distance
+        ):
             accurate = self.distance_of(self.rows.accurate_point(self._balanced(mass), self.side))
             distance, z = min((distance, z), accurate, key=lambda bound: bound[0])
         return best.closer(distance, z)
@@ -290,9 +293,10 @@ class Hulls:
     def coinciding(self, best: Best, mass: np.ndarray) -> Best:
         """With masses near these whose points coincide, or come as close as rounding lets them.
 
-        The change of masses that makes z vanish and is the smallest in terms of their room to move, room_i = min(mass_i,
-        upper_i - mass_i), is ``room_i (s_i - their mean over the class)`` for the scores of a direction that solves one
-        system with the covariance of rows by room. The step ends before a mass reaches a bound, and is repeated.
+        The change of masses that makes z vanish and is the smallest in terms of their room to move,
+        room_i = min(mass_i, upper_i - mass_i), is ``room_i (s_i - their mean over the class)`` for the scores of a
+        direction that solves one system with the covariance of rows by room. The step ends before a mass reaches a
+        bound, and is repeated.
         """
         if self.shard.n_features > _MAX_DIRECT_FEATURES:
             return best
@@ -472,6 +476,7 @@ class Hulls:
         """
         report = {"cap": float(self.cap), "nu": float(2 / (self.cap * self.totals.sum()))} if self.is_capped else {}
         w = np.where(self.rows.factor > 0, w, 0.0)
+        w = np.ldexp(w, -int(np.frexp(np.abs(w).max(initial=0.0))[1]))
         scores = self.scores(w)
         level = self.level(scores)
         if self.rows.score_error(w) > 1e-8 * abs(level.sum()):
@@ -490,7 +495,7 @@ class Hulls:
         largest = float(np.abs(w).max(initial=0.0))
         if largest > 0:
             scale = min(scale, _MAX_COEFFICIENT / largest / max(unit, 1.0))
-        coef = w * (scale * unit)
+        coef = w * scale * unit
         # Far from zero the intercept is a small difference of large terms.
         return Separator(
             coef, -math.fsum([threshold * scale, at_mean * scale, accurate_dot(coef, self.rows.origin)]), report
@@ -566,7 +571,7 @@ class HullSolver(Solver[S, Separator]):
         return state.hulls.in_units_of_rows(certificate) if certificate.primal < np.inf else None
 
     def confirm(self, state: S, latest: Certificate | None) -> Certificate:
-        """Without a margin the model may lie along another direction than the best: its own margin is the lower bound."""
+        """Without a margin the model may lie along another direction than the best: its own margin is the bound."""
         assert latest is not None
         if latest.dual > 0:
             return latest

@@ -234,10 +234,10 @@ def close_in(working: WorkingSet, tol: float) -> None:
 
 
 def across(working: WorkingSet) -> np.ndarray:
-    """The direction from one hull to the other: the difference of the nearest points, free of what lies along their faces.
+    """The direction from one hull to the other: the difference of nearest points, without what lies along their faces.
 
-    The difference is as exact as masses are. Where it is short, what is left of the faces in it tilts it by much. What is
-    orthogonal to the faces is exact relative to itself.
+    The difference is as exact as masses are. Where it is short, what is left of the faces in it tilts it by much. What
+    is orthogonal to the faces is exact relative to itself.
     """
     z = nearest(working).z
     differences = _along_faces(working, np.flatnonzero(working.mass))[0]

@@ -1,8 +1,9 @@
 """Hard margin and nu where no margin was found: a search for a separator that does not depend on the units of columns.
 
-Whether hulls can be separated does not depend on the metric; how easily a solver sees it does. A column that separates the
-classes hardly moves a distance that is ruled by a column a million times as wide. So where a solver finds hulls close and
-no margin, the same problem is solved in the equilibrated metric, in which all columns have about the same spread, until
+Whether hulls can be separated does not depend on the metric; how easily a solver sees it does. A column that separates
+the classes hardly moves a distance that is ruled by a column a million times as wide. So where a solver finds hulls
+close and no margin, the same problem is solved in the equilibrated metric, in which all columns have about the same
+spread, until
 
     a direction has a positive margin        the solver begins again from it, in the user's metric
     masses bring the hulls within            "overlap": no separator has a margin over this, in the equilibrated metric
