@@ -127,13 +127,13 @@ def measure(name: str, options: dict[str, Any], X: Any, y: np.ndarray) -> dict[s
             model.fit(X[few], y[few])
         except ValueError as error:
             print(f"  warming up: {error}")
-        looks, told = Looks(), pauses.text_of_rank_0
+        looks, told = Looks(), pauses.told_by_rank_0
 
-        def noted(comm: Any, text: str) -> str:
+        def noted(*arguments: Any) -> Any:
             looks.note()
-            return told(comm, text)
+            return told(*arguments)
 
-        pauses.text_of_rank_0 = run_module.text_of_rank_0 = noted
+        pauses.told_by_rank_0 = run_module.told_by_rank_0 = noted
         begin, cpu = time.perf_counter(), time.process_time()
         outcome: dict[str, Any] = {}
         try:
@@ -143,7 +143,7 @@ def measure(name: str, options: dict[str, Any], X: Any, y: np.ndarray) -> dict[s
         except Exception as error:
             outcome = {"stop": f"{type(error).__name__}: {error}"[:80], "gap": np.nan, "parts": 1}
         finally:
-            pauses.text_of_rank_0 = run_module.text_of_rank_0 = told
+            pauses.told_by_rank_0 = run_module.told_by_rank_0 = told
     cpu = time.process_time() - cpu
     wall = time.perf_counter() - begin
     return {**outcome, "longest": looks.longest, "where": looks.where, "cpu": cpu, "wall": wall}
