@@ -95,9 +95,9 @@ def counted(monkeypatch):
     """What is really done between two looks at the clock, for each look: entries of passes over rows, kernel values."""
     amounts, passed, told, products = [0.0], shard_module._pass, pauses.told_by_rank_0, on_cpu.RowsOnCPU._products
 
-    def count_pass(name, block, *arguments):
+    def count_pass(name, block, *arguments, **options):
         amounts[-1] += block.size
-        passed(name, block, *arguments)
+        passed(name, block, *arguments, **options)
 
     def count_tiles(self, local, ZT, dtype):
         for rows, tile in products(self, local, ZT, dtype):

@@ -105,7 +105,7 @@ def solve(
     if weight.shape != (n_rows,) or not np.isfinite(weight).all() or (weight < 0).any():
         raise ValueError(f"sample_weight of shape {weight.shape} must be in [0, inf) for each of {n_rows} rows.")
     refuse_weights_out_of_range(weight)
-    refuse_rows_out_of_range([rows])
+    refuse_rows_out_of_range([rows], problem)
     present = np.flatnonzero(weight)
     if len(present) < n_rows:
         rows, labels, weight, n_rows = rows[present], labels[present], weight[present], len(present)

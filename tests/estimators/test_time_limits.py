@@ -72,7 +72,7 @@ def test_a_fit_without_time_has_a_model_and_a_true_certificate(name, n_classes, 
         part.certificate for part in fitted(model.__sklearn_clone__().set_params(max_time=None), n_classes).parts_
     ]
     fitted(model, n_classes)
-    assert model.stop_reason_ in ("max_time", "gap")
+    assert model.stop_reason_ in ("max_time", "gap", "overlap")
     assert model.predict(some_rows()[0]).shape == (150,)
     for part, best in zip(model.parts_, optimum, strict=True):
         assert np.isfinite(part.certificate.primal)
@@ -108,7 +108,7 @@ def test_ctrl_c_at_any_look_ends_all_parts_with_a_model(name, n_classes, after, 
     if name == "kernel of few":
         assert len(model.support_) <= 5 * len(model.parts_)
     if after == 0 and "debiased" not in name:
-        assert model.stop_reason_ == "interrupted"
+        assert model.stop_reason_ in ("interrupted", "overlap")  # which may be proved at once
 
 
 def test_the_search_of_a_penalty_ends_in_time_and_says_so():

@@ -164,7 +164,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
     def _validate(self, X: Any, y: Any, sample_weight: Any) -> Rows:
         X, y = validate_data(self, X, y, **FORM)
-        return checked_labels(Rows(X, y, sample_weight), X.shape[0])
+        return checked_labels(Rows(X, y, sample_weight), X.shape[0], self._problem())
 
     def _strategy(self, rows: Any) -> Strategy:
         return self._ranks(rows)

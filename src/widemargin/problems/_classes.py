@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from widemargin.problems.ranges import LARGEST, SMALLEST
+SMALLEST, LARGEST = 1e-50, 1e50  # parameters and weights: products of several must not overflow or vanish
 
 
 def require_positive(name: str, value: float, role: str) -> None:

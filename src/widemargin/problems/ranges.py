@@ -8,7 +8,10 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-SMALLEST, LARGEST = 1e-50, 1e50  # parameters and weights
+from widemargin.problems._classes import LARGEST, SMALLEST
+from widemargin.problems.polytope import HardMargin, NuMargin
+from widemargin.problems.protocol import Problem
+
 _SMALLEST_ENTRY, _LARGEST_ENTRY = 1e-75, 1e75  # of rows: fourth powers are in range
 
 
@@ -22,8 +25,13 @@ def refuse_weights_out_of_range(weight: np.ndarray) -> None:
         )
 
 
-def refuse_rows_out_of_range(blocks: Iterable[Any]) -> None:
-    """Raise ValueError if the largest entry of all rows is so small or so large that squares of products are lost."""
+def refuse_rows_out_of_range(blocks: Iterable[Any], problem: Problem | None = None) -> None:
+    """Raise ValueError if the largest entry of all rows is so small or so large that squares of products are lost.
+
+    Hull distances are taken of rows that were multiplied by a power of two: rows of any size serve.
+    """
+    if isinstance(problem, HardMargin | NuMargin):
+        return
     entries = [block.data if sp.issparse(block) else block for block in blocks]
     largest = max((max(float(each.max()), -float(each.min())) for each in entries if each.size), default=0.0)
     if not largest < np.inf:

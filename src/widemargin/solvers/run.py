@@ -199,8 +199,9 @@ def run(
     >>> from widemargin.problems.polytope import HardMargin
     >>> from widemargin.solvers.newton import EntropicNewton
     >>> shard = Shard(np.array([[0.0], [2.0]]), np.array([-1.0, 1.0]), np.ones(2))
-    >>> run(EntropicNewton(), HardMargin(), shard, Solo(), Limits(1e-3, 100), np.random.default_rng(0)).certificate
-    Certificate(primal=2.0, dual=2.0)
+    >>> result = run(EntropicNewton(), HardMargin(), shard, Solo(), Limits(1e-3, 100), np.random.default_rng(0))
+    >>> result.certificate.as_text()
+    ('1.99999', '2.00001')
     """
     solver.refuse_unless_solved(problem)
     begin, ledger = time.perf_counter() - seconds_before, comm.ledger

@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_consistent_length
 from widemargin.codec import pack, unpack
 from widemargin.comm.protocol import Communicator
 from widemargin.kernels.arrays import is_on_host
+from widemargin.problems.protocol import Problem
 from widemargin.problems.ranges import refuse_rows_out_of_range, refuse_weights_out_of_range
 from widemargin.sklearn_private import check_sample_weight
 from widemargin.strategies.protocol import Rows
@@ -53,7 +54,7 @@ def weights_of_classes(class_weight: Any, classes: np.ndarray, totals: np.ndarra
     return factors
 
 
-def checked(rows: Rows) -> Rows:
+def checked(rows: Rows, problem: Problem | None = None) -> Rows:
     """Check the rows of one rank: blocks that compiled loops can read, labels, and a weight for each row."""
     pieces = rows.X if isinstance(rows.X, list) else [rows.X]
     form: dict[str, Any] = {"accept_sparse": "csr", "dtype": FLOATS, "order": "C", "ensure_min_samples": 0}
@@ -62,17 +63,20 @@ def checked(rows: Rows) -> Rows:
     weight = np.concatenate(rows.weight) if isinstance(rows.weight, list) else rows.weight
     n_rows = sum(piece.shape[0] for piece in X)
     check_consistent_length(y, np.empty(n_rows))
-    return checked_labels(Rows(X, y, weight), n_rows, are_all=False)
+    return checked_labels(Rows(X, y, weight), n_rows, problem, are_all=False)
 
 
-def checked_labels(rows: Rows, n_rows: int, *, are_all: bool = True) -> Rows:
-    """Check labels and weights, which must not be negative; with ``are_all`` at least one must be positive."""
+def checked_labels(rows: Rows, n_rows: int, problem: Problem | None = None, *, are_all: bool = True) -> Rows:
+    """Check labels and weights, which must not be negative, and the size of rows, for a problem.
+
+    With ``are_all`` at least one weight must be positive.
+    """
     check_classification_targets(rows.y)
     form = {"dtype": np.float64, "ensure_non_negative": True, "allow_all_zero_weights": not are_all}
     weight = check_sample_weight(rows.weight, np.empty((n_rows, 1)), **form)
     refuse_weights_out_of_range(np.asarray(weight))
     X = _canonical(rows.X)
-    refuse_rows_out_of_range(each for each in (X if isinstance(X, list) else [X]) if is_on_host(each))
+    refuse_rows_out_of_range((each for each in (X if isinstance(X, list) else [X]) if is_on_host(each)), problem)
     return Rows(X, np.asarray(rows.y), np.asarray(weight))
 
 

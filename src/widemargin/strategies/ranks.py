@@ -209,7 +209,7 @@ class Ranks:
         try:
             if self.resume is not None and self.resume.error is not None:
                 raise ValueError(self.resume.error)
-            X, y, weight, _ = rows if self.are_rows_checked else checked(rows)
+            X, y, weight, _ = rows if self.are_rows_checked else checked(rows, self.plan.problem)
             shard = Shard(X, y, weight)
             note = {"labels": np.unique(y if weight.all() else y[weight > 0]), "n_features": shard.n_features}
         except Exception as error:
