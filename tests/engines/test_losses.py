@@ -77,8 +77,9 @@ class Workers:
             processes = [nanny.process for nanny in self._cluster.workers.values()]
             are_running = all(each is not None and each.status.name == "running" for each in processes)
             pids = {each.pid for each in processes if each is not None}
-            if are_running and len(pids) == N_WORKERS == len(self.client.nthreads()):
-                return set(self.client.run(os.getpid).values()) == pids
+            with suppress(OSError):  # one that was killed a moment ago
+                if are_running and set(self.client.run(os.getpid).values()) == pids and len(pids) == N_WORKERS:
+                    return True
             time.sleep(0.05)
         return False
 

@@ -28,6 +28,7 @@ from widemargin.engines.protocol import IsEnough, IsOver, Look, RankOutcome, Ran
 from widemargin.exceptions import PeerLost, PeerLostWarning, warn_user
 
 _GRACE = 5.0  # seconds that the other ranks have to end once one has failed
+_GRACE_IF_GONE = 1.0  # the same, where a worker is gone, which says enough
 _UNDERWAY = {"waiting", "queued", "no-worker", "processing"}  # states of a task that the scheduler is going to compute
 _VAIN_LOSSES = (
     3  # losses in a row, over one for each worker, without a sweep between them: the fit itself kills workers
@@ -252,9 +253,9 @@ def _gathered(scheduler: Scheduler, tasks: list[Future[Any]]) -> list[Any]:
 
 def _cause(job: Job) -> BaseException:
     """What went wrong first: a rank's own error rather than the loss of that rank, which others report."""
-    deadline = time.monotonic() + _GRACE
+    begun_at = time.monotonic()
     for _ in job.polls():
-        if time.monotonic() > deadline:
+        if time.monotonic() - begun_at > (_GRACE_IF_GONE if job.lost else _GRACE):
             break
     gone = [job.addresses[number] for number in sorted(job.lost)]
     losses: dict[str, PeerLost] = {}
