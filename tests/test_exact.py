@@ -47,7 +47,9 @@ def test_kernels_are_those_of_scikit_learn(name):
 def test_distances_of_hulls_are_those_of_another_oracle(seed):
     X, y, weight = some_rows(seed)
     cap = nu_cap(y, 0.6, weight)
-    assert_is(exact.hull_distance(X, y, exact.masses_at_most(y, weight, 0.6)), hull_distance(X, y, weight, cap).distance)
+    assert_is(
+        exact.hull_distance(X, y, exact.masses_at_most(y, weight, 0.6)), hull_distance(X, y, weight, cap).distance
+    )
     X[:, 0] += 4 * y
     assert_is(exact.hull_distance(X, y, exact.masses_at_most(y, weight, None)), hull_distance(X, y, weight).distance)
 
@@ -151,12 +153,12 @@ OPTIMUM = Bracket(Decimal(2) - Decimal("1e-40"), Decimal(2) + Decimal("1e-40"))
 BELOW, ABOVE = np.nextafter(2.0, 0), np.nextafter(2.0, 3)
 
 
-@pytest.mark.parametrize("primal, dual", [(2.0, 2.0), (ABOVE, BELOW), (np.inf, -np.inf)])
+@pytest.mark.parametrize(("primal", "dual"), [(2.0, 2.0), (ABOVE, BELOW), (np.inf, -np.inf)])
 def test_true_bounds_pass(primal, dual):
     assert false_claims(Certificate(primal, dual), [], Truth(OPTIMUM, Decimal(2))) == []
 
 
-@pytest.mark.parametrize("primal, dual", [(BELOW, 1.0), (3.0, ABOVE), (np.nan, 1.0), (3.0, np.nan), (-np.inf, 1.0)])
+@pytest.mark.parametrize(("primal", "dual"), [(BELOW, 1.0), (3.0, ABOVE), (np.nan, 1.0), (3.0, np.nan), (-np.inf, 1.0)])
 def test_a_bound_that_is_false_by_one_rounding_is_found_in_a_certificate_and_in_a_sweep(primal, dual):
     truth = Truth(OPTIMUM, Decimal(2))
     assert any("certificate" in claim for claim in false_claims(Certificate(primal, dual), [], truth))

@@ -180,7 +180,11 @@ _ANSWERS: dict[Any, Any] = {}
 def _remembered(function: Callable[..., Any], *args: Any) -> Any:
     """The answer of a slow function; many fits share their problem."""
     digits = decimal.getcontext().prec
-    key = (function.__name__, digits, *(tuple(arg.ravel()) if isinstance(arg, np.ndarray) else str(arg) for arg in args))
+    key = (
+        function.__name__,
+        digits,
+        *(tuple(arg.ravel()) if isinstance(arg, np.ndarray) else str(arg) for arg in args),
+    )
     if key not in _ANSWERS:
         _ANSWERS[key] = function(*args)
     return _ANSWERS[key]
