@@ -130,12 +130,17 @@ def test_pieces_are_as_many_as_the_work_calls_for():
 
 
 def test_the_clock_is_asked_once_there_was_enough_work():
-    asked = []
-    clock = Clock(Solo(), lambda: asked.append(1) or "")
-    with clock.running():
+    n_asked = 0
+
+    def ask():
+        nonlocal n_asked
+        n_asked += 1
+        return ""
+
+    with Clock(Solo(), ask).running():
         for _ in range(10):
             pause(pauses.WORK / 4)
-    assert len(asked) == 2
+    assert n_asked == 2
 
 
 def test_a_pause_raises_once_and_loops_are_told_from_then_on():

@@ -25,7 +25,7 @@ from numba import njit
 
 from widemargin.problems.polytope import HardMargin
 from widemargin.problems.protocol import Certificate
-from widemargin.solvers._hulls import Hulls, HullSolver
+from widemargin.solvers._hulls import Best, Hulls, HullSolver
 
 _MOST_STEPS = 64  # of a sweep; sweeps begin with one step and double, so that the first part of the way is seen too
 
@@ -34,8 +34,7 @@ class State(NamedTuple):
     hulls: Hulls
     z: np.ndarray  # the same on every rank
     n_steps: int  # of the next sweep
-    best_w: np.ndarray
-    certificate: Certificate
+    best: Best
 
 
 @dataclass(frozen=True)
@@ -45,26 +44,25 @@ class Gilbert(HullSolver[State]):
     solves = (HardMargin,)
 
     def start_on(self, hulls: Hulls, rng, warm) -> State:
-        z = hulls.combine(np.exp(hulls.uniform_log_mass())) if warm is None else warm
-        return State(hulls, z, 1, z, Certificate(float(np.linalg.norm(z)), -np.inf))
+        z = hulls.combine(np.exp(hulls.uniform_log_mass())).z if warm is None else warm
+        return State(hulls, z, 1, Best.none(z).closer(float(np.linalg.norm(z)), np.abs(z)))
 
     def sweep(self, state: State) -> State:
-        z, best, best_w = state.z, state.certificate, state.best_w
+        z, best = state.z, state.best
         for _ in range(state.n_steps):
             scores, vertex = lowest_vertex(state.hulls, z)
             length = float(np.linalg.norm(z))
             margin = float(scores.sum()) / length if length > 0 else -np.inf
-            if margin > best.dual:
-                best, best_w = best._replace(dual=margin), z
+            best = best.wider(margin, z)
             towards = vertex - z
             curvature = float(towards @ towards)
             step = min(1.0, max(0.0, -float(z @ towards) / curvature)) if curvature > 0 else 0.0
             z = z + step * towards
-            best = best._replace(primal=min(best.primal, float(np.linalg.norm(z))))
-        return State(state.hulls, z, min(2 * state.n_steps, _MOST_STEPS), best_w, best)
+            best = best.closer(float(np.linalg.norm(z)), np.abs(z))
+        return State(state.hulls, z, min(2 * state.n_steps, _MOST_STEPS), best)
 
     def certify(self, state: State) -> Certificate | None:
-        return state.certificate if state.certificate.dual > -np.inf else None
+        return super().certify(state) if state.best.certificate.dual > -np.inf else None
 
 
 def lowest_vertex(hulls: Hulls, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -88,7 +86,7 @@ def signed_rows(hulls: Hulls, rows: np.ndarray) -> np.ndarray:
     points = np.zeros((2, hulls.shard.n_features))
     for c, sign in ((0, 1.0), (1, -1.0)):
         if rows[c] >= 0:
-            points[c] = sign * (hulls.shard.dense_rows(rows[c : c + 1])[0] - hulls.mean)
+            points[c] = sign * hulls.rows.dense(rows[c : c + 1])[0]
     return points
 
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from widemargin.comm.protocol import Communicator
 
 WORK = 2e8  # multiplications between two looks at the clock: a tenth of a second, or less
+BLAS_SPEED = 4  # multiplications of BLAS in the time of one of a plain loop
 _MAX_PIECES = 10_000
 
 

@@ -20,6 +20,7 @@ from widemargin.cli import main
 from widemargin.cli._peer_run import _chosen
 from widemargin.cli._peer_terms import Terms
 from widemargin.data.rows import read_rows
+from widemargin.peers.wire import VERSION
 
 TEXT = "1 1:0.5 3:2\n-1 2:1\n1 1:1 2:-1\n-1 3:-1\n"
 DENSE = np.array([[0.5, 0, 2], [0, 1, 0], [1, -1, 0], [0, 0, -1]])
@@ -176,7 +177,7 @@ def test_files_of_all_kinds_hold_the_same_rows(folder):
 def test_terms_that_make_no_sense_are_refused():
     good = {
         "alpha": 0.1, "tol": 1e-3, "classes": [0, 1], "n_features": 3, "has_constant": True, "is_metric_full": True,
-        "fan_out": 3, "degree": 3, "at_least": 2,
+        "fan_out": 3, "degree": 3, "at_least": 2, "version": VERSION,
     }  # fmt: skip
     assert Terms.of(good).classes == [0, 1]
     for change in (
@@ -185,6 +186,10 @@ def test_terms_that_make_no_sense_are_refused():
     ):  # fmt: skip
         with pytest.raises(ValueError, match="does not understand"):
             Terms.of({**good, **change})
+    older = {name: value for name, value in good.items() if name != "version"}
+    for other, said in ((older, "2 or lower"), ({**good, "version": VERSION + 1}, str(VERSION + 1))):
+        with pytest.raises(ValueError, match=f"messages have version {said}, and this peer's {VERSION}"):
+            Terms.of(other)
 
 
 def test_defaults_are_those_of_gossip_svc_and_help_says_so(folder, monkeypatch, capsys):

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 
 import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
+from sklearn.datasets import load_breast_cancer, load_wine
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.feature_selection import SelectFromModel
+from sklearn.model_selection import StratifiedKFold, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
-from widemargin import DebiasedSparseSVC, SparseSVC
+from widemargin import DebiasedSparseSVC, SparseSVC, SparseSVCCV, load, save
 from widemargin.comm.solo import Solo
 from widemargin.data import make_sparse_gaussians
 from widemargin.data.shard import Shard
+from widemargin.estimators.words import certificate_in_words
 from widemargin.problems.hinge_l1 import HingeL1
 from widemargin.solvers.debiased import DebiasedRounds
 from widemargin.solvers.run import Limits, run
@@ -232,7 +239,10 @@ def test_an_interrupt_after_the_first_round_keeps_what_is_known(data):
     )
     assert result.stop_reason == "interrupted"
     assert result.n_iter == result.model.report["n_rounds"] == 1
-    assert result.certificate.relative <= 1e-6
+    assert result.model.report["pilot_certificate"].relative <= 1e-6
+    margins = y * (X @ result.model.coef + result.model.intercept)
+    assert result.certificate.primal == pytest.approx(np.maximum(0, 1 - margins).mean())
+    assert 0 < result.certificate.relative < 0.02
 
 
 def test_a_rare_feature_that_some_machines_never_see_is_known_from_the_others(data):
@@ -245,3 +255,172 @@ def test_a_rare_feature_that_some_machines_never_see_is_known_from_the_others(da
     assert np.isfinite(many.coef_debiased_).all()
     assert 0.5 < many.standard_error_[0, 7] / one.standard_error_[0, 7] < 3
     assert many.pvalue_[0, 7] > 1e-3
+
+
+# -- the certificate -------------------------------------------------------------------------------------------------
+
+
+def mean_loss(model, X, y, weight=None):
+    sign = np.where(y == model.classes_[1], 1.0, -1.0)
+    return np.average(np.maximum(0, 1 - sign * model.decision_function(X)), weights=weight)
+
+
+@pytest.mark.parametrize("options", [{}, {"cluster": 4}, {"rounds": 1, "cluster": 4}, {"fit_intercept": False}])
+def test_the_certificate_is_of_the_model_that_is_returned(data, options):
+    X, y, _ = data
+    model = DebiasedSparseSVC(**options).fit(X, y)
+    assert model.certificate_.primal == pytest.approx(mean_loss(model, X, y), rel=1e-9)
+    assert 0 < model.certificate_.relative < 0.03
+    assert model.pilot_certificate_.relative <= model.tol
+    assert model.stop_reason_ == "rounds"
+    # A nearly unpenalised SVM of the same features: its objective is over the least loss, and near it.
+    kept = np.flatnonzero(model.coef_[0])
+    options.pop("cluster", None)
+    options.pop("rounds", None)
+    other = SparseSVC(alpha=1e-7, **options).fit(X[:, kept], y)
+    assert model.certificate_.dual <= other.certificate_.primal <= model.certificate_.primal
+    assert "mean hinge loss" in certificate_in_words(model)
+
+
+def test_a_file_from_before_says_what_its_certificate_is_of(data, tmp_path):
+    """Files that have no certificate of the model have that of the 1-norm SVM."""
+    X, y, _ = data
+    model = DebiasedSparseSVC().fit(X, y)
+    model.certificate_ = model.pilot_certificate_
+    del model.pilot_certificate_
+    for name in ("pilot_certificate", "selected", "has_threshold_held", "obstacle"):
+        del model.parts_[0].model.report[name]
+    save(model, tmp_path / "old.wm")
+    again = load(tmp_path / "old.wm")
+    assert (again.predict(X) == model.predict(X)).all()
+    assert "1-norm SVM that every machine solves first" in certificate_in_words(again)
+    assert "5 selected" in str(again.summary())
+
+
+def test_a_pilot_that_is_not_solved_is_said(data):
+    X, y, _ = data
+    with pytest.warns(ConvergenceWarning, match=r"A 1-norm SVM did not converge.*max_iter=1"):
+        model = DebiasedSparseSVC(max_iter=1, tol=1e-12).fit(X, y)
+    assert model.stop_reason_ == "pilot"
+    assert model.certificate_.primal == pytest.approx(mean_loss(model, X, y), rel=1e-9)
+
+
+# -- data that are far from the theory -------------------------------------------------------------------------------
+
+
+def within_two_points(X, y, n_folds):
+    """Accuracy in cross-validation beside that of SparseSVCCV."""
+    folds = StratifiedKFold(n_folds, shuffle=True, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        ours, rival = (
+            cross_val_score(make_pipeline(StandardScaler(), model), X, y, cv=folds, error_score="raise").mean()
+            for model in (DebiasedSparseSVC(), SparseSVCCV())
+        )
+    return ours >= rival - 0.02
+
+
+@pytest.mark.parametrize("load_set", [load_breast_cancer, load_wine])
+def test_it_predicts_about_as_well_as_cross_validation(load_set):
+    assert within_two_points(*load_set(return_X_y=True), n_folds=3)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["ionosphere", "spambase"])
+def test_it_predicts_about_as_well_as_cross_validation_on_real_sets(real, name):
+    rows = real(name)
+    X = rows.X.toarray() if sp.issparse(rows.X) else rows.X
+    assert within_two_points(np.asarray(X, dtype=np.float64), rows.y, n_folds=5)
+
+
+def hostile():
+    rng = np.random.default_rng(0)
+    for n, p in ((60, 5), (60, 60), (60, 100), (200, 30)):
+        X = rng.normal(size=(n, p))
+        for noise in (0.0, 0.1, 1.0, 10.0):
+            score = X[:, 0] - X[:, 1] + noise * rng.normal(size=n)
+            yield f"{n} x {p}, noise {noise:g}", X, score > 0
+            yield f"{n} x {p}, noise {noise:g}, rare", X, score > np.quantile(score, 0.93)
+        twins = np.hstack([X, X[:, :3], np.ones((n, 1)), np.zeros((n, 1)), X[:, :2].sum(axis=1, keepdims=True)])
+        yield f"{n} x {p}, collinear", twins, score > 0
+        yield f"{n} x {p}, binary", (X > 0).astype(float), score > 0
+        yield f"{n} x {p}, one far row", np.vstack([X, np.full(p, 1e6)]), np.append(score > 0, True)
+        yield f"{n} x {p}, units", X * 10.0 ** rng.integers(-4, 5, p), score > 0
+
+
+@pytest.mark.parametrize(("X", "y"), [pytest.param(X, y, id=name) for name, X, y in hostile()])
+def test_any_rows_give_a_model_hardly_worse_than_the_1_norm_svm(X, y):
+    """Warnings of NumPy are errors in all tests; those of the estimator say why there are no intervals."""
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always", UserWarning)
+        model = DebiasedSparseSVC().fit(X, y)
+        penalised = SparseSVC().fit(X, y)
+    loss = mean_loss(model, X, y)
+    assert loss <= 1.2 * mean_loss(penalised, X, y) + 1e-6
+    assert np.abs(model.decision_function(X)).max() <= 100 * max(1.0, np.abs(penalised.decision_function(X)).max())
+    assert np.isfinite(model.coef_debiased_).all()
+    assert model.certificate_.dual <= loss <= model.certificate_.primal * (1 + 1e-9)
+    if not np.isfinite(model.standard_error_).any():
+        assert any("Nothing could be debiased" in str(each.message) for each in said)
+        assert model.stop_reason_ == "blind"
+        assert (model.pvalue_ == 1).all()
+        assert "No intervals: " in str(model.summary())
+
+
+def test_where_the_threshold_takes_too_much_the_features_of_the_1_norm_svm_stay():
+    X, y = load_breast_cancer(return_X_y=True)
+    X = StandardScaler().fit_transform(X)
+    with pytest.warns(UserWarning, match="fit the rows worse than the 1-norm SVM"):
+        model = DebiasedSparseSVC().fit(X, y)
+    assert ((model.coef_ != 0) == (model.coef_naive_ != 0)).all()
+    assert model.selected_.sum() < np.count_nonzero(model.coef_)
+    assert mean_loss(model, X, y) < mean_loss(SparseSVC().fit(X, y), X, y)
+    assert "features of the 1-norm SVM are kept" in str(model.summary())
+
+
+def test_equal_features_are_known_by_infinite_errors(data):
+    X, y, _ = data
+    model = DebiasedSparseSVC().fit(np.hstack([X[:, :20], X[:, 10:11]]), y)
+    assert np.isinf(model.standard_error_[0, [10, 20]]).all()
+    assert np.isfinite(np.delete(model.standard_error_[0], [10, 20])).all()
+    assert model.coef_[0, :5] == pytest.approx(DebiasedSparseSVC().fit(X[:, :20], y).coef_[0, :5], abs=0.05)
+
+
+def few_rows():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 5))
+    return X, (X[:, 0] + 0.8 * rng.normal(size=60) > 0).astype(int)
+
+
+@pytest.mark.parametrize("copies", [2, 50])
+def test_a_weight_is_a_number_of_copies(copies):
+    X, y = few_rows()
+    rows = np.repeat(np.arange(60), copies)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        weighted = DebiasedSparseSVC(tol=1e-9).fit(X, y, sample_weight=np.full(60, float(copies)))
+        repeated = DebiasedSparseSVC(tol=1e-9).fit(X[rows], y[rows])
+        halved = DebiasedSparseSVC(tol=1e-9).fit(X[rows], y[rows], sample_weight=np.full(len(rows), 0.5))
+        half = DebiasedSparseSVC(tol=1e-9).fit(X, y, sample_weight=np.full(60, copies / 2))
+    for one, other in ((weighted, repeated), (half, halved)):
+        assert one.coef_ == pytest.approx(other.coef_, rel=1e-6)
+        assert one.intercept_ == pytest.approx(other.intercept_, rel=1e-6)
+        assert one.standard_error_ == pytest.approx(other.standard_error_, rel=1e-6)
+
+
+def test_weights_of_any_size_end_at_the_unpenalised_svm():
+    """With a weight of w on every row, alpha falls like 1 / sqrt(w), and there is a row or none within a bandwidth."""
+    X, y = few_rows()
+    least = SparseSVC(alpha=1e-9).fit(X, y)
+    for weight in (1e5, 1e6, 1e12):
+        with pytest.warns(UserWarning, match="too few rows lie near the margin"):
+            model = DebiasedSparseSVC().fit(X, y, sample_weight=np.full(60, weight))
+        assert model.coef_ == pytest.approx(least.coef_, rel=1e-4)
+        assert np.isinf(model.standard_error_).all()
+        assert model.certificate_.relative < 0.01
+
+
+def test_a_hessian_that_does_not_fit_is_refused_before_it_is_made():
+    X = sp.random(20, 10**6, density=1e-4, format="csr", random_state=0)
+    with pytest.raises(ValueError, match=r"1,000,000 features takes 1.49e\+04 GiB.*SelectFromModel"):
+        DebiasedSparseSVC().fit(X, np.arange(20) % 2)

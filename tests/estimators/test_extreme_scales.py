@@ -100,15 +100,22 @@ def test_a_linear_kernel_of_rows_far_away_has_no_lower_bound_over_the_optimum(so
     assert model.certificate_.primal >= exact * (1 - 1e-9)
 
 
-def test_a_debiased_fit_without_standard_errors_says_so():
+def test_a_debiased_fit_of_separable_classes_keeps_a_model_and_says_why_it_has_no_standard_errors():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(40, 5))
     y = np.sign(X[:, 0])
     X[:, 0] += 2 * y
-    with pytest.warns(UserWarning, match="HardMarginSVC or SparseSVC"):
+    with pytest.warns(UserWarning, match="Nothing could be debiased.*HardMarginSVC or SparseSVC"):
         model = DebiasedSparseSVC(alpha=0.05).fit(X, y)
-    assert not model.coef_.any()
+    assert model.score(X, y) == 1
     assert np.isinf(model.standard_error_).all()
+
+
+@pytest.mark.parametrize("exponent", [-160, 160])
+def test_features_whose_squares_are_beyond_float64_are_refused_by_a_debiased_fit(exponent):
+    X, y = some_rows(2)
+    with pytest.raises(ValueError, match="scale the features"):
+        DebiasedSparseSVC().fit(X * 10.0**exponent, y)
 
 
 def test_a_gamma_of_next_to_nothing_makes_all_rows_alike():

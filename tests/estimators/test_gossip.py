@@ -13,12 +13,13 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
-from sklearn.datasets import load_digits
+from sklearn.datasets import load_digits, load_wine
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import LinearSVC
 
 from tests.problems_at_hand import overlapping
 from widemargin import Faults, GossipSVC, InterruptedFitWarning
+from widemargin.exceptions import PrecisionWarning
 from widemargin.peers.topology import build
 
 ALPHA = 0.01
@@ -418,3 +419,54 @@ def test_graphs_are_connected_and_go_both_ways(name, n_peers):
         assert nx.is_connected(nx.Graph(graph))
     if name == "random-regular" and n_peers >= 5:
         assert {len(neighbours) for neighbours in graph.values()} == {3 + n_peers % 2}
+
+
+def microarray(rng):
+    codes = np.arange(40) % 2
+    X = np.exp(1.5 * rng.normal(size=4000) + 5) * np.exp(0.4 * rng.normal(size=(40, 4000)))
+    X[:, :100] *= np.where(codes, 1.6, 1.0)[:, None]
+    return X, codes
+
+
+def word_counts(rng):
+    codes, often = np.arange(200) % 2, 1 / np.arange(1.0, 801)
+    tilted = often * np.where(np.arange(800) % 7, 1.0, np.exp(rng.normal(size=800)))
+    shares = [often / often.sum(), tilted / tilted.sum()]
+    return sp.csr_matrix([rng.multinomial(rng.integers(50, 300), shares[k]).astype(float) for k in codes]), codes
+
+
+def normal_rows(rng, n, d):
+    X = rng.normal(size=(n, d))
+    return X, (X @ rng.normal(size=d) + rng.normal(size=n) > 0).astype(int)
+
+
+def with_constant(rng):
+    X, y = normal_rows(rng, 200, 5)
+    return np.hstack([X, np.full((200, 1), 1e8)]), y
+
+
+UNSCALED = {
+    "300 x 30": lambda rng: normal_rows(rng, 300, 30),
+    "raw wine": lambda rng: load_wine(return_X_y=True),
+    "counts of words": word_counts,
+    "like a microarray": microarray,
+    "a constant column of 1e8": with_constant,
+}
+
+
+@pytest.mark.parametrize("rows", UNSCALED.values(), ids=UNSCALED.keys())
+def test_rows_in_any_units_end_by_their_gap_at_the_defaults(rows):
+    X, y = rows(np.random.default_rng(0))
+    model = GossipSVC().fit(X, y)
+    assert model.stop_reason_ == "gap"
+    assert model.n_iter_ <= 300
+    assert max(node.gap for node in model.nodes_.values()) <= 1e-3
+    assert model.certificate_.dual <= model.certificate_.primal
+
+
+def test_a_gap_that_rounding_keeps_open_ends_the_fit():
+    X, y = normal_rows(np.random.default_rng(0), 60, 3)
+    with pytest.warns(PrecisionWarning, match="Rounding keeps the relative gap"):
+        model = GossipSVC(alpha=0.1, n_peers=3, tol=1e-17, max_iter=2000).fit(X, y)
+    assert model.stop_reason_ == "precision"
+    assert model.certificate_.relative < 1e-9

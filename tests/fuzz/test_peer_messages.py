@@ -10,7 +10,7 @@ import pytest
 from tests.fuzz.mutants import attempts, try_all
 from tests.peers.test_wire import FORM, LIMIT, assert_same, example
 from widemargin.peers.protocol import Message
-from widemargin.peers.records import KINDS, HingeCosts, Moments, Snapshot
+from widemargin.peers.records import KINDS, Answer, HingeCosts, Moments, Snapshot
 from widemargin.peers.wire import BadMessage, decode, encode
 
 SOME = pytest.mark.parametrize("n", [1500, pytest.param(60_000, marks=pytest.mark.long)])
@@ -32,7 +32,7 @@ def is_message(message):
         arrays = [each for each in record if isinstance(each, np.ndarray)]
         if type(record) not in KINDS or not all(np.isfinite(each).all() for each in arrays):
             return False
-        if isinstance(record, Moments | Snapshot | HingeCosts) and not 0 <= record.total < 1e100:
+        if isinstance(record, Moments | Snapshot | HingeCosts | Answer) and not 0 <= record.total < 1e100:
             return False
     assert_same(decode(encode(message), FORM, LIMIT), message)
     return True

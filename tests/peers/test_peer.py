@@ -11,8 +11,9 @@ import scipy.sparse as sp
 
 from tests.peers.networks import Network, assert_brackets, chords, even, overlapping_rows, ring, split
 from widemargin.peers import peer as module
+from widemargin.peers.cutting_planes import Cut
 from widemargin.peers.protocol import Message
-from widemargin.peers.records import NUMBERS_PER_INCARNATION, HingeCosts, Moments, Proposal, Snapshot
+from widemargin.peers.records import NUMBERS_PER_INCARNATION, Answer, HingeCosts, Moments, Proposal, Query, Snapshot
 from widemargin.peers.rows import PeerRows
 
 X, CODES = overlapping_rows(60)
@@ -98,8 +99,9 @@ SPOILT = {
     "moments, squares below zero": (Moments, lambda r: {"moment": -r.moment}),
     "moments, of no rows": (Moments, lambda r: {"moment": with_second(r.moment, 2 * np.sqrt(r.moment[0] * 1e9))}),
     "moments, weight": (Moments, lambda r: {"total": -1.0}),
-    "snapshot, dual sum": (Snapshot, lambda r: {"dual_sum": r.dual_sum * np.inf}),
-    "snapshot, dual vector": (Snapshot, lambda r: {"dual_vector": r.dual_vector[:, 1:]}),
+    "snapshot, dual sum": (Snapshot, lambda r: {"dual": r.dual._replace(sums=r.dual.sums * np.inf)}),
+    "snapshot, dual vector": (Snapshot, lambda r: {"dual": r.dual._replace(vectors=r.dual.vectors[:, 1:])}),
+    "snapshot, dual error": (Snapshot, lambda r: {"dual": r.dual._replace(errors=r.dual.errors - 1)}),
     "snapshot, model": (Snapshot, lambda r: {"model": r.model + np.nan}),
     "snapshot, weight": (Snapshot, lambda r: {"total": np.nan}),
     "snapshot, rho": (Snapshot, lambda r: {"rho": 0.0}),
@@ -115,6 +117,18 @@ SPOILT = {
     "hinge_costs, on nothing": (HingeCosts, lambda r: {"proposals": r.proposals[:0], "costs": r.costs[:0]}),
     "hinge_costs, data_version": (HingeCosts, lambda r: {"data_version": None}),
     "hinge_costs, weight": (HingeCosts, lambda r: {"total": np.inf}),
+    "query, models": (Query, lambda r: {"models": r.models * np.nan}),
+    "query, fewer models": (Query, lambda r: {"models": r.models[:2]}),
+    "query, weights below zero": (Query, lambda r: {"weights": r.weights - 1}),
+    "query, fewer weights": (Query, lambda r: {"weights": r.weights[1:]}),
+    "query, fewer owners": (Query, lambda r: {"owners": r.owners[1:]}),
+    "query, cuts": (Query, lambda r: {"cuts": r.cuts.astype(float)}),
+    "answer, costs": (Answer, lambda r: {"costs": r.costs + np.inf}),
+    "answer, fewer costs": (Answer, lambda r: {"costs": r.costs[1:]}),
+    "answer, allowances": (Answer, lambda r: {"allowances": r.allowances * np.nan}),
+    "answer, combination": (Answer, lambda r: {"combined": r.combined._replace(errors=r.combined.errors - 1)}),
+    "answer, fewer cuts": (Answer, lambda r: {"cuts": Cut(*(values[1:] for values in r.cuts))}),
+    "answer, weight": (Answer, lambda r: {"total": -1.0}),
     "a peer below zero": (Snapshot, lambda r: {"peer": -1}),
 }
 
@@ -161,7 +175,7 @@ def test_stale_message_are_dropped_and_their_records_taken(trio):
 def test_a_peer_that_begins_anew_is_understood_and_gets_everything(trio):
     trio.state.peers[1] = anew = trio.begin(1, 1)
     trio.go(8)
-    for kind in (Moments, Snapshot, Proposal, HingeCosts):
+    for kind in (Moments, Snapshot, Proposal, HingeCosts, Query, Answer):
         assert anew.table.newest[kind].keys() >= trio.peers[0].table.newest[kind].keys() - {1}
     assert trio.peers[0].table.newest[Snapshot][1].number > NUMBERS_PER_INCARNATION
     assert anew.proof is not None
@@ -171,7 +185,7 @@ def test_a_peer_that_begins_anew_is_understood_and_gets_everything(trio):
 def test_a_peer_that_begins_anew_is_told_what_it_said_before(trio):
     """Of which it knows nothing: it neither believes it nor stumbles over it."""
     anew = trio.begin(0, 1)
-    old = [trio.peers[1].table.newest[kind][0] for kind in (Moments, Snapshot, Proposal, HingeCosts)]
+    old = [trio.peers[1].table.newest[kind][0] for kind in (Moments, Snapshot, Proposal, HingeCosts, Query, Answer)]
     anew.receive(one_of(trio, 1, 0)._replace(records=old))
     assert anew.traffic.refused == 0
     assert Proposal not in anew.table.newest or 0 not in anew.table.newest[Proposal]

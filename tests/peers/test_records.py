@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from widemargin.peers import records
+from widemargin.peers.cutting_planes import Cut
 from widemargin.peers.records import KEPT, NUMBERS_PER_INCARNATION, HingeCosts, Proposal, RecordTable, Snapshot
 from widemargin.problems.mean_hinge import MeanHinge
 
@@ -23,11 +24,11 @@ def snapshot(peer, neighbours, number=1, tick=0, total=10.0, dual_sum=2.0, incar
         neighbours=np.array(neighbours, dtype=np.int64),
         data_version=data_version,
         total=total,
-        dual_sum=np.array([dual_sum]),
-        dual_vector=np.array([[1.0, 0.0]]),
+        dual=Cut(np.array([dual_sum]), np.array([[1.0, 0.0]]), np.zeros(1)),
         model=W,
         rho=1.0,
         gap=np.inf,
+        is_stuck=False,
     )
 
 

@@ -25,7 +25,7 @@ def test_sums(store):
         for k in range(3):
             y = np.where(k == CODES, 1.0, -1.0)
             hinge = WEIGHT @ np.maximum(0, 1 - y * (X @ models[m, k]))
-            assert rows.hinge_sums(models)[m, k] == pytest.approx(hinge)
+            assert rows.hinge_sums(models)[0][m, k] == pytest.approx(hinge)
             np.testing.assert_allclose(rows.combine(dual)[k], (dual[k] * y) @ X)
     moment = X.T @ np.diag(WEIGHT) @ X
     np.testing.assert_allclose(rows.moment(is_full=True), moment)

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from widemargin.peers.admm import GossipADMM
+from widemargin.peers.cutting_planes import N_POINTS, Cut
 from widemargin.peers.peer import Peer
 from widemargin.peers.protocol import Message
-from widemargin.peers.records import HingeCosts, Moments, Proposal, Snapshot
+from widemargin.peers.records import Answer, HingeCosts, Moments, Proposal, Query, Snapshot
 from widemargin.peers.rows import PeerRows
 from widemargin.peers.wire import BadMessage, MessageFormat, decode, encode
 from widemargin.problems.mean_hinge import MeanHinge
@@ -30,14 +31,27 @@ def records(rng):
             neighbours=np.array([7, (1 << 40) - 1]),
             data_version=(1 << 62) - 1,
             total=20.0,
-            dual_sum=np.array([0.0, 20.0]),
-            dual_vector=rng.normal(size=(2, 3)),
+            dual=Cut(np.array([0.0, 20.0]), rng.normal(size=(2, 3)), rng.random(2)),
             model=rng.normal(size=(2, 3)),
             rho=0.3,
             gap=np.inf,
+            is_stuck=True,
         ),
         Proposal(7, 11, rng.normal(size=(2, 3))),
         HingeCosts(9, 12, 7, 123, 30.0, np.array([11, 10]), rng.random((2, 2))),
+        Query(7, 13, rng.normal(size=(3, 2, 3)), np.array([8, 9]), np.array([4, 7]), rng.random((2, 2))),
+        Answer(
+            peer=9,
+            number=14,
+            proposer=7,
+            query=13,
+            data_version=123,
+            total=30.0,
+            costs=rng.random((N_POINTS, 2)),
+            allowances=rng.random((N_POINTS, 2)),
+            combined=Cut(rng.random(2), rng.normal(size=(2, 3)), rng.random(2)),
+            cuts=Cut(rng.random((3, 2)), rng.normal(size=(3, 2, 3)), rng.random((3, 2))),
+        ),
     ]
 
 
@@ -49,7 +63,9 @@ def example(seed=0):
 def assert_same(one, other):
     assert type(one) is type(other)
     for name, a, b in zip(one._fields, one, other, strict=True):
-        if name == "records":
+        if isinstance(a, Cut):
+            assert_same(a, b)
+        elif name == "records":
             for r, s in zip(a, b, strict=True):
                 assert_same(r, s)
         elif name != "n_bytes":
@@ -64,7 +80,7 @@ def test_a_message_comes_back_as_it_was():
 
 def test_the_comparison_sees_a_difference():
     message, other = example(), example()
-    other.records[1].dual_vector[1, 2] += 1e-12
+    other.records[1].dual.vectors[1, 2] += 1e-12
     with pytest.raises(AssertionError):
         assert_same(message, other)
 
@@ -169,7 +185,14 @@ def changed(kind, **fields):
         (changed(Snapshot, rho=np.inf), "rho"),
         (changed(Snapshot, total=np.nan), "weights"),
         (changed(Snapshot, tick=-1), "tick"),
-        (changed(Snapshot, dual_sum=np.array([0.0, 21.0])), "not feasible"),
+        (changed(Snapshot, dual=Cut(np.array([0.0, 21.0]), np.zeros((2, 3)), np.zeros(2))), "not feasible"),
+        (changed(Snapshot, dual=Cut(np.zeros(2), np.zeros((2, 3)), -np.ones(2))), "error"),
+        (changed(Snapshot, is_stuck=2), "stuck"),
+        (changed(Query, weights=-np.ones((2, 2))), "negative weights"),
+        (changed(Answer, query=0), "begin at 1"),
+        (changed(Answer, costs=-np.ones((N_POINTS, 2))), "negative"),
+        (changed(Answer, combined=Cut(np.full(2, 31.0), np.zeros((2, 3)), np.zeros(2))), "not feasible"),
+        (changed(Answer, total=-1.0), "weights"),
         (changed(Snapshot, neighbours=np.array([-1])), "neighbours"),
         (changed(HingeCosts, costs=np.array([[1.0, -1.0], [0.0, 0.0]])), "negative"),
         (changed(HingeCosts, proposals=np.arange(1, 6), costs=np.ones((5, 2))), "1 to 4"),
@@ -185,7 +208,7 @@ def test_what_cannot_be_is_refused_in_words(message, why):
 
 @pytest.mark.parametrize("kind", [Moments, Snapshot, HingeCosts])
 def test_rows_may_be_without_any_weight(kind):
-    message = changed(kind, total=0.0, **({"dual_sum": np.zeros(2)} if kind is Snapshot else {}))
+    message = changed(kind, total=0.0, **({"dual": Cut(*map(np.zeros, (2, (2, 3), 2)))} if kind is Snapshot else {}))
     assert_same(decode(encode(message), FORM, LIMIT), message)
 
 

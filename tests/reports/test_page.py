@@ -31,6 +31,7 @@ from widemargin import (
     SparseSVCCV,
     report,
 )
+from widemargin.data import make_sparse_gaussians
 from widemargin.estimators.words import bounds_in_words
 from widemargin.reports import _reproduce
 from widemargin.reports._html import Html, render
@@ -113,7 +114,7 @@ def rows():
 def fitted(rows):
     """A model of each kind, by name, fitted when first asked for."""
     X, y = rows
-    apart = separable(0)
+    apart, noisy = separable(0), make_sparse_gaussians(600, 8, random_state=0)[:2]  # both bounds need an overlap
     kinds = {
         "hard": lambda: (HardMarginSVC().fit(*apart), *apart),
         "nu": lambda: (NuMarginSVC().fit(X, y), X, y),
@@ -122,7 +123,7 @@ def fitted(rows):
         "margin distribution": lambda: (MarginDistributionSVC(C=100.0).fit(X, y), X, y),
         "sparse": lambda: (SparseSVC().fit(X, y), X, y),
         "sparse, chosen": lambda: (SparseSVCCV(n_alphas=4, cv=3).fit(X, y), X, y),
-        "debiased": lambda: (DebiasedSparseSVC(cluster=2).fit(X, y), X, y),
+        "debiased": lambda: (DebiasedSparseSVC(cluster=2).fit(*noisy), *noisy),
         "gossip": lambda: (GossipSVC(alpha=0.05, n_peers=5).fit(X, y), X, y),
         "three classes": lambda: (NuMarginSVC().fit(*load_iris(return_X_y=True)), *load_iris(return_X_y=True)),
     }

@@ -18,7 +18,7 @@ from widemargin.problems.margin_distribution import MarginDistribution
 from widemargin.problems.polytope import HardMargin, NuMargin
 from widemargin.problems.protocol import Certificate
 from widemargin.solvers import auto
-from widemargin.solvers._hulls import HullSolver
+from widemargin.solvers._hulls import Best, HullSolver
 from widemargin.solvers.active_set import ActiveSet
 from widemargin.solvers.auto import Affordable, Auto, Stalled
 from widemargin.solvers.batch_perceptron import BatchPerceptron
@@ -34,8 +34,7 @@ from widemargin.solvers.svrg import SVRG
 
 class State(NamedTuple):
     n: int
-    certificate: Certificate
-    best_w: np.ndarray
+    best: Best
     warm: np.ndarray | None = None
 
 
@@ -51,22 +50,22 @@ class Stalling(Solver[Any, Separator]):
 
     def start(self, problem, shard, comm, rng, warm=None):
         self.started_with.append(warm)
-        return State(0, self.certificate, np.array([self.mark]))
+        return State(0, Best(self.certificate, np.array([self.mark]), np.array([self.certificate.primal])))
 
     def sweep(self, state):
         return state._replace(n=state.n + 1)
 
     def certify(self, state):
-        return state.certificate
+        return state.best.certificate
 
     def stop_reason(self, state):
         return self._verdict
 
     def warm_state(self, state):
-        return state.best_w
+        return state.best.w
 
     def extract(self, state):
-        return Separator(state.best_w, 0.0, {})
+        return Separator(state.best.w, 0.0, {})
 
 
 def go(*stages, patience=3, max_iter=20):
@@ -105,7 +104,7 @@ def test_a_reason_to_stop_is_not_a_stall():
 def test_progress_that_halves_the_gap_is_no_stall():
     class Halving(Stalling):
         def sweep(self, state):
-            return state._replace(certificate=Certificate(1.0, 1 - (1 - state.certificate.dual) * 0.8))
+            return state._replace(best=state.best.wider(1 - (1 - state.best.certificate.dual) * 0.8, state.best.w))
 
     second = Stalling(Certificate(1.0, 0.2), 2.0)
     result = go(Halving(Certificate(1.0, 0.2), 1.0), second, patience=4, max_iter=100)

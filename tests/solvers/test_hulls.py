@@ -9,7 +9,7 @@ from tests.oracles import hull_distance, intercept_interval, margin_of, nu_cap
 from tests.problems_at_hand import on_ranks, overlapping, part_of, separable
 from widemargin.problems.polytope import HardMargin, NuMargin, largest_nu
 from widemargin.problems.protocol import Certificate
-from widemargin.solvers._hulls import Hulls
+from widemargin.solvers._hulls import Best, Hulls
 
 PROBLEMS = [HardMargin(), NuMargin(), NuMargin(0.2)]
 NAMES = ["hard", "nu-auto", "nu-0.2"]
@@ -64,15 +64,13 @@ def test_margin_is_that_of_sorting(problem, ranks, seed):
     w = np.random.default_rng(seed).normal(size=4)
     cap = problem.cap(weight[y > 0].sum(), weight[y < 0].sum())
     upper = np.minimum(cap * weight, 2.0)
-    margins = hulls_of(
-        problem, X, y, weight, ranks=ranks, use=lambda hulls, rows: hulls.margin(hulls.scores(w), np.linalg.norm(w))
-    )
+    margins = hulls_of(problem, X, y, weight, ranks=ranks, use=lambda hulls, rows: hulls.margin(w))
     assert margins == pytest.approx([margin_of(X - X.mean(axis=0), y, y, upper, w)] * ranks, rel=1e-9, abs=1e-9)
 
 
 def test_no_direction_has_no_margin():
     X, y = separable(0)
-    assert hulls_of(HardMargin(), X, y, use=lambda h, rows: h.margin(h.scores(np.zeros(4)), 0.0)) == [-np.inf]
+    assert hulls_of(HardMargin(), X, y, use=lambda hulls, rows: hulls.margin(np.zeros(4))) == [-np.inf]
 
 
 @pytest.mark.parametrize("problem", PROBLEMS, ids=NAMES)
@@ -117,16 +115,21 @@ def test_scale_to_one_gives_a_sum_of_one_or_says_that_it_did_not(spread, shift, 
 
 
 @pytest.mark.parametrize(
-    ("certificate", "verdict"),
+    ("distance", "margin", "n_stalled", "verdict"),
     [
-        (Certificate(1e-9, 0.0), "overlap"),
-        (Certificate(1e-9, -1.0), "overlap"),
-        (Certificate(1e-9, 1e-10), None),  # a tiny margin is a margin
-        (Certificate(0.5, -1.0), None),  # not yet known
+        (1e-13, 0.0, 0, "overlap"),
+        (1e-13, -1.0, 0, "overlap"),
+        (1e-13, 1e-15, 0, None),  # a tiny margin is a margin
+        (1e-13, 1e-15, 50, "precision"),
+        (1e-10, -1.0, 50, None),  # not yet known, and more than rounding
+        (0.5, -1.0, 50, None),
     ],
 )
-def test_the_verdict_needs_no_margin_and_no_distance(certificate, verdict):
-    assert hulls_of(HardMargin(), *separable(0), use=lambda hulls, rows: hulls.stop_reason(certificate)) == [verdict]
+def test_the_verdict_needs_no_margin_and_a_proof_of_no_distance(distance, margin, n_stalled, verdict):
+    """The rows reach about 5 from their mean."""
+    z = np.array([distance, 0.0, 0.0, 0.0])
+    best = Best(Certificate(distance, margin), np.ones(4), z, n_stalled=n_stalled)
+    assert hulls_of(HardMargin(), *separable(0), use=lambda hulls, rows: hulls.stop_reason(best)) == [verdict]
 
 
 @pytest.mark.parametrize("ranks", [1, 3])
@@ -190,9 +193,28 @@ def test_rows_of_equal_value_have_radius_zero_and_not_nan():
     assert radius == pytest.approx(0.0, abs=1e-3)
 
 
-@pytest.mark.parametrize("unit", [1e76, 1e150, 1e200, 1e300])
+@pytest.mark.parametrize("unit", [2.0**-990, 2.0**-520, 2.0**-101, 2.0**260, 2.0**520, 2.0**990])
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_rows_whose_products_would_overflow_are_refused_on_all_ranks(ranks, unit):
+@pytest.mark.parametrize("problem", PROBLEMS, ids=NAMES)
+def test_bounds_are_the_same_to_the_bit_in_units_that_are_powers_of_two(problem, ranks, unit):
+    """Rows out of range are brought into it by such a power, which rounds nothing."""
+    X, y = separable(0)
+    w = np.random.default_rng(0).normal(size=4)
+
+    def bounds(hulls, rows):
+        mass = np.exp(hulls.uniform_log_mass())
+        best = hulls.wider(hulls.closer(Best.none(w), mass, hulls.combine(mass)), w, hulls.scores(w))
+        return hulls.in_units_of_rows(best.certificate)
+
+    power = np.exp2(np.floor(np.log2(np.abs(X).max())))  # so that both are in range, or are brought there
+    plain = hulls_of(problem, X / power, y, ranks=ranks, use=bounds)
+    scaled = hulls_of(problem, X / power * unit, y, ranks=ranks, use=bounds)
+    assert [tuple(np.divide(each, unit)) for each in scaled] == [tuple(each) for each in plain]
+
+
+@pytest.mark.parametrize("unit", [1e-305, 1e304])
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_rows_beyond_the_range_of_coefficients_are_refused_on_all_ranks(ranks, unit):
     X, y = separable(0)
     with pytest.raises(ValueError, match="scale the features"):
         hulls_of(NuMargin(), X * unit, y, ranks=ranks, use=lambda hulls, rows: None)

@@ -24,6 +24,7 @@ from widemargin.solvers.auto import Auto, Stalled
 from widemargin.solvers.newton import EntropicNewton
 from widemargin.solvers.protocol import Solver
 from widemargin.solvers.saddle import SaddlePoint
+from widemargin.solvers.separating import Separating
 
 SADDLES = {f"saddle-{b}": SaddlePoint(block_size=b) for b in (1, 4, "auto")}
 TIGHT = {"newton": EntropicNewton(), "newton-saddle": Auto((EntropicNewton(), SaddlePoint()), hand_over=Stalled())}
@@ -369,7 +370,8 @@ def solver_classes():
     return sorted((kind for kind in ours if not inspect.isabstract(kind)), key=lambda kind: kind.__name__)
 
 
-SOLVERS = [kind((EntropicNewton(), SaddlePoint())) if kind is Auto else kind() for kind in solver_classes()]
+OF_OTHERS = {Auto: (EntropicNewton(), SaddlePoint()), Separating: EntropicNewton()}
+SOLVERS = [kind(OF_OTHERS[kind]) if kind in OF_OTHERS else kind() for kind in solver_classes()]
 PROBLEMS = [HardMargin(), NuMargin(), HingeL2(1.0), HingeL1(0.1), MarginDistribution(1.0), SlackConstrained(C=1.0)]
 
 

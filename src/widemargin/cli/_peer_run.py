@@ -207,6 +207,7 @@ def _size(n_bytes: int) -> str:
 
 _STOPPED = {
     "gap": "all peers have certified the gap",
+    "precision": "rounding keeps the gap open: scale the features, or allow a larger --tol",
     "max_time": "--max-time was reached",
     "max_ticks": "--max-ticks was reached",
     "interrupted": "interrupted",

@@ -12,6 +12,7 @@ from widemargin.cli._input import plain_labels
 from widemargin.data.layout import FileRows
 from widemargin.estimators.gossip import GossipSVC
 from widemargin.peers.rows import PeerRows
+from widemargin.peers.wire import VERSION
 from widemargin.problems.mean_hinge import MeanHinge
 from widemargin.strategies.peers import Network, has_full_metric
 from widemargin.strategies.protocol import Rows
@@ -31,6 +32,7 @@ class Terms(NamedTuple):
     fan_out: int
     degree: int
     at_least: int  # peers that must have met before the network may stop
+    version: int = VERSION  # of messages
 
     @classmethod
     def begin(cls, given: dict[str, Any], rows: FileRows, path: Path) -> Terms:
@@ -52,6 +54,11 @@ class Terms(NamedTuple):
     @classmethod
     def of(cls, answer: dict[str, Any]) -> Terms:
         """The terms that a member sent; ValueError if they are invalid."""
+        if (version := answer.get("version", "2 or lower")) != VERSION:
+            raise ValueError(
+                f"The network's messages have version {version}, and this peer's {VERSION}: "
+                "use the same version of widemargin everywhere."
+            )
         try:
             terms = cls(**answer)
             GossipSVC(**terms.parameters())._validate_params()

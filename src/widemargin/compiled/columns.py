@@ -27,3 +27,57 @@ def add_squares_csr(data, indices, indptr, weight, out):
             for k in range(np.uint64(indptr[i]), np.uint64(indptr[i + 1])):
                 value = np.float64(data[k])
                 out[np.uint64(indices[k])] += w * value * value
+
+
+@compiled()
+def column_extremes_dense(X, low, high):
+    """Lower ``low_j`` and raise ``high_j`` to the smallest and largest value of each column."""
+    n, d = X.shape
+    for i in range(n):
+        for j in range(d):
+            value = np.float64(X[i, j])
+            low[j] = min(low[j], value)
+            high[j] = max(high[j], value)
+
+
+@compiled()
+def column_extremes_csr(data, indices, indptr, low, high):
+    """:func:`column_extremes_dense` for CSR rows without duplicates; entries that are not stored are zeros."""
+    count = np.zeros(low.shape[0], dtype=np.int64)
+    for k in range(np.uint64(indptr[0]), np.uint64(indptr[-1])):
+        column = np.uint64(indices[k])
+        value = np.float64(data[k])
+        low[column] = min(low[column], value)
+        high[column] = max(high[column], value)
+        count[column] += 1
+    for j in range(low.shape[0]):
+        if count[j] < indptr.shape[0] - 1:
+            low[j] = min(low[j], 0.0)
+            high[j] = max(high[j], 0.0)
+
+
+@compiled(fastmath=FAST)
+def squared_distances_dense(X, factor, centre, out):
+    """``out_i = ||factor (x_i - centre)||^2``."""
+    n, d = X.shape
+    for i in range(n):
+        total = 0.0
+        for j in range(d):
+            value = factor[j] * (np.float64(X[i, j]) - centre[j])
+            total += value * value
+        out[i] = total
+
+
+@compiled()
+def squared_distances_csr(data, indices, indptr, factor, centre, out):
+    """:func:`squared_distances_dense` for CSR rows: that of the origin, corrected where an entry is stored."""
+    at_origin = 0.0
+    for j in range(factor.shape[0]):
+        at_origin += (factor[j] * centre[j]) ** 2
+    for i in range(out.shape[0]):
+        total = at_origin
+        for k in range(np.uint64(indptr[i]), np.uint64(indptr[i + 1])):
+            column = np.uint64(indices[k])
+            value = factor[column] * (np.float64(data[k]) - centre[column])
+            total += value * value - (factor[column] * centre[column]) ** 2
+        out[i] = max(total, 0.0)

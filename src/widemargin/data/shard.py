@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
 from scipy.linalg.blas import dsyrk
 
-from widemargin.compiled import csr, dense
+from widemargin.compiled import accurate, columns, csr, dense
 from widemargin.compiled.hashes import keyed_sum
 from widemargin.pauses import pause_alone
 
@@ -189,6 +190,34 @@ class Shard:
             _pass("squared_norms", block, out[where])
         return out
 
+    def squared_distances(self, factor: np.ndarray, centre: np.ndarray) -> np.ndarray:
+        """``||factor (x_i - centre)||^2`` of every row; ``factor`` and ``centre`` have a number for each column."""
+        out = np.empty(self.n_rows)
+        for block, where in self.pieces():
+            _pass("squared_distances", block, factor, centre, out[where], module=columns)
+        return out
+
+    def column_extremes(self) -> tuple[np.ndarray, np.ndarray]:
+        """Smallest and largest value of every column; CSR blocks must be free of duplicates."""
+        low, high = np.full(self.n_features, np.inf), np.full(self.n_features, -np.inf)
+        for block, _ in self.pieces():
+            _pass("column_extremes", block, low, high, module=columns)
+        return low, high
+
+    def accurate_scores(self, w: np.ndarray, shift: float) -> np.ndarray:
+        """``X w - shift`` with compensated sums, rounded once (:mod:`widemargin.compiled.accurate`)."""
+        out = np.empty(self.n_rows)
+        for block, where in self.pieces():
+            _pass("accurate_scores", block, w, shift, out[where], module=accurate)
+        return out
+
+    def accurate_sums(self, mass: np.ndarray, side: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """``X' mass`` of the rows of side 0 and of side 1, as two arrays of shape (2, n_features) for one sum."""
+        high, low = np.zeros((2, 2, self.n_features))
+        for block, where in self.pieces():
+            _pass("add_accurately", block, mass[where], side[where], high, low, module=accurate)
+        return high, low
+
     def dense_rows(self, rows: np.ndarray) -> np.ndarray:
         """The given ascending rows as a dense float64 array."""
         out = np.empty((len(rows), self.n_features))
@@ -237,12 +266,12 @@ class Shard:
         return shard if inside.all() else shard.take(np.flatnonzero(inside))
 
 
-def _pass(name: str, block: Any, *arguments: np.ndarray) -> None:
-    """One compiled pass over a block; the last argument receives the result."""
+def _pass(name: str, block: Any, *arguments: Any, module: ModuleType | None = None) -> None:
+    """One compiled pass over a block; the last arguments receive the result."""
     if sp.issparse(block):
-        getattr(csr, f"{name}_csr")(*csr_arrays(block), *arguments)
+        getattr(module or csr, f"{name}_csr")(*csr_arrays(block), *arguments)
     else:
-        getattr(dense, f"{name}_dense")(np.asarray(block), *arguments)
+        getattr(module or dense, f"{name}_dense")(np.asarray(block), *arguments)
 
 
 def csr_arrays(X: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -45,6 +45,7 @@ from widemargin.strategies.training import TrainingCounts
 
 FORM: dict[str, Any] = {"accept_sparse": "csr", "dtype": FLOATS, "order": "C", "accept_large_sparse": True}
 _SWEEPS_PER_CHECKPOINT = 5
+_COMPLETE = ("gap", "rounds")  # stop reasons of a fit that did all it was to do
 
 StopWarnings = dict[str, tuple[type[Warning], str]]  # category and text of the warning for each stop reason
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -282,7 +283,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             if name not in ("n_features_in_", "feature_names_in_"):
                 delattr(self, name)  # left by an earlier fit
         self.__dict__.update(self._model_attributes(outcome.classes, [result.model for result in results]))
-        worst = max(results, key=lambda result: (result.stop_reason != "gap", result.certificate.relative))
+        worst = max(results, key=lambda result: (result.stop_reason not in _COMPLETE, result.certificate.relative))
         self.certificate_: Certificate = worst.certificate
         self.stop_reason_: str = worst.stop_reason
         self.n_iter_: int = worst.n_iter

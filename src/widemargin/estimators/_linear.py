@@ -10,7 +10,7 @@ import numpy as np
 
 from widemargin.estimators._base import MarginClassifier, StopWarnings, common_attributes, linear_scores
 from widemargin.estimators.registry import Array
-from widemargin.exceptions import OverlapWarning
+from widemargin.exceptions import OverlapWarning, PrecisionWarning
 from widemargin.sklearn_private import Interval, StrOptions
 from widemargin.solvers.models import Separator
 from widemargin.solvers.run import Result
@@ -53,12 +53,20 @@ class HullClassifier(LinearClassifier):
     def _overlap_text(self) -> str:
         """The warning for overlapping hulls: what it means and what to do."""
 
+    @abstractmethod
+    def _undecided_text(self) -> str:
+        """The warning for hulls of which float64 does not tell whether they overlap."""
+
     def _stop_warnings(self) -> StopWarnings:
-        return {**super()._stop_warnings(), "overlap": (OverlapWarning, self._overlap_text())}
+        own: StopWarnings = {
+            "overlap": (OverlapWarning, self._overlap_text()),
+            "undecided": (PrecisionWarning, self._undecided_text()),
+        }
+        return {**super()._stop_warnings(), **own}
 
     def _warm_state(self, rows: Rows) -> np.ndarray | None:
-        """Directions of the previous fit, scaled to the distance between the hulls."""
+        """Directions of the previous fit; their length does not matter."""
         coef = getattr(self, "coef_", None)
         if not self.warm_start or coef is None or not coef.any(axis=1).all():
             return None
-        return np.asarray(2 * coef / (coef**2).sum(axis=1, keepdims=True))
+        return np.asarray(coef / np.abs(coef).max(axis=1, keepdims=True))

@@ -7,6 +7,7 @@ from numbers import Integral, Real
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from widemargin.estimators._base import StopWarnings
@@ -19,6 +20,7 @@ from widemargin.estimators.words import useless_in_words
 from widemargin.exceptions import warn_user
 from widemargin.problems.debiasing import inference
 from widemargin.problems.hinge_l1 import HingeL1
+from widemargin.problems.protocol import Certificate
 from widemargin.sklearn_private import Interval, StrOptions
 from widemargin.solvers.debiased import DebiasedRounds
 from widemargin.solvers.models import Separator
@@ -40,6 +42,9 @@ class DebiasedSparseSVC(LinearClassifier):
     under the assumption that few coefficients are nonzero. Every machine solves a 1-norm SVM on its own rows
     (:class:`SparseSVC`) and removes the bias of the penalty by a Newton step; the results are averaged and thresholded.
     A second round starts there, with the score of all rows; its result does not depend on how the rows are divided.
+    If the coefficients over the threshold fit the rows worse than the 1-norm SVMs do, the model has the same features
+    fitted anew without a penalty, or those of the 1-norm SVMs if they fit clearly better. If there can be no intervals,
+    ``fit`` warns and says why.
     Machines are the ranks of ``cluster``. They exchange vectors of length ``n_features`` and, for s selected features,
     s x s matrices.
 
@@ -51,7 +56,7 @@ class DebiasedSparseSVC(LinearClassifier):
     rounds : int, default=2
         1 is the paper's method. On several machines it leaves a bias that intervals do not cover, so it gives none.
     threshold : {"z", "paper"} or None, default="z"
-        Which debiased coefficients are kept: ``"z"`` those above ``sqrt(2 log(n_features))`` standard errors,
+        Which debiased coefficients are selected: ``"z"`` those above ``sqrt(2 log(n_features))`` standard errors,
         ``"paper"`` as many as the largest 1-norm SVM of any machine has, None all.
     confidence : float in (0, 1), default=0.95
         Confidence level of the intervals.
@@ -85,26 +90,36 @@ class DebiasedSparseSVC(LinearClassifier):
     ----------
     classes_ : ndarray of shape (n_classes,)
     coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
-        Debiased and thresholded. One row for two classes; with more, one for each class against the rest.
+        Debiased and thresholded, or fitted anew where that fits the rows worse than ``coef_naive_``. One row for two
+        classes; with more, one for each class against the rest.
     intercept_ : ndarray of shape (1,) or (n_classes,)
         Intercept for ``coef_``.
     coef_debiased_, coef_naive_ : ndarray of the shape of ``coef_``
         Coefficients before thresholding, and the average of the machines' 1-norm SVMs.
     standard_error_, pvalue_ : ndarray of the shape of ``coef_``
-        Standard errors of the debiased coefficients, and two-sided p-values of the hypothesis that they are zero.
+        Standard errors of the debiased coefficients, and two-sided p-values of the hypothesis that they are zero. An
+        error is infinite, and its p-value 1, for a feature that is constant or equal to another one near the margin,
+        and for all features if nothing can be debiased.
     coef_interval_ : ndarray of shape (n_rows_of_coef, n_features, 2)
         Lower and upper bounds. These three attributes do not exist after one round on several machines.
     intercept_standard_error_ : ndarray of shape (1,) or (n_classes,)
         Only with an intercept and ``share_inverse=False``.
     selected_ : ndarray of bool, of the shape of ``coef_``
-        Which coefficients are kept.
+        Which debiased coefficients are over the threshold.
     alpha_ : float or ndarray of shape (n_classes,)
         The penalty, averaged over machines.
     n_machines_, n_rows_ : int, float
         Number of machines that took part, and the total weight of their rows: the N of the standard errors.
     certificate_ : Certificate
-        Certificate of the 1-norm SVM with the largest gap.
-    stop_reason_, history_, cost_, n_iter_, parts_, training_, n_features_in_, feature_names_in_
+        ``primal`` is the mean hinge loss of this model on all rows. ``dual`` is a lower bound of the mean hinge loss of
+        every model of the same features whose 1-norm is at most ten times that of this one; it is 0 if the features
+        separate the classes, or if there are over 500. With several classes, those of the class with the largest gap.
+    pilot_certificate_ : Certificate
+        Certificate of the 1-norm SVM with the largest gap, to which ``tol`` applies.
+    stop_reason_ : str
+        ``"rounds"``: all rounds were done. ``"blind"``: the last was not possible, and standard errors are infinite.
+        ``"pilot"``: the gap of a 1-norm SVM is above ``tol``. ``"callback"``, ``"interrupted"``.
+    history_, cost_, n_iter_, parts_, training_, n_features_in_, feature_names_in_
         As in :class:`SparseSVC`; ``n_iter_`` counts rounds.
 
     See Also
@@ -204,13 +219,14 @@ class DebiasedSparseSVC(LinearClassifier):
         plain = [model._replace(report={"alpha": model.report["alpha"]}) for model in models]
         attributes = super()._model_attributes(classes, plain)
         reports = [model.report for model in models]
-        coef, debiased = attributes["coef_"], np.array([report["coef_debiased"] for report in reports])
+        debiased = np.array([report["coef_debiased"] for report in reports])
         attributes |= {
             "coef_debiased_": debiased,
             "coef_naive_": np.array([report["coef_naive"] for report in reports]),
-            "selected_": coef != 0,
+            "selected_": np.array([report["selected"] for report in reports]),
             "n_machines_": reports[0]["n_machines"],
             "n_rows_": reports[0]["n_rows"],
+            "pilot_certificate_": max((report["pilot_certificate"] for report in reports), key=lambda c: c.relative),
         }
         if min(report["n_rounds"] for report in reports) > 1 or reports[0]["n_machines"] == 1:
             errors = np.array([report["standard_error"] for report in reports])
@@ -239,24 +255,36 @@ class DebiasedSparseSVC(LinearClassifier):
         return f"Raise {result.stop_reason} or alpha."
 
     def _stop_warnings(self) -> StopWarnings:
-        blind = (
-            "Nothing could be debiased in the last round: no feature was selected before it, or a machine has too few "
-            "rows near the margin. The coefficients are those of the previous round, and standard errors are infinite. "
-            "Use a smaller alpha, or more rows on each machine."
+        """Warnings for 1-norm SVMs that were not solved, and for rounds that were not possible."""
+        pilot = (
+            f"A 1-norm SVM did not converge: its relative gap is {self.pilot_certificate_.relative:.2e}, above "
+            f"tol={self.tol:g}, after at most max_iter={self.max_iter} sweeps. Scale the features (StandardScaler), "
+            "raise max_iter or alpha, or use a larger tol."
         )
-        return {**super()._stop_warnings(), "blind": (UserWarning, blind)}
+        obstacles = sorted({part.model.report["obstacle"] for part in self.parts_} - {""})
+        blind = (
+            f"Nothing could be debiased in the last round: {'; '.join(obstacles)}. The coefficients are those of the "
+            "round before, and standard errors are infinite. Use more rows, fewer features or a smaller alpha; if the "
+            "classes are separable, use HardMarginSVC or SparseSVC, which need no rows within the margin."
+        )
+        return {
+            **super()._stop_warnings(),
+            "pilot": (ConvergenceWarning, pilot),
+            "blind": (UserWarning, blind),
+        }
 
     def _warn(self) -> None:
         super()._warn()
-        errors = vars(self).get("standard_error_")
-        if self.stop_reason_ == "blind" or errors is None or np.isfinite(errors).any(axis=1).all():
-            return
-        warn_user(
-            "No standard error could be estimated, so all of them are infinite and no feature is selected (coef_ is "
-            "0): the classes are separable, or too few rows lie near the margin. Use HardMarginSVC or SparseSVC if the "
-            "classes are separable, or more rows.",
-            UserWarning,
-        )
+        replaced = [k for k, part in enumerate(self.parts_) if not part.model.report["has_threshold_held"]]
+        if self.stop_reason_ != "blind" and replaced:
+            k = replaced[0]
+            warn_user(
+                f"The {int(self.selected_[k].sum())} feature(s) over the threshold fit the rows worse than the 1-norm "
+                f"SVM does, so coef_ has the {np.count_nonzero(self.coef_[k])} features of the 1-norm SVM, fitted anew "
+                "without a penalty; selected_ has those over the threshold. Intervals are not affected. Use more rows, "
+                "or leave out features that are nearly the same.",
+                UserWarning,
+            )
 
     def summary(self) -> CoefficientTable | list[CoefficientTable]:
         """Return the table of coefficients: debiased estimate, standard error, z, p-value, interval, selection.
@@ -290,6 +318,11 @@ class DebiasedSparseSVC(LinearClassifier):
             f"{int(self.selected_[k].sum())} selected, intercept {self.intercept_[k]:.4f}",
             "Debiased coefficients of the expected hinge loss; sandwich standard errors.",
         ]
+        report = self.parts_[k].model.report  # older files lack some of its entries
+        if report.get("obstacle"):
+            notes.append(f"No intervals: {report['obstacle']}.")
+        if not report.get("has_threshold_held", True):
+            notes.append("The features of the 1-norm SVM are kept: those over the threshold fit the rows worse.")
         if not hasattr(self, "standard_error_"):
             notes.append("No intervals: one round on several machines leaves a bias that they do not cover.")
         return CoefficientTable(f"DebiasedSparseSVC, {versus}", names, columns, notes, useless_in_words(self))
@@ -311,16 +344,26 @@ def _formula(model: DebiasedSparseSVC) -> Formula:
     )
 
 
+def _bracket(model: DebiasedSparseSVC) -> Bracket:
+    if hasattr(model, "pilot_certificate_"):
+        return Bracket(
+            "The least mean hinge loss of a model of these features on these rows",
+            "the loss of this model is within {} of it",
+            quantity="mean hinge loss",
+        )
+    return Bracket(  # files written before there was a certificate of the model itself
+        "The 1-norm SVM that every machine solves first was solved nearly exactly: for the one with the largest gap "
+        "the optimum",
+        "its objective is within {} of the best possible",
+    )
+
+
 register(
     Descriptor(
         DebiasedSparseSVC,
         command="debiased",
         problem=_formula,
-        bracket=Bracket(
-            "The 1-norm SVM that every machine solves first was solved nearly exactly: for the one with the largest "
-            "gap the optimum",
-            "its objective is within {} of the best possible",
-        ),
+        bracket=_bracket,
         fitted={
             **dict.fromkeys(("coef_debiased_", "coef_naive_", "standard_error_", "pvalue_"), Array("f", "PD")),
             "coef_interval_": Array("f", "PDE"),
@@ -329,6 +372,7 @@ register(
             "alpha_": Each("f"),
             "n_machines_": int,
             "n_rows_": float,
+            "pilot_certificate_": Certificate,
         },
     )
 )

@@ -66,8 +66,9 @@ class GossipSVC(LinearClassifier):
     fan_out : int, default=3
         Number of neighbours that a peer writes to in each tick, chosen at random if it has more.
     solver : {"admm", "push-sum"}, default="admm"
-        ``"admm"`` is one-way relaxed ADMM. ``"push-sum"`` is the paper's GADGET, corrected: it needs little memory per
-        peer, but hundreds of times more messages to reach a gap of one percent.
+        ``"admm"`` is one-way relaxed ADMM, beside which the peers build a model of the objective from cutting planes:
+        it converges on rows of any scale, offset and width. ``"push-sum"`` is the paper's GADGET, corrected: it needs
+        little memory per peer, but hundreds of times more messages to reach a gap of one percent.
     metric : {"auto", "full", "diagonal"}, default="auto"
         How ADMM measures the distance between models: by all second moments of the features, which takes several times
         fewer ticks, or by their diagonal. Every peer sends these moments of its rows to all others once. ``"auto"`` is
@@ -122,8 +123,8 @@ class GossipSVC(LinearClassifier):
     certificate_ : Certificate
         ``primal``, ``dual``, ``gap``, ``relative`` of the worst peer.
     stop_reason_ : str
-        ``"gap"``, ``"max_iter"``, ``"max_time"``, ``"callback"``, ``"interrupted"``, or ``"split"``: the network split
-        into parts that stopped separately.
+        ``"gap"``, ``"precision"`` (rounding keeps the gap open), ``"max_iter"``, ``"max_time"``, ``"callback"``,
+        ``"interrupted"``, or ``"split"``: the network split into parts that stopped separately.
     history_ : list of dict
         One entry per tick once all peers have a certificate: seconds, primal, dual, messages and bytes so far.
     cost_ : Ledger
@@ -141,7 +142,7 @@ class GossipSVC(LinearClassifier):
     Notes
     -----
     For rows that can be brought together KernelSVC is much faster. Messages are not private: each peer sends all others
-    its model, a weighted sum of its rows and, with ADMM, second moments of its features. If it has few rows, these
+    its model, weighted sums of its rows and, with ADMM, second moments of its features. If it has few rows, these
     reveal much about them.
 
     References

@@ -8,6 +8,7 @@ from widemargin.estimators._formulas import HALF_NORM, score
 from widemargin.estimators._linear import HullClassifier
 from widemargin.estimators._types import Folder, RandomState
 from widemargin.estimators.registry import MARGIN, Descriptor, Formula, register
+from widemargin.estimators.words import NO_MARGIN
 from widemargin.problems.polytope import HardMargin
 from widemargin.sklearn_private import StrOptions
 from widemargin.solvers.active_set import ActiveSet
@@ -15,6 +16,7 @@ from widemargin.solvers.auto import Auto, Stalled
 from widemargin.solvers.newton import EntropicNewton
 from widemargin.solvers.protocol import AnySolver
 from widemargin.solvers.saddle import SaddlePoint
+from widemargin.solvers.separating import Separating
 
 
 class HardMarginSVC(HullClassifier):
@@ -26,7 +28,9 @@ class HardMarginSVC(HullClassifier):
        \\text{ for all } i,
 
     through its dual: the distance between the convex hulls of the two classes. The certificate brackets this distance:
-    ``certificate_.primal`` is the distance between two points of the hulls, ``certificate_.dual`` the model's margin.
+    ``certificate_.primal`` is the distance between two points of the hulls, ``certificate_.dual`` the model's margin,
+    both rounded outwards by the largest error that rounding can have made. A negative margin is how far the hulls reach
+    past each other along ``coef_``.
 
     Parameters
     ----------
@@ -65,8 +69,10 @@ class HardMarginSVC(HullClassifier):
     certificate_ : Certificate
         ``primal``, ``dual``, ``gap``, ``relative`` of the worst pair.
     stop_reason_ : str
-        ``"gap"``, ``"max_iter"``, ``"max_time"``, ``"callback"``, ``"interrupted"``, or ``"overlap"``: the hulls
-        intersect, and the model is the separator with the best margin found.
+        ``"gap"``, ``"max_iter"``, ``"max_time"``, ``"callback"``, ``"interrupted"``, ``"precision"`` (rounding keeps
+        the gap open), ``"overlap"`` (it is proved that no separator has a margin over 1e-12 of the radius of the rows,
+        with columns scaled to equal spread), or ``"undecided"`` (neither that nor a margin was proved). Without a
+        margin the model is the best separator found.
     history_, cost_, n_iter_, parts_, training_, n_features_in_, feature_names_in_
         As in :class:`NuMarginSVC`.
 
@@ -132,18 +138,27 @@ class HardMarginSVC(HullClassifier):
 
     def _solver(self) -> AnySolver:
         if self.solver == "auto":
-            return Auto((ActiveSet(), EntropicNewton()), hand_over=Stalled())
+            return Separating(Auto((ActiveSet(), EntropicNewton()), hand_over=Stalled()))
         if self.solver == "saddle":
-            return SaddlePoint(block_size=self.block_size)
-        return ActiveSet() if self.solver == "active-set" else EntropicNewton()
+            return Separating(SaddlePoint(block_size=self.block_size))
+        return Separating(ActiveSet() if self.solver == "active-set" else EntropicNewton())
 
     def _remedies(self) -> list[str]:
         return ["NuMarginSVC, which allows margin errors", "KernelSVC if the boundary is curved"]
 
     def _overlap_text(self) -> str:
         return (
-            "The classes are not linearly separable: their convex hulls intersect, so no hard margin exists. The model "
-            "is the best separator found. Use NuMarginSVC, which allows margin errors."
+            "The classes are not linearly separable: their convex hulls intersect, or no hyperplane has a margin over "
+            f"{NO_MARGIN}, which is proved. The model is the best separator found. Use NuMarginSVC, which allows "
+            "margin errors."
+        )
+
+    def _undecided_text(self) -> str:
+        return (
+            "Rounding leaves undecided whether the classes are linearly separable: no separating hyperplane was found, "
+            f"nor a proof that none has a margin over {NO_MARGIN}; the convex hulls are at most "
+            f"{self.certificate_.primal:.2g} apart. The model is the best separator found. Look for rows of different "
+            "classes that hardly differ, scale the features (StandardScaler), or use NuMarginSVC."
         )
 
 

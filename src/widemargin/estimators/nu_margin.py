@@ -14,12 +14,14 @@ from widemargin.estimators._formulas import HALF_NORM, score
 from widemargin.estimators._linear import HullClassifier
 from widemargin.estimators._types import ClassWeight, Folder, RandomState
 from widemargin.estimators.registry import MARGIN, Descriptor, Each, Formula, Symbol, register
+from widemargin.estimators.words import NO_MARGIN
 from widemargin.problems.polytope import NuMargin, largest_nu
 from widemargin.sklearn_private import Interval, StrOptions, check_sample_weight
 from widemargin.solvers.auto import Auto, Stalled
 from widemargin.solvers.newton import EntropicNewton
 from widemargin.solvers.protocol import AnySolver
 from widemargin.solvers.saddle import SaddlePoint
+from widemargin.solvers.separating import Separating
 
 
 class NuMarginSVC(HullClassifier):
@@ -33,7 +35,8 @@ class NuMarginSVC(HullClassifier):
 
     through its dual: the distance between the two reduced convex hulls, where the mass of each row is at most
     ``cap_ = 2 / (nu * n)``. The certificate brackets this distance: ``certificate_.primal`` is the distance between
-    two points of the hulls, ``certificate_.dual`` the margin of the model.
+    two points of the hulls, ``certificate_.dual`` the margin of the model, both rounded outwards by the largest error
+    that rounding can have made. A negative margin is how far the hulls reach past each other along ``coef_``.
 
     Parameters
     ----------
@@ -81,8 +84,10 @@ class NuMarginSVC(HullClassifier):
     certificate_ : Certificate
         ``primal``, ``dual``, ``gap``, ``relative`` of the worst pair.
     stop_reason_ : str
-        ``"gap"``, ``"max_iter"``, ``"max_time"``, ``"callback"``, ``"interrupted"``, or ``"overlap"``: the reduced
-        hulls intersect, the margin is zero, and the model is the separator with the best margin found.
+        ``"gap"``, ``"max_iter"``, ``"max_time"``, ``"callback"``, ``"interrupted"``, ``"precision"`` (rounding keeps
+        the gap open), ``"overlap"`` (it is proved that no margin is over 1e-12 of the radius of the rows, with columns
+        scaled to equal spread), or ``"undecided"`` (neither that nor a margin was proved). Without a margin the model
+        is the best separator found.
     history_ : list of dict
         One entry per certified sweep: seconds, primal, dual and cost counters; for ``pandas.DataFrame(history_)``.
     cost_ : Ledger
@@ -166,8 +171,8 @@ class NuMarginSVC(HullClassifier):
     def _solver(self) -> AnySolver:
         newton, saddle = EntropicNewton(), SaddlePoint(block_size=self.block_size)
         if self.solver == "auto":
-            return Auto((newton, saddle), hand_over=Stalled())
-        return newton if self.solver == "newton" else saddle
+            return Separating(Auto((newton, saddle), hand_over=Stalled()))
+        return Separating(newton if self.solver == "newton" else saddle)
 
     def _remedies(self) -> list[str]:
         nu = f"another nu (it is {np.min(self.nu_):.3g}, and at most max_nu(y))"
@@ -175,9 +180,17 @@ class NuMarginSVC(HullClassifier):
 
     def _overlap_text(self) -> str:
         return (
-            f"The reduced convex hulls of the classes overlap at nu={np.min(self.nu_):.4g}: the margin is zero and the "
-            "direction of the hyperplane is not unique. The model is the best separator found. Raise nu (at most "
-            "max_nu(y)), which shrinks the hulls."
+            f"The reduced convex hulls of the classes overlap at nu={np.min(self.nu_):.4g}: no margin is over "
+            f"{NO_MARGIN}, which is proved, and the direction of the hyperplane is not unique. The model is the best "
+            "separator found. Raise nu (at most max_nu(y)), which shrinks the hulls."
+        )
+
+    def _undecided_text(self) -> str:
+        return (
+            f"Rounding leaves undecided whether the reduced convex hulls overlap at nu={np.min(self.nu_):.4g}: no "
+            f"positive margin was found, nor a proof that none is over {NO_MARGIN}; the hulls are at most "
+            f"{self.certificate_.primal:.2g} apart. The model is the best separator found. Raise nu (at most "
+            "max_nu(y)), which shrinks the hulls, or scale the features (StandardScaler)."
         )
 
 

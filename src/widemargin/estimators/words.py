@@ -11,11 +11,14 @@ import numpy as np
 
 from widemargin.estimators.registry import OPTIMUM, Bracket, descriptor_of
 from widemargin.ledger import Ledger
+from widemargin.problems.polytope import OVERLAP_SHARE
 from widemargin.problems.protocol import Certificate, rounded
 
 if TYPE_CHECKING:
     from widemargin.strategies.training import TrainingCounts
 
+# The largest margin that hulls which overlap may have.
+NO_MARGIN = f"{OVERLAP_SHARE:g} of the radius of the rows (columns scaled to equal spread)"
 _ROUNDING = 1e-12  # a relative gap below this is rounding
 _LOOSE = 0.1  # relative gap from which a percentage of the upper bound would mislead
 _UNEQUAL = 1.5  # times its fair share from which the largest class suggests weights
@@ -26,12 +29,16 @@ _STOPPED = {
     "callback": "A callback stopped the fit.",
     "interrupted": "The fit was interrupted by Ctrl-C; the model is the best so far.",
     "overlap": "The convex hulls of the classes overlap, so there is no margin; the model is the best separator found.",
+    "undecided": "Rounding leaves undecided whether the convex hulls of the classes overlap; the model is the best "
+    "separator found.",
     "precision": "Rounding keeps the gap from closing any further.",
     "plateau": "The hold-out error stopped falling.",
     "max_support": "The gap reached tol, then the model was reduced; the bounds are those of the smaller model.",
     "stationary": "The optimality conditions hold; this kernel allows no lower bound.",
     "stop_level": "The tree stopped before its last merges, as stop_level demands.",
     "split": "The network split, and its parts stopped separately.",
+    "rounds": "All rounds of debiasing were done, from 1-norm SVMs that were solved to tol.",
+    "pilot": "Debiasing began with a 1-norm SVM whose gap is above tol.",
     "blind": "The last round could not debias anything; the coefficients are those of the round before.",
 }
 _COUNTED = {
@@ -119,7 +126,7 @@ def _nearness(bracket: Bracket, certificate: Certificate) -> str:
 
 def _without_proof(model: Any, certificate: Certificate) -> str:
     if getattr(model, "stop_reason_", "") == "overlap":
-        return "The margin is zero: the convex hulls of the classes overlap."
+        return f"The convex hulls of the classes overlap: no margin is over {NO_MARGIN}."
     if certificate.dual == -math.inf:
         return f"The objective is {certificate.primal:.4g}, and there is no lower bound."
     return f"The optimum is at most {certificate.primal:.4g}, and no positive lower bound was found."

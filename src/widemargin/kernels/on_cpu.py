@@ -18,12 +18,11 @@ from widemargin.kernels.functions import Kernel
 from widemargin.kernels.points import Points
 from widemargin.kernels.precision import Reduce, tile_rows
 from widemargin.kernels.protocol import KernelRows
-from widemargin.kernels.storage import csr_arrays, dense, exact_in_float32, pieces, squared_norms
+from widemargin.kernels.storage import as_csr, csr_arrays, dense, exact_in_float32, pieces, squared_norms
 from widemargin.ledger import Ledger
-from widemargin.pauses import WORK, pause_alone
+from widemargin.pauses import BLAS_SPEED, WORK, pause_alone
 
 _LANES = 16  # points in a vector register
-_BLAS_SPEED = 4  # multiplications of BLAS in the time of one of a plain loop
 _POINTS_AT_ONCE, _MAX_SPARSE_POINTS = 256, 512  # that dense, and sparse, rows are multiplied with
 _ROWS_AT_ONCE = 4096
 _COLUMNS_BYTES = 1 << 20  # points that sparse rows are multiplied with stay in the second-level cache
@@ -178,8 +177,7 @@ class RowsOnCPU(KernelRows):
         if self.kernel.name not in _KINDS:
             return _Prepared(X, np.empty(X.shape[0]))
         if self._is_sparse:
-            X = sp.csr_matrix(X)
-            X = X if X.dtype == dtype else X.astype(dtype)
+            X = as_csr(X, dtype)
         else:
             X = dense(X) if self._centre is None else dense(X) - self._centre
             X = np.ascontiguousarray(X, dtype=dtype)
@@ -261,7 +259,7 @@ class RowsOnCPU(KernelRows):
 
     def _products(self, local: _Prepared, ZT: np.ndarray, dtype: Any) -> Iterator[tuple[slice, np.ndarray]]:
         """Products of dense rows with points, or distances where the kernel is taken from these; a tile at a time."""
-        speed = 1 if self.kernel.name == "laplacian" or self.is_by_differences else _BLAS_SPEED
+        speed = 1 if self.kernel.name == "laplacian" or self.is_by_differences else BLAS_SPEED
         most = max(16, int(speed * WORK / max(ZT.size, 1)))  # fewer rows where features are very many
         space = np.empty((min(most, tile_rows(ZT.shape[1])), ZT.shape[1]), dtype)
         for begin, end in pieces(local.n_rows, len(space)):

@@ -9,6 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from widemargin.compiled import csr
+from widemargin.pauses import pause_alone
 
 
 def joined(blocks: list[Any]) -> Any:
@@ -59,9 +60,27 @@ def exact_in_float32(X: Any) -> bool:
 
     A partial sum is at most the product of two norms, and float32 represents all integers below 2**24.
     """
-    values = X.data if sp.issparse(X) else X
     largest = squared_norms(X).max(initial=0.0)
-    return any(
-        largest * unit * unit < 2.0**24 and bool(np.all(values * unit == np.rint(values * unit)))
-        for unit in (1.0, 256.0)
-    )
+    return any(largest * unit * unit < 2.0**24 and _are_multiples(X, 1 / unit) for unit in (1.0, 256.0))
+
+
+def _are_multiples(X: Any, of: float) -> bool:
+    values = np.ravel(X.data if sp.issparse(X) else X)
+    for begin, end in pieces(len(values), 1 << 20):
+        counts = values[begin:end] / of
+        if not np.array_equal(counts, np.rint(counts)):
+            return False
+        pause_alone(8.0 * len(counts))
+    return True
+
+
+def as_csr(X: Any, dtype: Any) -> Any:
+    """Rows as a CSR matrix of this type."""
+    if sp.issparse(X):
+        X = sp.csr_matrix(X)
+        return X if X.dtype == dtype else X.astype(dtype)
+    some = []
+    for begin, end in pieces(len(X), max(1, (1 << 22) // max(X.shape[1], 1))):
+        some.append(sp.csr_matrix(X[begin:end], dtype=dtype))
+        pause_alone(16.0 * X[begin:end].size)
+    return sp.csr_matrix(X, dtype=dtype) if len(some) < 2 else sp.csr_matrix(sp.vstack(some, format="csr"))

@@ -28,7 +28,7 @@ geometric mean. A peer without live neighbours uses its own last model as a neig
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import scipy.linalg as la
@@ -36,12 +36,15 @@ import scipy.sparse as sp
 
 from widemargin.compiled import peer_passes
 from widemargin.data.shard import csr_arrays
+from widemargin.pauses import is_time_up
+from widemargin.peers.cutting_planes import Cut
 from widemargin.peers.records import Moments
 from widemargin.peers.rows import PeerRows
 from widemargin.problems.mean_hinge import MeanHinge
 
 _RELAXATION = 0.9
 _MAX_PASSES = 60  # over the rows in each tick
+_WORK_PER_ENTRY = 8  # of a pass
 _PASS_TOLERANCE = 0.1  # of the model's change in a tick: the last pass changes it by less
 _SHARE_ON_KINKS = 0.1
 _USUAL_DEGREE = 3
@@ -71,6 +74,7 @@ class GossipADMM:
     rows: PeerRows
     rng: np.random.Generator
     is_full: bool  # whether the metric is a matrix
+    has_cuts: ClassVar[bool] = True
     dual: np.ndarray = field(init=False)  # (problems, n)
     model: np.ndarray = field(init=False)  # (problems, d)
     neighbours: dict[int, Neighbour] = field(default_factory=dict)
@@ -174,7 +178,8 @@ class GossipADMM:
             for _ in range(_MAX_PASSES):
                 before = w.copy()
                 self._pass(k, w)
-                if self._squared(w - before) <= _PASS_TOLERANCE**2 * self._squared(w - self.model[k]):
+                is_near = self._squared(w - before) <= _PASS_TOLERANCE**2 * self._squared(w - self.model[k])
+                if is_near or is_time_up(_WORK_PER_ENTRY * float(self.rows.X.shape[0]) * self.rows.X.shape[1]):
                     break
         self.model = self._solved(towards + self.rows.combine(self.dual))  # without the rounding errors of the passes
 
@@ -213,8 +218,8 @@ class GossipADMM:
         if self.neighbours.pop(neighbour, None) is not None:
             self._inverse = None
 
-    def bounds(self) -> tuple[np.ndarray, np.ndarray]:
-        return self.dual.sum(axis=1), self.rows.combine(self.dual)
+    def bounds(self) -> Cut:
+        return self.rows.cut(self.dual)
 
     def check_rows(self, rows: PeerRows) -> None:
         self._moment_of(self.rows.joined(rows))

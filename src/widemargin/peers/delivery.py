@@ -13,7 +13,7 @@ from widemargin.peers.records import Record, incarnation_of
 
 WINDOW = 60  # messages that can be acknowledged
 _ALL_BITS = (1 << WINDOW) - 1
-_RECORD_BYTES = 1 << 20  # in one message; a longer record goes alone
+_RECORD_BYTES = 1 << 22  # in one message; a longer record goes alone
 
 Key = tuple[type, int]  # kind of record, and its peer
 

@@ -3,7 +3,8 @@
 A tick begins at least ``pace`` seconds after the last, once no neighbour is more than a few ticks behind, or after a
 twelfth of ``silence``: a dead neighbour slows the others for about ``silence`` seconds and then counts as gone.
 
-A peer is done when it has certified ``tol`` and the newest snapshots of all members say the same. It keeps that proof
+A peer is done when it has certified ``tol``, or rounding keeps its gap open, and the newest snapshots of all members
+say the same of theirs. It keeps that proof
 and continues until its neighbours are done, too, or silent: leaving earlier would change the network of peers that do
 not know yet. If a new peer comes in the meantime, all continue.
 
@@ -109,7 +110,7 @@ class PeerReport:
     bytes_received: int
     refused: int  # malformed or too long messages, those of strangers, and refused connections
     stale: int  # messages that came after newer ones
-    stop_reason: str | None  # "gap", "max_ticks", "max_time", "interrupted"; None while it runs
+    stop_reason: str | None  # "gap", "precision", "max_ticks", "max_time", "interrupted"; None while it runs
     history: list[HistoryRow] = field(repr=False)
 
     @property
@@ -179,10 +180,6 @@ class PeerLoop:
         return math.inf if self.proof is None else self.proof.worst.relative
 
     @property
-    def is_first(self) -> bool:
-        return self.peer.number == min(self.peer.table.members)
-
-    @property
     def seconds(self) -> float:
         return time.monotonic() - self._began
 
@@ -227,12 +224,13 @@ class PeerLoop:
 
     def _reason_to_stop(self) -> str | None:
         self._update_done()
+        done = "gap" if self.gap <= self.limits.tol else "precision"
         if self.peer.ticks >= self._ends_at:
-            return "gap"
+            return done
         if self._n_ticks >= self.limits.max_ticks:
-            return "max_ticks" if self._final is None else "gap"
+            return "max_ticks" if self._final is None else done
         if self.seconds >= self.limits.max_time:
-            return "max_time" if self._final is None else "gap"
+            return "max_time" if self._final is None else done
         return None
 
     def _update_done(self) -> None:
@@ -254,9 +252,9 @@ class PeerLoop:
     def _are_all_done(self) -> bool:
         limits, table, proof = self.limits, self.peer.table, self.peer.proof
         self._has_met |= len(table.members) >= limits.at_least or self.seconds > limits.grace
-        if not self._has_met or proof is None or proof.worst.relative > limits.tol:
+        if not self._has_met or proof is None or not (proof.worst.relative <= limits.tol or proof.is_stuck):
             return False
-        return all(snapshot.gap <= limits.tol for snapshot in table.latest(Snapshot))
+        return all(snapshot.gap <= limits.tol or snapshot.is_stuck for snapshot in table.latest(Snapshot))
 
     def _is_idle(self) -> bool:
         """Whether there is nothing to do but wait for a first neighbour."""

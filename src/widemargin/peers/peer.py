@@ -14,12 +14,25 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from widemargin.peers import records
+from widemargin.peers import cutting_planes, records
+from widemargin.peers.cutting_planes import Cut
 from widemargin.peers.delivery import Delivery
 from widemargin.peers.protocol import Algorithm, Message, Traffic
-from widemargin.peers.records import KINDS, HingeCosts, Moments, Proof, Proposal, Record, RecordTable, Snapshot
+from widemargin.peers.records import (
+    KINDS,
+    Answer,
+    HingeCosts,
+    Moments,
+    Proof,
+    Proposal,
+    Query,
+    Record,
+    RecordTable,
+    Snapshot,
+)
 from widemargin.peers.rows import PeerRows
 from widemargin.problems.mean_hinge import MeanHinge
+from widemargin.problems.protocol import Certificate
 
 MAX_MISSED_MESSAGES = 12  # of a neighbour, before it counts as gone
 _PROBE_TICKS = 10  # between messages to a silent neighbour
@@ -50,6 +63,7 @@ class Peer:
     _heard: dict[int, int] = field(default_factory=dict)  # value of ``_worked`` at each live neighbour's last message
     _data_version: int = field(init=False)
     _proposed: int = -1  # tick of the snapshots last proposed
+    _asked: int = 0  # tick of the last query
     _snapshot_period: int = -1  # period of the last snapshot
     _has_changed: bool = True  # whether the rows or live neighbours have, since the last snapshot
     _n_in_metric: int = 0  # peers whose moments are in the metric
@@ -100,6 +114,9 @@ class Peer:
         self._propose()
         self._cost_proposals()
         self.table.prove()
+        if self.algorithm.has_cuts:
+            self._query()
+            self._answer()
         return [(to, self._message(to)) for to in self._addressees()]
 
     def receive(self, message: Message) -> None:
@@ -284,7 +301,6 @@ class Peer:
             self.algorithm.set_rho(float(np.exp(np.mean(np.log(suggestions)))))
         if self._has_changed:
             self.table.changed_at = self.ticks  # as it will be at all who receive this snapshot
-        dual_sum, dual_vector = self.algorithm.bounds()
         proof, period = self.proof, self._period
         snapshot = Snapshot(
             peer=self.number,
@@ -293,11 +309,11 @@ class Peer:
             neighbours=np.array(self.live_neighbours, dtype=np.int64),
             data_version=self._data_version,
             total=self.algorithm.rows.total,
-            dual_sum=dual_sum,
-            dual_vector=dual_vector,
+            dual=self.algorithm.bounds(),
             model=self.algorithm.model.copy(),
             rho=self.algorithm.suggest_rho(),
             gap=np.inf if proof is None else proof.worst.relative,
+            is_stuck=proof is not None and proof.is_stuck,
         )
         self._announce(snapshot)
         self._has_changed, self._snapshot_period = False, period
@@ -331,8 +347,43 @@ class Peer:
         if not new:
             return
         rows = self.algorithm.rows
-        sums = rows.hinge_sums(np.array([self.table.proposals[key] for key in new]))
+        sums, _ = rows.hinge_sums(np.array([self.table.proposals[key] for key in new]))
         known |= {key[1]: cost for key, cost in zip(new, sums, strict=True)}
         numbers = sorted(known, reverse=True)[: records.KEPT]
         costed = np.array(numbers, np.int64), np.array([known[number] for number in numbers])
         self._announce(HingeCosts(self.number, self._number, new[0][0], self._data_version, rows.total, *costed))
+
+    def _query(self) -> None:
+        """As the proposer, ask for cuts once all have answered the last query, or do not any more."""
+        table = self.table
+        is_over = self.proof is not None and self.proof.is_stuck
+        if table.proposer != self.number or not table.is_network_known or is_over:
+            return
+        last = table.newest[Query].get(self.number)
+        is_overdue = self.ticks - self._asked > 4 * self._snapshot_interval()
+        if last is not None and not table.is_answered(last) and not is_overdue:
+            return
+        cuts, total = table.cuts.of(table.members), sum(each.total for each in table.latest(Snapshot))
+        if not cuts or total <= 0:
+            return
+        certificates = [Certificate(1.0, 0.0)] * len(self.model) if self.proof is None else self.proof.certificates
+        asked = cutting_planes.ask(cuts, self.problem.alpha, total, self.model, certificates)
+        self._announce(Query(self.number, self._number, *asked))
+        self._asked = self.ticks
+
+    def _answer(self) -> None:
+        """Losses and cuts at the models of the newest query, and the combination of cuts that it asks for."""
+        query = self.table.newest[Query].get(self.table.proposer)
+        own, rows = self.table.newest[Answer].get(self.number), self.algorithm.rows
+        if query is None or self.table.newest[Snapshot].get(self.number) is None:
+            return
+        about = query.peer, query.number, self._data_version
+        if own is not None and (own.proposer, own.query, own.data_version) == about:
+            return
+        known = self.table.cuts.by_peer.get(self.number, {})
+        mine = [k for k in np.flatnonzero(query.owners == self.number) if int(query.cuts[k]) in known]
+        combined = cutting_planes.combined([known[int(query.cuts[k])] for k in mine], query.weights[mine], self.model)
+        cuts = [rows.cut(rows.is_violated(model) * rows.weight) for model in query.models]
+        costs = rows.hinge_sums(cutting_planes.points_of(query.models))
+        stacked = Cut(*(np.array(values) for values in zip(*cuts, strict=True)))
+        self._announce(Answer(self.number, self._number, *about, rows.total, *costs, combined, stacked))

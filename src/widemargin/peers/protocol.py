@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
+from widemargin.peers.cutting_planes import Cut
 from widemargin.peers.records import Moments, Record
 from widemargin.peers.rows import PeerRows
 
@@ -27,6 +28,7 @@ class Algorithm(Protocol):
 
     rows: PeerRows
     model: np.ndarray  # (problems, d)
+    has_cuts: ClassVar[bool]  # whether the peers also build a model of the objective together
 
     @property
     def payload_shape(self) -> tuple[int, ...]:
@@ -50,7 +52,7 @@ class Algorithm(Protocol):
     def add_rows(self, rows: PeerRows) -> None:
         """Check new rows and add them."""
 
-    def bounds(self) -> tuple[np.ndarray, np.ndarray]:
+    def bounds(self) -> Cut:
         """A and V of feasible dual variables of the own rows."""
 
     def moments(self, peer: int, number: int) -> Moments | None:

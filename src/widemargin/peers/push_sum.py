@@ -29,12 +29,14 @@ its former incarnation held, and what was on the way to it, is lost. A partition
 """
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 import scipy.sparse as sp
 
 from widemargin.compiled import peer_passes
 from widemargin.data.shard import csr_arrays
+from widemargin.peers.cutting_planes import Cut
 from widemargin.peers.protocol import Algorithm
 from widemargin.peers.rows import PeerRows
 from widemargin.problems.mean_hinge import MeanHinge
@@ -65,6 +67,7 @@ class PushSum(Algorithm):
     batch_size: int = 32
     rounds: int = 1
     fan_out: int = 1
+    has_cuts: ClassVar[bool] = False  # the paper's method, and nothing else
     model: np.ndarray = field(init=False)  # the mean of the iterates, (problems, d)
     pair: np.ndarray = field(init=False)  # omega, then s of every problem
     edges: dict[int, Edge] = field(default_factory=dict)
@@ -132,10 +135,9 @@ class PushSum(Algorithm):
         if neighbour in self.edges:
             self.edges[neighbour].is_silent = True
 
-    def bounds(self) -> tuple[np.ndarray, np.ndarray]:
+    def bounds(self) -> Cut:
         """A and V, with the share of passes in which a row was violated, times its weight, as dual variables."""
-        dual = self._violated * self.rows.weight
-        return dual.sum(axis=1), self.rows.combine(dual)
+        return self.rows.cut(np.minimum(self._violated, 1.0) * self.rows.weight)
 
     def check_rows(self, rows: PeerRows) -> None:
         self.rows.joined(rows)

@@ -3,12 +3,17 @@
     D = A/N - ||V||^2 / (2 alpha N^2) <= F*         A, V: sums over peers, each peer's taken at any time
     F(w) = alpha/2 ||w||^2 + H(w)/N >= F*           H: the sum over peers of their hinge losses at the same w
 
-Four kinds of record are gossiped, and the newest of each peer counts:
+Both bounds allow for the rounding of what they are computed from: a peer rounds its A down and its losses up, and says
+how far its V may be off; ``RecordTable`` allows for the sums over peers.
+
+Six kinds of record are gossiped, and the newest of each peer counts:
 
     Moments      second moments of its features, once
     Snapshot     its A and V, its model, and the neighbours it receives from, at ticks that are the same for all
     Proposal     by the peer with the lowest number: the mean of all models of one tick
     HingeCosts   the hinge losses of its rows for the last proposals
+    Query        by the same peer: three models, and weights of cuts (``cutting_planes``)
+    Answer       the hinge losses of its rows at points between those models, new cuts, and the weighted sum of old ones
 
 A peer with the hinge costs of all members knows the exact objective of a proposal; with all snapshots it has a lower
 bound, which is tight if they are of the same tick. Costs count only beside a snapshot of the same rows: both carry a
@@ -25,15 +30,20 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from widemargin.peers.cutting_planes import N_POINTS, N_QUERIED, Cut, CutTable, points_of
 from widemargin.problems.mean_hinge import MeanHinge
 from widemargin.problems.protocol import Certificate
+from widemargin.rounding import gamma
 
 KEPT = 4  # snapshots and proposals of a peer, and costed proposals in a record
 NUMBERS_PER_INCARNATION = 1 << 40  # a peer that restarts numbers its records above all that it sent before
 _CHECKED_BYTES = 1 << 24  # of records that are known to be sound
 _MAX_CORRELATION = 1 + 1e-3  # of two features; the excess is rounding
 _LEAST_SINGLE = float(np.finfo(np.float32).smallest_subnormal)
-_ROUNDING = 1 + 1e-9  # by which a lower bound may exceed an upper one
+_STALLED_PROOFS = 16  # in a row that leave the gap where it is
+_LEAST_FALL = 0.95  # of the gap, from one of these to the next
+_ROUNDED = 0.25  # of a gap that rounding keeps open
+_SMALLEST_GAP = 1e-7  # below which cuts cannot be told apart in float64
 
 
 def tick_of(number: int) -> int:
@@ -64,11 +74,11 @@ class Snapshot(NamedTuple):
     neighbours: np.ndarray  # those it receives from
     data_version: int  # of its rows
     total: float  # of the weights of its rows
-    dual_sum: np.ndarray  # A of each problem
-    dual_vector: np.ndarray  # V of each problem, (problems, d)
+    dual: Cut  # A and V of each problem
     model: np.ndarray  # w of each problem, (problems, d)
     rho: float  # that it suggests
     gap: float  # that it has certified
+    is_stuck: bool  # whether rounding keeps this gap open
 
 
 class Proposal(NamedTuple):
@@ -88,17 +98,57 @@ class HingeCosts(NamedTuple):
     data_version: int  # of its rows
     total: float  # of the weights of its rows
     proposals: np.ndarray  # their numbers, the newest first
-    costs: np.ndarray  # hinge sums, (proposals, problems)
+    costs: np.ndarray  # upper bounds of hinge sums, (proposals, problems)
 
 
-Record = Moments | Snapshot | Proposal | HingeCosts
-KINDS: tuple[type, ...] = (Moments, Snapshot, Proposal, HingeCosts)  # in the order of their codes on the wire
-Kind = TypeVar("Kind", Moments, Snapshot, Proposal, HingeCosts)
+class Query(NamedTuple):
+    """Models at which cuts are wanted, and how to combine those that there are."""
+
+    peer: int
+    number: int
+    models: np.ndarray  # (3, problems, d)
+    owners: np.ndarray  # of the cuts that have a weight
+    cuts: np.ndarray  # their numbers
+    weights: np.ndarray  # (cuts, problems)
 
 
-def n_bytes_of(record: Record) -> int:
+class Answer(NamedTuple):
+    """What one peer's rows say to a query of another."""
+
+    peer: int
+    number: int
+    proposer: int
+    query: int  # its number
+    data_version: int  # of its rows
+    total: float  # of the weights of its rows
+    costs: np.ndarray  # upper bounds of hinge sums at all points, (points, problems)
+    allowances: np.ndarray  # for rounding, in these
+    combined: Cut  # of its cuts, by the weights of the query
+    cuts: Cut  # at the three models, with one more axis in front
+
+
+Record = Moments | Snapshot | Proposal | HingeCosts | Query | Answer
+KINDS: tuple[type, ...] = (Moments, Snapshot, Proposal, HingeCosts, Query, Answer)  # in the order of their wire codes
+Kind = TypeVar("Kind", Moments, Snapshot, Proposal, HingeCosts, Query, Answer)
+
+
+def n_bytes_of(record: Record | Cut) -> int:
     """Bytes of the numbers in a record."""
-    return sum(value.nbytes if isinstance(value, np.ndarray) else 8 for value in record)
+    return sum(
+        n_bytes_of(value) if isinstance(value, Cut) else value.nbytes if isinstance(value, np.ndarray) else 8
+        for value in record
+    )
+
+
+def cuts_in(record: Snapshot | Answer) -> list[tuple[int, Cut]]:
+    """The cuts in a record, and what their peer calls them.
+
+    The combination is one of them: those that it is made of may be dropped, and the bound is not lost.
+    """
+    cuts = [record.dual] if isinstance(record, Snapshot) else [record.combined]
+    cuts += [] if isinstance(record, Snapshot) else [Cut(*each) for each in zip(*record.cuts, strict=True)]
+    first = 2 * (N_QUERIED + 1) * tick_of(record.number) + (0 if isinstance(record, Snapshot) else N_QUERIED + 1)
+    return list(enumerate(cuts, first))
 
 
 @dataclass
@@ -137,17 +187,31 @@ def _is_sound(record: Record, model: np.ndarray, moment: np.ndarray | None) -> b
         n = len(record.proposals) if _is_list_of_integers(record.proposals) else -1
         is_whole = 0 < n <= KEPT and is_finite(record.costs, (n, len(model)))
         return is_whole and _is_amount(record.total) and isinstance(record.data_version, int)
+    if isinstance(record, Query):
+        n = len(record.cuts) if _is_list_of_integers(record.cuts) else -1
+        is_whole = is_finite(record.models, (N_QUERIED, *model.shape)) and is_finite(record.weights, (n, len(model)))
+        is_whole = is_whole and _is_list_of_integers(record.owners) and len(record.owners) == n
+        return is_whole and bool(record.weights.min(initial=0.0) >= 0)
+    if not (_is_amount(record.total) and isinstance(record.data_version, int)):
+        return False
+    if isinstance(record, Answer):
+        n_points = N_POINTS, len(model)
+        are_costs = is_finite(record.costs, n_points) and is_finite(record.allowances, n_points)
+        return are_costs and _is_cut(record.combined, model.shape) and _is_cut(record.cuts, (N_QUERIED, *model.shape))
     return (
-        _is_amount(record.total)
-        and isinstance(record.data_version, int)
-        and _is_amount(record.rho)
+        _is_amount(record.rho)
         and record.rho > 0
         and record.gap >= 0  # may be infinite
         and _is_list_of_integers(record.neighbours)
-        and is_finite(record.dual_sum, (len(model),))
-        and is_finite(record.dual_vector, model.shape)
+        and _is_cut(record.dual, model.shape)
         and is_finite(record.model, model.shape)
     )
+
+
+def _is_cut(cut: Any, shape: tuple[int, ...]) -> bool:
+    if not isinstance(cut, Cut) or not is_finite(cut.sums, shape[:-1]) or not is_finite(cut.errors, shape[:-1]):
+        return False
+    return bool(cut.errors.min() >= 0) and is_finite(cut.vectors, shape)
 
 
 def is_finite(values: Any, shape: tuple[int, ...]) -> bool:
@@ -179,7 +243,7 @@ def _is_list_of_integers(values: Any) -> bool:
     return isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype.kind == "i"
 
 
-def _rows_of(record: Snapshot | HingeCosts) -> tuple[int, int]:
+def _rows_of(record: Snapshot | HingeCosts | Answer) -> tuple[int, int]:
     """Identifies the rows that a record is about, at its peer."""
     return incarnation_of(record.number), record.data_version
 
@@ -191,6 +255,7 @@ class Proof(NamedTuple):
     certificates: list[Certificate]  # one for each problem
     members: frozenset[int]
     total: float = 0.0  # of the weights of all their rows
+    is_stuck: bool = False  # whether rounding keeps the gap open
 
     @property
     def worst(self) -> Certificate:
@@ -207,13 +272,18 @@ class RecordTable:
     snapshots: dict[int, dict[int, Snapshot]] = field(default_factory=dict)  # the last few, by tick and peer
     proposals: dict[tuple[int, int], np.ndarray] = field(default_factory=dict)  # the last few, by peer and number
     costs: dict[tuple[int, int], dict[int, np.ndarray]] = field(default_factory=dict)  # of proposals, by peer
+    queries: list[Query] = field(default_factory=list)  # the last few, of any peer
+    answers: dict[tuple[int, int], dict[int, Answer]] = field(default_factory=dict)  # to queries, by peer
+    cuts: CutTable = field(default_factory=CutTable)
     best: Proof | None = None
     changed_at: int = 0  # last tick in which some peer's rows or neighbours changed: the same at all peers
     _members: frozenset[int] | None = None  # None: to be found again
     _last_members: frozenset[int] = frozenset()  # the same object while the members are the same
     _proposer: int = 0
     _is_known: bool = False
-    _proved_from: Any = None  # proposal, tick and members of the last proof
+    _proved_from: Any = None  # proposal, query, tick and members of the last proof
+    _n_stalled: int = 0  # proofs that left the gap where it was
+    _gap_to_beat: float = math.inf
     _is_changed: bool = True  # since the last proof
 
     def take(self, record: Record) -> bool:
@@ -232,7 +302,22 @@ class RecordTable:
                 del self.proposals[old]
         elif isinstance(record, HingeCosts):
             self._take_costs(record)
+        elif isinstance(record, Query):
+            self.queries = [*self.queries, record][-KEPT:]
+            self.cuts.note_use(record.owners, record.cuts, record.weights)
+        elif isinstance(record, Answer):
+            self._take_answer(record)
         return True
+
+    def _take_answer(self, record: Answer) -> None:
+        """Keep an answer and its cuts if they are of the rows in the peer's snapshot."""
+        snapshot = self.newest[Snapshot].get(record.peer)
+        if snapshot is None or _rows_of(snapshot) != _rows_of(record):
+            return
+        self.answers.setdefault((record.proposer, record.query), {})[record.peer] = record
+        for old in list(self.answers)[:-KEPT]:
+            del self.answers[old]
+        self.cuts.add(record.peer, cuts_in(record))
 
     def _take_costs(self, record: HingeCosts) -> None:
         """Keep the costs if they are of the rows in the peer's snapshot."""
@@ -255,12 +340,16 @@ class RecordTable:
             self.changed_at = max(self.changed_at, tick_of(snapshot.number))
         if has_other_rows:
             if before is not None:  # another problem
-                self.best = None
-                tables: list[dict[int, Any]] = [*self.costs.values(), *self.snapshots.values()]
+                self._forget_best()
+                self.cuts.forget(snapshot.peer)
+                tables: list[dict[int, Any]] = [*self.costs.values(), *self.snapshots.values(), *self.answers.values()]
                 for by_peer in tables:
                     by_peer.pop(snapshot.peer, None)
             if costs := self.newest[HingeCosts].get(snapshot.peer):
                 self._take_costs(costs)
+            if answer := self.newest[Answer].get(snapshot.peer):
+                self._take_answer(answer)
+        self.cuts.add(snapshot.peer, cuts_in(snapshot))
         self.snapshots.setdefault(snapshot.tick, {})[snapshot.peer] = snapshot
         for old in sorted(self.snapshots)[:-KEPT]:
             del self.snapshots[old]
@@ -312,41 +401,102 @@ class RecordTable:
         proposer = self.proposer
         return sorted((key for key in self.proposals if key[0] == proposer), reverse=True)
 
+    def is_answered(self, query: Query) -> bool:
+        """Whether all members have answered."""
+        return self._is_of_all(self.answers.get((query.peer, query.number), {}))
+
     def prove(self) -> Proof | None:
         """The best proof for the current members; None while there is none."""
         if not self._is_changed:
             return self.best
         self._is_changed = False
         if self.best is not None and self.best.members is not self.members:
-            self.best = None
+            self._forget_best()
         if self.is_network_known:
             costed = next((key for key in self.current_proposals() if self._is_of_all(self.costs.get(key, {}))), None)
-            made_of = (costed, self.common_tick(), self.members)
-            if costed is not None and (made_of != self._proved_from or self.best is None):
+            answered = next((query for query in reversed(self.queries) if self.is_answered(query)), None)
+            made_of = (costed, None if answered is None else answered.number, self.common_tick(), self.members)
+            has_model = costed is not None or answered is not None
+            if has_model and (made_of != self._proved_from or self.best is None):
                 self._proved_from = made_of
-                self._improve(costed)
+                self._improve(costed, answered)
         return self.best
 
-    def _improve(self, proposal: tuple[int, int]) -> None:
+    def _forget_best(self) -> None:
+        self.best, self._n_stalled, self._gap_to_beat = None, 0, math.inf
+
+    def _improve(self, proposal: tuple[int, int] | None, query: Query | None) -> None:
         """Compute both bounds, and keep the better of the old and the new for each problem."""
-        model, peers, tick = self.proposals[proposal].copy(), sorted(self.members), self.common_tick()
+        peers, tick = sorted(self.members), self.common_tick()
         snapshots = self.latest(Snapshot) if tick is None else [self.snapshots[tick][peer] for peer in peers]
         total = sum(snapshot.total for snapshot in snapshots)
         if total <= 0:
             return  # nobody has a row
-        costs = np.sum([self.costs[proposal][peer] for peer in peers], axis=0)
-        primal = [self.problem.primal_value(float(c) / total, float(w @ w)) for w, c in zip(model, costs, strict=True)]
-        sums = np.sum([snapshot.dual_sum for snapshot in snapshots], axis=0) / total
-        vectors = np.sum([snapshot.dual_vector for snapshot in snapshots], axis=0)
-        dual = [self.problem.dual_value(float(a), float(v @ v) / total**2) for a, v in zip(sums, vectors, strict=True)]
+        dual, lost = self._lower([snapshot.dual for snapshot in snapshots], total)
+        model, primal = np.zeros_like(snapshots[0].model), np.full(len(dual), np.inf)
         if self.best is not None:
-            for k, certificate in enumerate(self.best.certificates):
-                dual[k] = max(dual[k], certificate.dual)
-                if certificate.primal <= primal[k]:
-                    model[k], primal[k] = self.best.model[k], certificate.primal
-        certificates = [Certificate(p, d) for p, d in zip(primal, dual, strict=True)]
-        if any(certificate.dual > certificate.primal * _ROUNDING for certificate in certificates):
+            model = self.best.model.copy()
+            primal, known = np.array([(each.primal, each.dual) for each in self.best.certificates]).T
+            dual = np.maximum(dual, known)
+        if proposal is not None:
+            costs = np.sum([self.costs[proposal][peer] for peer in peers], axis=0)
+            self._take_better(model, primal, self.proposals[proposal], costs, total)
+        if query is not None:
+            answers = [self.answers[query.peer, query.number][peer] for peer in peers]
+            combined, lost = self._lower([answer.combined for answer in answers], total)
+            dual = np.maximum(dual, combined)
+            costs = np.sum([answer.costs for answer in answers], axis=0)
+            for point, at_point in zip(points_of(query.models), costs, strict=True):
+                self._take_better(model, primal, point, at_point, total)
+            lost = lost + np.sum([answer.allowances.min(axis=0) for answer in answers], axis=0) / total
+        if bool((dual > primal).any()):
             # The records are not all of the same rows: start again with those to come.
-            self.best, self.costs, self.snapshots, self._proved_from = None, {}, {}, None
+            self._forget_best()
+            self.costs, self.snapshots, self.answers, self.cuts, self._proved_from = {}, {}, {}, CutTable(), None
             return
-        self.best = Proof(model, certificates, self.members, total)
+        proof = Proof(
+            model, [Certificate(*each) for each in zip(primal.tolist(), dual.tolist(), strict=True)], self.members
+        )
+        is_stuck = query is not None and self._has_stalled(
+            proof.worst, bool((lost >= _ROUNDED * (primal - dual)).any())
+        )
+        self.best = proof._replace(total=total, is_stuck=is_stuck)
+
+    def _has_stalled(self, worst: Certificate, is_rounded: bool) -> bool:
+        """Whether many proofs in a row have not reduced a gap, and rounding is why."""
+        self._n_stalled += 1
+        if worst.relative < _LEAST_FALL * self._gap_to_beat:
+            self._gap_to_beat, self._n_stalled = worst.relative, 0
+        return self._n_stalled >= _STALLED_PROOFS and (is_rounded or worst.relative < _SMALLEST_GAP)
+
+    def _take_better(
+        self, model: np.ndarray, primal: np.ndarray, other: np.ndarray, costs: np.ndarray, total: float
+    ) -> None:
+        """Put another model, with the sums of its hinge losses, where it is better.
+
+        All terms are positive: a square of d terms, a sum over peers, a total and five operations more.
+        """
+        loss = gamma(other.shape[1] + 2 * len(self.members) + 16)
+        for k, (w, cost) in enumerate(zip(other, costs.tolist(), strict=True)):
+            value = self.problem.primal_value(cost / total, float(w @ w)) * (1 + loss)
+            if value < primal[k]:
+                model[k], primal[k] = w, value
+
+    def _lower(self, cuts: list[Cut], total: float) -> tuple[np.ndarray, np.ndarray]:
+        """The lower bound of each problem from a cut of every peer, and how much of it rounding takes.
+
+        The exact V is a sum over k peers, each of which is off by its own error, and rounds to the computed one within
+        ``gamma(k)`` of the sum of lengths. The bound itself is a difference of two terms, after ten operations at most.
+        """
+        k, d = len(cuts), cuts[0].vectors.shape[1]
+        loss = gamma(d + 2 * k + 16)
+        gains = np.sum([cut.sums for cut in cuts], axis=0) / total
+        lengths = np.linalg.norm(np.sum([cut.vectors for cut in cuts], axis=0), axis=1)
+        errors = np.sum([cut.errors + gamma(k) * np.linalg.norm(cut.vectors, axis=1) for cut in cuts], axis=0)
+        lower, lost = [], []
+        for gain, length, error in zip(gains.tolist(), lengths.tolist(), errors.tolist(), strict=True):
+            size = ((length + error) * (1 + loss) / total) ** 2 * (1 + loss)
+            bound = self.problem.dual_value(gain * (1 - loss), size) - loss * gain
+            lower.append(max(bound, 0.0))  # no loss is negative
+            lost.append(self.problem.dual_value(gain, (length / total) ** 2) - bound)
+        return np.array(lower), np.array(lost)

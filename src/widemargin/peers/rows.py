@@ -1,6 +1,8 @@
 """The rows of one peer, and the sums over them that its messages are made of."""
 
+import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -8,6 +10,11 @@ import scipy.sparse as sp
 
 from widemargin.compiled import csr
 from widemargin.data.shard import csr_arrays
+from widemargin.peers.cutting_planes import Cut
+from widemargin.rounding import gamma
+
+_MAX_EXPONENT = 1000
+_LARGEST_LOSS = 1e90  # that is sent
 
 
 @dataclass(frozen=True)
@@ -44,10 +51,10 @@ class PeerRows:
     def n_problems(self) -> int:
         return len(self.signs)
 
-    @property
+    @cached_property
     def total(self) -> float:
-        """The sum of the weights."""
-        return float(self.weight.sum())
+        """The sum of the weights, rounded once."""
+        return math.fsum(self.weight.tolist())
 
     @property
     def classes(self) -> np.ndarray:
@@ -55,11 +62,63 @@ class PeerRows:
         classes: np.ndarray = (self.signs[0] > 0).astype(np.intp) if len(self.signs) == 1 else self.signs.argmax(axis=0)
         return classes
 
-    def hinge_sums(self, models: np.ndarray) -> np.ndarray:
-        """``sum_i m_i max(0, 1 - y_i w.x_i)``, (models, problems), of models of shape (models, problems, d)."""
+    @cached_property
+    def _scale(self) -> np.ndarray:
+        """The power of two next to the largest entry of each column; 1 for columns of zeros."""
+        if self.n_rows == 0:
+            return np.ones(self.n_features)
+        largest = abs(self.X).max(axis=0)
+        largest = np.asarray(largest.toarray() if sp.issparse(largest) else largest, dtype=np.float64).ravel()
+        exponents = np.clip(np.where(largest > 0, np.frexp(largest)[1], 0), -_MAX_EXPONENT, _MAX_EXPONENT)
+        return np.asarray(np.ldexp(1.0, exponents))
+
+    @cached_property
+    def _scaled_lengths(self) -> np.ndarray:
+        return self._row_lengths(1.0 / self._scale)
+
+    @cached_property
+    def _lengths(self) -> np.ndarray:
+        return self._row_lengths(np.ones(self.n_features))
+
+    def _row_lengths(self, factors: np.ndarray) -> np.ndarray:
+        """An upper bound of the length of each row, its columns multiplied by factors."""
+        X = self.X.multiply(factors[None, :]).tocsr() if sp.issparse(self.X) else self.X * factors
+        squares = X.multiply(X).sum(axis=1) if sp.issparse(X) else np.einsum("ij,ij->i", X, X)
+        return np.asarray(np.sqrt(np.asarray(squares, dtype=np.float64).ravel()) * (1 + gamma(self.n_features + 8)))
+
+    def hinge_sums(self, models: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Upper bounds of ``sum_i m_i max(0, 1 - y_i w.x_i)``, and how much of each allows for rounding.
+
+        Both are (models, problems), of models of shape (models, problems, d). A score is off by
+        ``gamma(d) |x|.|w| <= gamma(d) ||x / s|| ||s w||`` whatever the scale s of the columns, and the slack 1 - y w.x
+        by one rounding more. The sum over n rows has no negative term: it is off by ``gamma(n + 1)`` of itself.
+        Products that underflow change a score by less than the roundings of 1 that are counted.
+        """
         n_models, n_problems, d = models.shape
-        scores = np.asarray(self.X @ models.reshape(-1, d).T).T.reshape(n_models, n_problems, self.n_rows)
-        return np.asarray(np.maximum(0.0, 1.0 - self.signs * scores) @ self.weight)
+        flat = models.reshape(-1, d)
+        with np.errstate(over="ignore", invalid="ignore"):
+            scores = np.asarray(self.X @ flat.T).T.reshape(n_models, n_problems, self.n_rows)
+            sizes = np.linalg.norm(flat * self._scale, axis=1).reshape(n_models, n_problems, 1)
+            error = gamma(2 * d + 16) * (1.0 + self._scaled_lengths * sizes)
+            slack = 1.0 - self.signs * scores
+            upper = (np.maximum(0.0, slack + error) @ self.weight) * (1 + gamma(self.n_rows + 8))
+            allowance = upper - np.maximum(0.0, slack) @ self.weight
+        # A loss beyond all measure is none that an optimum has, and any large number is above that.
+        is_finite = upper < _LARGEST_LOSS
+        return np.where(is_finite, upper, _LARGEST_LOSS), np.where(is_finite, allowance, _LARGEST_LOSS)
+
+    def is_violated(self, models: np.ndarray) -> np.ndarray:
+        """Whether ``y_i w.x_i < 1``, (problems, n), by a model of each problem."""
+        return np.asarray(self.signs * np.asarray(self.X @ models.T).T < 1.0)
+
+    def cut(self, dual: np.ndarray) -> Cut:
+        """``A`` and ``V`` of dual variables between 0 and the weights, (problems, n).
+
+        A sum over n rows is off by ``gamma(n + 1)`` of the sum of the sizes of its terms: A of itself, and V by that of
+        sum_i a_i ||x_i||.
+        """
+        loss = gamma(self.n_rows + 8)
+        return Cut(dual.sum(axis=1) * (1 - loss), self.combine(dual), loss * (dual @ self._lengths) * (1 + loss))
 
     def combine(self, dual: np.ndarray) -> np.ndarray:
         """``V = sum_i a_i y_i x_i`` of each problem."""

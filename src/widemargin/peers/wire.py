@@ -19,21 +19,35 @@ from typing import Any, Self
 import numpy as np
 
 from widemargin.comm.protocol import HIGHEST_NUMBER
+from widemargin.peers.cutting_planes import N_POINTS, N_QUERIED, Cut
 from widemargin.peers.delivery import WINDOW
 from widemargin.peers.peer import Peer
 from widemargin.peers.protocol import Message
-from widemargin.peers.records import KEPT, KINDS, HingeCosts, Moments, Proposal, Record, Snapshot, n_bytes_of
+from widemargin.peers.records import (
+    KEPT,
+    KINDS,
+    Answer,
+    HingeCosts,
+    Moments,
+    Proposal,
+    Query,
+    Record,
+    Snapshot,
+    n_bytes_of,
+)
 
 _MAGIC = b"WMPR"
-_VERSION = 2
+VERSION = 3  # of messages
 _HEADER = struct.Struct("<4sB3xI3Iqqqq")
 _RECORD = struct.Struct("<B3xIqq")
 _MOMENTS = struct.Struct("<d")
-_SNAPSHOT = struct.Struct("<qqddd")
+_SNAPSHOT = struct.Struct("<qqdddq")
 _COSTS = struct.Struct("<qqd")
+_ANSWER = struct.Struct("<qqqd")
 _FLOAT, _SINGLE, _INTEGER = np.dtype("<f8"), np.dtype("<f4"), np.dtype("<i8")
 _LARGEST = 1e100  # its square is finite, and so are sums of such squares
 _MIN_LIMIT_BYTES = 1 << 26
+_MAX_WEIGHTS = 200  # of cuts of one peer in a query, with their numbers
 _MAX_PEERS_IN_MESSAGE = 64  # whose records fit into one message, however long they are
 
 
@@ -60,14 +74,15 @@ class MessageFormat:
     @property
     def limit_bytes(self) -> int:
         """The longest message that is read."""
-        of_one = 4 * self.n_moments + 8 * (3 * self.n_problems * self.n_features + (KEPT + 2) * self.n_problems + 64)
+        n_vectors, n_numbers = 4 + 2 * N_QUERIED, KEPT + 2 * N_POINTS + 2 * N_QUERIED + 4
+        of_one = 4 * self.n_moments + 8 * self.n_problems * (n_vectors * self.n_features + n_numbers + _MAX_WEIGHTS)
         return max(_MIN_LIMIT_BYTES, 8 * math.prod(self.payload) + _MAX_PEERS_IN_MESSAGE * of_one)
 
 
 def encode(message: Message) -> bytes:
     """The bytes of a message."""
     numbers = message.sender, message.number, message.ack, message.ack_bits
-    header = _HEADER.pack(_MAGIC, _VERSION, len(message.records), *_three(message.payload.shape), *numbers)
+    header = _HEADER.pack(_MAGIC, VERSION, len(message.records), *_three(message.payload.shape), *numbers)
     parts = [header, _raw(message.payload, _FLOAT)]
     for record in message.records:
         parts.extend(_encoded(record))
@@ -81,7 +96,7 @@ def decode(data: bytes, form: MessageFormat, limit_bytes: int) -> Message:
     reader = _Reader(data)
     magic, version, n_records, *shape, sender, number, ack, ack_bits = reader.numbers(_HEADER)
     _check(magic == _MAGIC, "The bytes do not begin like a message of a peer.")
-    _check(version == _VERSION, f"The message has version {version}; this peer reads version {_VERSION}.")
+    _check(version == VERSION, f"The message has version {version}; this peer reads version {VERSION}.")
     _check(shape == _three(form.payload), f"The payload has shape {shape}; in this network it is {list(form.payload)}.")
     _check_peer(sender)
     _check_number(number)
@@ -94,22 +109,32 @@ def decode(data: bytes, form: MessageFormat, limit_bytes: int) -> Message:
 
 
 def _encoded(record: Record) -> Iterator[bytes]:
-    counted = getattr(record, "neighbours", getattr(record, "proposals", ()))
+    counted = next(
+        (getattr(record, name) for name in ("neighbours", "proposals", "owners") if hasattr(record, name)), ()
+    )
     yield _RECORD.pack(KINDS.index(type(record)), len(counted), record.peer, record.number)
     match record:
         case Moments():
             yield _MOMENTS.pack(record.total)
             yield _raw(record.moment, _SINGLE)
         case Snapshot():
-            yield _SNAPSHOT.pack(record.tick, record.data_version, record.total, record.rho, record.gap)
+            numbers = record.tick, record.data_version, record.total, record.rho, record.gap, record.is_stuck
+            yield _SNAPSHOT.pack(*numbers)
             yield _raw(record.neighbours, _INTEGER)
-            yield from (_raw(values, _FLOAT) for values in (record.dual_sum, record.dual_vector, record.model))
+            yield from (_raw(values, _FLOAT) for values in (*record.dual, record.model))
         case Proposal():
             yield _raw(record.model, _FLOAT)
         case HingeCosts():
             yield _COSTS.pack(record.proposer, record.data_version, record.total)
             yield _raw(record.proposals, _INTEGER)
             yield _raw(record.costs, _FLOAT)
+        case Query():
+            yield from (_raw(values, _INTEGER) for values in (record.owners, record.cuts))
+            yield from (_raw(values, _FLOAT) for values in (record.weights, record.models))
+        case Answer():
+            yield _ANSWER.pack(record.proposer, record.query, record.data_version, record.total)
+            arrays = record.costs, record.allowances, *record.combined, *record.cuts
+            yield from (_raw(values, _FLOAT) for values in arrays)
 
 
 def _three(shape: tuple[int, ...]) -> list[int]:
@@ -144,19 +169,44 @@ def _read_record(reader: "_Reader", form: MessageFormat) -> Record:
         costs = reader.array(_FLOAT, (count, form.n_problems))
         _check(bool(costs.min() >= 0), "A hinge cost is negative.")
         return HingeCosts(peer, number, proposer, data_version, total, proposals, costs)
-    tick, data_version, total, rho, gap = reader.numbers(_SNAPSHOT)
+    if KINDS[kind] is Query:
+        owners, cuts = reader.array(_INTEGER, (count,)), reader.array(_INTEGER, (count,))
+        weights = reader.array(_FLOAT, (count, form.n_problems))
+        _check(count == 0 or bool(weights.min() >= 0), "A query has negative weights.")
+        return Query(peer, number, reader.array(_FLOAT, (N_QUERIED, *shape)), owners, cuts, weights)
+    if KINDS[kind] is Answer:
+        proposer, query, data_version, total = reader.numbers(_ANSWER)
+        _check_peer(proposer)
+        _check_number(query)
+        _check_total(total)
+        costs, allowances = (reader.array(_FLOAT, (N_POINTS, form.n_problems)) for _ in range(2))
+        _check(bool(costs.min() >= 0), "A hinge cost is negative.")
+        combined, new = _read_cut(reader, shape, total), _read_cut(reader, (N_QUERIED, *shape), total)
+        return Answer(peer, number, proposer, query, data_version, total, costs, allowances, combined, new)
+    tick, data_version, total, rho, gap, is_stuck = reader.numbers(_SNAPSHOT)
     _check(0 <= tick < HIGHEST_NUMBER, f"There is no tick {tick}.")
     _check_total(total)
     _check(1 / _LARGEST < rho < _LARGEST, "A snapshot suggests a rho that is not positive and finite.")
     _check(gap >= 0, "A snapshot has a gap that is negative or not a number.")
+    _check(is_stuck in (0, 1), "A snapshot says neither that its gap is stuck nor that it is not.")
     neighbours = reader.array(_INTEGER, (count,))
     are_peers = count == 0 or bool(neighbours.min() >= 0 and neighbours.max() < HIGHEST_NUMBER)
     _check(are_peers, f"A snapshot names neighbours outside 0 to {HIGHEST_NUMBER - 1}.")
-    dual_sum = reader.array(_FLOAT, (form.n_problems,))
-    is_feasible = bool(dual_sum.min() >= 0 and dual_sum.max() <= total * (1 + 1e-9))
-    _check(is_feasible, "The dual variables of a snapshot are not feasible: they exceed the weight of its rows.")
-    dual_vector, model = reader.array(_FLOAT, shape), reader.array(_FLOAT, shape)
-    return Snapshot(peer, number, tick, neighbours, data_version, total, dual_sum, dual_vector, model, rho, gap)
+    dual, model = _read_cut(reader, shape, total), reader.array(_FLOAT, shape)
+    return Snapshot(peer, number, tick, neighbours, data_version, total, dual, model, rho, gap, bool(is_stuck))
+
+
+def _read_cut(reader: "_Reader", shape: tuple[int, ...], total: float) -> Cut:
+    """A and V of dual variables of rows with a total weight; ``shape`` is that of V."""
+    sums, vectors, errors = (
+        reader.array(_FLOAT, shape[:-1]),
+        reader.array(_FLOAT, shape),
+        reader.array(_FLOAT, shape[:-1]),
+    )
+    is_feasible = bool(sums.min() >= 0 and sums.max() <= total * (1 + 1e-9))
+    _check(is_feasible, "The dual variables of a record are not feasible: they exceed the weight of its rows.")
+    _check(bool(errors.min() >= 0), "The error of a sum over rows is negative.")
+    return Cut(sums, vectors, errors)
 
 
 class _Reader:

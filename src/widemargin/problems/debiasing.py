@@ -43,6 +43,11 @@ from widemargin.data.shard import Shard
 _NEGLIGIBLE = 1e-8
 # A feature that varies by less than this part of its second moment is constant but for rounding.
 _CONSTANT = 1e-12
+# A margin this close to 1 is on the hinge, where rounding decides on the side. A vertex of the 1-norm SVM has such a
+# row for each coefficient; all of them count as within the margin.
+_ON_HINGE = 1e-9
+# Rows whose margins differ by less than this part of the bandwidth say the same about the density.
+_SAME_MARGIN = 1e-6
 # With more than this part of its entries not zero, a row of Theta is multiplied as a full one.
 _DENSE = 0.05
 _BLOCK_BYTES = 1 << 22
@@ -56,6 +61,7 @@ class Curvature(NamedTuple):
     center: np.ndarray  # mu; zeros without an intercept
     mass: float  # H_11
     n_effective: float  # (sum q)^2 / sum q^2, the number of rows that the Hessian rests on
+    n_margins: int  # different margins within two bandwidths of 1: copies of a row count once
     fit_intercept: bool
 
 
@@ -107,7 +113,8 @@ def curvature(shard: Shard, margins: np.ndarray, h: float, fit_intercept: bool) 
     center = np.zeros(shard.n_features)
     if fit_intercept:
         center = shard.combine_rows(rows, mass) / total
-        K -= np.outer(total * center, center)
+        for row, mean in zip(K, center, strict=True):  # no second matrix of this size
+            row -= (total * mean) * center
     diagonal = np.diag(K)
     scale = np.sqrt(np.where(diagonal > _CONSTANT * raw, diagonal, 0.0))
     inverse_scale = np.divide(1.0, scale, out=np.zeros_like(scale), where=scale > 0)
@@ -116,7 +123,9 @@ def curvature(shard: Shard, margins: np.ndarray, h: float, fit_intercept: bool) 
     np.fill_diagonal(K, np.where(scale > 0, 1.0, 0.0))
     # Weights are frequencies: a row of weight w is w rows of weight 1.
     n_effective = float(near.sum() ** 2 / (near @ q[rows]))
-    return Curvature(K, scale, center, total, n_effective, fit_intercept)
+    within = (1 - margins[rows][q[rows] > math.exp(-2)]) / (_SAME_MARGIN * h)
+    n_margins = len(np.unique(np.round(within)))
+    return Curvature(K, scale, center, total, n_effective, n_margins, fit_intercept)
 
 
 def inverse_constraint(n_features: int, n_effective: float, factor: float = 0.8) -> float:
@@ -161,9 +170,34 @@ def intercept_after(intercept: float, center: np.ndarray, before: np.ndarray, af
 
 def score_sums(shard: Shard, margins: np.ndarray, fit_intercept: bool) -> np.ndarray:
     """``sum_i w_i y_i z_i 1[m_i < 1]``: the score, times the number of rows."""
-    signed = np.where(margins < 1, shard.weight * shard.y, 0.0)
+    signed = np.where(_is_inside(margins), shard.weight * shard.y, 0.0)
     total = shard.combine(signed)
     return np.append(total, signed.sum()) if fit_intercept else total
+
+
+def _is_inside(margins: np.ndarray) -> np.ndarray:
+    """``1[m_i < 1]``, rows on the hinge included."""
+    return margins < 1 + _ON_HINGE
+
+
+def hinge_sum(shard: Shard, margins: np.ndarray) -> np.ndarray:
+    """``sum_i w_i max(0, 1 - m_i)``, as an array of one number."""
+    return np.array([shard.weight @ np.maximum(0.0, 1 - margins)])
+
+
+def loss_sums(shard: Shard, beta: np.ndarray, fit_intercept: bool) -> np.ndarray:
+    """``sum_i w_i max(0, 1 - m_i)``, and ``sum_i w_i (1 + |b0| + sum_j |x_ij b_j|)``, which bounds its rounding."""
+    coef, intercept = (beta[:-1], float(beta[-1])) if fit_intercept else (beta, 0.0)
+    kept = np.flatnonzero(coef)
+    total = np.zeros(2)
+    step = max(1, _BLOCK_BYTES // (8 * max(shard.n_features, 1)))
+    for begin in range(0, shard.n_rows, step):
+        few = np.arange(begin, min(begin + step, shard.n_rows))
+        products = shard.dense_rows(few)[:, kept] * coef[kept]
+        margins = shard.y[few] * (products.sum(axis=1) + intercept)
+        size = 1 + abs(intercept) + np.abs(products).sum(axis=1)
+        total += shard.weight[few] @ np.column_stack([np.maximum(0.0, 1 - margins), size])
+    return total
 
 
 def one_step(beta: np.ndarray, score: np.ndarray, theta: sp.csr_matrix) -> np.ndarray:
@@ -176,7 +210,7 @@ def variance_sums(shard: Shard, margins: np.ndarray, theta: sp.csr_matrix, fit_i
 
     S itself would take n p^2 operations; this takes n times the entries of Theta, which has few.
     """
-    rows = np.flatnonzero((margins < 1) & (shard.weight > 0))
+    rows = np.flatnonzero(_is_inside(margins) & (shard.weight > 0))
     body, constant = (theta[:, :-1], theta[:, [-1]].toarray().ravel()) if fit_intercept else (theta, 0.0)
     body = sp.csr_matrix(body)
     is_full = np.diff(body.indptr) > _DENSE * shard.n_features

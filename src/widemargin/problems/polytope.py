@@ -13,6 +13,10 @@ hyperplanes of the hulls,
 
 so that for every w and every feasible eta, xi: margin(w) <= optimum <= distance(eta, xi).
 
+Hulls overlap if no direction has a positive margin. Feasible masses whose two points are t apart prove that no margin
+is over t. Lengths have units, so this is asked of rows whose columns are scaled to about the same spread: a margin
+below ``OVERLAP_SHARE`` of their radius is called none.
+
 [1] Jin, Huang, Li: SVM via Saddle Point Optimization: New Bounds and Distributed Algorithms, 2017.
 """
 
@@ -26,6 +30,7 @@ from typing import Literal
 from widemargin.problems._classes import require_positive
 
 _SMALLEST_RANGE = 1e-3  # entropy range where both hulls are points; solvers divide by it
+OVERLAP_SHARE = 1e-12  # of the radius of equilibrated rows: a margin that is not told from none
 AUTO_NU_SHARE = 0.85  # the paper's alpha: this share of the largest feasible nu usually keeps the hulls apart
 
 

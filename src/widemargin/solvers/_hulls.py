@@ -6,14 +6,25 @@ together without changing anything, so scores are taken relative to the mean of 
 the data lie far from the origin.
 
 Every quantity that crosses ranks is a sum, a minimum or a few order statistics; rows never move.
+
+Bounds allow for rounding in the worst case. :mod:`widemargin.solvers._hull_rows` says how far scores and sums over rows
+are off. From there:
+* Masses that add up to S instead of 1 are divided by S (:class:`Point`). That may raise some over their bounds by a
+  factor 1 + e, as may the rounding of the bounds. What is over, at most e in each class, fits in below other bounds, so
+  that a point of the hull is near: each column of z moves by at most ``e`` times its range for each class.
+* The least sum of scores over a class is, without caps, their minimum; with caps, at least
+  t + sum upper_i min(s_i - t, 0) for any t. Scores off by at most e move it by at most e, since masses add up to one.
+  The terms of the sum have one sign, so its rounding is relative to the sum.
+* The model that is returned is w times a number, rounded; the margin allows for that too (``model_error``).
+Where this leaves more than ``_SMALL_PART`` of the gap, the pass is made again with compensated sums.
 """
 
 from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from dataclasses import dataclass
-from typing import NamedTuple, Protocol, Self, TypeAlias, TypeVar
+from dataclasses import dataclass, field
+from typing import ClassVar, NamedTuple, Protocol, Self, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.random import Generator
@@ -21,20 +32,36 @@ from numpy.random import Generator
 from widemargin.comm.protocol import Communicator
 from widemargin.compiled.projections import capped_sums, class_extremes, class_histogram
 from widemargin.data.shard import Shard
-from widemargin.problems.polytope import HardMargin, NuMargin
+from widemargin.pauses import BLAS_SPEED, pieces
+from widemargin.problems.polytope import OVERLAP_SHARE, HardMargin, NuMargin
 from widemargin.problems.protocol import Certificate
+from widemargin.rounding import gamma as gamma_of
+from widemargin.solvers._hull_rows import HullRows, Point, accurate_dot, length, length_at_most
 from widemargin.solvers.models import Separator
 from widemargin.solvers.protocol import AnySolver, Inputs, Solver, Warm
 
 _MAX_EXPONENT = 200.0  # exponents are clamped here, so that sums and products with any scale are finite
 _MIN_SCALE = 1e-40  # a factor below this, or over its inverse, means that the search began too far away
 _MASS_ROUNDING = 1e-9  # masses this close to 1 are 1: a cap is rarely the exact reciprocal of a whole number
-_MAX_ROW_NORM = 1e75  # products of four such rows are finite
 _ROUNDING = 1e-13  # relative to the size of rows: taken for zero
 _MIN_GAMMA = 1e-100
-_MAX_OVERLAP_DISTANCE = 1e-6  # in radii of the data: hulls this close and without a margin overlap
+_MAX_DIRECT_FEATURES = 1024  # of systems that are formed to make masses coincide
+_MAX_COINCIDING_STEPS = 30
+_MAX_COEFFICIENT = 2.0**1010  # LIBSVM's scale is given up where it would need larger ones
+_SMALL_PART = 0.01  # of a gap, which rounding may take without being looked at again
+_NEGLIGIBLE = 1e-13  # of the distance, likewise
+_STALL_RATIO = 0.9  # a sweep that leaves more than this part of a gap has stalled
+_MAX_STALLED_SWEEPS = 15  # at a gap as small as rounding
+_FLOOR_TERMS = 8192  # gaps no larger than the rounding of so many operations, and those of a pass, are made of rounding
 
 HullProblem: TypeAlias = HardMargin | NuMargin
+
+
+class Combined(NamedTuple):
+    """``sum y_i mass_i x_i`` and the sums of the masses, from a plain pass."""
+
+    z: np.ndarray
+    sums: np.ndarray  # per class
 
 
 class Softened(NamedTuple):
@@ -51,8 +78,43 @@ class Start(NamedTuple):
     scores: np.ndarray
     gamma: float
     soft: Softened
-    z: np.ndarray
+    point: Combined
     is_warm: bool
+
+
+class Best(NamedTuple):
+    """The best bounds so far, in working units, with what proves them."""
+
+    certificate: Certificate
+    w: np.ndarray  # the direction whose margin is the lower bound
+    z: np.ndarray  # per column at most the difference of the points whose distance is the upper bound
+    gap_before: float = math.inf  # at the last sweep that made it smaller
+    n_stalled: int = 0  # sweeps since
+
+    @classmethod
+    def none(cls, w: np.ndarray) -> Best:
+        return cls(Certificate(), w, np.full(len(w), math.inf))
+
+    def closer(self, distance: float, z: np.ndarray) -> Best:
+        if not distance < self.certificate.primal:
+            return self
+        return self._replace(certificate=self.certificate.tightened(primal=distance), z=z)
+
+    def wider(self, margin: float, w: np.ndarray) -> Best:
+        if not margin > self.certificate.dual:
+            return self
+        return self._replace(certificate=self.certificate.tightened(dual=margin), w=w)
+
+    def counted(self) -> Best:
+        """After a sweep."""
+        if self.certificate.gap < _STALL_RATIO * self.gap_before:
+            return self._replace(gap_before=self.certificate.gap, n_stalled=0)
+        return self._replace(n_stalled=self.n_stalled + 1)
+
+    def joined(self, other: Best) -> Best:
+        """With the bounds of another in the same units."""
+        primal, dual = other.certificate
+        return self.closer(primal, other.z).wider(dual, other.w)
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,53 +124,55 @@ class Hulls:
     problem: HullProblem
     shard: Shard
     comm: Communicator
+    rows: HullRows
     side: np.ndarray  # 0 for the positive class, 1 for the negative
     upper: np.ndarray  # largest mass of each row
     cap: float
     totals: np.ndarray  # weight of each class over all ranks
     entropy_range: float
-    mean: np.ndarray  # of all rows by weight
     radius: float  # largest distance of a row to the mean of all
     n_entries: float  # of all ranks: the work of a pass, at most
+    _equilibrated: list[tuple[np.ndarray, float]] = field(default_factory=list)
 
     @classmethod
-    def of(cls, problem: HullProblem, shard: Shard, comm: Communicator) -> Hulls:
+    def of(cls, problem: HullProblem, shard: Shard, comm: Communicator, is_equilibrated: bool = False) -> Hulls:
         """Sum the totals over all ranks; raises ValueError on every rank if no masses are feasible."""
         side = (shard.y < 0).astype(np.intp)
-        *totals, n_entries = comm.allreduce(np.append(np.bincount(side, shard.weight, 2), float(shard.n_entries)))
-        totals = np.array(totals)
+        sums = comm.allreduce(np.append(_class_weights(side, shard.weight), float(shard.n_entries)))
+        totals, n_entries = sums[:2], float(sums[2])
         cap = problem.cap(*totals)
-        mean = comm.allreduce(shard.combine(shard.weight)) / totals.sum()
-        with np.errstate(over="ignore", invalid="ignore"):
-            offsets = shard.squared_norms() - 2 * shard.scores(mean) + mean @ mean
-            farthest = comm.allreduce(np.array([offsets.max(initial=0.0)]), "max")[0]
-            radius, length = float(np.sqrt(farthest)), float(np.linalg.norm(mean))
-        if not max(radius, length) <= _MAX_ROW_NORM or math.isnan(radius):
-            raise ValueError(
-                f"Rows have norms over {_MAX_ROW_NORM:g}, for which squares of inner products overflow float64: scale "
-                "the features (StandardScaler)."
-            )
-        return cls(
-            problem, shard, comm, side, cap * shard.weight, cap, totals, problem.entropy_range(*totals), mean, radius,
-            float(n_entries),
-        )  # fmt: skip
+        rows = HullRows.of(shard, comm, totals.sum(), is_equilibrated)
+        reach, upper = problem.entropy_range(*totals), cap * shard.weight
+        return cls(problem, rows.shard, comm, rows, side, upper, cap, totals, reach, rows.radius(), n_entries)
+
+    @property
+    def mean(self) -> np.ndarray:
+        return self.rows.mean
+
+    def equilibrated(self) -> tuple[np.ndarray, float]:
+        """The factor of each column from this metric to the equilibrated one, and the radius there."""
+        if not self._equilibrated:  # no cached_property, whose lock would be held while ranks wait for each other
+            other = self.rows.equilibrated()
+            self._equilibrated.append((self.rows.in_metric(other.factor), other.radius()))
+        return self._equilibrated[0]
 
     @property
     def is_capped(self) -> bool:
         return self.cap < np.inf
 
     def uniform_log_mass(self) -> np.ndarray:
-        return np.log(self.shard.weight / self.totals[self.side])
+        return np.log(self.shard.weight) - np.log(self.totals)[self.side]
 
     def scores(self, w: np.ndarray) -> np.ndarray:
         """``y_i w.(x_i - mean)``."""
-        scores = self.shard.scores(w)
-        scores -= self.mean @ w
+        scores = self.rows.scores(w)
         return np.multiply(scores, self.shard.y, out=scores)
 
-    def combine(self, mass: np.ndarray) -> np.ndarray:
-        """``z = sum y_i mass_i x_i`` over all ranks."""
-        return self.comm.allreduce(self.shard.combine(self.shard.y * mass))
+    def combine(self, mass: np.ndarray) -> Combined:
+        """``z = sum y_i mass_i x_i`` over all ranks, and the sums of the masses of each class."""
+        local = np.concatenate([self.rows.combine(self.shard.y * mass), self.per_class(mass)])
+        everywhere = self.comm.allreduce(local)
+        return Combined(everywhere[:-2], everywhere[-2:])
 
     def per_class(self, values: np.ndarray) -> np.ndarray:
         return np.bincount(self.side, values, 2)
@@ -140,18 +204,138 @@ class Hulls:
         everywhere = self.comm.allreduce(class_extremes(values, side), "min")
         return everywhere[:2], -everywhere[2:]
 
-    def margin(self, scores: np.ndarray, norm: float) -> float:
-        """The margin of a direction of length ``norm``: a true lower bound of the distance, in float64."""
+    def margin(self, w: np.ndarray, scores: np.ndarray | None = None, error: float | None = None) -> float:
+        """The margin of a direction: a true lower bound of the distance.
+
+        ``scores`` are those of w, off by at most ``error``, by default by that of a plain pass.
+        """
+        if scores is None:
+            scores = self.scores(w)
+        margin, rounding = self._margin_and_rounding(w, scores, error)
+        return max(margin, self._accurate_margin(w)) if rounding > _SMALL_PART * abs(margin) else margin
+
+    def wider(self, best: Best, w: np.ndarray, scores: np.ndarray, error: float | None = None) -> Best:
+        """With the margin of w, if it is better."""
+        margin, rounding = self._margin_and_rounding(w, scores, error)
+        return self.checked_margin(best, w, margin, rounding)
+
+    def checked_margin(self, best: Best, w: np.ndarray, margin: float, rounding: float) -> Best:
+        """With this margin of w, or with that of an accurate pass if rounding holds it down by much of the gap."""
+        primal, dual = best.certificate
+        if margin + rounding > dual and rounding > max(_SMALL_PART * (primal - margin), _NEGLIGIBLE * primal):
+            margin = max(margin, self._accurate_margin(w))
+        return best.wider(margin, w)
+
+    def _margin_and_rounding(self, w: np.ndarray, scores: np.ndarray, error: float | None) -> tuple[float, float]:
         level = self.level(scores)
-        value = level.sum()
+        shortfall = 0.0
         if self.is_capped:
             # min over the capped simplex = max over t of t + sum upper min(s - t, 0); any t gives a true bound.
-            shortfall = self.upper @ np.minimum(scores - level[self.side], 0.0)
-            value += self.comm.allreduce(np.array([shortfall]))[0]
-        return self.problem.dual_value(float(value), norm)
+            local = self.upper @ np.minimum(scores - level[self.side], 0.0)
+            shortfall = float(self.comm.allreduce(np.array([local]))[0])
+        return self.margin_of_levels(w, level, shortfall, self.rows.score_error(w) if error is None else error)
 
-    def distance(self, z: np.ndarray) -> float:
-        return self.problem.primal_value(0.0, float(np.linalg.norm(z)))
+    def margin_of_levels(self, w: np.ndarray, level: np.ndarray, shortfall: float, error: float) -> tuple[float, float]:
+        """A lower bound of the margin of w, and by how much rounding holds it down."""
+        size = float(np.abs(level).sum())
+        norm, doubt = length(w), gamma_of(len(w) + 16)
+        rounding = (
+            2 * error + gamma_of(8) * (size - 2 * shortfall) - self._sum_doubt * shortfall + self.rows.model_error(w)
+        )
+        lowest = float(level.sum()) + shortfall - rounding
+        if not 0 < norm < math.inf:
+            return -math.inf, 0.0
+        return self.problem.dual_value(lowest * (1 - doubt if lowest > 0 else 1 + doubt), norm), rounding / norm
+
+    def _accurate_margin(self, w: np.ndarray) -> float:
+        scores = self.rows.accurate_scores(w) * self.shard.y
+        return self._margin_and_rounding(w, scores, self.rows.score_error(w, is_accurate=True))[0]
+
+    @property
+    def _sum_doubt(self) -> float:
+        """Relative error of the bounds, and of a sum of products with them over the rows of all ranks."""
+        return gamma_of(self.rows.n_sums + self.comm.size + 16)
+
+    def closer(self, best: Best, mass: np.ndarray, combined: Combined) -> Best:
+        """With the distance of the points of these masses, if it is better."""
+        distance, z = self.distance_of(self.rows.point(combined.z, combined.sums))
+        primal, dual = best.certificate
+        rounding = distance - float(np.linalg.norm(combined.z))
+        if distance - rounding < primal and rounding > max(
+            _SMALL_PART * (distance - max(dual, 0.0)), _NEGLIGIBLE * distance
+        ):
+            accurate = self.distance_of(self.rows.accurate_point(self._balanced(mass), self.side))
+            distance, z = min((distance, z), accurate, key=lambda bound: bound[0])
+        return best.closer(distance, z)
+
+    def _balanced(self, mass: np.ndarray) -> np.ndarray:
+        """Masses that add up to one as nearly as they can, those at their bounds unchanged."""
+        if not self.is_capped:
+            return mass
+        is_free = mass < self.upper
+        sums = [[math.fsum(mass[mine]), math.fsum(mass[mine & is_free])] for mine in (self.side == 0, self.side == 1)]
+        total, free = self.comm.allreduce(np.ravel(sums)).reshape(2, 2).T
+        change = np.divide(1 - total, free, out=np.zeros(2), where=free > 0)
+        return np.minimum(mass + mass * is_free * change[self.side], self.upper)
+
+    def class_means(self, rows: np.ndarray, mass: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Per class the mass of the given ascending rows of all ranks, and the mean of the rows by it."""
+        side = self.side[rows]
+        sums = [np.bincount(side, mass, 2)]
+        sums += [self.rows.combine_rows(rows[side == c], mass[side == c]) for c in (0, 1)]
+        everywhere = self.comm.allreduce(np.concatenate(sums))
+        total = np.maximum(everywhere[:2], np.finfo(float).tiny)
+        return total, everywhere[2:].reshape(2, -1) / total[:, None]
+
+    def covariance(self, rows: np.ndarray, mass: np.ndarray, total: np.ndarray, means: np.ndarray) -> np.ndarray:
+        """The sum over classes of the scatter of the given rows about the mean of their class."""
+        d = means.shape[1]
+        moment = np.zeros((d, d))
+        for few in pieces(np.arange(len(rows)), self.n_entries * d / (1 if self.shard.is_sparse else BLAS_SPEED)):
+            moment += self.rows.second_moment(rows[few], mass[few])
+        moment = self.comm.allreduce(moment.ravel()).reshape(d, d)
+        return np.asarray(moment - (means.T * total) @ means)
+
+    def coinciding(self, best: Best, mass: np.ndarray) -> Best:
+        """With masses near these whose points coincide, or come as close as rounding lets them.
+
+        The change of masses that makes z vanish and is the smallest in terms of their room to move,
+        room_i = min(mass_i, upper_i - mass_i), is ``room_i (s_i - their mean over the class)`` for the scores of a
+        direction that solves one system with the covariance of rows by room. The step ends before a mass reaches a
+        bound, and is repeated.
+        """
+        if self.shard.n_features > _MAX_DIRECT_FEATURES:
+            return best
+        before = math.inf
+        for _ in range(_MAX_COINCIDING_STEPS):
+            mass = self._balanced(mass)
+            point = self.rows.accurate_point(mass, self.side)
+            distance, z = self.distance_of(point)
+            best = best.closer(distance, z)
+            if self.overlaps(best) or distance > _STALL_RATIO * before:
+                break
+            before = distance
+            room = np.minimum(mass, self.upper - mass)
+            some = np.flatnonzero(room > 0)
+            total, means = self.class_means(some, room[some])
+            try:
+                direction = np.linalg.lstsq(self.covariance(some, room[some], total, means), -point.z, rcond=1e-13)[0]
+            except np.linalg.LinAlgError:
+                break
+            scores = self.scores(direction)
+            centre = self.comm.allreduce(self.per_class(room * scores)) / total
+            tilt = np.where(room > 0, scores - centre[self.side], 0.0)
+            steepest = self.comm.allreduce(np.array([np.abs(tilt).max(initial=0.0)]), "max")[0]
+            mass = mass + min(1.0, 0.9 / max(steepest, 0.9)) * room * tilt
+        return best
+
+    def distance_of(self, point: Point) -> tuple[float, np.ndarray]:
+        """An upper bound of the distance of two points, and of each column of their difference."""
+        z = np.abs(point.z) + point.error
+        if self.is_capped:
+            over = point.excess + gamma_of(self.comm.size + 16)
+            z = z + 4 * over * self.rows.factor * self.rows.half
+        return self.problem.primal_value(0.0, length_at_most(z)), z
 
     def soften(self, scores: np.ndarray, log_centre: np.ndarray, gamma: float, level: np.ndarray) -> Softened:
         """The masses that minimise scores plus ``gamma`` times the entropy relative to ``exp(log_centre)``.
@@ -190,12 +374,13 @@ class Hulls:
         agree the better: w = z at the saddle point.
         """
         uniform = np.exp(log_centre)
-        w, is_warm = self.combine(uniform), False
+        w, is_warm = self.combine(uniform).z, False
         if warm is not None:
-            length = float(np.linalg.norm(warm))
-            margin = self.margin(self.scores(warm), length)
+            warm = np.where(self.rows.factor > 0, warm, 0.0)
+            its_length = length(warm)
+            margin = self.margin(warm)
             is_warm = margin > 0
-            w = warm * (margin / length) if is_warm else w
+            w = warm * (margin / its_length) if is_warm else w
         scores = self.scores(w)
         mean = self.comm.allreduce(self.per_class(uniform * scores))
         deviation = uniform * (scores - mean[self.side]) ** 2
@@ -203,14 +388,14 @@ class Hulls:
         # Tilts of order one: strong enough to matter, weak enough that every row still counts.
         gamma = float(max(spread, _ROUNDING * self.size**2, _MIN_GAMMA))
         soft = self.soften(scores, log_centre, gamma, mean)
-        z = self.combine(soft.mass)
+        point = self.combine(soft.mass)
         while is_warm:
             sharper = self.soften(scores, log_centre, gamma / 4, soft.level)
-            its_z = self.combine(sharper.mass)
-            if np.linalg.norm(its_z - w) >= np.linalg.norm(z - w):
+            its_point = self.combine(sharper.mass)
+            if np.linalg.norm(its_point.z - w) >= np.linalg.norm(point.z - w):
                 break
-            gamma, soft, z = gamma / 4, sharper, its_z
-        return Start(w, scores, gamma, soft, z, is_warm)
+            gamma, soft, point = gamma / 4, sharper, its_point
+        return Start(w, scores, gamma, soft, point, is_warm)
 
     def affordable_gamma(self, certificate: Certificate, per_gap: float) -> float:
         """The gamma whose entropy is within the gap, by a factor of ``per_gap``."""
@@ -251,14 +436,41 @@ class Hulls:
             scale = following
         return None
 
-    def stop_reason(self, certificate: Certificate) -> str | None:
-        is_apart = certificate.primal > _MAX_OVERLAP_DISTANCE * self.radius + _ROUNDING * self.size
-        return None if is_apart or certificate.dual > _ROUNDING * self.size else "overlap"
+    def stop_reason(self, best: Best) -> str | None:
+        """Why nothing more can be had: a proof of overlap, or a gap that is made of rounding."""
+        primal, dual = best.certificate
+        if dual <= 0 and self.overlaps(best):
+            return "overlap"
+        floor = gamma_of(_FLOOR_TERMS + self.rows.n_sums) * self.size
+        is_stuck = best.n_stalled >= _MAX_STALLED_SWEEPS and primal - max(dual, 0.0) <= floor
+        return None if not is_stuck else "precision" if dual > 0 else "undecided"
+
+    def overlaps(self, best: Best) -> bool:
+        """Whether the masses behind the upper bound prove that no margin is over ``OVERLAP_SHARE``."""
+        if best.certificate.primal > 1e-6 * self.radius and self.radius > 0:  # spares the pass for the radius
+            return False
+        factor, radius = self.equilibrated()
+        return length_at_most(best.z * factor) <= OVERLAP_SHARE * radius
 
     @property
     def size(self) -> float:
         """About the largest length of a row: what rounding errors are relative to."""
-        return self.radius + float(np.linalg.norm(self.mean))
+        return self.radius + float(np.linalg.norm(self.rows.factor * self.mean))
+
+    def in_units_of_rows(self, certificate: Certificate) -> Certificate:
+        """The certificate in the units of the rows as they were given; rounded outwards where that underflows."""
+        unit = self.rows.unit
+        primal, dual = certificate.primal / unit, certificate.dual / unit
+        if primal * unit < certificate.primal:
+            primal = math.nextafter(primal, math.inf)
+        if dual * unit > certificate.dual:
+            dual = math.nextafter(dual, -math.inf)
+        return Certificate(primal, dual)
+
+    def margin_of_model(self, model: Separator) -> float:
+        """The margin of a separator's own coefficients, in working units."""
+        largest = float(np.abs(model.coef).max(initial=0.0))
+        return self.margin(model.coef * self.rows.factor / largest) if largest > 0 else -math.inf
 
     def separator(self, w: np.ndarray) -> Separator:
         """The decision function along ``w`` in LIBSVM's scale: margin rows of the two classes score +1 and -1.
@@ -269,8 +481,13 @@ class Hulls:
         and the hyperplane lies where the least weight of rows is on its wrong side.
         """
         report = {"cap": float(self.cap), "nu": float(2 / (self.cap * self.totals.sum()))} if self.is_capped else {}
+        w = np.where(self.rows.factor > 0, w, 0.0)
+        w = np.ldexp(w, -int(np.frexp(np.abs(w).max(initial=0.0))[1]))
         scores = self.scores(w)
         level = self.level(scores)
+        if self.rows.score_error(w) > 1e-8 * abs(level.sum()):
+            scores = self.rows.accurate_scores(w) * self.shard.y
+            level = self.level(scores)
         if self.is_capped:
             drawn = self.comm.allreduce(self.per_class(np.where(scores <= level[self.side], self.upper, 0.0)))
             beyond, _ = self._extremes(np.where(scores > level[self.side], scores, np.inf), self.side)
@@ -280,16 +497,24 @@ class Hulls:
             scale, threshold = 2 / level.sum(), (level[0] - level[1]) / 2
         else:
             w, scale, threshold = self._least_error(w, scores)
-        return Separator(w * scale, float(-(threshold + self.mean @ w) * scale), report)
+        unit, at_mean = self.rows.unit, float(self.mean @ (self.rows.factor * w))
+        largest = float(np.abs(w).max(initial=0.0))
+        if largest > 0:
+            scale = min(scale, _MAX_COEFFICIENT / largest / max(unit, 1.0))
+        coef = w * scale * unit
+        # Far from zero the intercept is a small difference of large terms.
+        return Separator(
+            coef, -math.fsum([threshold * scale, at_mean * scale, accurate_dot(coef, self.rows.origin)]), report
+        )
 
     def _least_error(self, w: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, float, float]:
         """Along ``w`` or the difference of the means, whichever misplaces less: direction, scale and threshold."""
-        means = self.combine(np.exp(self.uniform_log_mass()))
+        means = self.combine(np.exp(self.uniform_log_mass())).z
         best = (w, *self._threshold_of_least_error(self.shard.y * scores))
         other = (means, *self._threshold_of_least_error(self.shard.y * self.scores(means)))
         w, threshold, _ = min(best, other, key=lambda candidate: candidate[2])
-        length = float(np.linalg.norm(w))
-        return w, 1 / length if length > 0 else 0.0, threshold
+        norm = length(w)
+        return w, 1 / norm if norm > 0 else 0.0, threshold
 
     def _threshold_of_least_error(self, values: np.ndarray) -> tuple[float, float]:
         """The middle of the longest stretch of thresholds that misplace the least weight, and that weight.
@@ -317,48 +542,60 @@ def _if_in_range(scale: np.ndarray) -> np.ndarray | None:
     return scale if np.all((scale > 10 * _MIN_SCALE) & (scale < 0.1 / _MIN_SCALE)) else None
 
 
+def _class_weights(side: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """The weight of each class of this rank, rounded once."""
+    if (weight == np.rint(weight)).all():
+        return np.bincount(side, weight, 2)
+    return np.array([math.fsum(weight[side == c]) for c in (0, 1)])
+
+
 class HullState(Protocol):
     @property
     def hulls(self) -> Hulls: ...
     @property
-    def best_w(self) -> np.ndarray: ...
-    @property
-    def certificate(self) -> Certificate: ...
-    def _replace(self, *, best_w: np.ndarray = ..., certificate: Certificate = ...) -> Self: ...
+    def best(self) -> Best: ...
+    def _replace(self, *, best: Best = ...) -> Self: ...
 
 
 S = TypeVar("S", bound=HullState)
 
 
-def with_bounds(state: S, distance: float, margin: float, w: np.ndarray) -> S:
-    """The state with another upper bound and the margin of another direction, each taken if it is better."""
-    best = state.certificate
-    best_w = w if margin > best.dual else state.best_w
-    return state._replace(certificate=best.tightened(distance, margin), best_w=best_w)
-
-
+@dataclass(frozen=True)
 class HullSolver(Solver[S, Separator]):
-    solves: tuple[type, ...] = (HardMargin, NuMargin)
+    is_equilibrated: bool = field(default=False, kw_only=True)  # whether lengths are those of the equilibrated metric
+
+    solves: ClassVar[tuple[type, ...]] = (HardMargin, NuMargin)
 
     def start(self, problem: HullProblem, shard: Shard, comm: Communicator, rng: Generator, warm: Warm = None) -> S:
-        return self.start_on(Hulls.of(problem, shard, comm), rng, warm)
+        return self.start_on(Hulls.of(problem, shard, comm, self.is_equilibrated), rng, warm)
 
     @abstractmethod
     def start_on(self, hulls: Hulls, rng: Generator, warm: Warm) -> S: ...
 
     def certify(self, state: S) -> Certificate | None:
-        return state.certificate if state.certificate.primal < np.inf else None
+        certificate = state.best.certificate
+        return state.hulls.in_units_of_rows(certificate) if certificate.primal < np.inf else None
+
+    def confirm(self, state: S, latest: Certificate | None) -> Certificate:
+        """Without a margin the model may lie along another direction than the best: its own margin is the bound."""
+        hulls, best = state.hulls, state.best
+        if latest is None:  # no sweep was finished
+            mass = np.exp(hulls.uniform_log_mass())
+            best = hulls.wider(hulls.closer(best, mass, hulls.combine(mass)), best.w, hulls.scores(best.w))
+        certificate = best.certificate
+        if certificate.dual <= 0:
+            certificate = certificate._replace(dual=hulls.margin_of_model(self.extract(state)))
+        return hulls.in_units_of_rows(certificate)
 
     def stop_reason(self, state: S) -> str | None:
-        return state.hulls.stop_reason(state.certificate)
+        return state.hulls.stop_reason(state.best)
 
     def warm_state(self, state: S) -> np.ndarray:
-        return state.best_w
+        return state.best.w
 
     def extract(self, state: S) -> Separator:
-        return state.hulls.separator(state.best_w)
+        return state.hulls.separator(state.best.w)
 
     def take_over(self, other: AnySolver, state: HullState, inputs: Inputs) -> S:
-        started, (distance, margin) = self.start(*inputs, state.best_w), state.certificate
-        best_w = started.best_w if started.certificate.dual > margin else state.best_w
-        return started._replace(certificate=started.certificate.tightened(distance, margin), best_w=best_w)
+        started = self.start(*inputs, state.best.w)
+        return started._replace(best=started.best.joined(state.best))

@@ -20,7 +20,16 @@ from widemargin.kernels.protocol import KernelRows, Vector
 from widemargin.pauses import TimeIsUp
 from widemargin.problems.hinge_l2 import HingeL2, PrimalPoint
 from widemargin.problems.protocol import Certificate
-from widemargin.solvers._kernel_ranks import NOTHING, ResponseSums, Summed, balanced, expansion, reduced, row_lengths
+from widemargin.solvers._kernel_ranks import (
+    NOTHING,
+    ResponseSums,
+    Summed,
+    balanced,
+    expansion,
+    largest_only,
+    reduced,
+    row_lengths,
+)
 from widemargin.solvers.models import KernelModel
 from widemargin.solvers.protocol import Solver, Warm
 
@@ -55,6 +64,7 @@ class DualState:
     best: Best | None = None
     confirmed: float = np.inf  # the relative gap confirmed last
     n_stalled: int = 0  # confirmed gaps in a row that were hardly smaller than the one before
+    is_crude: bool = False  # the best model has bounds that hold without its responses
     summed: Summed = NOTHING  # what the responses are sums of
     allowance: float = 0.0  # the part of the gap that allows for rounding
     is_confirmed: bool = False  # whether the last bounds allow for it
@@ -103,19 +113,24 @@ class KernelDual(Solver[S, KernelModel]):
         if self.max_support is None or state.best is None:
             return None
         rows, dual = state.rows, state.best.certificate.dual
+        if state.is_crude:
+            state.best = state.best._replace(beta=largest_only(state.comm, state.best.beta, self.max_support))
+            return self._crude_bounds(state)
         small = reduced(state.comm, rows, rows.host(state.beta), rows.host(state.response), self.max_support, state.rng)
         if small is None:
             return None
-        state.beta = rows.vector(small)
+        state.beta, point = rows.vector(small), state.best.point
         try:
             self._refresh(state)
-            self._exact_bounds(state)
+            certificate = self._exact_bounds(state)
         except TimeIsUp:
             state.best = None
-            self._crude_bounds(state)
+            certificate = self._crude_bounds(state, point)
         # Coefficients of the smaller model are not feasible and give no lower bound.
-        state.best = state.best._replace(certificate=state.best.certificate._replace(dual=dual))
-        return state.best.certificate
+        certificate = certificate._replace(dual=dual)
+        assert state.best is not None  # both kinds of bounds have set it
+        state.best = state.best._replace(certificate=certificate)
+        return certificate
 
     def values_to_confirm(self, state: S) -> float:
         return float(state.shard.n_rows) * len(state.rows.nonzero(state.beta)) * state.comm.size
@@ -138,7 +153,7 @@ class KernelDual(Solver[S, KernelModel]):
         if not (kernel.is_positive or kernel.is_bounded):
             primal = float(np.finfo(float).max)  # finite, and no more is known
         dual = 0.0 if kernel.is_positive else -np.inf  # no coefficients at all
-        certificate = Certificate(primal, dual)
+        certificate, state.is_crude = Certificate(primal, dual), True
         state.best = Best(certificate, beta, point._replace(value=primal), (size / (point.scale or 1.0)) ** 2)
         return certificate
 
@@ -172,7 +187,9 @@ class KernelDual(Solver[S, KernelModel]):
         return KernelModel(state.rows.kernel, points, point.scale * coef, point.intercept, report)
 
     def scores(self, state: S) -> np.ndarray | None:
-        if state.best is None or not np.array_equal(state.best.beta, state.rows.host(state.beta)):
+        if state.best is None or not state.is_settled:
+            return None
+        if not np.array_equal(state.best.beta, state.rows.host(state.beta)):
             return None  # the responses belong to another beta
         return np.asarray(state.best.point.scale * state.rows.host(state.response) + state.best.point.intercept)
 

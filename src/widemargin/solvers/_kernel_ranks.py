@@ -12,7 +12,7 @@ from scipy.linalg.lapack import dpstrf
 from widemargin.comm.protocol import Communicator, place_among_ranks
 from widemargin.kernels.points import Points
 from widemargin.kernels.protocol import KernelRows, Vector
-from widemargin.pauses import uneven
+from widemargin.pauses import TimeIsUp, uneven
 from widemargin.problems.hinge_l2 import Rounding
 from widemargin.rounding import UNIT, gamma
 
@@ -147,10 +147,19 @@ def reduced(
     place = place_among_ranks(comm, len(chosen))
     solved = np.empty(0)
     if comm.rank == 0:
-        solved = _interpolated(rows.block(points, exact=True).astype(np.float64, copy=False), wanted, size)
+        try:
+            solved = _interpolated(rows.block(points, exact=True).astype(np.float64, copy=False), wanted, size)
+        except TimeIsUp:  # on one rank only: the largest as they are
+            solved = largest_only(comm, beta[chosen], size)
     out = np.zeros(len(beta))
     out[chosen] = comm.broadcast(solved)[place]
     return out
+
+
+def largest_only(comm: Communicator, beta: np.ndarray, size: int) -> np.ndarray:
+    """The coefficients of the ``size`` largest rows of all ranks; 0 for others."""
+    sizes = np.sort(share(comm, np.abs(beta)))[::-1]
+    return np.where(np.abs(beta) > sizes[size], beta, 0.0) if len(sizes) > size else beta.copy()
 
 
 def _interpolated(K: np.ndarray, wanted: np.ndarray, size: int) -> np.ndarray:

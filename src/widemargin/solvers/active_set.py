@@ -12,21 +12,24 @@ rank: about three rows a rank, whatever the size of the data.
 
 Reference: [1] Jin, Huang, Li: SVM via Saddle Point Optimization, 2017, problem (2), another algorithm than theirs.
 [2] Mitchell, Demyanov, Malozemov: Finding the point of a polyhedron closest to the origin, 1974.
+[3] Wolfe: Finding the nearest point in a polytope, 1976.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
-from scipy.linalg import LinAlgError, solve
+from scipy.linalg import LinAlgError, lstsq, qr, solve
 
+from widemargin.compiled.accurate import add_accurately_dense
 from widemargin.compiled.jit import compiled
 from widemargin.pauses import WORK, pause_alone, uneven
 from widemargin.problems.polytope import HardMargin
-from widemargin.problems.protocol import Certificate
-from widemargin.solvers._hulls import Hulls, HullSolver, with_bounds
+from widemargin.rounding import gamma
+from widemargin.solvers._hulls import Best, Hulls, HullSolver
 from widemargin.solvers.protocol import Warm
 
 _MAX_SUPPORT_SOLVES = 8  # in a row, each dropping rows, before pairwise steps go on
@@ -35,6 +38,12 @@ _WORK_PER_STEP = 6  # of each row
 _WORK_PER_SOLVE = 20 * _MAX_STEPS_PER_ROW * _WORK_PER_STEP  # of a working set, by the square of its rows
 _MAX_ROWS_PER_RANK = 2.0**40
 _MAX_EXACT_ROWS = 128  # of a working set that is always solved exactly
+_BLURRED = 1e-11  # squared distance, by the squared length of rows, which inner products hold to few digits only
+_MAX_STALLED_STEPS = 8
+_MAX_REFINEMENTS = 8
+_REFINED = 1e-15
+_DEPENDENT = 1e-13  # relative size of a difference that adds no new direction to a face
+_MAX_LEAST_SQUARES = 2e8  # operations, about: larger systems are left to another solver
 
 
 @dataclass
@@ -53,6 +62,10 @@ class WorkingSet:
 
     def __len__(self) -> int:
         return len(self.mass)
+
+    def level(self, gradient: np.ndarray) -> np.ndarray:
+        """The smallest value of each class."""
+        return np.array([gradient[self.side == c].min() for c in (0, 1)])
 
     def keep(self, kept: np.ndarray) -> None:
         self.keys, self.rows, self.side, self.mass = self.keys[kept], self.rows[kept], self.side[kept], self.mass[kept]
@@ -82,8 +95,7 @@ class State(NamedTuple):
     w: np.ndarray  # the direction to be priced next
     level: np.ndarray  # per class: the smallest signed score of w in the working set
     working: WorkingSet | None  # at rank 0 only
-    best_w: np.ndarray
-    certificate: Certificate
+    best: Best
     n_working: int = 0  # rows of the working set
 
 
@@ -98,26 +110,21 @@ class ActiveSet(HullSolver[State]):
     def start_on(self, hulls: Hulls, rng: np.random.Generator, warm: Warm) -> State:
         w = hulls.start_from(warm, hulls.uniform_log_mass()).w
         working = WorkingSet.empty(len(w)) if hulls.comm.rank == 0 else None
-        return State(hulls, w, np.full(2, np.inf), working, w, Certificate())
+        return State(hulls, w, np.full(2, np.inf), working, Best.none(w))
 
     def sweep(self, state: State) -> State:
         hulls, comm = state.hulls, state.hulls.comm
         offers = comm.gather(self._offer(state, hulls.scores(state.w)))
         with uneven(_WORK_PER_SOLVE * float(state.n_working + 2 * self._most_offered(hulls)) ** 2):
             answer = None if offers is None or state.working is None else self._answer(state, state.working, offers)
-        d = len(state.w)
-        z, level, lowest, n_working = np.split(comm.broadcast(answer), [d, d + 2, d + 4])
-        margin = hulls.problem.dual_value(float(lowest.sum()), float(np.linalg.norm(state.w)))
-        state = with_bounds(state, hulls.distance(z), margin, state.w)
-        return state._replace(w=z, level=level, n_working=int(n_working[0]))
-
-    def confirm(self, state: State, latest: Certificate | None) -> Certificate:
-        if latest is not None:
-            return latest
-        # No sweep was finished: w is the difference of the means, or a direction from before.
-        hulls = state.hulls
-        z, length = hulls.combine(np.exp(hulls.uniform_log_mass())), float(np.linalg.norm(state.w))
-        return Certificate(hulls.distance(z), hulls.margin(hulls.scores(state.w), length))
+        level, lowest, (error, n_working), z, w = np.split(comm.broadcast(answer), [2, 4, 6, 6 + len(state.w)])
+        best = state.best.closer(*hulls.distance_of(hulls.rows.point_of_few(z, float(error))))
+        margin = hulls.margin_of_levels(state.w, lowest, 0.0, hulls.rows.score_error(state.w))
+        best = hulls.checked_margin(best, state.w, *margin)
+        w = w if len(w) else z
+        if best.certificate.dual <= 0 and hulls.overlaps(best):
+            best = hulls.wider(best, w, hulls.scores(w))  # the last direction before the verdict
+        return state._replace(w=w, level=level, best=best.counted(), n_working=int(n_working))
 
     def _most_offered(self, hulls: Hulls) -> int:
         """Rows of a class that all ranks offer together in one sweep, at most."""
@@ -139,7 +146,7 @@ class ActiveSet(HullSolver[State]):
                 beyond = beyond[np.argpartition(scores[beyond], at_most - 1)[:at_most]]
             offered.append(beyond)
         chosen = np.sort(np.concatenate(offered))
-        rows = (shard.dense_rows(chosen) - hulls.mean) * shard.y[chosen, None]
+        rows = hulls.rows.dense(chosen) * shard.y[chosen, None]
         return np.concatenate([lowest, np.column_stack([hulls.side[chosen], chosen, rows]).ravel()])
 
     def _answer(self, state: State, working: WorkingSet, offers: list[np.ndarray]) -> np.ndarray:
@@ -150,35 +157,146 @@ class ActiveSet(HullSolver[State]):
         everything = np.concatenate(rows)
         keys = ranks * _MAX_ROWS_PER_RANK + everything[:, 1]
         working.add(keys, everything[:, 0].astype(np.intp), everything[:, 2:])
-        gap = 0.0 if len(working) <= _MAX_EXACT_ROWS else min(state.certificate.relative, 1.0)
-        z, level = solve_working_set(working, max(self.inner_share * gap, 1e-13))
-        return np.concatenate([z, level, lowest, [len(working)]])
+        gap = 0.0 if len(working) <= _MAX_EXACT_ROWS else min(state.best.certificate.relative, 1.0)
+        w, level = solve_working_set(working, max(self.inner_share * gap, 1e-13))
+        z, error = nearest(working)
+        return np.concatenate([level, lowest, [error, len(working)], z, [] if np.array_equal(z, w) else w])
 
 
 def solve_working_set(working: WorkingSet, tol: float) -> tuple[np.ndarray, np.ndarray]:
-    """Solve the hull problem of the working set to a relative gap; the nearest difference z and the levels along it.
+    """Solve the hull problem of the working set to a relative gap; the direction of its widest margin, and its levels.
 
-    Afterwards rows that carry no mass and lie well above their level are forgotten, once they are many.
+    Inner products of rows hold the squared distance to a rounding of the squared length of rows only. Where hulls are
+    closer than that, the search goes on with the rows themselves. Afterwards rows that carry no mass and lie well above
+    their level are forgotten, once they are many.
     """
+    w = None
     for _ in range(20):
         left, few = _MAX_STEPS_PER_ROW * len(working), max(1, int(WORK / (_WORK_PER_STEP * len(working))))
         while left > 0 and pairwise_steps(working.gram, working.side, working.mass, tol, min(few, left)) == few:
             left -= few
             pause_alone(WORK)
         gradient = working.gram @ working.mass
-        level = np.array([gradient[working.side == c].min() for c in (0, 1)])
+        level = working.level(gradient)
         squared = working.mass @ gradient
+        if squared <= _BLURRED * working.gram.diagonal().max():
+            close_in(working, tol)
+            w = across(working)
+            gradient = working.rows @ w
+            level = working.level(gradient)
+            break
         if squared - level.sum() <= tol * squared:
             break
         finish_on_support(working)
         pause_alone(float(np.count_nonzero(working.mass)) ** 3)
-    z = working.mass @ working.rows
+    w = nearest(working).z if w is None else w
     carries = working.mass > 0
     if len(working) > 4 * carries.sum() + 64:
         above = gradient - level[working.side]
         above[carries] = -1.0
         working.keep(np.sort(np.argsort(above, kind="stable")[: len(working) // 2]))
-    return z, level
+    return w, level
+
+
+class Nearest(NamedTuple):
+    """The difference of two points of the hulls, as exact as the rows of the working set."""
+
+    z: np.ndarray
+    error: float  # of z, relative to twice half the range of each column
+
+
+def nearest(working: WorkingSet) -> Nearest:
+    """``sum mass_i y_i (x_i - mean)`` with the masses of each class divided by their sum, by compensated sums.
+
+    Differences to the mean were rounded once. The rest is as in :meth:`HullRows.point_of_sums`.
+    """
+    carries = np.flatnonzero(working.mass)
+    mass, side = working.mass[carries], working.side[carries]
+    high, low = np.zeros((2, 2, working.rows.shape[1]))
+    add_accurately_dense(working.rows[carries], mass, side, high, low)
+    off = np.array([math.fsum([*mass[side == c], -1.0]) for c in (0, 1)])
+    share = (off / (1 + off))[:, None]
+    small = low - share * high
+    z = (high[0] + high[1]) + (small[0] + small[1])
+    return Nearest(z, gamma(8) + 2 * gamma(len(carries) + 8) ** 2 + gamma(16) * float(np.abs(share).sum()))
+
+
+def close_in(working: WorkingSet, tol: float) -> None:
+    """Wolfe's algorithm [3] for the nearest points: exact on the rows that carry mass, joined by the lowest, in turn.
+
+    Masses change by the solution of a least-squares problem in differences of rows. This finds distances of about a
+    rounding of the length of rows, where inner products stop at its square root.
+    """
+    d = working.rows.shape[1]
+    active = working.mass > 0
+    shortest, n_stalled = np.inf, 0
+    while n_stalled < _MAX_STALLED_STEPS and d * active.sum() ** 2 <= _MAX_LEAST_SQUARES:
+        solve_on(working, active)
+        active = working.mass > 0
+        z = nearest(working).z
+        gradient = working.rows @ z
+        squared, level = float(working.mass @ gradient), working.level(gradient)
+        if squared - level.sum() <= tol * squared:
+            return
+        distance = float(np.linalg.norm(z))
+        n_stalled = 0 if distance < shortest * (1 - 1e-12) else n_stalled + 1
+        shortest = min(shortest, distance)
+        over = [float(working.mass @ np.where(working.side == c, gradient, 0.0)) - level[c] for c in (0, 1)]
+        of_class = np.where(working.side == int(np.argmax(over)), gradient, np.inf)
+        active[int(np.argmin(of_class))] = True
+
+
+def across(working: WorkingSet) -> np.ndarray:
+    """The direction from one hull to the other: the difference of nearest points, without what lies along their faces.
+
+    The difference is as exact as masses are. Where it is short, what is left of the faces in it tilts it by much. What
+    is orthogonal to the faces is exact relative to itself.
+    """
+    z = nearest(working).z
+    differences = _along_faces(working, np.flatnonzero(working.mass))[0]
+    if not len(differences):
+        return z
+    q, r, _ = qr(differences.T, mode="economic", pivoting=True, check_finite=False)
+    sizes = np.abs(np.diagonal(r))
+    q = q[:, : int((sizes > _DEPENDENT * sizes[0]).sum())]
+    w = z - q @ (q.T @ z)
+    w -= q @ (q.T @ w)
+    return w if np.linalg.norm(w) > 0.1 * np.linalg.norm(z) else z
+
+
+def _along_faces(working: WorkingSet, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Differences of the given rows to the heaviest of their class; the places of the others and of the heaviest ones.
+
+    Masses add up to one: what a row gains, the heaviest row of its class loses.
+    """
+    side = working.side[rows]
+    heaviest = np.array([np.argmax(np.where(side == c, working.mass[rows], -1.0)) for c in (0, 1)])
+    others = np.setdiff1d(np.arange(len(rows)), heaviest)
+    anchors = heaviest[side[others]]
+    return working.rows[rows[others]] - working.rows[rows[anchors]], others, anchors
+
+
+def solve_on(working: WorkingSet, active: np.ndarray) -> None:
+    """Move to the nearest points of the hulls of the active rows, dropping rows whose mass would turn negative."""
+    for _ in range(int(active.sum()) + _MAX_REFINEMENTS):
+        rows = np.flatnonzero(active)
+        differences, others, anchors = _along_faces(working, rows)
+        if not len(others):
+            return
+        gain = lstsq(differences.T, -nearest(working).z, lapack_driver="gelsy", check_finite=False)[0]
+        move = np.zeros(len(rows))
+        move[others] = gain
+        np.subtract.at(move, anchors, gain)
+        mass = working.mass[rows]
+        falling = mass + move <= 0
+        limits = np.where(falling, mass / np.where(falling & (move < 0), -move, 1.0), np.inf)
+        step = min(1.0, limits.min())
+        mass = np.maximum(mass + step * move, 0.0)
+        mass[limits <= step * (1 + 1e-12)] = 0.0
+        working.mass[rows] = mass
+        active &= working.mass > 0
+        if step == 1.0 and np.abs(move).max() <= _REFINED:
+            return
 
 
 def finish_on_support(working: WorkingSet) -> None:
@@ -220,6 +338,9 @@ def pairwise_steps(gram: np.ndarray, side: np.ndarray, mass: np.ndarray, tol: fl
     chosen for the largest fall of the squared distance.
     """
     m = mass.shape[0]
+    longest = 0.0
+    for i in range(m):
+        longest = max(longest, gram[i, i])
     gradient = gram @ mass
     lowest = np.zeros(2, dtype=np.int64)
     for step in range(max_steps):
@@ -230,7 +351,7 @@ def pairwise_steps(gram: np.ndarray, side: np.ndarray, mass: np.ndarray, tol: fl
             squared += mass[i] * gradient[i]
             if lowest[c] < 0 or gradient[i] < gradient[lowest[c]]:
                 lowest[c] = i
-        if squared - gradient[lowest[0]] - gradient[lowest[1]] <= tol * squared:
+        if squared - gradient[lowest[0]] - gradient[lowest[1]] <= tol * squared or squared <= 1e-12 * longest:
             return step
         best, giver, shift = 0.0, -1, 0.0
         for i in range(m):

@@ -31,7 +31,7 @@ from widemargin.comm.protocol import Communicator
 from widemargin.data.shard import Shard
 from widemargin.kernels.cache import RowCache
 from widemargin.kernels.points import Points
-from widemargin.pauses import is_time_up
+from widemargin.pauses import TimeIsUp, is_time_up
 from widemargin.problems.hinge_l2 import HingeL2
 from widemargin.problems.protocol import Certificate
 from widemargin.problems.slack_constrained import SlackConstrained
@@ -41,6 +41,7 @@ from widemargin.solvers._kernel_ranks import (
     Summed,
     balanced,
     expansion,
+    largest_only,
     reduced,
     responses,
     row_lengths,
@@ -179,15 +180,19 @@ class BatchPerceptron(Solver[State, KernelModel]):
     def confirm(self, state: State, latest: Certificate | None) -> Certificate:
         rows, y, alpha = state.shard.kernel, state.shard.y, self._of_all_rows(state)
         points, coef = expansion(state.comm, rows, alpha * y)
+        if not len(points):
+            return self.unconfirmed(state, latest)
         state.confirmed = alpha, y * responses(state.comm, rows, points, coef, exact=True)
         return self._bounds(state, *state.confirmed, is_exact=True)
 
     def unconfirmed(self, state: State, latest: Certificate | None) -> Certificate:
+        ascent = state.ascent
+        squared = float(state.comm.allreduce(np.array([ascent.mean_alpha @ ascent.mean_response]))[0])
+        return self._crude_bounds(state, self._of_all_rows(state), *self._model_along(state, squared))
+
+    def _crude_bounds(self, state: State, alpha: np.ndarray, scale: float, intercept: float) -> Certificate:
         """Bounds that need no kernel values between rows, since |k(x, z)| <= ||phi(x)|| ||phi(z)||."""
-        shard, comm, alpha = state.shard, state.comm, self._of_all_rows(state)
-        ascent, lengths = state.ascent, row_lengths(shard.kernel)
-        squared = float(comm.allreduce(np.array([ascent.mean_alpha @ ascent.mean_response]))[0])
-        scale, intercept = self._model_along(state, squared)
+        shard, comm, lengths = state.shard, state.comm, row_lengths(state.shard.kernel)
         sums = [alpha @ lengths, shard.weight @ lengths, *np.bincount(shard.y < 0, shard.weight, 2)]
         mass, lengths_of_all, *of_classes = map(float, comm.allreduce(np.array(sums)))
         size, total = scale * mass, sum(of_classes)
@@ -209,17 +214,24 @@ class BatchPerceptron(Solver[State, KernelModel]):
         return float(state.shard.n_rows) * np.count_nonzero(state.ascent.mean_alpha) * state.comm.size
 
     def compact(self, state: State) -> Certificate | None:
-        if self.max_support is None or state.confirmed is None or state.certified is None:
+        if self.max_support is None or state.certified is None:
             return None
         rows, y, comm = state.shard.kernel, state.shard.y, state.comm
+        if state.confirmed is None:
+            _, alpha, scale, intercept, _ = state.certified
+            return self._crude_bounds(state, largest_only(comm, alpha, self.max_support), scale, intercept)
         alpha, response = state.confirmed
         small = reduced(comm, rows, alpha * y, y * response, self.max_support, np.random.default_rng(comm.rank))
         if small is None:
             return None
         before = state.certified[0]
         points, coef = expansion(comm, rows, small)
-        state.confirmed = small * y, y * rows.times(points, coef, exact=True)
-        after = self._bounds(state, *state.confirmed, is_exact=True)
+        try:
+            state.confirmed = small * y, y * responses(comm, rows, points, coef, exact=True)
+            after = self._bounds(state, *state.confirmed, is_exact=True)
+        except TimeIsUp:
+            state.confirmed = None
+            after = self._crude_bounds(state, small * y, *state.certified[2:4])
         # The model has a new objective or level; the bound from the other side stays.
         return before._replace(primal=after.primal) if state.objective is not None else before._replace(dual=after.dual)
 

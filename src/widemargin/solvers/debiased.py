@@ -7,12 +7,19 @@ Machines are ranks, each with the rows it has. With the names of :mod:`widemargi
               the steps' ends are averaged over machines, then thresholded
     round 2   the coefficients that are kept are fitted anew on all rows, without a penalty
               from there: the score of ALL rows, then the same as in round 1, with Hessians taken there
+    end       the loss of the model, and a lower bound for all models of its features
 
 Round 1 is [1]. Its remainder depends on b^(m), which a machine of few rows estimates badly, so that averaging over many
 machines leaves a bias that no interval covers; [1] says that another round does not help, and it does: the score is
 then that of all rows, and what remains no longer depends on their division. From coefficients that are still too small
 a Newton step ends short, and intervals miss those that are not zero: hence the fit of the kept ones. A round sends a
-handful of vectors of the number of features; the fit, for s kept ones, 1 + s + s^2 numbers a few times.
+handful of vectors of the number of features; the fit, for s kept ones, (s + 1)(s + 2) / 2 numbers a few times.
+
+With few rows, or with features that are nearly the same, a step can lead astray and a threshold can drop too much. A
+debiased model should have a lower mean hinge loss than the penalised one, so the result of a round is kept only if its
+loss on all rows is at most the loss of the average of the b^(m). Otherwise its features are fitted anew without a
+penalty, or those of the average if they fit clearly better; this is the model, and the start of the next round. If no
+step can be taken, all standard errors are infinite, and the model says why (:data:`OBSTACLES`).
 
 Rows of the inverse may be shared out: machine m makes p / M of them, for all machines ([1], Section 4).
 
@@ -21,6 +28,8 @@ Rows of the inverse may be shared out: machine m makes p / M of them, for all ma
 
 from __future__ import annotations
 
+import math
+import os
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -41,11 +50,23 @@ from widemargin.solvers.column_generation import solved
 from widemargin.solvers.inverse_rows import clime_rows, scio_rows
 from widemargin.solvers.models import Separator
 from widemargin.solvers.protocol import Inputs, Solver, Warm
-from widemargin.solvers.refit import refit
+from widemargin.solvers.refit import certified, refit
 
 _Step: TypeAlias = tuple[np.ndarray, np.ndarray]  # debiased coefficients and standard errors
 
 _MAX_REFITTED, _ROWS_PER_REFITTED = 500, 20  # coefficients, and the rows that each needs
+
+_PRICE_OF_SPARSITY = 0.25  # relative loss that fewer features may cost at most,
+_PRICE_OF_SMOOTHNESS = 0.2  # and a fit of the smoothed loss, which few rows smooth much
+
+# Why a round has no standard errors, by number; 0 is none.
+_NO_FEATURE, _SEPARABLE, _FEW_ROWS, _INDISTINCT = 1, 2, 3, 4
+OBSTACLES = {
+    _NO_FEATURE: "no feature was selected",
+    _SEPARABLE: "the selected features separate the classes, or nearly so",
+    _FEW_ROWS: "too few rows lie near the margin",
+    _INDISTINCT: "the rows near the margin do not tell the features apart",
+}
 
 
 class Estimate(NamedTuple):
@@ -54,6 +75,7 @@ class Estimate(NamedTuple):
     coef: np.ndarray
     intercept: float
     score: np.ndarray  # of z = (x, 1): minus the gradient of the mean loss there
+    loss: float = math.inf  # the mean hinge loss of all rows
 
     def beta(self, fit_intercept: bool) -> np.ndarray:
         """Coefficients, and the intercept last if there is one."""
@@ -67,14 +89,15 @@ class State:
     comm: Communicator
     n: float  # the weight of all rows of all machines
     share: float  # of this machine's rows in it
-    certificate: Certificate  # of the worst machine's 1-norm SVM
+    pilot: Certificate  # of the worst machine's 1-norm SVM
     alpha: float  # the penalties of all machines, averaged
     n_kept: int  # the most coefficients that a machine's 1-norm SVM has
-    is_stuck: bool  # rounding ended one of these before its gap was closed
     naive: Estimate  # the average of all b^(m), without a score
     at: Estimate
     round: int = 0
-    is_blind: bool = False  # some machine has too few margins near 1 to estimate a Hessian: there was no round
+    selected: np.ndarray | None = None  # what was over the threshold in the last round
+    has_threshold_held: bool = True  # whether the model is made of these
+    obstacle: int = 0  # to the last round
     debiased: np.ndarray | None = None
     standard_error: np.ndarray | None = None  # the intercept's last
 
@@ -95,6 +118,7 @@ class DebiasedRounds(Solver[State, Separator]):
 
     def start(self, problem: HingeL1, shard: Shard, comm: Communicator, rng: Generator, warm: Warm = None) -> State:
         """The 1-norm SVM of every machine; ``warm`` is where the first of them begins to look."""
+        _refuse_large_hessian(shard.n_features)
         self._refuse_one_class(shard, comm)
         local = self._own_model(Inputs(problem, shard, Solo(), rng), warm)
         here = float(shard.weight.sum())
@@ -102,45 +126,53 @@ class DebiasedRounds(Solver[State, Separator]):
         share, own = here / n, np.append(local.coef, [local.intercept, local.rows.problem.penalty])
         *naive, intercept, alpha = comm.allreduce(share * own)
         worst = self._worst(comm, local.certificate)
-        kept, stuck = comm.allreduce(np.array([np.count_nonzero(local.coef), local.is_stuck], dtype=float), "max")
+        (kept,) = comm.allreduce(np.array([np.count_nonzero(local.coef)], dtype=float), "max")
         # The masses are balanced: they have no part in the intercept.
         at = Estimate(local.coef, local.intercept, np.append(local.correlation, 0.0))
         average = Estimate(np.array(naive), float(intercept), np.zeros_like(at.score))
-        return State(problem, shard, comm, n, share, worst, float(alpha), int(kept), bool(stuck), average, at)
+        margins = debiasing.margins_of(shard, np.append(average.coef, average.intercept), True)
+        average = average._replace(loss=float(comm.allreduce(debiasing.hinge_sum(shard, margins))[0]) / n)
+        return State(problem, shard, comm, n, share, worst, float(alpha), int(kept), average, at)
 
     def sweep(self, state: State) -> State:
-        """One round; none at all where a machine is blind."""
+        """One round; none at all where there is an obstacle on any machine."""
+        before, obstacle = state, 0
         if state.round:
-            state = self._refitted(state)
-        comm, shard, at, fit_intercept = state.comm, state.shard, state.at, state.problem.fit_intercept
+            fitted, is_fitted = self._refitted(state)
+            if not is_fitted:  # perhaps the features of the 1-norm SVMs have a fit
+                fitted, is_fitted = self._refitted(replace(state, at=state.naive))
+            state, obstacle = (fitted, 0) if is_fitted else (state, _SEPARABLE)
+        shard, at, fit_intercept = state.shard, state.at, state.problem.fit_intercept
         margins = debiasing.margins_of(shard, at.beta(fit_intercept), fit_intercept)
         with uneven(np.inf):
             curvature = self._curvature(state, margins)
-        is_blind = comm.allreduce(np.array([float(curvature is None)]), "max")[0] > 0
-        if is_blind or curvature is None:
-            return self._blind(state)
+        if curvature is None:
+            obstacle = _FEW_ROWS if at.coef.any() else _NO_FEATURE
+        obstacle = int(state.comm.allreduce(np.array([float(obstacle)]), "max")[0])
+        if obstacle or curvature is None:
+            return self._blind(before, obstacle)
         step = self._step_of_a_share if self._is_shared(state) else self._step
         debiased, error = step(state, curvature, margins)
+        if not np.isfinite(error[: len(debiased)]).any():
+            return self._blind(before, _INDISTINCT)
         coef = self._thresholded(state, debiased, error)
         ahead = at.score[-1] / curvature.mass if fit_intercept else 0.0
         intercept = debiasing.intercept_after(at.intercept + ahead, curvature.center, at.coef, coef)
-        intercept = float(comm.allreduce(np.array([state.share * intercept]))[0])
-        at = self._everywhere(state, coef, intercept)
-        return replace(state, round=state.round + 1, debiased=debiased, standard_error=error, at=at)
+        intercept = float(state.comm.allreduce(np.array([state.share * intercept]))[0])
+        state = replace(state, round=state.round + 1, debiased=debiased, standard_error=error, selected=coef != 0)
+        return self._no_worse(state, self._everywhere(state, coef, intercept))
 
     def certify(self, state: State) -> Certificate | None:
-        """The bounds of the worst machine's 1-norm SVM, once all rounds are done."""
-        return state.certificate if state.round >= self.rounds else None
+        """The bounds of the model, once all rounds are done."""
+        return self._certified(state) if state.round >= self.rounds else None
 
     def confirm(self, state: State, latest: Certificate | None) -> Certificate:
-        return state.certificate
+        return latest or self._certified(state)
 
     def stop_reason(self, state: State) -> str | None:
-        if state.is_blind:
-            return "blind"
-        if state.certificate.relative > self.tol:
-            return "precision" if state.is_stuck else "max_iter"
-        return None
+        if state.pilot.relative > self.tol:
+            return "pilot"
+        return "blind" if state.obstacle else "rounds"
 
     def warm_state(self, state: State) -> np.ndarray:
         return state.at.coef
@@ -154,8 +186,18 @@ class DebiasedRounds(Solver[State, Separator]):
             "n_rounds": state.round,
             "n_machines": state.comm.size,
             "n_rows": state.n,
+            "selected": np.zeros(state.shard.n_features, dtype=bool) if state.selected is None else state.selected,
+            "has_threshold_held": state.has_threshold_held,
+            "obstacle": OBSTACLES.get(state.obstacle, ""),
+            "pilot_certificate": state.pilot,
         }
-        return Separator(state.at.coef, state.at.intercept, report)
+        model = self._model(state)
+        return Separator(model.coef, model.intercept, report)
+
+    @staticmethod
+    def _model(state: State) -> Estimate:
+        """What all machines have; before the first round that is the average."""
+        return state.at if state.round else state.naive
 
     def _own_model(self, inputs: Inputs, warm: Warm) -> ColumnState:
         """The 1-norm SVM of this machine; if time runs out, on all machines where it starts."""
@@ -176,37 +218,71 @@ class DebiasedRounds(Solver[State, Separator]):
 
     @staticmethod
     def _curvature(state: State, margins: np.ndarray) -> Curvature | None:
-        """The Hessian of this machine's rows; None if they say nothing of it."""
-        if not state.at.coef.any():
+        """The Hessian of this machine's rows; None if they say nothing of it, or not enough for the kept features."""
+        n_kept = int(np.count_nonzero(state.at.coef))
+        if n_kept == 0:
             return None
         try:
             h = debiasing.bandwidth(margins, state.shard.weight)
-            return debiasing.curvature(state.shard, margins, h, state.problem.fit_intercept)
+            found = debiasing.curvature(state.shard, margins, h, state.problem.fit_intercept)
         except ValueError:
             return None
+        return found if found.n_margins > min(n_kept, _MAX_REFITTED) else None
 
-    def _blind(self, state: State) -> State:
+    def _blind(self, state: State, obstacle: int) -> State:
         """The end: what was known before the round, and that nothing is known of its errors."""
         has_intercept = state.problem.fit_intercept and not self._is_shared(state)
         unknown = np.full(state.shard.n_features + has_intercept, np.inf)
-        if state.debiased is not None and state.comm.size == 1:
-            return replace(state, round=max(2, self.rounds))  # the round before has intervals of its own
-        if state.debiased is not None:
-            return replace(state, round=self.rounds, is_blind=True, standard_error=unknown)
-        naive = state.naive
-        return replace(state, round=self.rounds, is_blind=True, debiased=naive.coef, standard_error=unknown, at=naive)
+        state = replace(state, round=self.rounds, obstacle=obstacle, standard_error=unknown)
+        if obstacle == _SEPARABLE:  # a penalty is what makes a model of separable classes
+            state = replace(state, at=state.naive)
+        if state.debiased is None:
+            none = np.zeros(state.shard.n_features, dtype=bool)
+            return replace(state, debiased=state.naive.coef, at=state.naive, selected=none)
+        return state
 
-    def _refitted(self, state: State) -> State:
-        """The coefficients that a round begins with, without a penalty, on all rows; as they are if they are many."""
-        fit_intercept = state.problem.fit_intercept
-        beta = state.at.beta(fit_intercept)
-        if np.count_nonzero(beta) > min(_MAX_REFITTED, state.n / _ROWS_PER_REFITTED):
-            return state
-        beta, is_fitted = refit(state.shard, beta, fit_intercept, state.comm.allreduce)
-        if not is_fitted:
-            return state
-        coef, intercept = (beta[:-1], float(beta[-1])) if fit_intercept else (beta, 0.0)
-        return replace(state, at=self._everywhere(state, coef, intercept))
+    def _no_worse(self, state: State, found: Estimate) -> State:
+        """At what a round found, unless it fits all rows worse than the 1-norm SVMs that it began with.
+
+        Then its features are fitted anew, or those of the 1-norm SVMs if they fit clearly better.
+        """
+        state, naive = replace(state, at=found), state.naive
+        if found.loss <= naive.loss:
+            return replace(state, has_threshold_held=True)
+        limit = (1 + _PRICE_OF_SMOOTHNESS) * naive.loss
+        of_average = self._refitted(replace(state, at=naive))[0].at
+        if of_average.loss > limit:
+            of_average = self._everywhere(state, naive.coef, naive.intercept)
+        of_found = self._refitted(state)[0].at
+        # A feature of noise lowers the loss by about log(p) / 2n.
+        n_fewer = max(0, int(np.count_nonzero(of_average.coef)) - int(np.count_nonzero(found.coef)))
+        noise = n_fewer * math.log(max(len(found.coef), 2)) / (2 * state.n)
+        if of_found.loss <= min(limit, of_average.loss + min(noise, _PRICE_OF_SPARSITY * of_average.loss)):
+            return replace(state, at=of_found, has_threshold_held=True)
+        return replace(state, at=of_average, has_threshold_held=False)
+
+    def _refitted(self, state: State) -> tuple[State, bool]:
+        """The coefficients that a round begins with, without a penalty, on all rows; as they are if they are many.
+
+        Also whether such a fit exists, as far as that is known.
+        """
+        at, fit_intercept, is_fitted = state.at, state.problem.fit_intercept, True
+        coef, intercept = at.coef, at.intercept
+        if self._can_be_refitted(state):
+            beta, is_fitted = refit(state.shard, at.beta(fit_intercept), fit_intercept, state.comm.allreduce)
+            coef, intercept = (beta[:-1], float(beta[-1])) if fit_intercept else (beta, 0.0)
+        return replace(state, at=self._everywhere(state, coef, intercept)), is_fitted
+
+    @staticmethod
+    def _can_be_refitted(state: State) -> bool:
+        n_kept = np.count_nonzero(state.at.beta(state.problem.fit_intercept))
+        return bool(n_kept <= min(_MAX_REFITTED, state.n / _ROWS_PER_REFITTED))
+
+    def _certified(self, state: State) -> Certificate:
+        fit_intercept, model = state.problem.fit_intercept, self._model(state)
+        is_small = int(np.count_nonzero(model.coef)) <= _MAX_REFITTED
+        beta, total = model.beta(fit_intercept), state.comm.allreduce
+        return certified(state.shard, beta, fit_intercept, total, bounds_below=is_small)
 
     def _inverse(self, at: Curvature, rows: np.ndarray) -> sp.csr_matrix:
         """Rows of the inverse of the Hessian, scaled and its intercept profiled out."""
@@ -252,12 +328,13 @@ class DebiasedRounds(Solver[State, Separator]):
         return debiased
 
     def _everywhere(self, state: State, coef: np.ndarray, intercept: float) -> Estimate:
-        """A model that all machines have, with the score of all rows there."""
+        """A model that all machines have, with score and loss of all rows there."""
         margins = debiasing.margins_of(state.shard, np.append(coef, intercept), True)
         sums = debiasing.score_sums(state.shard, margins, True)
         if not state.problem.fit_intercept:
             sums[-1] = 0.0
-        return Estimate(coef, intercept, state.comm.allreduce(sums) / state.n)
+        *score, loss = state.comm.allreduce(np.append(sums, debiasing.hinge_sum(state.shard, margins))) / state.n
+        return Estimate(coef, intercept, np.array(score), float(loss))
 
     @staticmethod
     def _refuse_one_class(shard: Shard, comm: Communicator) -> None:
@@ -278,3 +355,22 @@ class DebiasedRounds(Solver[State, Separator]):
         worst = int(np.argmax(comm.allreduce(relative, "max")))
         bounds = np.array(own) if comm.rank == worst else np.full(2, -np.inf)
         return Certificate(*map(float, comm.allreduce(bounds, "max")))
+
+
+def _refuse_large_hessian(n_features: int) -> None:
+    """Raise ValueError if the Hessian and the matrix that it is summed up in take over half of the memory."""
+    needed, present = 2 * 8 * n_features**2, _memory_bytes()
+    if needed > present / 2:
+        raise ValueError(
+            f"The Hessian of {n_features:,} features takes {needed / 2**30:.3g} GiB, more than half of the "
+            f"{present / 2**30:.3g} GiB of memory of this machine. Use at most {math.isqrt(present // 32):,} features, "
+            "which SparseSVC with SelectFromModel can select, or SparseSVC itself, which gives no intervals."
+        )
+
+
+def _memory_bytes() -> int:
+    """The memory of this machine; 16 GiB where the system does not say."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return 16 << 30

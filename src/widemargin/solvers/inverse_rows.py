@@ -30,6 +30,7 @@ from widemargin.compiled.scio import scio_block
 from widemargin.pauses import WORK, pause_alone
 
 _WORK_PER_ENTRY = 100  # of a row: as many entries change, about
+_USABLE = 1.1  # of c: the violation up to which a row is used
 _BLOCK_BYTES = 1 << 23  # dense rows in work before they are stored as sparse ones
 
 
@@ -37,16 +38,18 @@ class InverseRows(NamedTuple):
     """Some rows of an approximate inverse, and how close they are to one.
 
     A row that cannot be made, since H_jj = 0, is a row of zeros with violation 1. A row whose violation is beyond
-    ``c (1 + tolerance)`` was not brought to its end: where H is singular there may be none for a small c.
+    ``c (1 + tolerance)`` was not brought to its end: where H is singular, as with two features that are the same, there
+    may be none for a small c.
     """
 
     theta: sp.csr_matrix  # one row for each that was asked for
     diagonal: np.ndarray  # (Theta H)_jj
     violation: np.ndarray  # |H t - e_j|_inf
+    c: float  # what it was to be at most
 
     def rescaled(self) -> sp.csr_matrix:
-        """Rows divided by ``(Theta H)_jj``; those no nearer to e_j than zeros are, violation 1, become zeros."""
-        is_usable = self.violation < 1
+        """Rows divided by ``(Theta H)_jj``; those that are far from the constraint become zeros."""
+        is_usable = self.violation < min(1.0, _USABLE * self.c)
         factor = np.zeros_like(self.diagonal)
         factor[is_usable] = 1 / self.diagonal[is_usable]
         theta = self.theta.copy()
@@ -76,7 +79,7 @@ def scio_rows(
         pieces.append(sp.csr_matrix(T))
         pause_alone(_WORK_PER_ENTRY * T.size)
     theta = sp.vstack(pieces, format="csr") if pieces else sp.csr_matrix((0, p))
-    return InverseRows(theta, diagonal, violation)
+    return InverseRows(theta, diagonal, violation, c)
 
 
 def clime_rows(H: np.ndarray, rows: np.ndarray, c: float) -> InverseRows:
@@ -96,7 +99,7 @@ def clime_rows(H: np.ndarray, rows: np.ndarray, c: float) -> InverseRows:
     products, at = theta @ H, (np.arange(len(rows)), rows)
     diagonal = products[at]
     products[at] -= 1.0
-    return InverseRows(sp.csr_matrix(theta), diagonal, np.abs(products).max(axis=1, initial=0.0))
+    return InverseRows(sp.csr_matrix(theta), diagonal, np.abs(products).max(axis=1, initial=0.0), c)
 
 
 def _checked(H: np.ndarray, c: float) -> np.ndarray:

@@ -31,14 +31,13 @@ from scipy.linalg.lapack import dpotrf, spotrf
 
 from widemargin.comm.protocol import place_among_ranks
 from widemargin.compiled import margin_passes
-from widemargin.pauses import pieces, uneven
+from widemargin.pauses import BLAS_SPEED, pieces, uneven
 from widemargin.problems.protocol import Certificate
 from widemargin.solvers._kernel_ranks import Summed, share, share_points, work_with
 from widemargin.solvers.margin_descent import CACHE_BYTES, KernelMarginSolver, MarginDescent, State
 from widemargin.solvers.newton import bracketed_newton
 from widemargin.solvers.protocol import AnySolver, Inputs
 
-_BLAS_SPEED = 4  # multiplications of BLAS in the time of one of a plain loop
 _EXACT = 1e-28  # of the square of the right side: no step is more exact
 _VALUES_PER_SWEEP = 5e8  # kernel values between two looks at the clock
 _FLAT = 1e-3  # a step's length is found when the slope is this part of what it was
@@ -93,7 +92,7 @@ class _Nystroem:
         explained = np.einsum("ij,ij->j", self._features, self._features)
         self._noise = 1.0 + np.maximum(root**2 * state.curvature - explained, 0.0)
         gram, n_features = np.zeros((len(landmarks), len(landmarks))), float(len(landmarks))
-        for few in pieces(np.arange(len(root)), n_features**2 * state.values.n_all / _BLAS_SPEED):
+        for few in pieces(np.arange(len(root)), n_features**2 * state.values.n_all / BLAS_SPEED):
             some = self._features[:, few]
             gram += (some / self._noise[few]) @ some.T
         gram = state.comm.allreduce(gram.ravel()).reshape(gram.shape).copy()
@@ -266,7 +265,7 @@ class MarginNewton(KernelMarginSolver[NewtonState]):
         # Rows that are nearly copies would make the factor fail.
         among[np.diag_indices(len(among))] += 1e-7 * np.diagonal(among).max()
         factor = np.linalg.cholesky(among)
-        for few in pieces(np.arange(across.shape[1]), float(len(factor)) ** 2 * values.n_all / _BLAS_SPEED):
+        for few in pieces(np.arange(across.shape[1]), float(len(factor)) ** 2 * values.n_all / BLAS_SPEED):
             across[:, few] = solve_triangular(factor, across[:, few], lower=True)
         return across
 

@@ -30,26 +30,27 @@ from typing import NamedTuple
 import numpy as np
 
 from widemargin.data.shard import Shard
-from widemargin.pauses import pause, pieces
-from widemargin.problems.protocol import Certificate
-from widemargin.solvers._hulls import Hulls, HullSolver, Softened, with_bounds
+from widemargin.pauses import BLAS_SPEED, pause, pieces
+from widemargin.solvers._hulls import Best, Combined, Hulls, HullSolver, Softened
 from widemargin.solvers.protocol import Warm
 
-_BLAS_SPEED = 4  # multiplications of BLAS in the time of one of a plain loop
+_NEAR = 1e-2  # in radii: from here masses may be made to coincide
+_MAX_DRIFT = 64.0  # in errors of a fresh pass: then scores are computed afresh
 
 
 class State(NamedTuple):
     hulls: Hulls
     w: np.ndarray
     scores: np.ndarray  # y_i w.x_i, kept beside w
+    score_error: float  # by which they may be off, in the worst case
     log_centre: np.ndarray
     gamma: float
     soft: Softened
-    z: np.ndarray
-    best_w: np.ndarray
-    certificate: Certificate
+    point: Combined
+    best: Best
     worked_hard: bool  # whether the last step took many conjugate gradients
     n_inner: int  # Newton steps since gamma was last changed
+    distance_tried: float = np.inf  # at which masses were last made to coincide
 
 
 @dataclass(frozen=True)
@@ -64,13 +65,14 @@ class EntropicNewton(HullSolver[State]):
 
     def start_on(self, hulls: Hulls, rng: np.random.Generator, warm: Warm) -> State:
         log_centre = hulls.uniform_log_mass()
-        w, scores, gamma, soft, z, is_warm = hulls.start_from(warm, log_centre)
-        state = _bound(State(hulls, w, scores, log_centre, gamma, soft, z, w, Certificate(), False, 0))
+        w, scores, gamma, soft, point, is_warm = hulls.start_from(warm, log_centre)
+        error, best = hulls.rows.score_error(w), Best.none(w)
+        state = _bound(State(hulls, w, scores, error, log_centre, gamma, soft, point, best, False, 0))
         return self._recentre(state, gamma) if is_warm else state
 
     def sweep(self, state: State) -> State:
         hulls, gamma = state.hulls, state.gamma
-        gradient = state.w - state.z
+        gradient = state.w - state.point.z
         direction, n_products = self._direction(state, gradient)
         slope, tilt = gradient @ direction, hulls.scores(direction)
         value, step = 0.5 * state.w @ state.w - state.soft.value, 1.0
@@ -81,14 +83,20 @@ class EntropicNewton(HullSolver[State]):
             if fell or step < 1e-6:
                 break
             step /= 2
-        z, worked_hard, n_inner = hulls.combine(soft.mass), n_products > 8 + len(w) // 8, state.n_inner + 1
-        state = state._replace(w=w, scores=scores, soft=soft, z=z, worked_hard=worked_hard, n_inner=n_inner)
-        state = _bound(state)
+        point, worked_hard, n_inner = hulls.combine(soft.mass), n_products > 8 + len(w) // 8, state.n_inner + 1
+        # Those of w so far, of the step, and the rounding of the two sums: of scores and of w.
+        error = state.score_error + step * hulls.rows.score_error(direction) + hulls.rows.score_error(w)
+        if error > _MAX_DRIFT * hulls.rows.score_error(w):
+            scores, error = hulls.scores(w), hulls.rows.score_error(w)
+        state = state._replace(w=w, scores=scores, score_error=error, soft=soft, point=point, worked_hard=worked_hard,
+                               n_inner=n_inner)  # fmt: skip
+        state = _try_to_coincide(_bound(state))
+        state = state._replace(best=state.best.counted())
         # Far from the solution a rough minimum will do; close to it the masses must settle before they become a centre.
-        patience = 1.0 if state.certificate.relative > 1e-3 else 1e-3
-        agrees = np.linalg.norm(state.z - state.w) <= 0.5 * np.linalg.norm(state.w)
+        patience = 1.0 if state.best.certificate.relative > 1e-3 else 1e-3
+        agrees = np.linalg.norm(state.point.z - state.w) <= 0.5 * np.linalg.norm(state.w)
         if agrees and -slope <= patience * gamma:
-            aim = hulls.affordable_gamma(state.certificate, self.gamma_per_gap)
+            aim = hulls.affordable_gamma(state.best.certificate, self.gamma_per_gap)
             # How much is affordable shows in how many steps the last gamma took.
             cut = {1: self.gamma_cut, 2: np.sqrt(self.gamma_cut)}.get(state.n_inner, 1.0)
             return self._recentre(state, max(gamma * cut, min(gamma, aim)))
@@ -101,48 +109,48 @@ class EntropicNewton(HullSolver[State]):
         hulls = state.hulls
         log_mass = hulls.log_mass(state.soft, state.scores, state.log_centre, state.gamma)
         soft = hulls.soften(state.scores, log_mass, gamma, state.soft.level)
-        z = hulls.combine(soft.mass)
-        certificate = state.certificate.tightened(primal=hulls.distance(z))  # the direction is the same
-        return state._replace(log_centre=log_mass, gamma=gamma, soft=soft, z=z, certificate=certificate, n_inner=0)
+        point = hulls.combine(soft.mass)
+        best = hulls.closer(state.best, soft.mass, point)  # the direction is the same
+        return state._replace(log_centre=log_mass, gamma=gamma, soft=soft, point=point, best=best, n_inner=0)
 
     def _direction(self, state: State, gradient: np.ndarray) -> tuple[np.ndarray, int]:
         """Solve Hessian times direction = -gradient; also how many products with the Hessian that took."""
-        hulls, comm, shard = state.hulls, state.hulls.comm, state.hulls.shard
+        hulls, comm, rows = state.hulls, state.hulls.comm, state.hulls.rows
         mass, side = state.soft.mass, hulls.side
         n_features = len(gradient)
-        free = np.flatnonzero(~state.soft.is_capped & (mass > 1e-12 * shard.weight / hulls.totals[side]))
-        free_mass, free_side = mass[free], side[free]
-        # Per class the mass of its free rows and their weighted sum, for the means of the covariances.
-        sums = [np.bincount(free_side, free_mass, 2)]
-        sums += [shard.combine_rows(free[free_side == c], free_mass[free_side == c]) for c in (0, 1)]
-        everywhere = comm.allreduce(np.concatenate(sums))
-        total = np.maximum(everywhere[:2], np.finfo(float).tiny)
-        means = everywhere[2:].reshape(2, n_features) / total[:, None]
-
+        free = np.flatnonzero(~state.soft.is_capped & (mass > 1e-12 * rows.shard.weight / hulls.totals[side]))
+        free_mass = mass[free]
+        total, means = hulls.class_means(free, free_mass)
         if state.worked_hard and n_features <= self.direct_features:
-            moment = comm.allreduce(second_moment(shard, free, free_mass, hulls.n_entries).ravel())
-            moment = moment.reshape(n_features, n_features)
-            hessian = (moment - (means.T * total) @ means) / state.gamma
+            hessian = hulls.covariance(free, free_mass, total, means) / state.gamma
             hessian[np.diag_indices(n_features)] += 1.0
             return -np.linalg.solve(hessian, gradient), n_features
 
         def product(v: np.ndarray) -> np.ndarray:
-            spread = comm.allreduce(shard.curvature(free, free_mass, v))
+            spread = comm.allreduce(rows.curvature(free, free_mass, v))
             return v + (spread - means.T @ (total * (means @ v))) / state.gamma
 
         return conjugate_gradients(product, -gradient, self.cg_residual, 250, 2 * hulls.n_entries)
 
 
 def _bound(state: State) -> State:
-    margin = state.hulls.margin(state.scores, float(np.linalg.norm(state.w)))
-    return with_bounds(state, state.hulls.distance(state.z), margin, state.w)
+    best = state.hulls.closer(state.best, state.soft.mass, state.point)
+    return state._replace(best=state.hulls.wider(best, state.w, state.scores, state.score_error))
+
+
+def _try_to_coincide(state: State) -> State:
+    """Where hulls are close and no margin is known they may meet, which a small gamma finds slowly or not at all."""
+    distance, margin = state.best.certificate
+    if margin > 0 or distance > min(_NEAR * state.hulls.radius, state.distance_tried / 10):
+        return state
+    return state._replace(best=state.hulls.coinciding(state.best, state.soft.mass), distance_tried=distance)
 
 
 def second_moment(shard: Shard, rows: np.ndarray, mass: np.ndarray, n_entries: float) -> np.ndarray:
     """``sum_i mass_i x_i x_i'`` over ascending ``rows``, with pauses; ``n_entries`` bounds those of each rank."""
     d = shard.n_features
     total = np.zeros((d, d))
-    for few in pieces(np.arange(len(rows)), n_entries * d / (1 if shard.is_sparse else _BLAS_SPEED)):
+    for few in pieces(np.arange(len(rows)), n_entries * d / (1 if shard.is_sparse else BLAS_SPEED)):
         total += shard.second_moment(rows[few], mass[few])
     return total
 

@@ -35,8 +35,7 @@ import numpy as np
 
 from widemargin.compiled.transforms import walsh_hadamard
 from widemargin.pauses import WORK, TimeIsUp, is_time_up, pause_alone, uneven
-from widemargin.problems.protocol import Certificate
-from widemargin.solvers._hulls import Hulls, HullSolver, with_bounds
+from widemargin.solvers._hulls import Best, Hulls, HullSolver
 from widemargin.solvers.protocol import Warm
 
 _MIN_ROUNDS = 16  # of a sweep, which ends in a certificate that costs about two rounds over all coordinates
@@ -54,15 +53,15 @@ class AllAtOnce:
 
     def __init__(self, hulls: Hulls) -> None:
         # The radius is the largest length of a local row within a block.
-        self._shard, self._mean, self.radius = hulls.shard, hulls.mean, hulls.radius
+        self._rows, self.radius = hulls.rows, hulls.radius
 
     def combine(self, block: int, masses: np.ndarray) -> np.ndarray:
         """``X_S masses`` for the coordinates S of a block; ``masses`` has a column for each combination."""
-        return np.stack([self._shard.combine(np.ascontiguousarray(column)) for column in masses.T], axis=1)
+        return np.stack([self._rows.combine(np.ascontiguousarray(column)) for column in masses.T], axis=1)
 
     def scores(self, block: int, dw: np.ndarray) -> np.ndarray:
         """``X_S' dw`` of rows relative to their mean."""
-        return self._shard.scores(dw) - self._mean @ dw
+        return self._rows.scores(dw)
 
     def slice(self, block: int) -> slice:
         """Where the block lies in w."""
@@ -89,7 +88,7 @@ class Rotated:
         few = max(1, min(1024, int(WORK / (_WORK_PER_ROTATION * self.n_coordinates))))
         for begin in range(0, shard.n_rows, few):
             rows = np.arange(begin, min(begin + few, shard.n_rows))
-            self._columns[:, rows] = self._rotate(shard.dense_rows(rows) - hulls.mean).T
+            self._columns[:, rows] = self._rotate(hulls.rows.dense(rows)).T
             pause_alone(_WORK_PER_ROTATION * len(rows) * self.n_coordinates)
         blocks = (self._columns[self.slice(block)] for block in range(self.n_blocks))
         squares = (np.einsum("ij,ij->j", block, block, dtype=np.float64).max(initial=0.0) for block in blocks)
@@ -135,8 +134,7 @@ class State(NamedTuple):
     previous: np.ndarray  # masses of the round before
     radius: float  # R: steps are as long as a smaller one allows
     shortest_radius: float
-    best_w: np.ndarray  # in the coordinates of the rows
-    certificate: Certificate
+    best: Best  # in the coordinates of the rows
     n_stalled: int
 
 
@@ -166,9 +164,9 @@ class SaddlePoint(HullSolver[State]):
             w, log_mass, mass = np.zeros(shard.n_features), log_centre, np.exp(log_centre)  # Algorithm 1, line 5
         log_density = log_mass - np.log(shard.weight)
         state = State(hulls, coordinates, rng, 0.0, coordinates.from_rows(w), hulls.scores(w), log_density, mass, mass,
-                      radius, radius, begin.w, Certificate(), 0)  # fmt: skip
+                      radius, radius, Best.none(begin.w), 0)  # fmt: skip
         state = _bound(state)
-        aim = hulls.affordable_gamma(state.certificate, self.gamma_per_gap)
+        aim = hulls.affordable_gamma(state.best.certificate, self.gamma_per_gap)
         return state._replace(gamma=max(aim, begin.gamma * 1e-12))
 
     def sweep(self, state: State) -> State:
@@ -179,12 +177,13 @@ class SaddlePoint(HullSolver[State]):
             state = _round(state, int(block))
             if is_time_up(work):  # the masses of any round have bounds
                 break
-        gap, gamma, radius = state.certificate.gap, state.gamma, state.radius
+        gap, gamma, radius = state.best.certificate.gap, state.gamma, state.radius
         state = _bound(state)
+        state = state._replace(best=state.best.counted())
         # The gap says how much entropy is affordable. If it stays while the saddle point of this gamma had the rounds
         # it needs, n_blocks (1 + R / sqrt(gamma)) to shrink the error by e, it is the entropy that holds it up.
-        n_stalled = 0 if state.certificate.gap < 0.9 * gap else state.n_stalled + 1
-        aim = state.hulls.affordable_gamma(state.certificate, self.gamma_per_gap)
+        n_stalled = 0 if state.best.certificate.gap < 0.9 * gap else state.n_stalled + 1
+        aim = state.hulls.affordable_gamma(state.best.certificate, self.gamma_per_gap)
         # Or the steps are too long: theory allows them for an R four times as large, which is rarely needed.
         if n_stalled * n_rounds >= _STALL_FACTOR * n_blocks * (1 + radius / np.sqrt(gamma)):
             aim, n_stalled, radius = gamma / 2, 0, min(radius * np.sqrt(2), 4 * state.shortest_radius)
@@ -206,12 +205,12 @@ def _bound(state: State) -> State:
     """Certify w and z on the original rows, in float64; scores are made afresh, so that no drift gathers."""
     hulls = state.hulls
     mass, log_density = _normalise(state)
-    z, w = hulls.combine(mass), state.coordinates.to_rows(state.w)
-    state = state._replace(scores=hulls.scores(w), weights=mass, log_density=log_density)
-    for direction, scores in ((w, state.scores), (z, hulls.scores(z))):
-        margin = hulls.margin(scores, float(np.linalg.norm(direction)))
-        state = with_bounds(state, hulls.distance(z), margin, direction)
-    return state
+    point, w = hulls.combine(mass), state.coordinates.to_rows(state.w)
+    scores = hulls.scores(w)
+    best = hulls.closer(state.best, mass, point)
+    for direction, its_scores in ((w, scores), (point.z, hulls.scores(point.z))):
+        best = hulls.wider(best, direction, its_scores)
+    return state._replace(scores=scores, weights=mass, log_density=log_density, best=best)
 
 
 def _round(state: State, block: int) -> State:

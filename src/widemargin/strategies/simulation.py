@@ -100,6 +100,11 @@ class Simulation(Solver[State, dict[int, Peer]]):
     def confirm(self, state: State, latest: Certificate | None = None) -> Certificate:
         return self.certify(state) or NOTHING_PROVED
 
+    def stop_reason(self, state: State) -> str | None:
+        """ "precision" once rounding keeps the gaps of all peers open."""
+        proofs = [peer.proof for peer in state.peers.values()]
+        return "precision" if all(proof is not None and proof.is_stuck for proof in proofs) else None
+
     def diagnostics(self, state: State) -> dict[str, float]:
         """The largest distance of a peer's model to the mean, relative to that mean."""
         models = np.array([peer.algorithm.model for peer in state.peers.values()])
