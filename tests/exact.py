@@ -185,11 +185,11 @@ def masses_at_most(y: np.ndarray, weight: np.ndarray, nu: float | None) -> np.nd
 
 @in_decimals
 def margin(X: Any, y: np.ndarray, most: np.ndarray, coef: np.ndarray) -> Decimal:
-    """The signed distance between the supporting hyperplanes of the hulls along a direction, -inf along none."""
+    """The signed distance between the supporting hyperplanes of the hulls along a direction; 0 along none."""
     w = exactly(coef)
     length = (w @ w).sqrt()
     if not length:
-        return Decimal("-Infinity")
+        return Decimal(0)
     scores, total = exactly(X) @ w, Decimal(0)
     for sign in (1, -1):
         left = Decimal(1)
