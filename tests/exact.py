@@ -1,9 +1,9 @@
 """Objectives of models and optima of problems in decimal arithmetic of a hundred digits; nothing uses the library.
 
-Floats become decimals without rounding, and sums of a few thousand products of them lose fewer than fifty of the digits
-in all tests, so that what is called exact here is known to over forty. An optimum is a bracket: a feasible point of each
-side, found by an interior point or a Newton method, and the objectives of both. Weak duality proves it, whoever found
-the points.
+Floats become decimals without rounding, and sums of a few thousand products of them lose fewer than fifty of these
+digits in all tests, so that what is called exact here is known to over forty. An optimum is a bracket: a feasible point
+of each side, found by an interior point or a Newton method, and the objectives of both. Weak duality proves it, whoever
+found the points.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 _CONTEXT = decimal.Context(prec=100, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN)
 DIGITS = (100, 250, 700)  # enough for nearly all problems; the last for C times squares of rows up to 1e300
 PROVED = Decimal("1e-40")  # width of an optimum's bracket, relative to it
-SLACK_PROVED = Decimal("1e-5")  # the same for the slack-constrained machine, whose solver's bounds are far apart
+SLACK_PROVED = Decimal("1e-4")  # the same for the slack-constrained machine, whose solver's bounds are far apart
 ROUNDING = Decimal("1e-50")  # more than that of any sum of those digits, relative to the sum
 _MAX_STEPS = 400
 
@@ -101,6 +101,26 @@ def _solver(A: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
     return solve
 
 
+class _Point(NamedTuple):
+    """An iterate: x, what is left to the upper bounds, the multipliers of E, of 0 and of the upper bounds."""
+
+    x: np.ndarray
+    s: np.ndarray
+    b: np.ndarray
+    z: np.ndarray
+    t: np.ndarray
+
+    def moved(self, step: _Point, part: Decimal = Decimal(1)) -> _Point:
+        """Along a step, up to this part of the way to where one of the bounds is met, and no further than the step."""
+        bounded = [(v, d) for name in "xszt" for v, d in zip(getattr(self, name), getattr(step, name), strict=True)]
+        length = part * min([Decimal(1), *(-v / d for v, d in bounded if d < 0)])
+        return _Point(*(value + length * change for value, change in zip(self, step, strict=True)))
+
+    @property
+    def mu(self) -> Decimal:
+        return (self.x @ self.z + self.s @ self.t) / (2 * len(self.x))
+
+
 def _interior_points(
     H: np.ndarray, q: np.ndarray, E: np.ndarray, e: np.ndarray, upper: np.ndarray, x: np.ndarray
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -108,44 +128,31 @@ def _interior_points(
 
     Mehrotra's predictor and corrector; ``x`` is the first iterate, between the bounds.
     """
-    s, b = upper - x, np.full(len(e), Decimal(0))
     mu = x.max()
-    z, t = mu / x, mu / s
+    at = _Point(x, upper - x, np.full(len(e), Decimal(0)), mu / x, mu / (upper - x))
     for _ in range(_MAX_STEPS):
-        residual, missing = H @ x - q - E.T @ b - z + t, e - E @ x
-        solve = _solver(H + np.diag(z / x + t / s))
-        across = solve(E.T)
-        solve_multipliers = _solver(E @ across)
-
-        def step(lower: np.ndarray, higher: np.ndarray) -> tuple[np.ndarray, ...]:
-            """Newton's step to ``x z = lower, s t = higher`` from here."""
-            right = -residual + (lower - x * z) / x - (higher - s * t) / s
-            free = solve(right)
-            db = solve_multipliers(missing - E @ free)
-            dx = free + across @ db
-            return dx, db, (lower - x * z - z * dx) / x, (higher - s * t + t * dx) / s
-
-        zero = np.full(len(x), Decimal(0))
-        dx, _, dz, dt = step(zero, zero)
-        length = _longest((x, s, z, t), (dx, -dx, dz, dt))
-        ahead = (x + length * dx) @ (z + length * dz) + (s - length * dx) @ (t + length * dt)
-        mu = (x @ z + s @ t) / (2 * len(x))
-        target = mu * max(min(ahead / (2 * len(x) * mu), Decimal(1)) ** 3, Decimal("1e-20"))
-        dx, db, dz, dt = step(target - dx * dz, target + dx * dt)
-        length = _longest((x, s, z, t), (dx, -dx, dz, dt)) * Decimal("0.99")
-        x, s, b, z, t = x + length * dx, s - length * dx, b + length * db, z + length * dz, t + length * dt
-        yield x, b
+        step_to = _newton(at, H, q, E, e)
+        ahead = step_to(Decimal(0), Decimal(0))
+        target = at.mu * max((at.moved(ahead).mu / at.mu) ** 3, Decimal("1e-20"))
+        at = at.moved(step_to(target - ahead.x * ahead.z, target - ahead.s * ahead.t), Decimal("0.99"))
+        yield at.x, at.b
 
 
-def _longest(values: tuple[np.ndarray, ...], changes: tuple[np.ndarray, ...]) -> Decimal:
-    """The longest step, at most 1, that keeps all values from falling below 0."""
-    limits = [
-        -v / d
-        for value, change in zip(values, changes, strict=True)
-        for v, d in zip(value, change, strict=True)
-        if d < 0
-    ]
-    return min([Decimal(1), *limits])
+def _newton(at: _Point, H: np.ndarray, q: np.ndarray, E: np.ndarray, e: np.ndarray) -> Callable[..., _Point]:
+    """The function that gives Newton's step to ``x z = lower, s t = higher`` and to what the problem asks for."""
+    x, s, b, z, t = at
+    residual, missing = H @ x - q - E.T @ b - z + t, e - E @ x
+    solve = _solver(H + np.diag(z / x + t / s))
+    across = solve(E.T)
+    solve_multipliers = _solver(E @ across)
+
+    def step_to(lower: Any, higher: Any) -> _Point:
+        free = solve(-residual + (lower - x * z) / x - (higher - s * t) / s)
+        db = solve_multipliers(missing - E @ free)
+        dx = free + across @ db
+        return _Point(dx, -dx, db, (lower - x * z - z * dx) / x, (higher - s * t + t * dx) / s)
+
+    return step_to
 
 
 def _first_proved(brackets: Iterator[Bracket], scale: Decimal = Decimal(0)) -> Bracket:
@@ -178,11 +185,11 @@ def masses_at_most(y: np.ndarray, weight: np.ndarray, nu: float | None) -> np.nd
 
 @in_decimals
 def margin(X: Any, y: np.ndarray, most: np.ndarray, coef: np.ndarray) -> Decimal:
-    """The signed distance between the supporting hyperplanes of the hulls along a direction, -inf along none."""
+    """The signed distance between the supporting hyperplanes of the hulls along a direction; 0 along none."""
     w = exactly(coef)
     length = (w @ w).sqrt()
     if not length:
-        return Decimal("-Infinity")
+        return Decimal(0)
     scores, total = exactly(X) @ w, Decimal(0)
     for sign in (1, -1):
         left = Decimal(1)
@@ -378,7 +385,7 @@ def slack_optimum(K: np.ndarray, y: np.ndarray, weight: np.ndarray, slack: float
         _, alpha, intercept = _hinge_solution(K, y, C * weight, fit_intercept)
         scores = K @ (alpha * signs)
         norm = ((alpha * signs) @ scores).sqrt()
-        low = max(low, slack_level(signs * scores / norm, y, weight, volume, fit_intercept))
+        low = max(low, slack_level(signs * scores / (norm or 1), y, weight, volume, fit_intercept))
         steepest = (alpha[weight > 0] / weight[weight > 0]).max()
         high = min(high, (norm + volume * steepest) / alpha.sum())
         if high - low <= SLACK_PROVED * abs(high):

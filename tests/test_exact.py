@@ -60,7 +60,7 @@ def test_a_class_of_one_point_and_hulls_that_meet():
     assert_is(exact.hull_distance(X, y, most), 3.0)
     assert exact.margin(X, y, most, np.array([0.0, 2.0])) == 3
     assert exact.margin(X, y, most, np.array([0.0, -2.0])) == -3
-    assert exact.margin(X, y, most, np.zeros(2)) == Decimal("-Infinity")
+    assert exact.margin(X, y, most, np.zeros(2)) == 0
     low, high = exact.hull_distance(X * [1, 0], y, most)
     assert low <= 0 < high <= Decimal("1e-39")
 
@@ -153,12 +153,12 @@ OPTIMUM = Bracket(Decimal(2) - Decimal("1e-40"), Decimal(2) + Decimal("1e-40"))
 BELOW, ABOVE = np.nextafter(2.0, 0), np.nextafter(2.0, 3)
 
 
-@pytest.mark.parametrize("primal, dual", [(2.0, 2.0), (ABOVE, BELOW), (np.inf, -np.inf)])
+@pytest.mark.parametrize(("primal", "dual"), [(2.0, 2.0), (ABOVE, BELOW), (np.inf, -np.inf)])
 def test_true_bounds_pass(primal, dual):
     assert false_claims(Certificate(primal, dual), [], Truth(OPTIMUM, Decimal(2))) == []
 
 
-@pytest.mark.parametrize("primal, dual", [(BELOW, 1.0), (3.0, ABOVE), (np.nan, 1.0), (3.0, np.nan), (-np.inf, 1.0)])
+@pytest.mark.parametrize(("primal", "dual"), [(BELOW, 1.0), (3.0, ABOVE), (np.nan, 1.0), (3.0, np.nan), (-np.inf, 1.0)])
 def test_a_bound_that_is_false_by_one_rounding_is_found_in_a_certificate_and_in_a_sweep(primal, dual):
     truth = Truth(OPTIMUM, Decimal(2))
     assert any("certificate" in claim for claim in false_claims(Certificate(primal, dual), [], truth))
@@ -173,6 +173,9 @@ def test_a_model_that_is_worse_than_its_certificate_is_found():
     short = Truth(OPTIMUM, Decimal(BELOW), is_minimised=False)
     assert false_claims(Certificate(3.0, BELOW), [], short) == []
     assert [claim[:5] for claim in false_claims(Certificate(3.0, 2.0), [], short)] == ["model"]
+    none = Truth(OPTIMUM, Decimal("-Infinity"), is_minimised=False)
+    assert [claim[:5] for claim in false_claims(Certificate(3.0, -1e300), [], none)] == ["model"]
+    assert false_claims(Certificate(3.0, -np.inf), [], none) == []
 
 
 def test_a_bracket_that_contradicts_itself_is_refused():

@@ -53,7 +53,7 @@ def _truth(model: Any, rows: Rows) -> Truth:
 def false_claims(certificate: Any, history: list[dict[str, float]], truth: Truth) -> list[str]:
     """Claims that contradict the truth: bounds of the optimum at every sweep, and the one that the model attains."""
     low, high, attained = truth.optimum.low, truth.optimum.high, truth.attained
-    rounding = exact.ROUNDING * abs(attained)
+    rounding = exact.ROUNDING * abs(attained) if attained.is_finite() else Decimal(0)
     claims = [("certificate", certificate.primal, certificate.dual)]
     claims += [(f"sweep {row['sweep']}", row["primal"], row["dual"]) for row in history if "primal" in row]
     found = []
@@ -79,7 +79,7 @@ def relative_distance(model: Any, rows: Rows) -> float:
     X = X / np.array([np.abs(column).max() or Decimal(1) for column in X.T])
     most = exact.masses_at_most(rows.y, rows.weight, getattr(model, "nu_", None))[rows.weight > 0]
     optimum = _remembered(exact.hull_distance, X, rows.y[rows.weight > 0], most)
-    return float(optimum.low / max((row @ row).sqrt() for row in X))
+    return float(optimum.low / (max((row @ row).sqrt() for row in X) or 1))
 
 
 def part_of(model: Any, k: int) -> Any:
