@@ -47,6 +47,7 @@ _ROUNDING = 1e-13  # relative to the size of rows: taken for zero
 _MIN_GAMMA = 1e-100
 _MAX_DIRECT_FEATURES = 1024  # of systems that are formed to make masses coincide
 _MAX_COINCIDING_STEPS = 30
+_EQUAL_WEIGHT = 1e-6  # of the weight of all rows: misplaced weights that differ by less are equal
 _MAX_COEFFICIENT = 2.0**1010  # LIBSVM's scale is given up where it would need larger ones
 _SMALL_PART = 0.01  # of a gap, which rounding may take without being looked at again
 _NEGLIGIBLE = 1e-13  # of the distance, likewise
@@ -228,12 +229,15 @@ class Hulls:
 
     def _margin_and_rounding(self, w: np.ndarray, scores: np.ndarray, error: float | None) -> tuple[float, float]:
         level = self.level(scores)
-        shortfall = 0.0
-        if self.is_capped:
-            # min over the capped simplex = max over t of t + sum upper min(s - t, 0); any t gives a true bound.
-            local = self.upper @ np.minimum(scores - level[self.side], 0.0)
-            shortfall = float(self.comm.allreduce(np.array([local]))[0])
-        return self.margin_of_levels(w, level, shortfall, self.rows.score_error(w) if error is None else error)
+        error = self.rows.score_error(w) if error is None else error
+        return self.margin_of_levels(w, level, self._shortfall(scores, level), error)
+
+    def _shortfall(self, scores: np.ndarray, level: np.ndarray) -> float:
+        """min over the capped simplex = max over t of t + sum upper min(s - t, 0); any t gives a true bound."""
+        if not self.is_capped:
+            return 0.0
+        local = self.upper @ np.minimum(scores - level[self.side], 0.0)
+        return float(self.comm.allreduce(np.array([local]))[0])
 
     def margin_of_levels(self, w: np.ndarray, level: np.ndarray, shortfall: float, error: float) -> tuple[float, float]:
         """A lower bound of the margin of w, and by how much rounding holds it down."""
@@ -488,12 +492,13 @@ class Hulls:
         if self.rows.score_error(w) > 1e-8 * abs(level.sum()):
             scores = self.rows.accurate_scores(w) * self.shard.y
             level = self.level(scores)
+        has_margin = level.sum() + self._shortfall(scores, level) > 0
         if self.is_capped:
             drawn = self.comm.allreduce(self.per_class(np.where(scores <= level[self.side], self.upper, 0.0)))
             beyond, _ = self._extremes(np.where(scores > level[self.side], scores, np.inf), self.side)
             is_between = (drawn <= 1 + _MASS_ROUNDING) & np.isfinite(beyond)
             level = np.where(is_between, (level + np.where(is_between, beyond, 0.0)) / 2, level)
-        if level.sum() > 0:
+        if has_margin:
             scale, threshold = 2 / level.sum(), (level[0] - level[1]) / 2
         else:
             w, scale, threshold = self._least_error(w, scores)
@@ -508,33 +513,41 @@ class Hulls:
         )
 
     def _least_error(self, w: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, float, float]:
-        """Along ``w`` or the difference of the means, whichever misplaces less: direction, scale and threshold."""
+        """Along ``w`` or the difference of the means, whichever misplaces less: direction, scale and threshold.
+
+        If both misplace the same weight, the one with the longer stretch of such thresholds.
+        """
         means = self.combine(np.exp(self.uniform_log_mass())).z
-        best = (w, *self._threshold_of_least_error(self.shard.y * scores))
-        other = (means, *self._threshold_of_least_error(self.shard.y * self.scores(means)))
-        w, threshold, _ = min(best, other, key=lambda candidate: candidate[2])
+        threshold, misplaced, room = self._threshold_of_least_error(self.shard.y * scores)
+        others = self._threshold_of_least_error(self.shard.y * self.scores(means))
+        less = misplaced - others[1]
+        if less > _EQUAL_WEIGHT * self.totals.sum() or (
+            less >= -_EQUAL_WEIGHT * self.totals.sum() and others[2] > room
+        ):
+            w, threshold = means, others[0]
         norm = length(w)
         return w, 1 / norm if norm > 0 else 0.0, threshold
 
-    def _threshold_of_least_error(self, values: np.ndarray) -> tuple[float, float]:
-        """The middle of the longest stretch of thresholds that misplace the least weight, and that weight.
+    def _threshold_of_least_error(self, values: np.ndarray) -> tuple[float, float, float]:
+        """The middle of the longest stretch of thresholds that misplace the least weight; that weight; its length.
 
-        Weights within a millionth of the weight of all rows are equal.
+        The length is relative to the range of the values.
         """
         n_bins = 1024
         lows, highs = self._extremes(values, self.side)
         low, high = lows.min(), highs.max()
         if low == high:
-            return float(low), float(self.totals.min())
+            return float(low), float(self.totals.min()), 0.0
         width = (high - low) / n_bins
         weights, _ = class_histogram(values, self.shard.weight, self.side, np.full(2, low), np.full(2, width), n_bins)
         positive, negative = self.comm.allreduce(weights.ravel()).reshape(2, n_bins)
         misplaced = negative.sum() + np.concatenate([[0.0], np.cumsum(positive - negative)])
-        is_least = misplaced <= misplaced.min() + 1e-6 * self.totals.sum()
+        is_least = misplaced <= misplaced.min() + _EQUAL_WEIGHT * self.totals.sum()
         turns = np.flatnonzero(np.diff(np.concatenate([[0], is_least.astype(np.int8), [0]])))
         begins, ends = turns[::2], turns[1::2] - 1
         longest = int((ends - begins).argmax())
-        return float(low + width * (begins[longest] + ends[longest]) / 2), float(misplaced.min())
+        threshold = float(low + width * (begins[longest] + ends[longest]) / 2)
+        return threshold, float(misplaced.min()), float(ends[longest] - begins[longest]) / n_bins
 
 
 def _if_in_range(scale: np.ndarray) -> np.ndarray | None:

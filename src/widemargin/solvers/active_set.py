@@ -43,7 +43,7 @@ _MAX_STALLED_STEPS = 8
 _MAX_REFINEMENTS = 8
 _REFINED = 1e-15
 _DEPENDENT = 1e-13  # relative size of a difference that adds no new direction to a face
-_MAX_LEAST_SQUARES = 2e8  # operations, about: larger systems are left to another solver
+_MAX_LEAST_SQUARES = 5e8  # operations of a sweep, about: the rest is left to the next sweep, or to another solver
 
 
 @dataclass
@@ -229,8 +229,9 @@ def close_in(working: WorkingSet, tol: float) -> None:
     """
     d = working.rows.shape[1]
     active = working.mass > 0
-    shortest, n_stalled = np.inf, 0
-    while n_stalled < _MAX_STALLED_STEPS and d * active.sum() ** 2 <= _MAX_LEAST_SQUARES:
+    shortest, n_stalled, work = np.inf, 0, 0.0
+    while n_stalled < _MAX_STALLED_STEPS and work + d * active.sum() ** 2 <= _MAX_LEAST_SQUARES:
+        work += d * float(active.sum()) ** 2
         solve_on(working, active)
         active = working.mass > 0
         z = nearest(working).z

@@ -101,6 +101,9 @@ class Separating(Solver[State, Separator]):
         reason = solver.stop_reason(search)
         if reason is None and state.stalled.is_due(solver, search, at.best.certificate):
             reason = "undecided"
+        if reason is not None:
+            best = _with_direction(best, at.best.w, at.hulls, mine.hulls)
+            state = state._replace(inner=_with_hull_state(state.inner, mine._replace(best=best)))
         if reason is not None and state.stage + 1 < len(stages):
             return self._searching(state, state.stage + 1)
         return state._replace(verdict=reason)
@@ -150,8 +153,12 @@ def _in_metric(best: Best, at: Hulls, to: Hulls, known: Best) -> Best:
     if at.problem == to.problem:  # points of whole hulls are none of reduced ones
         z = best.z * at.rows.in_metric(to.rows.factor)
         known = known.closer(to.problem.primal_value(0.0, length_at_most(z)), z)
-    if best.certificate.dual <= 0 or known.certificate.dual > 0:
-        return known
-    w = best.w * to.rows.in_metric(at.rows.factor)
-    w = w / np.abs(w).max()
-    return known.wider(to.margin(w), w)
+    is_news = best.certificate.dual > 0 >= known.certificate.dual
+    return _with_direction(known, best.w, at, to) if is_news else known
+
+
+def _with_direction(known: Best, w: np.ndarray, at: Hulls, to: Hulls) -> Best:
+    """With the margin of a direction of another metric, if it is better."""
+    w = w * to.rows.in_metric(at.rows.factor)
+    largest = float(np.abs(w).max(initial=0.0))
+    return known.wider(to.margin(w / largest), w / largest) if largest > 0 else known
