@@ -55,7 +55,7 @@ def false_claims(certificate: Any, history: list[dict[str, float]], truth: Truth
     low, high, attained = truth.optimum.low, truth.optimum.high, truth.attained
     rounding = exact.ROUNDING * abs(attained) if attained.is_finite() else Decimal(0)
     claims = [("certificate", certificate.primal, certificate.dual)]
-    claims += [(f"sweep {row['sweep']}", row["primal"], row["dual"]) for row in history if "primal" in row]
+    claims += [(f"sweep {row['sweep']}", row["primal"], row["dual"]) for row in history if row.get("is_confirmed", 1.0)]
     found = []
     for place, primal, dual in claims:
         if math.isnan(primal) or primal < low:

@@ -314,7 +314,7 @@ class GossipSVC(LinearClassifier):
         if self.class_weight is not None:
             raise ValueError("The rows of the first call set class_weight; with partial_fit use sample_weight.")
         checked, labels = validate_data(self, X, y, reset=False, **FORM)
-        rows = checked_labels(Rows(self._mapped(checked), labels, sample_weight), len(labels))
+        rows = checked_labels(Rows(self._mapped(checked), labels, sample_weight), len(labels), self._problem())
         growing = GrowingPeers(self._plan(), self._last_network, peers, self.classes_, peer, int(self.degree))
         return self._fit(rows, X, y, sample_weight, growing)
 
@@ -344,7 +344,9 @@ class GossipSVC(LinearClassifier):
         y = np.asarray(shard[1])
         if y.shape != (X.shape[0],):
             raise ValueError(f"shards[{number}] has {X.shape[0]} rows and labels of shape {y.shape}.")
-        return checked_labels(Rows(X, y, shard[2] if len(shard) == 3 else None), X.shape[0], are_all=False)
+        return checked_labels(
+            Rows(X, y, shard[2] if len(shard) == 3 else None), X.shape[0], self._problem(), are_all=False
+        )
 
     def _divided(self, rows: Rows) -> list[Rows]:
         if is_dask(rows.X):

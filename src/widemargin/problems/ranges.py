@@ -9,10 +9,12 @@ import numpy as np
 import scipy.sparse as sp
 
 from widemargin.problems._classes import LARGEST, SMALLEST
+from widemargin.problems.mean_hinge import MeanHinge
 from widemargin.problems.polytope import HardMargin, NuMargin
 from widemargin.problems.protocol import Problem
 
-_SMALLEST_ENTRY, _LARGEST_ENTRY = 1e-75, 1e75  # of rows: fourth powers are in range
+_LARGEST_ENTRY = 1e75  # of rows: its fourth power, and that of its inverse, are in range
+_LARGEST_SENT = 1e35  # of rows of peers, who send losses and sums in one format
 
 
 def refuse_weights_out_of_range(weight: np.ndarray) -> None:
@@ -36,9 +38,10 @@ def refuse_rows_out_of_range(blocks: Iterable[Any], problem: Problem | None = No
     largest = max((max(float(each.max()), -float(each.min())) for each in entries if each.size), default=0.0)
     if not largest < np.inf:
         raise ValueError("Input X contains NaN or infinity.")
-    if largest and not _SMALLEST_ENTRY <= largest <= _LARGEST_ENTRY:
+    limit = _LARGEST_SENT if isinstance(problem, MeanHinge) else _LARGEST_ENTRY
+    if largest and not 1 / limit <= largest <= limit:
         raise ValueError(
             f"The largest entry of X is {largest:.1e} in absolute value, and products of rows would be lost in "
-            f"float64: it must lie in [{_SMALLEST_ENTRY:g}, {_LARGEST_ENTRY:g}]; scale the features "
+            f"float64: it must lie in [{1 / limit:g}, {limit:g}]; scale the features "
             "(StandardScaler)."
         )

@@ -34,8 +34,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from widemargin.problems._classes import require_positive
-from widemargin.problems.ranges import LARGEST
+from widemargin.problems._classes import LARGEST, require_positive
 
 _ROUNDING = 1e-12  # of the slack
 

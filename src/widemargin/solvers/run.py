@@ -25,6 +25,7 @@ _GRACE = 0.5  # seconds for the final certificate once time is up
 _EXACT_SLOWER = 3.0  # a kernel value in float64 takes as long as so many of those of sweeps
 _SMALL_PART = 0.01  # an allowance for rounding below this part of a gap is ignored
 _STALL_RATIO = 0.9  # a sweep that leaves more than this part of a gap has stalled
+_TINY, _MAX_LEVEL = 1e-8, 200  # relative gap that need not be an allowance, and certified sweeps that leave it as it is
 _MAX_OPEN, _MAX_STALLED = 3, 50  # certified sweeps in a row before a run stops with "precision"
 
 
@@ -262,7 +263,7 @@ def run(
             numbers = {**latest._asdict(), **solver.diagnostics(state), **ledger.counts()}
             history.append({"sweep": sweep, "seconds": seconds, **numbers})
             reason = _reached(solver, state, latest, limits)
-            if precision.is_reached(latest.gap, solver.allowance(state)):
+            if precision.is_reached(latest, solver.allowance(state)):
                 reason = reason or "precision"
         state_at = time.perf_counter()
         warm_state = None
@@ -330,18 +331,29 @@ def _reached(solver: AnySolver, state: Any, certificate: Certificate | None, lim
 
 
 class _Precision:
-    """Whether rounding keeps the gap open: the allowance is half of it, or a good part while nothing is won."""
+    """Whether rounding keeps the gap open.
+
+    The allowance is half of the gap, or a good part of it while nothing is won; or the gap is tiny and stays, since the
+    steps of the solver are rounding too.
+    """
 
     def __init__(self) -> None:
         self._n_open, self._n_stalled, self._reference, self._confirmed = 0, 0, np.inf, np.inf
+        self._n_level, self._level = 0, np.inf
 
     def is_better(self, confirmed: Certificate, before: Certificate | None) -> bool:
         """Whether confirming the bounds has helped, since it left less to rounding."""
         gap = min(self._confirmed, np.inf if before is None else before.gap)
         self._n_open, self._n_stalled, self._reference, self._confirmed = 0, 0, confirmed.gap, confirmed.gap
+        self._n_level = 0
         return confirmed.gap <= _STALL_RATIO * gap
 
-    def is_reached(self, gap: float, allowance: float) -> bool:
+    def is_reached(self, certificate: Certificate, allowance: float) -> bool:
+        gap = certificate.gap
+        is_lower = gap <= _STALL_RATIO * self._level
+        self._n_level, self._level = (0, gap) if is_lower else (self._n_level + 1, self._level)
+        if self._n_level >= _MAX_LEVEL and certificate.relative <= _TINY:
+            return True
         # Several times in a row: bounds are the best of all sweeps, and one sweep may be rounded more than others.
         self._n_open = self._n_open + 1 if allowance >= gap / 2 else 0
         is_better = gap <= _STALL_RATIO * self._reference or allowance <= _SMALL_PART * gap
