@@ -102,7 +102,7 @@ def test_rows_of_any_size_are_fitted_or_refused(name, factor):
     X, y = some_rows()
     model = fit(name, X * factor, y)
     if not 1e-75 < factor < 1e75:
-        assert model is None
+        assert (model is not None) == name.startswith(("hard", "nu"))  # hulls are scaled by a power of two
 
 
 @pytest.mark.parametrize("factor", [1e-300, 1e70, 1e300])

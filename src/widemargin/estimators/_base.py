@@ -100,6 +100,10 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     @abstractmethod
     def _problem(self) -> Problem: ...
 
+    def _problem_of_rows(self) -> Problem | None:
+        """The problem, for checks of the rows; None where it depends on them."""
+        return self._problem()
+
     @abstractmethod
     def _solver(self) -> AnySolver:
         """The solver, for strategies that run one on the rows."""
@@ -164,7 +168,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
     def _validate(self, X: Any, y: Any, sample_weight: Any) -> Rows:
         X, y = validate_data(self, X, y, **FORM)
-        return checked_labels(Rows(X, y, sample_weight), X.shape[0], self._problem())
+        return checked_labels(Rows(X, y, sample_weight), X.shape[0], self._problem_of_rows())
 
     def _strategy(self, rows: Any) -> Strategy:
         return self._ranks(rows)

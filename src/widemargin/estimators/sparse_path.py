@@ -276,6 +276,9 @@ cost_, n_iter_, parts_, training_, n_features_in_, feature_names_in_
     def _smaller_alpha(self) -> str:
         return f"smaller alphas (cross-validation chose {self._chosen:.3g})"
 
+    def _problem_of_rows(self) -> None:
+        return None
+
     def _problem(self) -> HingeL1:
         return HingeL1(self._chosen, bool(self.fit_intercept))
 

@@ -250,9 +250,11 @@ def _sum_and_rest(values: np.ndarray) -> tuple[float, float]:
 
 def accurate_dot(v: np.ndarray, w: np.ndarray) -> float:
     """``v.w`` as if in twice the precision of float64."""
+    # Halves of numbers are multiplied, which must not overflow: both sides are brought to about one.
+    exponents = [int(np.frexp(np.abs(each).max(initial=0.0))[1]) for each in (v, w)]
     out = np.empty(1)
-    accurate_scores_dense(v[None, :], w, 0.0, out)
-    return float(out[0])
+    accurate_scores_dense(np.ldexp(v, -exponents[0])[None, :], np.ldexp(w, -exponents[1]), 0.0, out)
+    return float(np.ldexp(out[0], sum(exponents)))
 
 
 def length(v: np.ndarray) -> float:
