@@ -547,6 +547,8 @@ class Hulls:
         begins, ends = turns[::2], turns[1::2] - 1
         longest = int((ends - begins).argmax())
         threshold = float(low + width * (begins[longest] + ends[longest]) / 2)
+        if not low < threshold < high:  # no row lies on the hyperplane
+            threshold = float(low - width if threshold <= low else high + width)
         return threshold, float(misplaced.min()), float(ends[longest] - begins[longest]) / n_bins
 
 
