@@ -70,12 +70,13 @@ def test_rows_of_a_file_are_whole_or_refused(name, n, tmp_path):
 
 def _state():
     rng = np.random.default_rng(0)
-    return checkpoint.FitState("a task", rng.normal(size=5), rng.normal(size=(3, 4)), np.array([1, 2, 3]))
+    data = rng.integers(2**63, size=3).astype(np.uint64)
+    return checkpoint.FitState("a task", data, rng.normal(size=(3, 4)), np.array([1, 2, 3]))
 
 
 def is_state(state):
     is_matrix = state.directions.ndim == 2 and state.sweeps.shape == state.directions.shape[:1]
-    return isinstance(state.task, str) and is_matrix and [each.dtype.kind for each in state[1:]] == ["f", "f", "i"]
+    return isinstance(state.task, str) and is_matrix and [each.dtype.kind for each in state[1:]] == ["u", "f", "i"]
 
 
 @SOME

@@ -205,7 +205,7 @@ class Shard:
         return low, high
 
     def accurate_scores(self, w: np.ndarray, shift: float) -> np.ndarray:
-        """``X w - shift`` with compensated sums, rounded once (:mod:`widemargin.compiled.accurate`)."""
+        """``X w - shift`` with compensated sums, rounded once (``widemargin.compiled.accurate``)."""
         out = np.empty(self.n_rows)
         for block, where in self.pieces():
             _pass("accurate_scores", block, w, shift, out[where], module=accurate)

@@ -10,7 +10,7 @@ def require_positive(name: str, value: float, role: str) -> None:
     if not SMALLEST <= value <= LARGEST:
         raise ValueError(
             f"{name}={value:g} cannot weight {role} in float64, where its square and that of its inverse must be "
-            f"finite: it must lie in [{SMALLEST:g}, {LARGEST:g}]."
+            f"finite: it must lie in [{SMALLEST:g}, {LARGEST:g}]. If it was computed from the rows, scale the features."
         )
 
 

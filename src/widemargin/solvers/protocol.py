@@ -32,7 +32,7 @@ class Solver(ABC, Generic[State, Model]):
     A solver holds step-size rules only; its progress is in its state. Every rank calls every verb, and all values that
     decide the control flow are equal on all ranks. A sweep is long enough that a Python call per sweep costs nothing.
     Ctrl-C, the progress line and a time limit act between sweeps; one that may take longer than a second pauses
-    (:mod:`widemargin.pauses`), and either ends early or raises TimeIsUp and leaves its state as good as it was.
+    (``widemargin.pauses``), and either ends early or raises TimeIsUp and leaves its state as good as it was.
 
     ``start``, ``sweep``, ``certify`` and ``extract`` are required; the other verbs have defaults.
 
