@@ -37,9 +37,9 @@ class Rounding(NamedTuple):
     n_rows: float = 0.0
     weight: float = 0.0  # of all rows
 
-    def largest_loss(self, loss: float, intercept: float) -> float:
-        """An upper bound on the exact loss, from the computed one."""
-        return loss * (1 + gamma(self.n_rows + 16)) + 16 * UNIT * self.weight * (1 + abs(intercept))
+    def largest_value(self, value: float, C: float, intercept: float) -> float:
+        """An upper bound on the exact objective, from the computed one, which C times the loss is a part of."""
+        return value * (1 + gamma(self.n_rows + 16)) + 16 * UNIT * C * self.weight * (1 + abs(intercept))
 
 
 class PrimalPoint(NamedTuple):
@@ -110,7 +110,6 @@ class HingeL2(Balanced):
 
         def at(scale: float, intercept: float) -> tuple[float, float, float]:
             loss, by_scale, by_intercept = map(float, total(sums(scores, y, weight, scale, intercept)))
-            loss = loss if rounding is None else rounding.largest_loss(loss, intercept)
             value = self.primal_value(loss, scale * scale * squared_norm)
             return value, self.C * by_scale + scale * squared_norm, self.C * by_intercept
 
@@ -136,7 +135,9 @@ class HingeL2(Balanced):
             best = at_scale(1.0 if fixed_scale else 0.0)
         else:
             best = min(_lowest(at_scale, 1.0, 0.1, 0.0, precision), key=lambda line: line.value)
-        return PrimalPoint(best.value, best.at, best.other)
+        # Not while searching: where several intercepts are best, none is to be preferred for being small.
+        value = best.value if rounding is None else rounding.largest_value(best.value, self.C, best.other)
+        return PrimalPoint(value, best.at, best.other)
 
 
 class _Line(NamedTuple):

@@ -141,7 +141,11 @@ class Program(NamedTuple):
             d = predictor
             step = system.direction(target - d.a * d.s, target - d.v * d.xi, target - d.p * d.r, target - d.q * d.t)
             point = point.moved(step, *point.lengths(step, _STEP))
-        assert best is not None, "the first point has a definite system"
+        if best is None:
+            raise ValueError(
+                "The columns differ so much in size that the linear program cannot be factored in float64: scale the "
+                "features (StandardScaler, or MaxAbsScaler for sparse rows)."
+            )
         return best
 
     def _answer(self, system: _System, predictor: Point, precision: float) -> Answer:
