@@ -355,7 +355,11 @@ class Hulls:
             level = gamma * self.level((np.log(self.upper) if self.is_capped else 0.0) - scaled)
             weights = np.exp(np.minimum(scaled + (level / gamma)[self.side], _MAX_EXPONENT))
             scale = self.scale_to_one(weights)
-        assert scale is not None
+        if scale is None:
+            raise ValueError(
+                "Weights of rows differ so much that masses which add up to one are lost in float64: use weights that "
+                "differ by less, or leave out rows of tiny weight."
+            )
         level = level + gamma * np.log(scale)
         mass = weights * scale[self.side]
         is_capped = mass >= self.upper
