@@ -48,7 +48,8 @@ def test_peers_on_workers_find_the_optimum_and_each_proves_it(client):
     assert weightless.stop_reason_ == "gap"
     assert weightless.nodes_[2].n_rows == 0
     assert weightless.nodes_[2].gap <= weightless.tol
-    assert weightless.certificate_.primal == pytest.approx(three.certificate_.primal, rel=2e-3)
+    # The certificate is that of the worst class, which may be another one: compare the models.
+    assert np.mean(weightless.predict(X) == three.predict(X)) >= 0.98
     with pytest.raises(ValueError, match="each peer needs a worker of its own"):
         GossipSVC(0.01, cluster=client, n_peers=n_workers + 1).fit(X, y)
 
