@@ -349,18 +349,11 @@ def map_items(client: Client, work: Callable[[Any, Any], Any], shared: Any, item
 
 
 def _mapped(scheduler: Scheduler, work: Callable[[Any, Any], Any], shared: Any, items: list[Any]) -> list[Any]:
-    client, sent, tasks, present = scheduler.client, [], [], set(scheduler.workers())
-
-    def check() -> None:
-        """Dask tries to reach a worker that has died for longer than anyone wants to wait."""
-        _refuse_to_wait_for_nobody(scheduler)
-        if not present <= set(scheduler.workers()):
-            raise PeerLost("A worker was lost while rows were sent.")
-
+    client, sent, tasks = scheduler.client, [], []
     try:
         send = partial(client.scatter, [shared], broadcast=True, hash=False)
         try:
-            sent = in_background(send, check)
+            sent = in_background(send, lambda: _refuse_to_wait_for_nobody(scheduler))
         except GONE as error:
             _refuse_to_wait_for_nobody(scheduler)
             raise PeerLost(f"A worker was lost while rows were sent ({type(error).__name__}).") from error
