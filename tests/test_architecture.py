@@ -13,7 +13,7 @@ import widemargin
 ROOT = Path(widemargin.__file__).parent
 
 # Who may import whom within the package; a part may always import itself.
-FOUNDATION = {"codec", "compiled", "data", "ledger", "exceptions", "pauses", "rounding"}
+FOUNDATION = {"codec", "compiled", "cores", "data", "ledger", "exceptions", "pauses", "rounding"}
 ALLOWED = {
     "exceptions": set(),
     "rounding": set(),
@@ -21,8 +21,9 @@ ALLOWED = {
     "codec": {"exceptions"},
     "ledger": {"codec"},
     "pauses": set(),
+    "cores": {"pauses", "sklearn_private"},
     "compiled": set(),
-    "data": {"compiled", "exceptions", "pauses"},
+    "data": {"compiled", "cores", "exceptions", "pauses"},
     "problems": FOUNDATION,
     "comm": FOUNDATION,
     "kernels": FOUNDATION,

@@ -6,6 +6,7 @@ from typing import Any
 
 from sklearn.base import _clone_parametrized as clone_parametrized
 from sklearn.base import _fit_context as fit_context
+from sklearn.utils._openmp_helpers import _openmp_effective_n_threads as openmp_effective_n_threads
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import _check_feature_names as check_feature_names
 from sklearn.utils.validation import _check_sample_weight as check_sample_weight
@@ -19,6 +20,7 @@ __all__ = [
     "check_sample_weight",
     "clone_parametrized",
     "fit_context",
+    "openmp_effective_n_threads",
     "output_of",
     "parameter_names",
     "validate_parameters",

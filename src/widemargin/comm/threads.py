@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from widemargin import cores
 from widemargin.comm.protocol import Communicator, Reduction, reduce_in_order
 from widemargin.comm.solo import Solo
 from widemargin.ledger import Ledger
@@ -92,12 +93,14 @@ def on_ranks(n_ranks: int, work: Callable[[Communicator], T]) -> list[T]:
     if n_ranks == 1:
         return [work(Solo())]
     meeting = Meeting(n_ranks)
+    n_threads = cores.n_threads() // n_ranks  # of each
     outcomes: dict[int, T] = {}
     errors: dict[int, BaseException] = {}
 
     def rank(number: int) -> None:
         try:
-            outcomes[number] = work(Threads(number, meeting))
+            with cores.at_most(n_threads):
+                outcomes[number] = work(Threads(number, meeting))
         except BaseException as error:
             errors[number] = error
             meeting.abort()

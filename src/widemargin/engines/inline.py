@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Any
 
+from widemargin import cores
 from widemargin.comm.threads import on_ranks
 from widemargin.engines._plan import split_rows
 from widemargin.engines.protocol import IsEnough, IsOver, Look, RankProgram, Solve
@@ -37,5 +37,11 @@ def map_items(n_ranks: int | None, work: Callable[[Any, Any], Any], shared: Any,
     """``work(shared, item)`` for all items, on ``n_ranks`` threads; in the calling thread if None or 1."""
     if not n_ranks or n_ranks == 1:
         return [work(shared, item) for item in items]
+    n_threads = cores.n_threads() // n_ranks  # of each
+
+    def work_beside_others(item: Any) -> Any:
+        with cores.at_most(n_threads):
+            return work(shared, item)
+
     with ThreadPoolExecutor(n_ranks, thread_name_prefix="widemargin") as pool:
-        return list(pool.map(partial(work, shared), items))
+        return list(pool.map(work_beside_others, items))

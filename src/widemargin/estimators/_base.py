@@ -21,6 +21,7 @@ from widemargin import checkpoint
 from widemargin.callbacks import Interruption, display, first_interrupt_kept
 from widemargin.checkpoint import FitState
 from widemargin.comm.clusters import is_dask, is_mpi
+from widemargin.cores import one_blas_thread
 from widemargin.estimators.registry import LABELS, Array
 from widemargin.estimators.words import fit_as_html, useless_in_words
 from widemargin.exceptions import DegenerateModelWarning, InterruptedFitWarning, PrecisionWarning, warn_user
@@ -354,7 +355,9 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         if is_dask(X):
             return self._map_lazily("decision_function", X)
-        return self._scores(validate_data(self, X, accept_sparse="csr", dtype=FLOATS, reset=False))
+        X = validate_data(self, X, accept_sparse="csr", dtype=FLOATS, reset=False)
+        with one_blas_thread():
+            return self._scores(X)
 
     def predict(self, X: Any) -> Any:
         """Predict the class labels of rows.

@@ -13,6 +13,7 @@ import numpy as np
 
 from widemargin.checkpoint import FitState
 from widemargin.comm.protocol import Communicator, place_among_ranks
+from widemargin.cores import one_blas_thread
 from widemargin.data.shard import Shard
 from widemargin.engines.select import launch
 from widemargin.kernels.arrays import on_host
@@ -108,6 +109,10 @@ class Ranks:
     def run_on_rank(
         self, rows: Rows, comm: Communicator, watch: Watch | None, *, may_lose_ranks: bool = False
     ) -> Outcome:
+        with one_blas_thread():
+            return self._run_on_rank(rows, comm, watch, may_lose_ranks)
+
+    def _run_on_rank(self, rows: Rows, comm: Communicator, watch: Watch | None, may_lose_ranks: bool) -> Outcome:
         prepared = self.prepare(rows, comm)
         shard, classes, parts, width, seed, _ = prepared
         first = comm.ledger  # has the cost of `prepare`
