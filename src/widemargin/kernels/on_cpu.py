@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 from widemargin.compiled import kernels as compiled
 from widemargin.compiled.hinge import hinge_sums
-from widemargin.kernels import precision, vectors
+from widemargin.kernels import float32_error, precision, vectors
 from widemargin.kernels.cache import RowCache
 from widemargin.kernels.functions import Kernel
 from widemargin.kernels.points import Points
@@ -21,6 +21,7 @@ from widemargin.kernels.protocol import KernelRows
 from widemargin.kernels.storage import as_csr, csr_arrays, dense, exact_in_float32, pieces, squared_norms
 from widemargin.ledger import Ledger
 from widemargin.pauses import BLAS_SPEED, WORK, pause_alone
+from widemargin.rounding import gamma
 
 _LANES = 16  # points in a vector register
 _POINTS_AT_ONCE, _MAX_SPARSE_POINTS = 256, 512  # that dense, and sparse, rows are multiplied with
@@ -76,6 +77,7 @@ class RowsOnCPU(KernelRows):
         self.error = self.largest_error = float(np.finfo(self.dtype).eps) / 2
         if kernel.name in _KINDS:
             self.width, self.longest = precision.extent(self.X, self._is_sparse, reduce)
+        self.has_relative_errors = self.dtype == np.float32 and kernel.name in ("rbf", "laplacian")
 
     def vector(self, values: np.ndarray) -> np.ndarray:
         return values
@@ -142,6 +144,22 @@ class RowsOnCPU(KernelRows):
         K[:, n:] = 0
         self._fill(K[:, :n], points)
         return K
+
+    def sweep_error(self, reach: np.ndarray, mass: float, n_terms: float) -> np.ndarray:
+        if self.kernel.name == "cosine" and self.dtype == np.float32:
+            return np.full(self.n_rows, mass * (float32_error.of_cosine(self.width) + gamma(n_terms)))
+        if not self.has_relative_errors:
+            return np.asarray(super().sweep_error(reach, mass, n_terms))
+        error: np.ndarray = self._once("sweep error", self._sweep_error, reach) + 2 * gamma(n_terms)
+        return np.asarray(np.where(reach > 0, error, 0.0) * reach + float32_error.absolute_error(mass))
+
+    def _sweep_error(self, reach: np.ndarray) -> np.ndarray:
+        n_entries = np.full(self.n_rows, float(self.width))
+        if self.kernel.name == "rbf" and self._centre is None:
+            n_entries = float32_error.entries_of_rows(self.X)
+        longest = self.longest if self._centre is None else self.longest + float(np.linalg.norm(self._centre))
+        lengths = np.sqrt(self._squares(reach))
+        return float32_error.relative_error(self.kernel, n_entries, lengths, longest, self.X.shape[1])
 
     def _diagonal(self, coef: np.ndarray) -> np.ndarray:
         return self.kernel.diagonal(self.X, self.numbers)

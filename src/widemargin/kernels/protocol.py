@@ -41,6 +41,7 @@ class KernelRows(ABC):
     width: int = 0  # the largest number of entries of a row, of all ranks; 0 for kernels that are given
     longest: float = 0.0  # the largest norm of a row, of all ranks
     is_by_differences: bool = False  # squared distances are sums of squared differences
+    has_relative_errors: bool = False  # of values that are not exact: a bound on each, relative to the value
     _primitives: Any  # the module of vector primitives: scan, choose, keep, solve, Repeated
 
     def __init__(
@@ -168,6 +169,15 @@ class KernelRows(ABC):
         """By how much the exact response of each row may be wrong, for so many coefficients of this mass."""
         of_values, of_sum = self._once("value error", self._value_error, coef), gamma(self._sum_depth(n_terms) + 4)
         return mass * (of_values + of_sum * (1 + of_values)) * self._once("lengths", self._lengths, coef)
+
+    def sweep_error(self, reach: Vector, mass: float, n_terms: float) -> Vector:
+        """By how much responses may be wrong that are sums of values that are not exact.
+
+        ``reach`` has the same sums with the sizes of all coefficients, where ``has_relative_errors``; a response may be
+        the sum of several calls of :meth:`times`. Infinite where no bound is known.
+        """
+        is_exact = self.dtype == np.float64 or self.kernel.name == "precomputed"
+        return self.score_error(mass, n_terms, reach) if is_exact else reach * 0.0 + np.inf
 
     def _once(self, name: str, compute: Callable[[Vector], Vector], coef: Vector) -> Vector:
         """What does not depend on the coefficients, but for the device that they are on."""

@@ -194,14 +194,14 @@ class KernelDual(Solver[S, KernelModel]):
         return np.asarray(state.best.point.scale * state.rows.host(state.response) + state.best.point.intercept)
 
     @staticmethod
-    def _bounds(state: S, precision: float, summed: Summed | None) -> Certificate:
+    def _bounds(state: S, precision: float, summed: Summed | None, error: Vector | None = None) -> Certificate:
         """The primal objective at the best point along w, the dual objective of beta; each the best so far.
 
         ``precision`` is that of the primal value, relative to it. Both bounds allow for the rounding of responses that
-        are sums of ``summed``; without it they are estimates.
+        are sums of ``summed``, or wrong by ``error`` where that is given; without ``summed`` they are estimates.
         """
         problem, rows, comm, best = state.problem, state.rows, state.comm, state.best
-        sums = ResponseSums.of(comm, rows, state.beta, state.response, state.weight, summed)
+        sums = ResponseSums.of(comm, rows, state.beta, state.response, state.weight, summed, error)
         near = 0.0 if best is None else best.point.intercept
         point = problem.primal_point(
             state.response, state.y, state.weight, sums.squared_norm, comm.allreduce,
