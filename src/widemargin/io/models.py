@@ -60,8 +60,8 @@ def split(model: Any) -> tuple[str, dict[str, Any], dict[str, Any]]:
     if cls is not type(model):
         raise ModelFileError(f"this {kind} is a class of its own, which is not registered")
     check_is_fitted(model)
-    state: dict[str, Any] = model.__getstate__()
-    parameters = {name: state.pop(name) for name in sorted(model.get_params(deep=False))}
+    parameters = dict(sorted(model.get_params(deep=False).items()))
+    state: dict[str, Any] = {name: each for name, each in model.__getstate__().items() if name not in parameters}
     not_saved = set(FIT_STATE)
     if descriptor is not None:
         not_saved |= set(descriptor.not_saved)
