@@ -306,7 +306,10 @@ class Shard:
             yield block, slice(int(self._edges[k]), int(self._edges[k + 1]))
 
     def take(self, rows: np.ndarray) -> Shard:
-        """A copy of the given ascending rows."""
+        """A copy of the given ascending rows, with the kernel on them if there is one."""
+        if self.kernel_rows is not None:
+            some = self.kernel_rows.only(rows)
+            return Shard(some.X, self.y[rows], self.weight[rows], some)
         pieces = [_taken(block, inside) for block, inside, _ in self.by_block(rows)] or [self.blocks[0][:0]]
         X = pieces[0] if len(pieces) == 1 else pieces
         return Shard(X, self.y[rows], self.weight[rows])

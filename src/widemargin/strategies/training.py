@@ -20,7 +20,7 @@ from widemargin.kernels.protocol import KernelRows
 from widemargin.ledger import Ledger
 from widemargin.peers.rows import PeerRows
 from widemargin.solvers.models import KernelModel, Separator
-from widemargin.strategies.parts import Parts, winners
+from widemargin.strategies.parts import Parts
 
 _MAX_SCORED_ROWS = 1000  # of all ranks, where every score costs a kernel value per support vector
 _ROUNDING = 1e-9  # of sums of weights, relative
@@ -124,7 +124,7 @@ def count_at_peers(
 
 def _counted(codes: np.ndarray, weight: np.ndarray, parts: Parts, scores: np.ndarray) -> np.ndarray:
     """Weights of the rows of each class, of those that are right, of those given each class; the number of rows."""
-    n, best = parts.n_classes, winners(parts.class_scores(scores))
+    n, best = parts.n_classes, parts.winners(parts.class_scores(scores))
     right = np.where(best == codes, weight, 0.0)
     sums = [np.bincount(codes, weight, n), np.bincount(codes, right, n), np.bincount(best, weight, n)]
     return np.concatenate([*sums, [float(len(codes))]])
