@@ -21,9 +21,8 @@ from widemargin.kernels import devices
 from widemargin.problems.hinge_l2 import HingeL2
 from widemargin.problems.slack_constrained import SlackConstrained
 from widemargin.sklearn_private import Interval, StrOptions, check_sample_weight
-from widemargin.solvers.auto import Affordable, Auto, linear_csvm
+from widemargin.solvers.auto import Affordable, Auto, kernel_csvm, small_linear_csvm
 from widemargin.solvers.batch_perceptron import BatchPerceptron
-from widemargin.solvers.block_dual import BlockDual
 from widemargin.solvers.flat_dual import FlatDual
 from widemargin.solvers.protocol import AnySolver
 from widemargin.solvers.run import Result
@@ -336,14 +335,14 @@ class KernelSVC(KernelClassifier):
     def _solver(self) -> AnySolver:
         self._refuse_unused_parameters()
         if self._is_linear():
-            return linear_csvm()
+            return small_linear_csvm(self._cache_bytes(), self.tol)
         most = None if self.max_support is None else int(self.max_support)
         perceptron = BatchPerceptron(self.batch_size, most, self.validation_fraction, self._cache_bytes())
         if self._uses_perceptron():
             return perceptron
         if self._uses_gpu():
             return FlatDual(stationary=self.tol, max_support=most)
-        exact = BlockDual(self._cache_bytes(), self.tol, most)
+        exact = kernel_csvm(self._cache_bytes(), self.tol, most)
         if self.solver == "exact":
             return exact
         return Auto((exact, perceptron), Affordable(np.inf if self.max_time is None else float(self.max_time)))

@@ -102,7 +102,9 @@ class RowsOnCPU(KernelRows):
     def only(self, rows: np.ndarray) -> RowsOnCPU:
         part = copy.copy(self)
         part.X, part.numbers, part._kept, part._cache = self.X[rows], self.numbers[rows], {}, None
-        part._rounding = {}
+        part._rounding, part._values = {}, None
+        whole, places = self._whole or (self, None)
+        part._whole = whole, rows if places is None else places[rows]
         return part
 
     def cache(self, n_bytes: int) -> RowCache:

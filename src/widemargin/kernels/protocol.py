@@ -12,11 +12,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from widemargin.compiled.small_dual import sub_block
 from widemargin.kernels.cache import RowCache
 from widemargin.kernels.functions import Kernel
 from widemargin.kernels.points import Points
 from widemargin.kernels.storage import joined
-from widemargin.kernels.vectors import Dual, group_size
+from widemargin.kernels.vectors import Dual, group_size, padded
 from widemargin.ledger import Ledger
 from widemargin.rounding import UNIT, gamma
 
@@ -52,6 +53,8 @@ class KernelRows(ABC):
         self.ledger = ledger if ledger is not None else Ledger()
         self.n_everywhere = n_everywhere
         self._rounding: dict[tuple[str, type], Any] = {}
+        self._whole: tuple[KernelRows, np.ndarray] | None = None  # the rows that these are some of, and their places
+        self._values: np.ndarray | None = None
 
     @property
     def n_rows(self) -> int:
@@ -116,6 +119,29 @@ class KernelRows(ABC):
     @abstractmethod
     def block(self, points: Points, *, exact: bool = False) -> Block:
         """Kernel values between all pairs of some points, on the device of the points."""
+
+    def values(self, most_rows: int) -> np.ndarray:
+        """Kernel values in float64 between all rows, on the host: a line for each point, with its values for all rows.
+
+        Lines are filled up with zeros to the width that working sets have. The values are computed once for all rows,
+        and rows of :meth:`only` take theirs from them, where all rows are at most ``most_rows``.
+        """
+        whole, places = self._whole or (self, None)
+        if whole.n_rows > most_rows:
+            whole, places = self, None
+        if whole._values is None:
+            whole._values = whole._all_values()
+        if places is None:
+            return whole._values
+        out = np.empty((len(places), padded(len(places))))
+        sub_block(whole._values, places, out)
+        return out
+
+    def _all_values(self) -> np.ndarray:
+        n = self.n_rows
+        out = np.zeros((n, padded(n)))
+        out[:, :n] = self.block(Points(self.X, self.numbers), exact=True).T
+        return out
 
     def diagonal_of(self, points: Points) -> np.ndarray:
         """``k(z, z)`` of every point, in float64, on the host."""
