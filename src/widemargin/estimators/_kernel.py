@@ -20,7 +20,7 @@ from widemargin.kernels.arrays import as_tensor, is_on_host, library_of, like, o
 from widemargin.kernels.functions import NAMES, Kernel
 from widemargin.kernels.points import Points
 from widemargin.sklearn_private import Interval, StrOptions
-from widemargin.solvers.models import KernelModel, Separator
+from widemargin.solvers.models import KernelModel, Separator, shared_points, shared_support
 from widemargin.strategies.labels import checked_labels
 from widemargin.strategies.protocol import Outcome, Rows
 from widemargin.strategies.ranks import Ranks
@@ -223,15 +223,10 @@ class KernelClassifier(MarginClassifier):
 
 def _expansion_attributes(models: list[KernelModel]) -> dict[str, Any]:
     """The support vectors of all problems, each once, and their coefficients in each model."""
-    everything = Points.joined([model.points for model in models])
-    support, first = np.unique(everything.numbers, return_index=True)
-    coef = np.zeros((len(models), len(support)))
-    for k, model in enumerate(models):
-        coef[k, np.searchsorted(support, model.points.numbers)] = model.coef
-    is_in_order = len(first) == len(everything) and bool((np.diff(first) == 1).all())
+    support, coef = shared_support(models)
     return {
         "support_": support,
-        "support_vectors_": everything.X if is_in_order else everything.X[first],
+        "support_vectors_": shared_points(models, support).X,
         "dual_coef_": coef,
         "n_support_": np.array([len(model.coef) for model in models]),
     }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -25,6 +26,7 @@ Vector: TypeAlias = Any  # float64, on the device of the rows: one number per ro
 Places: TypeAlias = Any  # row positions, on the device of the rows
 Block: TypeAlias = Any  # kernel values, on the device of the rows
 Matrix: TypeAlias = Any  # rows: a dense array, a CSR matrix, or a tensor
+Lane: TypeAlias = Callable[[], AbstractContextManager[Any]]
 
 _EXP_ERROR = 6 * UNIT  # of an exponential
 
@@ -82,10 +84,21 @@ class KernelRows(ABC):
     def nonzero(self, values: Vector) -> Places:
         """Where a vector is not zero."""
 
+    def lanes(self, n_rows: int) -> list[Lane]:
+        """Where runs on ``n_rows`` of these rows or fewer go on at the same time; each is entered for a part of a run.
+
+        One lane: a run leaves nothing to wait for.
+        """
+        return [nullcontext]
+
     def repeated(self, step: Callable[[], None]) -> Callable[[int], None]:
         """A function that repeats ``step``, which must update arrays in place and read nothing back to the host."""
         repeat: Callable[[int], None] = self._primitives.Repeated(step, self.ledger)
         return repeat
+
+    def where_sums_are_fast(self, vectors: list[Vector]) -> list[Vector]:
+        """Vectors as they are; copies on the host where the device takes longer to answer than the host to add up."""
+        return vectors
 
     @abstractmethod
     def hinge_sums(self, scores: Vector, y: Vector, weight: Vector, scale: float, intercept: float) -> np.ndarray:
