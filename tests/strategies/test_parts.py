@@ -61,7 +61,7 @@ def test_pairs_vote_and_sums_of_scores_are_added():
 @pytest.mark.parametrize("n_classes", [3, 4, 10])
 def test_votes_scores_and_ties_are_those_of_scikit_learn(n_classes):
     rng = np.random.default_rng(n_classes)
-    scores = np.concatenate([rng.normal(size=(500, n_classes * (n_classes - 1) // 2)) * 10.0**k for k in (-3, 0, 3)])
+    scores = np.concatenate([rng.normal(size=(1500, n_classes * (n_classes - 1) // 2)) * 10.0**k for k in (-3, 0, 3)])
     parts = Parts(n_classes, "pairs")
     got = parts.class_scores(scores)
     np.testing.assert_allclose(got, _ovr_decision_function(scores < 0, -scores, n_classes), atol=1e-14)

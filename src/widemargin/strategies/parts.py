@@ -13,6 +13,7 @@ import numpy as np
 from widemargin.data.shard import Shard
 
 MultiClass = Literal["pairs", "rest"]
+_ROWS_AT_ONCE = 4096  # whose votes are counted, a few megabytes
 
 
 @dataclass(frozen=True)
@@ -75,12 +76,14 @@ class Parts:
             return scores[:, 0]
         if not self.are_votes:
             return scores
-        votes, sums = np.zeros((2, len(scores), self.n_classes))
-        is_for_first = scores > 0
-        for pairs, is_first in zip(*_pairs_of_classes(self.n_classes), strict=True):
-            votes += is_for_first[:, pairs] == is_first
-            sums += np.where(is_first, 1.0, -1.0) * scores[:, pairs]
-        return np.asarray(votes + sums / (3 * (np.abs(sums) + 1)))
+        places, is_first, sign = _pairs_of_classes(self.n_classes)
+        out = np.empty((len(scores), self.n_classes))
+        for begin in range(0, len(scores), _ROWS_AT_ONCE):
+            of_pairs = scores[begin : begin + _ROWS_AT_ONCE].T[places]
+            votes = ((of_pairs > 0) == is_first).sum(axis=0)
+            sums = (of_pairs * sign).sum(axis=0)
+            out[begin : begin + _ROWS_AT_ONCE] = (votes + sums / (3 * (np.abs(sums) + 1))).T
+        return out
 
     def winners(self, class_scores: np.ndarray) -> np.ndarray:
         """The number of the class that each row is given, from the combined scores of all problems.
@@ -94,11 +97,14 @@ class Parts:
 
 
 @cache
-def _pairs_of_classes(n_classes: int) -> tuple[np.ndarray, np.ndarray]:
-    """The numbers of the pairs that each class is in, one class a column, and whether it is the first of the pair."""
+def _pairs_of_classes(n_classes: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The numbers of the pairs that each class is in, one class a column; whether it is the first of the pair, and +-1.
+
+    The latter two have a third axis of length 1, for rows.
+    """
     pairs = np.array(list(combinations(range(n_classes), 2)))
     places, firsts = (np.empty((n_classes - 1, n_classes), dtype=kind) for kind in (np.intp, np.bool_))
     for k in range(n_classes):
         places[:, k] = np.flatnonzero((pairs == k).any(axis=1))
         firsts[:, k] = pairs[places[:, k], 0] == k
-    return places, firsts
+    return places, firsts[:, :, None], np.where(firsts, 1.0, -1.0)[:, :, None]
