@@ -48,6 +48,7 @@ CASES = {
     "rbf of sparse rows": (lambda: KernelSVC(), lambda: sparse_clouds(*SMALL)),
     "polynomial": (lambda: KernelSVC(kernel="poly"), lambda: clouds(*SMALL)),
     "several classes": (lambda: KernelSVC(), lambda: clouds(*SMALL, n_classes=4)),
+    "one against the rest": (lambda: KernelSVC(multi_class="rest"), lambda: clouds(*SMALL, n_classes=4)),
     "batch perceptron": (lambda: KernelSVC(solver="batch-perceptron"), lambda: clouds(*SMALL)),
     "linear": (lambda: KernelSVC(kernel="linear"), lambda: clouds(*TALL)),
     "linear in float32": (lambda: KernelSVC(kernel="linear"), lambda: clouds(*TALL, dtype=np.float32)),
