@@ -282,7 +282,7 @@ def fill(
             m = min(m, n_points - first)
             if is_symmetric:
                 for i in range(bottom - top):
-                    n = min(m, top + i + 1 - left)
+                    n = max(0, min(m, top + i + 1 - left))
                     out[top + i, left : left + n] = values[i, :n]
             for k in range(m):
                 for i in range(max(0, left + k + 1 - top) if is_symmetric else 0, bottom - top):
