@@ -279,12 +279,12 @@ def fill(
             for i in range(bottom - top):
                 few, norm = point_norms[first : first + m], norms[top + i]
                 finish(kind, tile[i], norm, few, scale, shift, degree, values[i, :m])
-            m = min(m, n_points - first)
+            last = min(m, n_points - first)
             if is_symmetric:
                 for i in range(bottom - top):
-                    n = max(0, min(m, top + i + 1 - left))
+                    n = max(0, min(last, top + i + 1 - left))
                     out[top + i, left : left + n] = values[i, :n]
-            for k in range(m):
+            for k in range(last):
                 for i in range(max(0, left + k + 1 - top) if is_symmetric else 0, bottom - top):
                     out[left + k, top + i] = values[i, k]
 
