@@ -18,7 +18,7 @@ import scipy.sparse as sp
 from widemargin import cores
 from widemargin.compiled import kernels as compiled
 from widemargin.compiled.hinge import hinge_sums
-from widemargin.kernels import precision, vectors
+from widemargin.kernels import float32_error, precision, vectors
 from widemargin.kernels.cache import RowCache
 from widemargin.kernels.functions import Kernel
 from widemargin.kernels.points import Points
@@ -38,6 +38,7 @@ from widemargin.kernels.storage import (
 )
 from widemargin.ledger import Ledger
 from widemargin.pauses import BLAS_SPEED, WORK
+from widemargin.rounding import gamma
 
 _MIN_PIECES = 48  # of rows, for many threads to share
 _MIN_PIECE, _MAX_PIECE = 64, 256  # rows
@@ -112,6 +113,7 @@ class RowsOnCPU(KernelRows):
         self.error = self.largest_error = float(np.finfo(self.dtype).eps) / 2
         if kernel.name in _KINDS:
             self.width, self.longest = precision.extent(self.X, self._is_sparse, reduce)
+        self.has_relative_errors = self.dtype == np.float32 and kernel.name in ("rbf", "laplacian")
 
     def vector(self, values: np.ndarray) -> np.ndarray:
         return values
@@ -137,7 +139,9 @@ class RowsOnCPU(KernelRows):
         part = copy.copy(self)
         part.X, part.numbers, part._cache = taken(self.X, rows), self.numbers[rows], None
         part._kept = {dtype: kept.taken(rows) for dtype, kept in self._kept.items()}
-        part._rounding = {}
+        part._rounding, part._values = {}, None
+        whole, places = self._whole or (self, None)
+        part._whole = whole, rows if places is None else places[rows]
         return part
 
     def cache(self, n_bytes: int) -> RowCache:
@@ -180,6 +184,22 @@ class RowsOnCPU(KernelRows):
         K[:, n:] = 0
         self._fill_block(points, K)
         return K
+
+    def sweep_error(self, reach: np.ndarray, mass: float, n_terms: float) -> np.ndarray:
+        if self.kernel.name == "cosine" and self.dtype == np.float32:
+            return np.full(self.n_rows, mass * (float32_error.of_cosine(self.width) + gamma(n_terms)))
+        if not self.has_relative_errors:
+            return np.asarray(super().sweep_error(reach, mass, n_terms))
+        error: np.ndarray = self._once("sweep error", self._sweep_error, reach) + 2 * gamma(n_terms)
+        return np.asarray(np.where(reach > 0, error, 0.0) * reach + float32_error.absolute_error(mass))
+
+    def _sweep_error(self, reach: np.ndarray) -> np.ndarray:
+        n_entries = np.full(self.n_rows, float(self.width))
+        if self.kernel.name == "rbf" and self._centre is None:
+            n_entries = float32_error.entries_of_rows(self.X)
+        longest = self.longest if self._centre is None else self.longest + float(np.linalg.norm(self._centre))
+        lengths = np.sqrt(self._squares(reach))
+        return float32_error.relative_error(self.kernel, n_entries, lengths, longest, self.X.shape[1])
 
     def _diagonal(self, coef: np.ndarray) -> np.ndarray:
         return self.kernel.diagonal(self.X, self.numbers)
