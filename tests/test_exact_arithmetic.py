@@ -22,6 +22,7 @@ from tests.properties.cases import check
 from tests.properties.cases import rows as small_rows
 from tests.truths import Rows, false_claims, part_of, relative_distance, truth
 from widemargin import GossipSVC, HardMarginSVC, KernelSVC, MarginDistributionSVC, NuMarginSVC, SparseSVC
+from widemargin.solvers.block_dual import BlockDual
 from widemargin.solvers.dual_descent import DualDescent
 from widemargin.solvers.multipliers import Multipliers
 
@@ -92,6 +93,13 @@ class MultipliersSVC(KernelSVC):
         return Multipliers()
 
 
+class BlockSVC(KernelSVC):
+    """The kernel C-SVM on working sets, which otherwise needs many rows."""
+
+    def _solver(self) -> Any:
+        return BlockDual(stationary=self.tol)
+
+
 def _kernel_svc(make: type[KernelSVC] = KernelSVC, max_iter: int = 200, **parameters: Any) -> Callable[[Setting], Any]:
     return lambda at: make(
         C=at.C, tol=at.tol, cluster=at.ranks, max_iter=max_iter, max_time=1, random_state=0, **parameters
@@ -128,6 +136,7 @@ WAYS: dict[str, Callable[[Setting], Any]] = {
     "linear descent": _kernel_svc(DescentSVC, kernel="linear"),
     "linear multipliers": _kernel_svc(MultipliersSVC, kernel="linear", fit_intercept=False),
     "rbf": _kernel_svc(),
+    "rbf on working sets": _kernel_svc(BlockSVC),
     "rbf wide": _kernel_svc(gamma=1e-4),
     "laplacian": _kernel_svc(kernel="laplacian", fit_intercept=False),
     "poly": _kernel_svc(kernel="poly", degree=2, coef0=1.0),

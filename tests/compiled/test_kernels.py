@@ -32,9 +32,13 @@ def formula(name, X, Z):
 
 def exp2(exponents):
     """Powers of two by way of the Laplacian kernel, whose distances are scaled and raised and nothing else."""
-    row = exponents.copy()
-    kernels.finish(kernels.LAPLACIAN, row, row.dtype.type(0), row[:0], row.dtype.type(1), row.dtype.type(0), 1)
-    return row
+    return finished(kernels.LAPLACIAN, exponents, 1)
+
+
+def finished(kind, products, scale):
+    values, number = np.empty_like(products), products.dtype.type
+    kernels.finish(kind, products, number(0), products, number(scale), number(0), 1, values)
+    return values
 
 
 # -- powers of two ---------------------------------------------------------------------------------------------------
@@ -102,73 +106,118 @@ def within(dtype):
     return {"rtol": 1e-12, "atol": 1e-12} if dtype == np.float64 else {"rtol": 2e-5, "atol": 1e-6}
 
 
-def sparse_arguments(name, X, points, index):
-    X, dtype = sp.csr_matrix(X), X.dtype.type
-    kind, numbers = parameters(name, dtype)
+WIDTH, TILE_ROWS = 4, 3  # of tiles, which divide neither rows nor points
+
+
+def panels(points):
+    """Points as columns of panels, filled up with zeros."""
+    full = np.concatenate([points, np.zeros((-len(points) % WIDTH, points.shape[1]), points.dtype)])
+    return np.ascontiguousarray(full.reshape(-1, WIDTH, points.shape[1]).transpose(0, 2, 1))
+
+
+def arguments(name, X, points, stored, fine=None):
+    """Of the loops, for rows that are dense or sparse, with indices of this type."""
+    kind, numbers = parameters(name, fine or X.dtype.type)
     norms = np.abs(points).sum(axis=1) if name == "laplacian" else squares(points)
-    arrays = (X.data, X.indices.astype(index), X.indptr.astype(index), squares(X.toarray()))
-    return (kind, *arrays, np.ascontiguousarray(points.T), norms, *numbers)
+    rows, columns = X, points
+    if stored != "dense":
+        matrix = sp.csr_matrix(X)
+        rows = matrix.data, matrix.indices.astype(stored), matrix.indptr.astype(stored)
+    if stored != "dense" or name == "laplacian":
+        columns, norms = panels(points), np.concatenate([norms, np.zeros(-len(points) % WIDTH, norms.dtype)])
+    return kind, rows, squares(X).astype(fine or X.dtype), columns, norms.astype(fine or X.dtype), *numbers
 
 
-def dense_tile(name, X, points):
-    tile = np.empty((len(X), len(points)), X.dtype)
-    if name == "laplacian":
-        kernels.distances_dense(X, np.ascontiguousarray(points.T), tile)
-    else:
-        np.dot(X, points.T, out=tile)
-    return tile
+@pytest.fixture(params=["dense", np.uint32, np.int64], ids=["dense", "uint32", "int64"])
+def stored(request):
+    return request.param
 
 
-@pytest.mark.parametrize("index", [np.uint32, np.uint64])
-def test_values_of_sparse_rows(name, rows, points, dtype, index):
-    out = np.full((14, 11), np.nan, dtype)
-    kernels.values_csr(*sparse_arguments(name, rows, points, index), out)
-    np.testing.assert_allclose(out, formula(name, rows, points), **within(dtype))
+def sums(name, X, points, stored, coef, fine=None):
+    """By both loops, which add to what is there."""
+    several = arguments(name, X, points, stored, fine)
+    full = np.zeros((len(several[4]), coef.shape[1]))
+    full[: len(coef)] = coef
+    few, many = np.ones((2, len(X), coef.shape[1]))
+    for begin, end in ((0, 5), (5, len(X))):
+        kernels.times(*several, np.ascontiguousarray(full.T), begin, end, TILE_ROWS, WIDTH, few)
+        kernels.times_many(*several, full, begin, end, TILE_ROWS, WIDTH, many)
+    return few, many
 
 
-@pytest.mark.parametrize("index", [np.uint32, np.uint64])
-def test_sums_over_sparse_rows_are_added(name, rows, points, dtype, index):
-    coef, out, row = np.random.default_rng(2).normal(size=11), np.ones(14), np.empty(11, dtype)
-    kernels.times_csr(*sparse_arguments(name, rows, points, index), coef, row, row, out)
-    np.testing.assert_allclose(out, 1 + formula(name, rows, points) @ coef, **within(dtype))
+@pytest.mark.parametrize("n_columns", [1, 2, 5])
+def test_sums_of_values_are_added(name, rows, points, dtype, stored, n_columns):
+    coef = np.random.default_rng(2).normal(size=(11, n_columns))
+    for found in sums(name, rows, points, stored, coef):
+        np.testing.assert_allclose(found, 1 + formula(name, rows, points) @ coef, **within(dtype))
 
 
-def test_sums_of_products_in_float32_may_be_finished_in_float64(name):
+def test_sums_of_products_in_float32_may_be_finished_in_float64(name, stored):
     """Of whole numbers, which float32 knows."""
     X, Z = (np.random.default_rng(k).integers(-3, 4, size=(n, 9)).astype(np.float32) for k, n in ((0, 14), (1, 11)))
-    kind, data, indices, indptr, norms, ZT, point_norms, *_ = sparse_arguments(name, X, Z, np.uint32)
-    _, numbers = parameters(name, np.float64)
-    coef, out = np.random.default_rng(2).normal(size=11), np.zeros(14)
-    arrays = (data, indices, indptr, norms.astype(float), ZT, point_norms.astype(float))
-    kernels.times_csr(kind, *arrays, *numbers, coef, np.empty(11, np.float32), np.empty(11), out)
-    np.testing.assert_allclose(out, formula(name, X, Z) @ coef, rtol=1e-11, atol=1e-11)
+    coef = np.random.default_rng(2).normal(size=(11, 2))
+    for found in sums(name, X, Z, stored, coef, fine=np.float64):
+        np.testing.assert_allclose(found, 1 + formula(name, X, Z) @ coef, rtol=1e-11, atol=1e-11)
 
 
-def test_values_of_dense_rows(name, rows, points, dtype):
-    tile = dense_tile(name, rows, points)
-    kind, numbers = parameters(name, dtype)
-    kernels.finish_tile(kind, tile, squares(rows), squares(points), *numbers)
-    np.testing.assert_allclose(tile, formula(name, rows, points), **within(dtype))
+def test_values_are_written_to_columns(name, rows, points, dtype, stored):
+    out = np.full((13, 14), np.nan, dtype)
+    for begin, end in ((0, 5), (5, 14)):
+        kernels.fill(*arguments(name, rows, points, stored), 11, 2, False, begin, end, TILE_ROWS, WIDTH, out)
+    np.testing.assert_allclose(out[2:].T, formula(name, rows, points), **within(dtype))
+    assert np.isnan(out[:2]).all()
 
 
-def test_sums_over_dense_rows_are_added(name, rows, points, dtype):
-    coef, out = np.random.default_rng(2).normal(size=11), np.ones(14)
-    kind, numbers = parameters(name, dtype)
-    tile = dense_tile(name, rows, points)
-    kernels.finish_tile_times(kind, tile, squares(rows), squares(points), *numbers, coef, out)
-    np.testing.assert_allclose(out, 1 + formula(name, rows, points) @ coef, **within(dtype))
+def test_blocks_are_symmetric_to_the_last_bit(name, rows, dtype, stored):
+    out = np.full((14, 20), np.nan, dtype)
+    for first, last in ((0, 8), (8, 14)):  # points
+        for begin, end in ((0, 5), (5, 14)):
+            several = arguments(name, rows, rows[first:last], stored)
+            kernels.fill(*several, last - first, first, True, begin, end, TILE_ROWS, WIDTH, out)
+    np.testing.assert_allclose(out[:, :14], formula(name, rows, rows), **within(dtype))
+    np.testing.assert_array_equal(out[:, :14], out[:, :14].T)
+    assert np.isnan(out[:, 14:]).all()
+
+
+def test_squared_distances_from_differences(rows, points, dtype):
+    _, _, norms, _, _, *numbers = arguments("rbf", rows, points, "dense")
+    out, point_norms = np.empty((11, 14), dtype), np.zeros(12, dtype)
+    several = (kernels.DIFFERENCES, rows, norms, panels(points), point_norms, *numbers)
+    kernels.fill(*several, 11, 0, False, 0, 14, TILE_ROWS, WIDTH, out)
+    np.testing.assert_allclose(out.T, formula("rbf", rows, points), **within(dtype))
 
 
 def test_a_row_of_its_own_has_the_value_one(dtype):
     """Rounding may take it a little past one, never far."""
-    X = np.random.default_rng(3).normal(size=(50, 20)).astype(dtype)
-    tile = dense_tile("rbf", X, X)
-    kind, numbers = parameters("rbf", dtype)
-    kernels.finish_tile(kind, tile, squares(X), squares(X), *numbers)
-    np.testing.assert_allclose(np.diag(tile), 1.0, atol=100 * np.finfo(dtype).eps)
+    X, K = np.random.default_rng(3).normal(size=(50, 20)).astype(dtype), np.empty((50, 50), dtype)
+    kernels.fill(*arguments("rbf", X, X, "dense"), 50, 0, True, 0, 50, 16, 16, K)
+    np.testing.assert_allclose(np.diag(K), 1.0, atol=100 * np.finfo(dtype).eps)
 
 
 def test_sigmoid_levels_off_at_one_and_minus_one(dtype):
     row = np.array([-1e4, 0.0, 1e4], dtype=dtype)
-    kernels.finish(kernels.SIGMOID, row, dtype(0), row[:0], dtype(2 * LOG2E), dtype(0), 1)
-    np.testing.assert_array_equal(row, [-1.0, 0.0, 1.0])
+    np.testing.assert_array_equal(finished(kernels.SIGMOID, row, 2 * LOG2E), [-1.0, 0.0, 1.0])
+
+
+# -- how points are stored -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_panels_have_points_as_columns(rows, is_sparse):
+    found = np.full((4, 9, WIDTH), np.nan, rows.dtype)
+    matrix = sp.csr_matrix(rows)
+    for k in range(4):
+        where = 4 * k, min(4 * k + 4, 14)
+        if is_sparse:
+            kernels.panel_of_csr(matrix.data, matrix.indices, matrix.indptr, *where, found[k])
+        else:
+            kernels.panel_of_dense(rows, *where, found[k])
+    np.testing.assert_array_equal(found, panels(rows))
+
+
+def test_rows_that_are_kept_are_added_up(dtype):
+    values, coef = np.random.default_rng(0).normal(size=(6, 40)).astype(dtype), np.array([0.5, -2.0, 1.0])
+    out = np.ones(40)
+    for begin, end in ((0, 17), (17, 40)):
+        kernels.add_rows(values, np.array([4, 0, 5]), coef, begin, end, out)
+    np.testing.assert_allclose(out, 1 + coef @ values[[4, 0, 5]].astype(float), rtol=1e-12)

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 from widemargin.compiled import csr, dense
 
-TWINS = ["scores", "combine", "combine_rows", "curvature", "squared_norms"]
+TWINS = ["scores", "combine", "stepwise_combine", "combine_rows", "curvature", "squared_norms"]
 
 
 @pytest.fixture

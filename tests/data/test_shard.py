@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from widemargin.cores import at_most
+from widemargin.data.pieces import row_pieces
 from widemargin.data.shard import Shard
+from widemargin.rounding import gamma
 
 
 @pytest.fixture
@@ -95,11 +100,125 @@ def test_two_of_two_classes_are_not_copied(shard):
     np.testing.assert_array_equal(pair.y, 2 * codes - 1)
 
 
-def test_the_second_moment_of_many_rows_is_summed_in_blocks(monkeypatch):
-    monkeypatch.setattr("widemargin.data.shard._BLOCK_BYTES", 64)
-    X = np.random.default_rng(0).normal(size=(50, 3))
-    shard = Shard(X, np.ones(50), np.ones(50))
-    near(shard.second_moment(np.arange(50), np.ones(50)), X.T @ X)
+# -- pieces on threads -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small_pieces(monkeypatch):
+    """Pieces of a few rows, eight threads, and no work too small for them."""
+    for name, value in (("_ENTRIES", 64), ("_MIN_ROWS", 3), ("_SPARSE_ENTRIES", 40), ("_SPARSE_PER_FEATURE", 1)):
+        monkeypatch.setattr(f"widemargin.data.shard.{name}", value)
+    for name, value in (("_ROWS_PER_SUM", 5), ("_MIN_GROUP_ROWS", 7), ("_PANELS", 1), ("_ADDED_COLUMNS", 4)):
+        monkeypatch.setattr(f"widemargin.data.shard.{name}", value)
+    monkeypatch.setattr("widemargin.data.pieces._ROWS", 17)
+    monkeypatch.setattr("widemargin.cores._MIN_WORK", 0.0)
+    monkeypatch.setattr("widemargin.cores.available_threads", lambda: 8)
+    row_pieces.cache_clear()
+    yield
+    row_pieces.cache_clear()
+
+
+def every_pass(shard):
+    """The results of all passes over a shard, by name."""
+    rng = np.random.default_rng(3)
+    n, d = shard.n_rows, shard.n_features
+    w, mass, side = rng.normal(size=d), rng.normal(size=n), (shard.y < 0).astype(np.intp)
+    some = np.flatnonzero(rng.random(n) < 0.6)
+    taken = shard.take(some)
+    high, low = shard.accurate_sums(mass, side)
+    return {
+        "scores": shard.scores(w),
+        "combine": shard.combine(mass),
+        "combine_rows": shard.combine_rows(some, mass[some]),
+        "curvature": shard.curvature(some, mass[some], w),
+        "second_moment": shard.second_moment(some, mass[some]),
+        "squared_norms": shard.squared_norms(),
+        "squared_distances": shard.squared_distances(np.abs(w), w),
+        "column_extremes": np.stack(shard.column_extremes()),
+        "column_sizes": shard.column_sizes(),
+        "accurate_scores": shard.accurate_scores(w, 0.25),
+        "accurate_sums": np.stack([high + low, low * 0 + high]),
+        "dense_rows": shard.dense_rows(some),
+        "dense_columns": shard.dense_columns(np.array([4, 0, 2])),
+        "content_hash": np.array([shard.content_hash(np.arange(n))], np.uint64),
+        "take": taken.dense_rows(np.arange(taken.n_rows)),
+        "depths": np.array([shard.combine_depth, shard.scores_depth, shard.n_sums]),
+    }
+
+
+def by_numpy(X, y):
+    """The same in NumPy, from dense rows in float64."""
+    rng = np.random.default_rng(3)
+    n, d = X.shape
+    w, mass = rng.normal(size=d), rng.normal(size=n)
+    some = rng.random(n) < 0.6
+    Z, m = X[some], mass[some]
+    sums = np.stack([X[y > 0].T @ mass[y > 0], X[y < 0].T @ mass[y < 0]])
+    return {
+        "scores": X @ w,
+        "combine": X.T @ mass,
+        "combine_rows": Z.T @ m,
+        "curvature": Z.T @ (m * (Z @ w)),
+        "second_moment": (Z.T * m) @ Z,
+        "squared_norms": (X**2).sum(axis=1),
+        "squared_distances": ((np.abs(w) * (X - w)) ** 2).sum(axis=1),
+        "column_extremes": np.stack([X.min(axis=0), X.max(axis=0)]),
+        "column_sizes": np.abs(X).max(axis=0),
+        "accurate_scores": X @ w - 0.25,
+        "accurate_sums": np.stack([sums, sums]),
+        "dense_rows": Z,
+        "dense_columns": X[:, [4, 0, 2]],
+        "take": Z,
+    }
+
+
+@pytest.fixture(params=[(131, 5), (77, 70)], ids=["tall", "wide"])
+def many_rows(request, dtype):
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=request.param)
+    X[rng.random(X.shape) < 0.4] = 0.0
+    X[10:30] = 0.0
+    X[40] = rng.normal(size=X.shape[1])
+    return X.astype(dtype)
+
+
+@pytest.mark.parametrize("cuts", [[], [1, 2, 2, 60]], ids=["whole", "blocks"])
+@pytest.mark.usefixtures("small_pieces")
+def test_passes_in_pieces_have_the_same_bits_on_any_number_of_threads(many_rows, storage, cuts):
+    X, rng = many_rows, np.random.default_rng(6)
+    y, weight = rng.choice([-1.0, 1.0], len(X)), rng.uniform(0.5, 2.0, len(X))
+    blocks = [storage(X[a:b]) for a, b in zip([0, *cuts], [*cuts, len(X)], strict=True)]
+    shard = Shard(blocks if cuts else blocks[0], y, weight)
+    with at_most(1):
+        alone = every_pass(shard)
+    for n_threads in (2, 3, 8):
+        with at_most(n_threads):
+            for name, found in every_pass(shard).items():
+                assert found.tobytes() == alone[name].tobytes(), name
+    for name, expected in by_numpy(X.astype(np.float64), y).items():
+        np.testing.assert_allclose(alone[name], expected, rtol=1e-12, atol=1e-12, err_msg=name)
+
+
+@pytest.mark.usefixtures("small_pieces")
+def test_sums_are_off_by_no_more_than_their_depth(storage, dtype):
+    """Positive numbers: the relative error of a sum is at most gamma of the depth."""
+    X = np.random.default_rng(0).uniform(1, 2, size=(900, 3)).astype(dtype)
+    mass = np.random.default_rng(1).uniform(1, 2, size=900)
+    shard = Shard(storage(X), np.ones(900), np.ones(900))
+    exact = [sum(Fraction(float(x)) * Fraction(float(m)) for x, m in zip(column, mass, strict=True)) for column in X.T]
+    assert shard.combine_depth < 900
+    for found, right in zip(shard.combine(mass), exact, strict=True):
+        assert abs(Fraction(float(found)) / right - 1) <= Fraction(gamma(shard.combine_depth))
+
+
+def test_rows_are_cut_by_stored_entries():
+    """A few long rows are as much work as many short ones."""
+    X = sp.random(6000, 500, 0.01, "csr", random_state=0)
+    long = sp.random(1200, 500, 1.0, "csr", random_state=0)
+    shard = Shard(sp.vstack([X, long], "csr"), np.ones(7200), np.ones(7200))
+    entries = np.add.reduceat(np.diff(shard.X.indptr), [cut.where.start for cut in shard._cuts])
+    assert len(entries) > 1
+    assert entries.max() <= (1 << 18) + 500
 
 
 def test_sparse_or_not():

@@ -6,6 +6,7 @@ import pickle
 import signal
 import threading
 import warnings
+from itertools import combinations
 
 import numpy as np
 import pandas as pd
@@ -107,10 +108,101 @@ def test_the_objective_is_that_of_libsvm_s_coefficients(seed):
 
 @pytest.mark.parametrize("kernel", ["rbf", "linear", "poly"])
 @pytest.mark.parametrize("cluster", [None, 2])
-def test_several_classes_are_each_against_the_rest(kernel, cluster):
-    X, y = three_classes()
+def test_several_classes_are_the_pairs_of_libsvm(kernel, cluster, four_classes):
+    X, y = four_classes
     options = {"kernel": kernel, "gamma": 0.4, "coef0": 1.0}
     model = KernelSVC(cluster=cluster, **options, **TIGHT).fit(X, y)
+    reference = SVC(tol=1e-8, **options).fit(X, y)
+    np.testing.assert_allclose(model.decision_function(X), reference.decision_function(X), **SCORES)
+    np.testing.assert_array_equal(model.predict(X), reference.predict(X))
+    assert len(model.parts_) == len(model.intercept_) == 6
+    # LIBSVM's pairs, in its order; a positive score means the first class, as in its files.
+    np.testing.assert_allclose(model.intercept_, reference.intercept_, **SCORES)
+
+
+@pytest.fixture
+def four_classes():
+    X, y = load_digits(n_class=4, return_X_y=True)
+    return X[:160, ::3] / 16, y[:160]
+
+
+def test_ties_of_votes_go_to_the_first_class_as_in_libsvm():
+    """Labels at random: some rows have one vote for each of three classes."""
+    rng = np.random.default_rng(0)
+    X, y = rng.uniform(-1, 1, size=(120, 2)), rng.choice(["a", "b", "c"], 120)
+    model, reference = KernelSVC(gamma=20, **TIGHT).fit(X, y), SVC(gamma=20, tol=1e-8).fit(X, y)
+    rows = rng.uniform(-1, 1, size=(2000, 2))
+    scores = model.decision_function(rows)
+    is_tie = (np.rint(scores) == 1).all(axis=1)
+    assert (model.predict(rows)[is_tie] == "a").all()
+    assert (scores[is_tie].argmax(axis=1) > 0).any()  # the sums of scores would give other classes
+    np.testing.assert_allclose(scores, reference.decision_function(rows), **SCORES)
+    assert np.mean(model.predict(rows) == reference.predict(rows)) > 0.999
+
+
+@pytest.mark.parametrize("storage", STORAGES)
+@pytest.mark.parametrize("cluster", [None, 3])
+def test_pairs_number_and_weigh_the_rows_as_they_were_given(storage, cluster, four_classes):
+    X, y = four_classes
+    weight = np.random.default_rng(0).uniform(0.5, 2.0, len(y))
+    weight[::9] = 0.0
+    options = {"gamma": 0.4, "class_weight": {0: 2.0, 3: 0.5}}
+    model = KernelSVC(cluster=cluster, **options, **TIGHT).fit(STORAGES[storage](X), y, weight)
+    reference = SVC(tol=1e-8, **options).fit(X, y, weight)
+    np.testing.assert_allclose(model.decision_function(STORAGES[storage](X)), reference.decision_function(X), **SCORES)
+    vectors = model.support_vectors_
+    np.testing.assert_array_equal(vectors.toarray() if sp.issparse(vectors) else vectors, X[model.support_])
+    np.testing.assert_array_equal(model.support_labels_, y[model.support_])
+    np.testing.assert_array_equal(model.support_weight_, weight[model.support_])
+    for coef, n_support, (first, second) in zip(
+        model.dual_coef_, model.n_support_, combinations(range(4), 2), strict=True
+    ):
+        assert set(model.support_labels_[coef > 0]) <= {first}
+        assert set(model.support_labels_[coef < 0]) <= {second}
+        assert np.count_nonzero(coef) == n_support
+    assert model.training_.n_rows == np.count_nonzero(weight)
+
+
+def test_pairs_go_on_from_the_last_solution(four_classes):
+    X, y = four_classes
+    model = KernelSVC(gamma=0.4, warm_start=True).fit(X, y)
+    cold = [part.ledger.kernel_evaluations for part in model.parts_]
+    model.fit(X, y)
+    assert all(part.n_iter <= 1 for part in model.parts_)
+    assert sum(part.ledger.kernel_evaluations for part in model.parts_) < sum(cold)
+
+
+def test_pairs_take_new_rows(four_classes):
+    X, y = four_classes
+    options = {"gamma": 0.4, **TIGHT}
+    parted = KernelSVC(**options).partial_fit(X[:100], y[:100], classes=[0, 1, 2, 3]).partial_fit(X[100:], y[100:])
+    whole = KernelSVC(**options).fit(X, y)
+    assert np.mean(parted.predict(X) == whole.predict(X)) > 0.95
+    assert parted.dual_coef_.shape[0] == 6
+
+
+@pytest.mark.parametrize("multi_class", ["pairs", "rest"])
+def test_a_class_that_one_rank_lacks(multi_class, four_classes):
+    X, y = four_classes
+    order = np.argsort(y, kind="stable")  # the last of three ranks has none of the first classes
+    options = {"gamma": 0.4, "multi_class": multi_class, **TIGHT}
+    one, three = (KernelSVC(cluster=k, **options).fit(X[order], y[order]) for k in (None, 3))
+    np.testing.assert_allclose(three.decision_function(X), one.decision_function(X), **SCORES)
+
+
+def test_a_kernel_that_is_given_has_pairs_too(four_classes):
+    X, y = four_classes
+    model = KernelSVC(kernel="precomputed", **TIGHT).fit(X @ X.T, y)
+    reference = SVC(kernel="precomputed", tol=1e-8).fit(X @ X.T, y)
+    np.testing.assert_allclose(model.decision_function(X @ X.T), reference.decision_function(X @ X.T), **SCORES)
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "linear", "poly"])
+@pytest.mark.parametrize("cluster", [None, 2])
+def test_several_classes_may_be_each_against_the_rest(kernel, cluster):
+    X, y = three_classes()
+    options = {"kernel": kernel, "gamma": 0.4, "coef0": 1.0}
+    model = KernelSVC(cluster=cluster, multi_class="rest", **options, **TIGHT).fit(X, y)
     reference = OneVsRestClassifier(SVC(tol=1e-8, **options)).fit(X, y)
     assert model.classes_.tolist() == ["a", "b", "c"]
     scores = model.decision_function(X)
@@ -178,8 +270,8 @@ def test_the_expansion_gives_the_scores(data, storage):
     assert (np.diff(model.support_) > 0).all()
     vectors = model.support_vectors_
     np.testing.assert_array_equal(vectors.toarray() if sp.issparse(vectors) else vectors, X[model.support_])
-    scores = expanded(model, rbf_kernel(X, X[model.support_], gamma=0.3))
-    np.testing.assert_allclose(model.decision_function(X), scores[:, 0] if n_parts == 1 else scores, atol=1e-12)
+    scores = model._parts.class_scores(expanded(model, rbf_kernel(X, X[model.support_], gamma=0.3)))
+    np.testing.assert_allclose(model.decision_function(X), scores, atol=1e-12)
 
 
 def test_coefficients_have_the_sign_of_their_class_and_keep_to_their_caps():
@@ -962,7 +1054,8 @@ def test_the_perceptron_goes_on_from_its_checkpoint(tmp_path, data, cluster, opt
 
 def test_one_vs_rest_problems_share_the_kernel_rows():
     X, y = load_digits(n_class=4, return_X_y=True)
-    model = KernelSVC(gamma=0.05, solver="batch-perceptron", batch_size=8, random_state=0).fit(X / 16, y)
+    options = {"solver": "batch-perceptron", "batch_size": 8, "random_state": 0}
+    model = KernelSVC(gamma=0.05, multi_class="rest", **options).fit(X / 16, y)
     first, *others = [part.ledger for part in model.parts_]
     assert first.cache_misses > 30
     for ledger in others:  # what the first left is found by the others

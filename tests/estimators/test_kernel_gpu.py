@@ -67,16 +67,17 @@ def test_two_classes_are_those_of_the_cpu(name, sizes, storage, dtype):
     assert hasattr(there, "coef_") == (name == "linear")
 
 
-def test_several_classes_share_the_rows(sizes, monkeypatch):
+@pytest.mark.parametrize("multi_class", ["pairs", "rest"])
+def test_several_classes_share_the_rows(sizes, monkeypatch, multi_class):
     X, y = load_digits(return_X_y=True)
     X, y = X[:300] / 16, np.array(list("abcdefghij"))[y[:300]]
     made = []
     monkeypatch.setattr(on_torch.RowsOnTorch, "__init__", counted(on_torch.RowsOnTorch.__init__, made))
-    here, there = both(X, y, C=10, tol=1e-4)
+    here, there = both(X, y, C=10, tol=1e-4, multi_class=multi_class)
     assert len(made) == 1
     np.testing.assert_array_equal(there.predict(X), here.predict(X))
     np.testing.assert_allclose(there.decision_function(X), here.decision_function(X), atol=0.05)
-    assert there.kernel_error_.shape == (10,)
+    assert there.kernel_error_.shape == (45 if multi_class == "pairs" else 10,)
     theirs = SVC(C=10).fit(X, y)
     assert np.mean(there.predict(X) == theirs.predict(X)) > 0.99
 

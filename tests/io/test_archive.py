@@ -35,6 +35,7 @@ from widemargin import (
     save,
 )
 from widemargin.codec import MAX_GROWTH
+from widemargin.estimators import words
 from widemargin.io.archive import _SIGNATURE, FORMAT, to_bytes
 
 GOLDEN = Path(__file__).parent / "golden" / "format-1.wm"
@@ -357,6 +358,25 @@ def test_the_first_format_stays_readable():
     assert list(model[-1].certificate_) == told["certificate"]
     assert model[-1].stop_reason_ == "gap"
     assert model[-1].parts_[0].history == [row for row in told["history"] if row.pop("part") == 0]
+
+
+@pytest.mark.parametrize("way", ["file", "pickle"])
+def test_a_model_from_before_pairs_is_still_one_against_the_rest(way, tmp_path):
+    """The file has four classes and no ``multi_class``: it was made when there were no pairs."""
+    model = load(GOLDEN.with_name("against-the-rest.wm"))
+    if way == "pickle":
+        del model.multi_class
+        model = pickle.loads(pickle.dumps(model))
+    told = json.loads(GOLDEN.with_name("against-the-rest.json").read_text(encoding="utf8"))
+    scores = model.decision_function(told["rows"])
+    np.testing.assert_allclose(scores, told["scores"], rtol=0, atol=1e-12)
+    assert model.predict(told["rows"]).tolist() == told["labels"]
+    assert model.get_params()["multi_class"] == "rest"
+    save(model, tmp_path / "model.wm")
+    again = load(tmp_path / "model.wm")
+    assert again.multi_class == "rest"
+    np.testing.assert_array_equal(again.decision_function(told["rows"]), scores)
+    assert "against the rest" in words.certificate_in_words(again)
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, "NaN", '{"widemargin": 1e999}', "\x80", "1" * 5000])

@@ -107,6 +107,21 @@ def test_sums_of_many_points_and_rows_cross_the_edges_of_tiles(kernel):
         assert_near(rows.block(rows.points(np.arange(1100))), K, 1e-5)
 
 
+@pytest.mark.parametrize("share", [0.2, 1.0])
+@pytest.mark.parametrize("name", ["rbf", "laplacian", "cosine"])
+def test_values_of_many_rows_are_in_float32(name, share):
+    rng, kernel = np.random.default_rng(3), KERNELS[name]
+    X = np.where(rng.random((4500, 6)) < share, rng.normal(size=(4500, 6)), 0.0)
+    rows, chosen, coef = RowsOnCPU(kernel, X), np.arange(0, 4500, 11), rng.normal(size=(410, 9))
+    K, points = by_scikit_learn(kernel, X, X[chosen]), rows.points(chosen)
+    assert rows.dtype == np.float32
+    for columns in (1, 2, 9):
+        assert_near(rows.times(points, coef[:, :columns]), K @ coef[:, :columns], 1e-5)
+        assert_near(rows.times(points, coef[:, :columns], exact=True), K @ coef[:, :columns], 1e-12)
+    assert_near(rows.rows(points), K.T, 1e-5)
+    assert_near(rows.block(points), K[chosen], 1e-5)
+
+
 def test_only_some_rows_are_rows_of_the_same_kernel(kernel, values, storage):
     rows, few = RowsOnCPU(kernel, storage(values), first=100), np.array([2, 5, 40])
     points, coef = rows.points(np.arange(10)), np.linspace(-1, 1, 10)

@@ -9,6 +9,8 @@ import pytest
 import scipy.sparse as sp
 from mpmath import mp
 
+from widemargin.compiled.kernels import LAPLACIAN, finish
+from widemargin.kernels import float32_error, precision
 from widemargin.kernels.devices import kernel_rows
 from widemargin.kernels.functions import Kernel
 from widemargin.kernels.on_cpu import RowsOnCPU
@@ -95,6 +97,45 @@ def test_rounding_errors_bound_what_float64_does(name, device, case, storage):
         for x, found, error in zip(exact_rows, response, allowed, strict=True):
             exact = sum(mp.mpf(b) * exact_value(KERNELS[name], x, z) for b, z in zip(beta, exact_rows, strict=True))
             assert abs(mp.mpf(float(found)) - exact) <= mp.mpf(float(error))
+
+
+@pytest.mark.parametrize("storage", [np.asarray, sp.csr_matrix, np.float32], ids=["dense", "csr", "float32"])
+@pytest.mark.parametrize("case", ["plain", "far from zero", "two far away", "large", "small", "mostly zero"])
+@pytest.mark.parametrize("name", ["rbf", "laplacian", "cosine"])
+def test_errors_of_sweeps_bound_what_float32_does(name, case, storage, monkeypatch):
+    """Against responses in float64, whose own errors are far smaller; in two passes, as sweeps make them."""
+    monkeypatch.setattr(precision, "_MAX_FLOAT64_ROWS", 0)
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 6)) if case == "mostly zero" else np.tile(some_rows(case), (20, 1))
+    X = np.where(rng.random(X.shape) < 0.7, 0.0, X) if case == "mostly zero" else X
+    rows = rows_of(KERNELS[name], storage(X), "cpu")
+    if rows.dtype != np.float32:
+        pytest.skip("such rows need float64")
+    points, both = rows.points(np.arange(len(X))), rng.normal(size=(2, len(X)))
+    sums = sum(rows.times(points, np.stack([beta, abs(beta)], axis=1)) for beta in both)
+    exact = rows.times(points, both.sum(axis=0), exact=True)
+    mass = sum(map(rows.mass, both))
+    allowed, room = rows.sweep_error(sums[:, 1], mass, 2 * len(X)), rows.score_error(mass, 2 * len(X), both[0])
+    assert (np.abs(sums[:, 0] - exact) <= allowed + room).all()
+    if case != "far from zero":  # the rows are centred, and the bound does not know how near they are then
+        assert allowed.max() < 1e-3 * mass  # useful, for kernel values up to 1
+
+
+def test_errors_of_sweeps_are_those_of_float64_where_values_are(monkeypatch):
+    X, beta = some_rows("plain"), np.linspace(-1, 1, 14)
+    for kernel in KERNELS.values():
+        rows = rows_of(kernel, X, "cpu")
+        assert not rows.has_relative_errors
+        np.testing.assert_array_equal(rows.sweep_error(abs(beta), 2.0, 14), rows.score_error(2.0, 14, beta))
+
+
+def test_an_exponential_in_float32_is_as_exact_as_is_claimed():
+    for lowest in (-1.0, -30.0, -125.0):
+        exponents = np.linspace(lowest, 0, 1_000_000).astype(np.float32)
+        found = exponents.copy()
+        finish(LAPLACIAN, found, np.float32(0), np.zeros_like(found), np.float32(1), np.float32(0), 1)
+        exact = np.exp2(exponents.astype(np.float64))
+        assert np.abs(found / exact - 1).max() <= float32_error.EXP_ERROR
 
 
 @pytest.mark.parametrize("device", ["cpu", "cpu:0"], ids=["cpu", "torch"])

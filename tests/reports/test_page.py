@@ -37,6 +37,7 @@ from widemargin.reports import _reproduce
 from widemargin.reports._html import Html, render
 from widemargin.reports._scores import Scored
 from widemargin.reports._svg import _VARIABLES as PLACEHOLDERS
+from widemargin.strategies.parts import Parts
 
 pytest.importorskip("matplotlib", reason="needs the plot extra")
 
@@ -304,7 +305,7 @@ def test_many_rows_and_many_classes_stay_small():
     rng = np.random.default_rng(0)
     codes = rng.integers(0, 40, size=60_000)
     scores = rng.normal(size=(60_000, 40))
-    scored = Scored(np.arange(40), scores, codes, are_votes=False)
+    scored = Scored(np.arange(40), scores, codes, Parts(40, "rest"))
     content = scored.content()
     assert "most frequent confusions" in content["confusion"].caption
     assert sum(len(content[name].rows) for name in ("confusion", "by_class")) <= 55

@@ -147,6 +147,57 @@ def test_a_gap_that_float32_cannot_see_is_closed(fit_intercept):
     assert_solved(result, exact_of(gram(kernel, X), y, 1e3, fit_intercept=fit_intercept), 1e-8)
 
 
+@pytest.fixture
+def in_float32(monkeypatch):
+    monkeypatch.setattr(precision, "_MAX_FLOAT64_ROWS", 0)
+
+
+def counted_exact_rows(monkeypatch):
+    """How many rows each pass in float64 has."""
+    seen, times = [], RowsOnCPU.times
+
+    def counting(self, points, coef, *, exact=False):
+        if exact:
+            seen.append(self.n_rows)
+        return times(self, points, coef, exact=exact)
+
+    monkeypatch.setattr(RowsOnCPU, "times", counting)
+    return seen
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+@pytest.mark.parametrize("name", ["rbf", "laplacian", "cosine"])
+def test_only_rows_that_may_have_a_loss_are_confirmed_in_float64(
+    name, ranks, fit_intercept, in_float32, small_sets, monkeypatch
+):
+    X, y = overlapping(3, n=400, shift=2.0)
+    seen = counted_exact_rows(monkeypatch)
+    result = solve(KERNELS[name], HingeL2(1.0, fit_intercept), X, y, tol=1e-4, ranks=ranks)[0]
+    K = gram(KERNELS[name], X)
+    assert_solved(result, exact_of(K, y, 1.0, fit_intercept=fit_intercept), 1e-4)
+    assert result.certificate.primal >= objective(result.model, K, y, 1.0) * (1 - 1e-12)
+    assert 0 < sum(seen) < 0.6 * len(y)
+
+
+def test_rows_that_the_search_moves_inside_the_margin_are_confirmed_too(in_float32, small_sets, monkeypatch):
+    """The first guess leaves out all rows without a coefficient."""
+    monkeypatch.setattr(block_dual, "_CLEARANCE", -np.inf)
+    X, y = overlapping(3, n=400, shift=2.0)
+    seen = counted_exact_rows(monkeypatch)
+    result = solve(RBF, HingeL2(1.0), X, y, tol=1e-2)[0]
+    assert len(seen) > 1
+    assert result.certificate.primal >= objective(result.model, gram(RBF, X), y, 1.0) * (1 - 1e-12)
+
+
+def test_without_a_bound_on_errors_all_rows_are_confirmed(in_float32, small_sets, monkeypatch):
+    monkeypatch.setattr(RowsOnCPU, "sweep_error", lambda self, reach, mass, n_terms: np.full(self.n_rows, np.inf))
+    X, y = overlapping(3, n=400, shift=2.0)
+    seen = counted_exact_rows(monkeypatch)
+    result = solve(RBF, HingeL2(1.0), X, y, tol=1e-4)[0]
+    assert_solved(result, exact_of(gram(RBF, X), y, 1.0), 1e-4)
+    assert seen[-1] == len(y)
+
+
 @pytest.mark.parametrize("name", ["rbf", "poly"])
 def test_any_storage_and_precision_solves_the_problem_of_its_values(name, fit_intercept, storage, dtype):
     X, y = overlapping(4, d=6)

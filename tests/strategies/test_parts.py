@@ -6,6 +6,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from sklearn.utils.multiclass import _ovr_decision_function
 
 from widemargin.data.shard import Shard
 from widemargin.strategies.parts import Parts
@@ -42,7 +43,7 @@ def test_rows_and_weights_of_each_problem_agree(multi_class, n_classes):
         assert problem.weight[problem.y < 0].sum() == pytest.approx(negative)
 
 
-def test_pairs_vote_and_sums_of_scores_break_ties_only():
+def test_pairs_vote_and_sums_of_scores_are_added():
     rng = np.random.default_rng(0)
     scores = rng.normal(size=(200, 6)) * 10.0 ** rng.integers(-3, 4, size=(200, 1))
     got = Parts(4, "pairs").class_scores(scores)
@@ -52,7 +53,25 @@ def test_pairs_vote_and_sums_of_scores_break_ties_only():
     assert np.array_equal(np.round(got), votes)
     assert (np.abs(got - votes) < 1 / 3).all()
     tie = np.array([[1.0, -2.0, 3.0]])  # a beats b, c beats a, b beats c: one vote each
-    assert Parts(3, "pairs").class_scores(tie).argmax() == 1  # whose sum of scores, -1 + 3, is the largest
+    parts = Parts(3, "pairs")
+    assert parts.class_scores(tie).argmax() == 1  # whose sum of scores, -1 + 3, is the largest
+    assert parts.winners(parts.class_scores(tie)).tolist() == [0]  # ties go to the first class
+
+
+@pytest.mark.parametrize("n_classes", [3, 4, 10])
+def test_votes_scores_and_ties_are_those_of_scikit_learn(n_classes):
+    rng = np.random.default_rng(n_classes)
+    scores = np.concatenate([rng.normal(size=(500, n_classes * (n_classes - 1) // 2)) * 10.0**k for k in (-3, 0, 3)])
+    parts = Parts(n_classes, "pairs")
+    got = parts.class_scores(scores)
+    np.testing.assert_allclose(got, _ovr_decision_function(scores < 0, -scores, n_classes), atol=1e-14)
+    votes = [np.bincount(np.where(row > 0, *np.array(parts.pairs).T), minlength=n_classes) for row in scores]
+    np.testing.assert_array_equal(parts.winners(got), np.argmax(votes, axis=1))
+    np.testing.assert_array_equal(parts.winners(got.astype(np.float32)), np.argmax(votes, axis=1))
+
+
+def test_a_score_of_zero_is_a_vote_for_the_second_class_as_in_libsvm():
+    np.testing.assert_array_equal(Parts(3, "pairs").class_scores(np.zeros((1, 3))), [[0.0, 1.0, 2.0]])
 
 
 def test_scores_of_each_class_against_the_rest_stay_as_they_are():

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import time
+from contextlib import contextmanager, nullcontext
+from functools import partial
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_digits
 
+from widemargin import KernelSVC
 from widemargin.comm.threads import on_ranks
 from widemargin.data.shard import Shard
+from widemargin.kernels.on_cpu import RowsOnCPU
 from widemargin.problems.polytope import HardMargin
 from widemargin.problems.protocol import Certificate
 from widemargin.solvers.newton import EntropicNewton
 from widemargin.solvers.run import Limits, Progress
 from widemargin.strategies.protocol import PartProgress, Plan
-from widemargin.strategies.ranks import Ranks, StateRule, _numbers
+from widemargin.strategies.ranks import Ranks, StateRule, _in_turn, _numbers
 
 SIZES = [4, 0, 3, 5, 2]
 EDGES = np.concatenate([[0], np.cumsum(SIZES)])
@@ -73,3 +78,40 @@ def test_states_take_a_fiftieth_of_the_time(monkeypatch):
         clock[0] += cost or 0.0
         n_states += is_due
     assert 0.9 < n_states * 0.004 / (0.02 * clock[0]) < 1.1
+
+
+def test_runs_take_turns_in_lanes_and_each_lane_takes_the_next():
+    seen, inside = [], []
+
+    def running(name, n_steps):
+        for step in range(n_steps):
+            seen.append((name, step, inside[-1]))
+            yield
+
+    @contextmanager
+    def entered(lane):
+        inside.append(lane)
+        yield
+        inside.pop()
+
+    steps = {"a": 3, "b": 1, "c": 2, "d": 0}
+    _in_turn((running(*each) for each in steps.items()), [partial(entered, lane) for lane in (0, 1)])
+    assert seen == [("a", 0, 0), ("b", 0, 1), ("a", 1, 0), ("a", 2, 0), ("c", 0, 1), ("c", 1, 1)]
+
+
+@pytest.mark.parametrize("multi_class", ["pairs", "rest"])
+def test_parts_in_lanes_are_those_one_after_the_other(multi_class, monkeypatch):
+    X, y = load_digits(n_class=5, return_X_y=True)
+    X, y = X[:400] / 16, y[:400]
+    alone = KernelSVC(multi_class=multi_class).fit(X, y)
+    asked = []
+    monkeypatch.setattr(RowsOnCPU, "lanes", lambda rows, n_rows: asked.append(n_rows) or [nullcontext] * 3)
+    beside = KernelSVC(multi_class=multi_class).fit(X, y)
+    largest = sum(sorted(np.bincount(y))[-2:])
+    assert asked[0] >= largest if multi_class == "pairs" else asked == [400]
+    np.testing.assert_array_equal(beside.dual_coef_, alone.dual_coef_)
+    np.testing.assert_array_equal(beside.intercept_, alone.intercept_)
+    for one, other in zip(beside.parts_, alone.parts_, strict=True):
+        assert one.certificate == other.certificate
+        assert one.ledger.kernel_evaluations == other.ledger.kernel_evaluations
+    assert beside.training_.right.tolist() == alone.training_.right.tolist()

@@ -87,3 +87,12 @@ def add_accurately_csr(data, indices, indptr, mass, side, high, low):
                 product, its_error = _two_product(m, np.float64(data[k]))
                 high[c, j], sum_error = _two_sum(high[c, j], product)
                 low[c, j] += sum_error + its_error
+
+
+@compiled()
+def join_sums(other_high, other_low, high, low):
+    """Add a sum in two arrays, as that of :func:`add_accurately_dense`, to another."""
+    for c in range(high.shape[0]):
+        for j in range(high.shape[1]):
+            high[c, j], error = _two_sum(high[c, j], other_high[c, j])
+            low[c, j] += error + other_low[c, j]

@@ -81,3 +81,40 @@ def squared_distances_csr(data, indices, indptr, factor, centre, out):
             value = factor[column] * (np.float64(data[k]) - centre[column])
             total += value * value - (factor[column] * centre[column]) ** 2
         out[i] = max(total, 0.0)
+
+
+@compiled()
+def outstanding_columns_dense(X, factor, centre, out):
+    """``out_i`` is twice the column of the largest ``factor_j |x_ij - centre_j|``, and 1 more if x_ij is over centre_j."""
+    n, d = X.shape
+    for i in range(n):
+        most, where = 0.0, 0
+        for j in range(d):
+            value = factor[j] * (np.float64(X[i, j]) - centre[j])
+            if abs(value) > most:
+                most, where = abs(value), 2 * j + (value > 0)
+        out[i] = where
+
+
+@compiled()
+def outstanding_columns_csr(data, indices, indptr, factor, centre, out):
+    """:func:`outstanding_columns_dense` for CSR rows, among the entries that are stored."""
+    for i in range(out.shape[0]):
+        most, where = 0.0, 0
+        for k in range(np.uint64(indptr[i]), np.uint64(indptr[i + 1])):
+            column = np.uint64(indices[k])
+            value = factor[column] * (np.float64(data[k]) - centre[column])
+            if abs(value) > most:
+                most, where = abs(value), 2 * np.int64(column) + (value > 0)
+        out[i] = where
+
+
+@compiled(fastmath=FAST)
+def add_by_group_dense(X, weight, group, out):
+    """``out[group_i] += weight_i x_i`` where the group is not negative."""
+    n, d = X.shape
+    for i in range(n):
+        g, w = group[i], weight[i]
+        if g >= 0:
+            for j in range(d):
+                out[g, j] += w * X[i, j]

@@ -30,6 +30,15 @@ def combine_csr(data, indices, indptr, mass, out):
 
 
 @compiled()
+def stepwise_combine_csr(data, indices, indptr, mass, step, out):
+    combine_csr(data, indices, indptr, mass[:step], out)
+    part = np.empty_like(out)
+    for begin in range(step, mass.shape[0], step):
+        combine_csr(data, indices, indptr[begin:], mass[begin : begin + step], part)
+        out += part
+
+
+@compiled()
 def combine_rows_csr(data, indices, indptr, rows, mass, out):
     out[:] = 0.0
     for r in range(rows.shape[0]):
@@ -66,6 +75,38 @@ def second_moment_csr(data, indices, indptr, rows, mass, out):
 
 
 @compiled()
+def take_csr(data, indices, indptr, rows, out):
+    """The given rows, dense."""
+    out[:, :] = 0.0
+    for r in range(rows.shape[0]):
+        i = rows[r]
+        for k in range(np.uint64(indptr[i]), np.uint64(indptr[i + 1])):
+            out[r, np.uint64(indices[k])] += data[k]
+
+
+@compiled()
+def take_sparse_csr(data, indices, indptr, rows, places, out_data, out_indices):
+    """The entries of the given rows; those of row r go to ``places[r]`` and after."""
+    for r in range(rows.shape[0]):
+        i, place = rows[r], np.uint64(places[r])
+        for k in range(np.uint64(indptr[i]), np.uint64(indptr[i + 1])):
+            out_data[place] = data[k]
+            out_indices[place] = indices[k]
+            place += np.uint64(1)
+
+
+@compiled()
+def take_columns_csr(data, indices, indptr, places, out):
+    """Columns, dense; column j goes to ``places[j]`` if that is not negative."""
+    out[:, :] = 0.0
+    for i in range(out.shape[0]):
+        for k in range(np.uint64(indptr[i]), np.uint64(indptr[i + 1])):
+            place = places[np.uint64(indices[k])]
+            if place >= 0:
+                out[i, place] += data[k]
+
+
+@compiled()
 def squared_norms_csr(data, indices, indptr, out):
     for i in range(out.shape[0]):
         total = 0.0
@@ -82,3 +123,10 @@ def row_hashes_csr(data, indices, indptr, out):
         for k in range(np.uint64(indptr[i]), np.uint64(indptr[i + 1])):
             total += entry_hash(indices[k], data[k])
         out[i] = total
+
+
+@compiled()
+def longest_row_csr(data, indices, indptr, out):
+    """``out[0]``, the largest number of entries of a row."""
+    for i in range(indptr.shape[0] - 1):
+        out[0] = max(out[0], indptr[i + 1] - indptr[i])

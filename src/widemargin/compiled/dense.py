@@ -12,6 +12,9 @@ from widemargin.compiled.jit import compiled
 # Lets the compiler reorder sums, and so vectorise them; NaN and infinity keep their meaning.
 FAST = {"reassoc", "contract", "nsz", "arcp"}
 
+PANEL = 32  # columns of a second moment that are multiplied at a time
+_COPIED_ROWS = 256
+
 
 @compiled(fastmath=FAST)
 def scores_dense(X, w, out):
@@ -34,6 +37,16 @@ def combine_dense(X, mass, out):
         if m != 0.0:
             for j in range(d):
                 out[j] += m * X[i, j]
+
+
+@compiled()
+def stepwise_combine_dense(X, mass, step, out):
+    """``out = X' mass``, added up from sums of ``step`` rows each: rounding errors grow with the length of a sum."""
+    combine_dense(X[:step], mass[:step], out)
+    part = np.empty_like(out)
+    for begin in range(step, X.shape[0], step):
+        combine_dense(X[begin : begin + step], mass[begin : begin + step], part)
+        out += part
 
 
 @compiled(fastmath=FAST)
@@ -61,6 +74,51 @@ def curvature_dense(X, rows, mass, v, out):
         total *= mass[k]
         for j in range(d):
             out[j] += total * X[i, j]
+
+
+@compiled()
+def second_moment_dense(X, rows, mass, first, last, out):
+    """``out = sum_i mass_i x_i x_i'`` over the given rows, in the panels ``first`` to ``last`` up to the diagonal.
+
+    A panel is ``PANEL`` lines of ``out``. Rows are copied a few at a time, each panel for itself, and multiplied by
+    BLAS: half of the products of a general matrix are left out, without a routine for triangles.
+    """
+    d = X.shape[1]
+    plain = np.zeros((last, _COPIED_ROWS, PANEL))
+    scaled = np.zeros((last - first, _COPIED_ROWS, PANEL))
+    tile = np.empty((PANEL, PANEL))
+    out[first * PANEL : last * PANEL, :] = 0.0
+    for begin in range(0, rows.shape[0], _COPIED_ROWS):
+        n = min(_COPIED_ROWS, rows.shape[0] - begin)
+        for k in range(n):
+            i, m = rows[begin + k], mass[begin + k]
+            for p in range(last):
+                for j in range(p * PANEL, min(d, (p + 1) * PANEL)):
+                    plain[p, k, j - p * PANEL] = X[i, j]
+            for p in range(first, last):
+                for j in range(PANEL):
+                    scaled[p - first, k, j] = m * plain[p, k, j]
+        for p in range(first, last):
+            for q in range(p + 1):
+                np.dot(scaled[p - first, :n].T, plain[q, :n], tile)
+                for i in range(min(PANEL, d - p * PANEL)):
+                    for j in range(min(PANEL, d - q * PANEL)):
+                        out[p * PANEL + i, q * PANEL + j] += tile[i, j]
+
+
+@compiled()
+def take_dense(X, rows, out):
+    """The given rows, in the type of ``out``."""
+    for k in range(rows.shape[0]):
+        out[k] = X[rows[k]]
+
+
+@compiled()
+def take_columns_dense(X, columns, out):
+    """The given columns."""
+    for i in range(X.shape[0]):
+        for k in range(columns.shape[0]):
+            out[i, k] = X[i, columns[k]]
 
 
 @compiled(fastmath=FAST)

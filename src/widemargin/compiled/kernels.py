@@ -1,101 +1,123 @@
-"""Kernel values from inner products, row by row: the hot loops of all kernel methods on a CPU.
+"""Kernel values of rows with points, tile by tile: the hot loops of all kernel methods on a CPU.
 
-A block of points is stored as the columns of ``ZT``, of shape (d, m). The ``m`` products of one row with these points
-are turned into kernel values in place. A sparse row reads only the lines of ``ZT`` at its nonzero features.
+Rows are dense, an array ``X`` of shape (n, d), or sparse, a tuple ``data, indices, indptr``. Points are the rows of a
+dense array of shape (m, d), which BLAS multiplies; or they are the columns of dense panels, an array of shape
+(panels, d, width), which the loops here read: a sparse row reads only the lines at its nonzero features.
+
+Each call works on the rows from ``begin`` to ``end``, on one thread, with buffers of its own.
 """
+
+from typing import Any
 
 import numpy as np
 from numba import types
-from numba.extending import overload
+from numba.extending import intrinsic, overload
 
 from widemargin.compiled.dense import FAST
 from widemargin.compiled.jit import compiled
 
-LINEAR, RBF, POLY, SIGMOID, LAPLACIAN = range(5)
+LINEAR, RBF, POLY, SIGMOID, LAPLACIAN, DIFFERENCES = range(6)
+
+_LANES = 16  # numbers in a vector register
+
+_BITS: dict[Any, Any] = {types.float32: types.int32, types.float64: types.int64}
+_NUMBERS: dict[Any, Any] = {bits: number for number, bits in _BITS.items()}
 
 
-def _exp2(row):
-    """``2**t`` of every entry, in place."""
+def _bits_of(context, number):
+    """The bits of a floating-point number, as a signed integer."""
+    return _BITS[number](number), _reinterpret
+
+
+def _number_of(context, bits):
+    """The floating-point number of these bits."""
+    return _NUMBERS[bits](bits), _reinterpret
+
+
+def _reinterpret(context, builder, signature, arguments):
+    return builder.bitcast(arguments[0], context.get_value_type(signature.return_type))
+
+
+_bits: Any = intrinsic(_bits_of)
+_number: Any = intrinsic(_number_of)
+
+
+def _exp2(t):
+    """``2**t``."""
 
 
 @overload(_exp2, jit_options={"fastmath": FAST})
-def _exp2_of_dtype(row):
+def _exp2_of_type(t):
     """Split t into an integer and a remainder in [-1/2, 1/2], whose Taylor polynomial is exact up to rounding."""
-    if row.dtype == types.float32:
+    if t == types.float32:
 
-        def exp2_float32(row):
-            bits = row.view(np.int32)  # a view made here, so that the compiler knows that it aliases `row`
-            for k in range(row.shape[0]):
-                t = min(max(row[k], np.float32(-126.0)), np.float32(126.0))
-                whole = np.floor(t + np.float32(0.5))
-                r = t - whole
-                p = np.float32(1.5252734e-05)
-                p = p * r + np.float32(1.5403530e-04)
-                p = p * r + np.float32(1.3333558e-03)
-                p = p * r + np.float32(9.6181291e-03)
-                p = p * r + np.float32(5.5504109e-02)
-                p = p * r + np.float32(2.4022651e-01)
-                p = p * r + np.float32(6.9314718e-01)
-                row[k] = p * r + np.float32(1.0)
-                bits[k] += np.int32(whole) << np.int32(23)
+        def exp2_float32(t):
+            t = min(max(t, np.float32(-126.0)), np.float32(126.0))
+            whole = np.floor(t + np.float32(0.5))
+            r = t - whole
+            p = np.float32(1.5252734e-05)
+            p = p * r + np.float32(1.5403530e-04)
+            p = p * r + np.float32(1.3333558e-03)
+            p = p * r + np.float32(9.6181291e-03)
+            p = p * r + np.float32(5.5504109e-02)
+            p = p * r + np.float32(2.4022651e-01)
+            p = p * r + np.float32(6.9314718e-01)
+            return _number(np.int32(_bits(p * r + np.float32(1.0)) + (np.int32(whole) << np.int32(23))))
 
         return exp2_float32
 
-    def exp2_float64(row):
-        bits = row.view(np.int64)
-        for k in range(row.shape[0]):
-            t = min(max(row[k], -1022.0), 1022.0)
-            whole = np.floor(t + 0.5)
-            r = (t - whole) * 0.6931471805599453
-            p = 2.08767569878681e-09
-            p = p * r + 2.505210838544172e-08
-            p = p * r + 2.755731922398589e-07
-            p = p * r + 2.7557319223985893e-06
-            p = p * r + 2.48015873015873e-05
-            p = p * r + 1.984126984126984e-04
-            p = p * r + 1.388888888888889e-03
-            p = p * r + 8.333333333333333e-03
-            p = p * r + 4.1666666666666664e-02
-            p = p * r + 1.6666666666666666e-01
-            p = p * r + 0.5
-            p = p * r + 1.0
-            row[k] = p * r + 1.0
-            bits[k] += np.int64(whole) << np.int64(52)
+    def exp2_float64(t):
+        t = min(max(t, -1022.0), 1022.0)
+        whole = np.floor(t + 0.5)
+        r = (t - whole) * 0.6931471805599453
+        p = 2.08767569878681e-09
+        p = p * r + 2.505210838544172e-08
+        p = p * r + 2.755731922398589e-07
+        p = p * r + 2.7557319223985893e-06
+        p = p * r + 2.48015873015873e-05
+        p = p * r + 1.984126984126984e-04
+        p = p * r + 1.388888888888889e-03
+        p = p * r + 8.333333333333333e-03
+        p = p * r + 4.1666666666666664e-02
+        p = p * r + 1.6666666666666666e-01
+        p = p * r + 0.5
+        p = p * r + 1.0
+        return _number(_bits(p * r + 1.0) + (np.int64(whole) << np.int64(52)))
 
     return exp2_float64
 
 
 @compiled(fastmath=FAST)
-def finish(kind, row, norm, point_norms, scale, shift, degree):
-    """Turn the products of one row with points (1-norm distances, for the Laplacian kernel) into kernel values.
+def finish(kind, products, norm, point_norms, scale, shift, degree, values):
+    """Turn the products of one row with points (distances, for kernels of these) into kernel values.
 
-    ``norm`` and ``point_norms`` are squared norms; ``scale`` and ``shift`` are in the units of :func:`_exp2`.
+    ``norm`` and ``point_norms`` are squared norms; ``scale`` and ``shift`` are in the units of :func:`_exp2`. Values
+    may be of a finer type than products that are exact.
     """
+    m = values.shape[0]
     if kind == RBF:
-        for k in range(row.shape[0]):
-            row[k] = scale * (norm + point_norms[k] - (row[k] + row[k]))
-        _exp2(row)
-    elif kind == LAPLACIAN:
-        for k in range(row.shape[0]):
-            row[k] *= scale
-        _exp2(row)
+        for k in range(m):
+            values[k] = _exp2(scale * (norm + point_norms[k] - (products[k] + products[k])))
+    elif kind in (LAPLACIAN, DIFFERENCES):
+        for k in range(m):
+            values[k] = _exp2(scale * products[k])
     elif kind == POLY:
-        for k in range(row.shape[0]):
-            base = scale * row[k] + shift
+        for k in range(m):
+            base = scale * products[k] + shift
             power = base
             for _ in range(degree - 1):
                 power *= base
-            row[k] = power
+            values[k] = power
     elif kind == SIGMOID:
-        for k in range(row.shape[0]):
-            row[k] = scale * row[k] + shift
-        _exp2(row)  # tanh(t) = 1 - 2 / (exp(2 t) + 1)
-        for k in range(row.shape[0]):
-            row[k] = 1.0 - 2.0 / (row[k] + 1.0)
+        for k in range(m):  # tanh(t) = 1 - 2 / (exp(2 t) + 1)
+            values[k] = 1.0 - 2.0 / (_exp2(scale * products[k] + shift) + 1.0)
+    else:
+        for k in range(m):
+            values[k] = products[k]
 
 
 @compiled(fastmath=FAST)
-def _products(data, indices, begin, end, ZT, row):
+def _sparse_products(data, indices, begin, end, ZT, row):
     """Inner products of a sparse row with all points, several entries at a time, to access ``row`` less often.
 
     ``ZT`` is indexed directly: taking a view of one of its lines would cost more than reading it.
@@ -126,7 +148,7 @@ def _products(data, indices, begin, end, ZT, row):
 
 
 @compiled(fastmath=FAST)
-def _distances(data, indices, begin, end, ZT, point_norms, row):
+def _sparse_distances(data, indices, begin, end, ZT, point_norms, row):
     """1-norm distances of a sparse row to all points, whose 1-norms are ``point_norms``."""
     row[:] = point_norms
     for at in range(np.intp(begin), np.intp(end)):
@@ -136,78 +158,160 @@ def _distances(data, indices, begin, end, ZT, point_norms, row):
 
 
 @compiled(fastmath=FAST)
-def _products_or_distances(kind, data, indices, begin, end, ZT, point_norms, row):
-    """Products (distances, for the Laplacian kernel) of a sparse row with all points."""
-    if kind == LAPLACIAN:
-        _distances(data, indices, begin, end, ZT, point_norms, row)
-    else:
-        _products(data, indices, begin, end, ZT, row)
+def _dense_distances(kind, x, ZT, row):
+    """1-norm distances of a dense row to all points, or squared ones from differences: slow, without cancellation."""
+    row[:] = 0
+    for j in range(ZT.shape[0]):
+        entry, z = x[j], ZT[j]
+        if kind == LAPLACIAN:
+            for k in range(row.shape[0]):
+                row[k] += abs(entry - z[k])
+        else:
+            for k in range(row.shape[0]):
+                row[k] += (entry - z[k]) * (entry - z[k])
+
+
+def _multiply(kind, rows, begin, end, points, point_norms, first, tile):
+    """Fill a tile with products (distances, for kernels of these) of rows with the points from ``first`` on."""
+
+
+@overload(_multiply, jit_options={"fastmath": FAST})
+def _multiply_stored(kind, rows, begin, end, points, point_norms, first, tile):
+    if isinstance(rows, types.BaseTuple):
+
+        def sparse(kind, rows, begin, end, points, point_norms, first, tile):
+            data, indices, indptr = rows
+            width = tile.shape[1]
+            ZT = points[first // width]
+            for i in range(end - begin):
+                low, high = indptr[begin + i], indptr[begin + i + 1]
+                if kind == LAPLACIAN:
+                    _sparse_distances(data, indices, low, high, ZT, point_norms[first : first + width], tile[i])
+                else:
+                    _sparse_products(data, indices, low, high, ZT, tile[i])
+
+        return sparse
+    if points.ndim == 3:
+
+        def by_distances(kind, rows, begin, end, points, point_norms, first, tile):
+            ZT = points[first // tile.shape[1]]
+            for i in range(end - begin):
+                _dense_distances(kind, rows[begin + i], ZT, tile[i])
+
+        return by_distances
+
+    def dense(kind, rows, begin, end, points, point_norms, first, tile):
+        np.dot(rows[begin:end], points[first : first + tile.shape[1]].T, tile)
+
+    return dense
 
 
 @compiled(fastmath=FAST)
-def values_csr(kind, data, indices, indptr, norms, ZT, point_norms, scale, shift, degree, out):
-    """Kernel values of sparse rows with points, into ``out`` of shape (n, m)."""
-    for i in range(out.shape[0]):
-        _products_or_distances(kind, data, indices, indptr[i], indptr[i + 1], ZT, point_norms, out[i])
-        finish(kind, out[i], norms[i], point_norms, scale, shift, degree)
+def times(
+    kind, rows, norms, points, point_norms, scale, shift, degree, coef, begin, end, tile_rows, width, out
+):  # fmt: skip
+    """Add kernel values times coefficients to ``out``, of shape (n, columns), in float64.
 
-
-@compiled(fastmath=FAST)
-def times_csr(kind, data, indices, indptr, norms, ZT, point_norms, scale, shift, degree, coef, row, fine, out):
-    """Add kernel values times coefficients to ``out`` in float64, storing one row of values at a time.
-
-    ``row`` may be float32, if it holds the products exactly, and ``fine`` float64; otherwise they are the same array.
+    ``coef`` has the shape (columns, m). The values are as fine as the norms. Each row adds up ``width`` products at a
+    time, and these sums in the order of the points.
     """
-    is_finer = fine.itemsize > row.itemsize
-    for i in range(out.shape[0]):
-        _products_or_distances(kind, data, indices, indptr[i], indptr[i + 1], ZT, point_norms, row)
-        if is_finer:
-            fine[:] = row
-        finish(kind, fine, norms[i], point_norms, scale, shift, degree)
-        total = 0.0
-        for k in range(fine.shape[0]):
-            total += np.float64(fine[k]) * coef[k]
-        out[i] += total
+    m = point_norms.shape[0]
+    space, values = np.empty(tile_rows * width, points.dtype), np.empty(width, norms.dtype)
+    for first in range(0, m, width):
+        w = min(width, m - first)
+        for top in range(begin, end, tile_rows):
+            bottom = min(top + tile_rows, end)
+            tile = space[: (bottom - top) * w].reshape((bottom - top, w))
+            _multiply(kind, rows, top, bottom, points, point_norms, first, tile)
+            for i in range(bottom - top):
+                few = values[:w]
+                finish(kind, tile[i], norms[top + i], point_norms[first : first + w], scale, shift, degree, few)
+                for c in range(coef.shape[0]):
+                    b, total = coef[c, first : first + w], 0.0
+                    for k in range(w):
+                        total += np.float64(few[k]) * b[k]
+                    out[top + i, c] += total
 
 
 @compiled(fastmath=FAST)
-def distances_dense(X, ZT, out):
-    """1-norm distances of dense rows to points."""
-    for i in range(X.shape[0]):
-        row = out[i]
-        row[:] = 0
-        for j in range(X.shape[1]):
-            x, z = X[i, j], ZT[j]
-            for k in range(row.shape[0]):
-                row[k] += abs(x - z[k])
+def times_many(
+    kind, rows, norms, points, point_norms, scale, shift, degree, coef, begin, end, tile_rows, width, out
+):  # fmt: skip
+    """:func:`times` for many columns, by BLAS; ``coef`` has the shape (m, columns)."""
+    m, n_columns = coef.shape
+    space, values = np.empty(tile_rows * width, points.dtype), np.empty(tile_rows * width, np.float64)
+    few, sums = np.empty(width, norms.dtype), np.empty((tile_rows, n_columns), np.float64)
+    for first in range(0, m, width):
+        w = min(width, m - first)
+        for top in range(begin, end, tile_rows):
+            n = min(tile_rows, end - top)
+            tile, fine = space[: n * w].reshape((n, w)), values[: n * w].reshape((n, w))
+            _multiply(kind, rows, top, top + n, points, point_norms, first, tile)
+            for i in range(n):
+                finish(kind, tile[i], norms[top + i], point_norms[first : first + w], scale, shift, degree, few[:w])
+                fine[i] = few[:w]
+            np.dot(fine, coef[first : first + w], sums[:n])
+            for i in range(n):
+                for c in range(n_columns):
+                    out[top + i, c] += sums[i, c]
 
 
 @compiled(fastmath=FAST)
-def squared_distances_dense(X, ZT, out):
-    """Squared distances of dense rows to points, from differences: slower than from products, without cancellation."""
-    for i in range(X.shape[0]):
-        row = out[i]
-        row[:] = 0
-        for j in range(X.shape[1]):
-            x, z = X[i, j], ZT[j]
-            for k in range(row.shape[0]):
-                row[k] += (x - z[k]) * (x - z[k])
+def fill(
+    kind, rows, norms, points, point_norms, scale, shift, degree, n_points, offset, is_symmetric,
+    begin, end, tile_rows, width, out
+):  # fmt: skip
+    """Write kernel values of rows with points: to the rows of ``out`` if it is symmetric, and to its columns.
+
+    The points are ``n_points``, from ``offset`` on among those of ``out``. If it is symmetric they are rows too, and
+    values right of the diagonal are copies of those left of it.
+    """
+    # Rows of values a power of two apart would take each other's places in the cache when a column is read.
+    space, values = np.empty(tile_rows * width, points.dtype), np.empty((tile_rows, width + _LANES), points.dtype)
+    for first in range(0, n_points, width):
+        m, left = min(width, point_norms.shape[0] - first), offset + first
+        for top in range(begin, end, tile_rows):
+            bottom = min(top + tile_rows, end)
+            if is_symmetric and left >= bottom:
+                continue
+            tile = space[: (bottom - top) * m].reshape((bottom - top, m))
+            _multiply(kind, rows, top, bottom, points, point_norms, first, tile)
+            for i in range(bottom - top):
+                few, norm = point_norms[first : first + m], norms[top + i]
+                finish(kind, tile[i], norm, few, scale, shift, degree, values[i, :m])
+            m = min(m, n_points - first)
+            if is_symmetric:
+                for i in range(bottom - top):
+                    n = min(m, top + i + 1 - left)
+                    out[top + i, left : left + n] = values[i, :n]
+            for k in range(m):
+                for i in range(max(0, left + k + 1 - top) if is_symmetric else 0, bottom - top):
+                    out[left + k, top + i] = values[i, k]
+
+
+@compiled()
+def panel_of_dense(X, begin, end, panel):
+    """Write some rows to the columns of a panel, filled up with zeros."""
+    panel[:, end - begin :] = 0
+    for j in range(panel.shape[0]):
+        for k in range(end - begin):
+            panel[j, k] = X[begin + k, j]
+
+
+@compiled()
+def panel_of_csr(data, indices, indptr, begin, end, panel):
+    """:func:`panel_of_dense` of sparse rows."""
+    panel[:] = 0
+    for k in range(end - begin):
+        for at in range(np.intp(indptr[begin + k]), np.intp(indptr[begin + k + 1])):
+            panel[indices[at], k] += data[at]
 
 
 @compiled(fastmath=FAST)
-def finish_tile(kind, tile, norms, point_norms, scale, shift, degree):
-    """Turn a tile of products (distances, for the Laplacian kernel) into kernel values."""
-    for i in range(tile.shape[0]):
-        finish(kind, tile[i], norms[i], point_norms, scale, shift, degree)
-
-
-@compiled(fastmath=FAST)
-def finish_tile_times(kind, tile, norms, point_norms, scale, shift, degree, coef, out):
-    """:func:`finish_tile`, which also adds the values times coefficients to ``out`` in float64."""
-    for i in range(tile.shape[0]):
-        row = tile[i]
-        finish(kind, row, norms[i], point_norms, scale, shift, degree)
-        total = 0.0
-        for k in range(row.shape[0]):
-            total += np.float64(row[k]) * coef[k]
-        out[i] += total
+def add_rows(values, slots, coef, begin, end, out):
+    """Add some rows of ``values``, times coefficients, to ``out``: its entries from ``begin`` to ``end``."""
+    few = out[begin:end]
+    for s in range(slots.shape[0]):
+        row, b = values[slots[s], begin:end], coef[s]
+        for k in range(end - begin):
+            few[k] += b * row[k]

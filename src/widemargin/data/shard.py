@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.linalg.blas import dsyrk
 
 from widemargin.compiled import accurate, columns, csr, dense
 from widemargin.compiled.hashes import keyed_sum
-from widemargin.pauses import pause_alone
+from widemargin.cores import each
+from widemargin.data.pieces import row_pieces, sum_of_pieces
 
 if TYPE_CHECKING:
     from widemargin.kernels.protocol import KernelRows
 
-_BLOCK_BYTES = 1 << 19  # of float64 rows passed to BLAS at a time, so that they stay in the L2 cache
-_BLAS_SPEED = 8  # multiplications of BLAS, half of them for a triangle, in the time of one of a plain loop
-_MIN_BLOCK_ROWS = 512  # since the second moment is read and written once per block
+_ENTRIES = 1 << 20  # of dense rows in a piece: about half a millisecond
+_MIN_ROWS = 32  # in a piece, whose sum takes as long to add to others as a row
+_SPARSE_ENTRIES = 1 << 18  # of sparse rows in a piece, and its rows at most
+_SPARSE_PER_FEATURE = 4  # the same: adding up sums of all features must not cost more than they do
+_BLAS_SPEED = 4  # multiplications of BLAS in the time of one of a plain loop
+_MAX_GROUPS = 64  # of rows, whose second moments are formed side by side
+_MIN_GROUP_ROWS = 2048
+_MOMENT_ENTRIES = 1 << 23  # of all second moments that are held at once
+_PANELS = 16  # of a second moment in a piece
+_ADDED_COLUMNS = 1 << 14
 _ROWS_PER_SUM = 4096  # sums of so many rows are added up: rounding errors grow with the length of a sum
 
 
@@ -78,7 +86,7 @@ class Shard:
     def n_features(self) -> int:
         return int(self.blocks[0].shape[1])
 
-    @property
+    @cached_property
     def n_entries(self) -> int:
         """Numbers that are stored: the work of one pass."""
         return sum(int(block.nnz if sp.issparse(block) else block.size) for block in self.blocks)
@@ -99,22 +107,67 @@ class Shard:
                 inside = slice(cuts[k], cuts[k + 1])
                 yield block, rows[inside] - self._edges[k], inside
 
+    @cached_property
+    def _cuts(self) -> list[_Cut]:
+        """All rows in fixed pieces."""
+        return [
+            _Cut(k, slice(begin, end), slice(int(self._edges[k]) + begin, int(self._edges[k]) + end))
+            for k, block in enumerate(self.blocks)
+            for begin, end in _bounds(block)
+        ]
+
+    def _cuts_of(self, rows: np.ndarray, step: int | None = None) -> list[_Cut]:
+        """Some ascending rows in fixed pieces, of ``step`` rows or of as many as make about as much work as others."""
+        if step is None:
+            per_row = 1 + self.n_entries // max(self.n_rows, 1)
+            step = max(_MIN_ROWS, _ENTRIES // per_row)
+            if self.is_sparse:
+                step = max(_SPARSE_ENTRIES, _SPARSE_PER_FEATURE * self.n_features) // per_row + 1
+        edges = np.searchsorted(rows, self._edges).tolist()
+        return [
+            _Cut(k, slice(None), slice(begin, min(begin + step, end)))
+            for k, (first, end) in enumerate(itertools.pairwise(edges))
+            for begin in range(first, end, step)
+        ]
+
+    def _pass(
+        self, name: str, arguments: Callable[[int, slice], tuple[Any, ...]], module: ModuleType | None = None
+    ) -> None:
+        """A compiled pass over all rows; ``arguments`` gives those of a piece, from its number and its rows."""
+
+        def do(k: int) -> None:
+            block, inside, where = self._cuts[k]
+            _call(module, name, self.blocks[block], inside, *arguments(k, where))
+
+        each(do, range(len(self._cuts)), self.n_entries)
+
+    def _pass_over(
+        self, rows: np.ndarray, cuts: list[_Cut], name: str, arguments: Callable[[int, slice], tuple[Any, ...]],
+        work_per_entry: float = 1.0,
+    ) -> None:  # fmt: skip
+        """A compiled pass over some ascending rows."""
+
+        def do(k: int) -> None:
+            block, inside, where = cuts[k]
+            _call(None, name, self.blocks[block], inside, self._within(rows, cuts[k]), *arguments(k, where))
+
+        each(do, range(len(cuts)), work_per_entry * self.n_entries * len(rows) / max(self.n_rows, 1))
+
+    def _within(self, rows: np.ndarray, cut: _Cut) -> np.ndarray:
+        """The rows of a piece, as places in its block."""
+        return rows[cut.where] - self._edges[cut.block] if cut.block else rows[cut.where]
+
     def scores(self, w: np.ndarray) -> np.ndarray:
         """``X w`` in float64."""
         out = np.empty(self.n_rows)
-        for block, where in self.pieces():
-            _pass("scores", block, w, out[where])
+        self._pass("scores", lambda _, where: (w, out[where]))
         return out
 
     def combine(self, mass: np.ndarray) -> np.ndarray:
         """``X' mass``, summed in float64."""
-        total, part = np.zeros((2, self.n_features))
-        for block, where in self.pieces():
-            for begin in range(0, block.shape[0], self._rows_per_sum):
-                few = view_rows(block, begin, min(begin + self._rows_per_sum, block.shape[0]))
-                _pass("combine", few, mass[where][begin : begin + self._rows_per_sum], part)
-                total += part
-        return total
+        parts, step = np.empty((len(self._cuts), self.n_features)), self._rows_per_sum
+        self._pass("stepwise_combine", lambda k, where: (mass[where], step, parts[k]))
+        return _added_up(parts)
 
     @property
     def _rows_per_sum(self) -> int:
@@ -123,115 +176,115 @@ class Shard:
     @property
     def combine_depth(self) -> int:
         """At most so many roundings are on the way of an entry of X to the result of :meth:`combine`."""
-        n_sums = sum(-(-block.shape[0] // self._rows_per_sum) for block in self.blocks)
-        return int(1 + min(self.n_rows, self._rows_per_sum) + n_sums)
+        largest = max(where.stop - where.start for _, _, where in self._cuts)
+        return int(1 + min(largest, self._rows_per_sum) + -(-largest // self._rows_per_sum) + len(self._cuts))
+
+    @property
+    def n_sums(self) -> int:
+        """At most so many numbers are added up where rows are, one after the other or in parts."""
+        return self.n_rows + 2 * len(self._cuts)
 
     @property
     def scores_depth(self) -> int:
-        """The same for :meth:`scores`: the largest number of entries of a row."""
+        """As :meth:`combine_depth`, for :meth:`scores`: the largest number of entries of a row."""
         if not self.is_sparse:
             return 1 + self.n_features
-        return 1 + max(int(np.diff(block.indptr).max(initial=0)) for block in self.blocks)
+        longest = np.zeros(len(self._cuts), np.int64)
+        self._pass("longest_row", lambda k, _: (longest[k : k + 1],))
+        return 1 + int(longest.max(initial=0))
 
     def column_sizes(self) -> np.ndarray:
-        """The largest size of an entry of each column."""
-        sizes = np.zeros(self.n_features)
-        for block, _ in self.pieces():
-            for begin in range(0, block.shape[0], self._rows_per_sum):
-                few = abs(view_rows(block, begin, min(begin + self._rows_per_sum, block.shape[0])))
-                largest = few.max(axis=0)
-                np.maximum(sizes, largest.toarray().ravel() if sp.issparse(few) else largest, out=sizes)
-        return sizes
+        """The largest size of an entry of each column; CSR blocks must be free of duplicates."""
+        low, high = self.column_extremes()
+        return np.maximum(np.maximum(np.abs(low), np.abs(high)), 0.0, out=low) if self.n_rows else np.zeros_like(low)
 
     def combine_rows(self, rows: np.ndarray, mass: np.ndarray) -> np.ndarray:
         """``sum_i mass_i x_i`` over ascending ``rows``, which alone are read."""
-        return self._sum_over("combine_rows", rows, mass)
+        cuts = self._cuts_of(rows)
+        parts = np.empty((len(cuts), self.n_features))
+        self._pass_over(rows, cuts, "combine_rows", lambda k, where: (mass[where], parts[k]))
+        return _added_up(parts)
 
     def curvature(self, rows: np.ndarray, mass: np.ndarray, v: np.ndarray) -> np.ndarray:
         """``sum_i mass_i x_i (x_i . v)`` over ascending ``rows``."""
-        return self._sum_over("curvature", rows, mass, v)
-
-    def _sum_over(self, name: str, rows: np.ndarray, mass: np.ndarray, *more: np.ndarray) -> np.ndarray:
-        total, part = np.zeros((2, self.n_features))
-        for block, inside, where in self.by_block(rows):
-            _pass(name, block, inside, mass[where], *more, part)
-            total += part
-        return total
+        cuts = self._cuts_of(rows)
+        parts = np.empty((len(cuts), self.n_features))
+        self._pass_over(rows, cuts, "curvature", lambda k, where: (mass[where], v, parts[k]), 2.0)
+        return _added_up(parts)
 
     def second_moment(self, rows: np.ndarray, mass: np.ndarray) -> np.ndarray:
-        """``sum_i mass_i x_i x_i'`` over ascending ``rows``, copying one block at a time."""
+        """``sum_i mass_i x_i x_i'`` over ascending ``rows``, copying a few at a time."""
         d = self.n_features
-        total = np.zeros((d, d), order="C" if self.is_sparse else "F")
-        for block, inside, where in self.by_block(rows):
-            if sp.issparse(block):
-                part = np.empty((d, d))
-                _pass("second_moment", block, inside, mass[where], part)
-                total += part
-                continue
-            step = max(_MIN_BLOCK_ROWS, _BLOCK_BYTES // (8 * max(d, 1)))
-            for sign in (1.0, -1.0):
-                some = np.flatnonzero(sign * mass[where] > 0)
-                for begin in range(0, len(some), step):
-                    few = some[begin : begin + step]
-                    taken = block[inside[few]] * np.sqrt(np.abs(mass[where][few]))[:, None]
-                    total = dsyrk(sign, taken.T, 1.0, total, lower=1, overwrite_c=1)
-                    pause_alone(len(few) * d * d / _BLAS_SPEED)
+        # Where features are many, few sums fit into memory, and their panels make enough pieces.
+        n_groups = max(1, min(_MAX_GROUPS, _MOMENT_ENTRIES // max(d * d, 1)))
+        cuts = self._cuts_of(rows, max(_MIN_GROUP_ROWS, -(-len(rows) // n_groups)))
+        parts = np.empty((len(cuts), d, d))
         if self.is_sparse:
-            return total
-        diagonal = np.diag(total).copy()
-        total += total.T  # dsyrk fills one triangle
-        np.fill_diagonal(total, diagonal)
-        return total
+            self._pass_over(rows, cuts, "second_moment", lambda k, where: (mass[where], parts[k]), d)
+            return _added_up(parts)
+        n_panels = -(-d // dense.PANEL)
+        tiles = [
+            (k, first, min(first + _PANELS, n_panels))
+            for first in reversed(range(0, n_panels, _PANELS))  # the longest first
+            for k in range(len(cuts))
+        ]
+
+        def do(tile: tuple[int, int, int]) -> None:
+            k, first, last = tile
+            X, where = np.asarray(self.blocks[cuts[k].block]), cuts[k].where
+            dense.second_moment_dense(X, self._within(rows, cuts[k]), mass[where], first, last, parts[k])
+
+        each(do, tiles, len(rows) * d * d / _BLAS_SPEED)
+        lower = np.tril(_added_up(parts))
+        return np.asarray(lower + np.tril(lower, -1).T)
 
     def squared_norms(self) -> np.ndarray:
         """``||x_i||^2`` of every row."""
         out = np.empty(self.n_rows)
-        for block, where in self.pieces():
-            _pass("squared_norms", block, out[where])
+        self._pass("squared_norms", lambda _, where: (out[where],))
         return out
 
     def squared_distances(self, factor: np.ndarray, centre: np.ndarray) -> np.ndarray:
         """``||factor (x_i - centre)||^2`` of every row; ``factor`` and ``centre`` have a number for each column."""
         out = np.empty(self.n_rows)
-        for block, where in self.pieces():
-            _pass("squared_distances", block, factor, centre, out[where], module=columns)
+        self._pass("squared_distances", lambda _, where: (factor, centre, out[where]), columns)
         return out
 
     def column_extremes(self) -> tuple[np.ndarray, np.ndarray]:
         """Smallest and largest value of every column; CSR blocks must be free of duplicates."""
-        low, high = np.full(self.n_features, np.inf), np.full(self.n_features, -np.inf)
-        for block, _ in self.pieces():
-            _pass("column_extremes", block, low, high, module=columns)
-        return low, high
+        low, high = np.full((2, len(self._cuts), self.n_features), np.inf)
+        np.negative(high, out=high)
+        self._pass("column_extremes", lambda k, _: (low[k], high[k]), columns)
+        return low.min(axis=0), high.max(axis=0)
 
     def accurate_scores(self, w: np.ndarray, shift: float) -> np.ndarray:
         """``X w - shift`` with compensated sums, rounded once (``widemargin.compiled.accurate``)."""
         out = np.empty(self.n_rows)
-        for block, where in self.pieces():
-            _pass("accurate_scores", block, w, shift, out[where], module=accurate)
+        self._pass("accurate_scores", lambda _, where: (w, shift, out[where]), accurate)
         return out
 
     def accurate_sums(self, mass: np.ndarray, side: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """``X' mass`` of the rows of side 0 and of side 1, as two arrays of shape (2, n_features) for one sum."""
-        high, low = np.zeros((2, 2, self.n_features))
-        for block, where in self.pieces():
-            _pass("add_accurately", block, mass[where], side[where], high, low, module=accurate)
+        highs, lows = np.zeros((2, len(self._cuts), 2, self.n_features))
+        self._pass("add_accurately", lambda k, where: (mass[where], side[where], highs[k], lows[k]), accurate)
+        high, low = highs[0], lows[0]
+        for its_high, its_low in zip(highs[1:], lows[1:], strict=True):
+            accurate.join_sums(its_high, its_low, high, low)
         return high, low
 
     def dense_rows(self, rows: np.ndarray) -> np.ndarray:
         """The given ascending rows as a dense float64 array."""
         out = np.empty((len(rows), self.n_features))
-        for block, inside, where in self.by_block(rows):
-            taken = block[inside]
-            out[where] = taken.toarray() if sp.issparse(taken) else taken
+        self._pass_over(rows, self._cuts_of(rows), "take", lambda _, where: (out[where],))
         return out
 
     def dense_columns(self, columns: np.ndarray) -> np.ndarray:
-        """The given columns of all rows as a dense float64 array."""
-        out = np.empty((self.n_rows, len(columns)))
-        for block, where in self.pieces():
-            taken = block[:, columns]
-            out[where] = taken.toarray() if sp.issparse(taken) else taken
+        """The given columns, each once, of all rows as a dense float64 array."""
+        out, chosen = np.empty((self.n_rows, len(columns))), columns
+        if self.is_sparse:
+            chosen = np.full(self.n_features, -1)
+            chosen[columns] = np.arange(len(columns))
+        self._pass("take_columns", lambda _, where: (chosen, out[where]))
         return out
 
     def content_hash(self, numbers: np.ndarray) -> int:
@@ -240,9 +293,12 @@ class Shard:
         Sums of shards add up to the sum of all rows, however they are divided; values count, not their storage.
         """
         hashes = np.empty(self.n_rows, np.uint64)
-        for block, where in self.pieces():
-            _pass("row_hashes", block, hashes[where])
-        return int(keyed_sum(hashes, numbers, self.y, self.weight))
+        self._pass("row_hashes", lambda _, where: (hashes[where],))
+
+        def keyed(rows: slice) -> np.ndarray:
+            return np.array([keyed_sum(hashes[rows], numbers[rows], self.y[rows], self.weight[rows])], np.uint64)
+
+        return int(sum_of_pieces(keyed, self.n_rows)[0])
 
     def pieces(self) -> Iterator[tuple[Any, slice]]:
         """The blocks, and the slice of all rows that each holds."""
@@ -250,8 +306,11 @@ class Shard:
             yield block, slice(int(self._edges[k]), int(self._edges[k + 1]))
 
     def take(self, rows: np.ndarray) -> Shard:
-        """A copy of the given ascending rows."""
-        pieces = [block[inside] for block, inside, _ in self.by_block(rows)] or [self.blocks[0][:0]]
+        """A copy of the given ascending rows, with the kernel on them if there is one."""
+        if self.kernel_rows is not None:
+            some = self.kernel_rows.only(rows)
+            return Shard(some.X, self.y[rows], self.weight[rows], some)
+        pieces = [_taken(block, inside) for block, inside, _ in self.by_block(rows)] or [self.blocks[0][:0]]
         X = pieces[0] if len(pieces) == 1 else pieces
         return Shard(X, self.y[rows], self.weight[rows])
 
@@ -266,12 +325,74 @@ class Shard:
         return shard if inside.all() else shard.take(np.flatnonzero(inside))
 
 
-def _pass(name: str, block: Any, *arguments: Any, module: ModuleType | None = None) -> None:
-    """One compiled pass over a block; the last arguments receive the result."""
-    if sp.issparse(block):
-        getattr(module or csr, f"{name}_csr")(*csr_arrays(block), *arguments)
+class _Cut(NamedTuple):
+    """A piece of the rows, within one block."""
+
+    block: int  # its number
+    inside: slice  # the rows of the block that are looked at
+    where: slice  # the rows of this piece among those that the pass is over
+
+
+def _bounds(block: Any) -> list[tuple[int, int]]:
+    """Where the pieces of a block begin and end: about a millisecond of work each, and at least one."""
+    n_rows, d = block.shape
+    if not sp.issparse(block):
+        step = max(_MIN_ROWS, _ENTRIES // max(d, 1))
+        edges = np.arange(0, max(n_rows, 1), step)
     else:
-        getattr(module or dense, f"{name}_dense")(np.asarray(block), *arguments)
+        indptr = np.asarray(block.indptr)
+        goals = np.arange(0, int(indptr[-1] - indptr[0]) + 1, max(_SPARSE_ENTRIES, _SPARSE_PER_FEATURE * d))
+        by_entries = np.searchsorted(indptr, goals + indptr[0])
+        edges = np.unique(np.concatenate([[0], by_entries, np.arange(0, max(n_rows, 1), _SPARSE_ENTRIES)]))
+        edges = edges[edges < max(n_rows, 1)]
+    return list(itertools.pairwise([*edges.tolist(), n_rows]))
+
+
+def _call(module: ModuleType | None, name: str, block: Any, rows: slice, *arguments: Any) -> None:
+    """One compiled pass over rows of a block; the last arguments receive the result."""
+    if not sp.issparse(block):
+        getattr(module or dense, f"{name}_dense")(np.asarray(block)[rows], *arguments)
+        return
+    data, indices, indptr = csr_arrays(block)
+    if rows.stop is not None:
+        indptr = indptr[rows.start : rows.stop + 1]
+    getattr(module or csr, f"{name}_csr")(data, indices, indptr, *arguments)
+
+
+def _added_up(parts: np.ndarray) -> np.ndarray:
+    """The sum of arrays, in their order."""
+    if len(parts) == 1:
+        return np.asarray(parts[0])
+    total = np.zeros(parts.shape[1:])
+    flat, lines = total.reshape(-1), parts.reshape(len(parts), total.size)
+
+    def do(columns: slice) -> None:
+        for line in lines:
+            flat[columns] += line[columns]
+
+    each(do, [slice(begin, begin + _ADDED_COLUMNS) for begin in range(0, total.size, _ADDED_COLUMNS)], parts.size)
+    return total
+
+
+def _taken(block: Any, rows: np.ndarray) -> Any:
+    """A copy of the given rows of a block."""
+    pieces = row_pieces(len(rows))
+    if len(pieces) == 1 or not isinstance(block, np.ndarray | sp.csr_matrix | sp.csr_array):
+        return block[rows]
+    if isinstance(block, np.ndarray):
+        out = np.empty((len(rows), block.shape[1]), block.dtype)
+        each(lambda some: dense.take_dense(np.asarray(block), rows[some], out[some]), pieces, out.size)
+        return out
+    data, indices, indptr = csr_arrays(block)
+    starts = np.zeros(len(rows) + 1, indptr.dtype)
+    np.cumsum(indptr[rows + 1] - indptr[rows], out=starts[1:])
+    taken, places = np.empty(int(starts[-1]), data.dtype), np.empty(int(starts[-1]), indices.dtype)
+    each(
+        lambda some: csr.take_sparse_csr(data, indices, indptr, rows[some], starts[some], taken, places),
+        pieces,
+        len(taken),
+    )
+    return type(block)((taken, places, starts), shape=(len(rows), block.shape[1]))
 
 
 def csr_arrays(X: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

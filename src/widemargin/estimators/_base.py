@@ -39,7 +39,7 @@ from widemargin.sklearn_private import (
 from widemargin.solvers.protocol import AnySolver
 from widemargin.solvers.run import Limits, Result
 from widemargin.strategies.labels import FLOATS, checked_labels
-from widemargin.strategies.parts import MultiClass, Parts, winners
+from widemargin.strategies.parts import Parts
 from widemargin.strategies.protocol import Outcome, PartProgress, Plan, Rows, Strategy, Watch
 from widemargin.strategies.ranks import Ranks, Resume
 from widemargin.strategies.training import TrainingCounts
@@ -94,9 +94,9 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     warm_start: Any = False
     random_state: Any = 0
     checkpoint: Any = None
+    multi_class: Any = "pairs"  # or "rest"
 
     _counts_weight: ClassVar[bool] = True  # False: a row of positive weight counts once
-    _multi_class: ClassVar[MultiClass] = "pairs"
 
     @abstractmethod
     def _problem(self) -> Problem: ...
@@ -193,7 +193,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             problem=self._problem(),
             limits=Limits(self.tol, self.max_iter, np.inf if self.max_time is None else self.max_time),
             seed=int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max)),
-            multi_class=self._multi_class,
+            multi_class=self.multi_class,
             class_weight=self.class_weight,
             watch_model=bool(getattr(self, "_skl_callbacks", [])),
         )
@@ -274,7 +274,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
                 sweep.call_on_fit_task_begin(estimator=self, **data)
                 models[part] = progress.model
                 zero = self._zero_model(progress.model)  # for parts that have not started
-                so_far = [models.get(k, zero) for k in range(len(Parts(len(classes), self._multi_class)))]
+                so_far = [models.get(k, zero) for k in range(len(Parts(len(classes), self.multi_class)))]
                 attributes = self._model_attributes(classes, so_far)
                 if sweep.call_on_fit_task_end(estimator=self, **data, reconstruction_attributes=attributes):
                     return "callback"
@@ -349,8 +349,11 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         Returns
         -------
         scores : ndarray of shape (n_samples,) or (n_samples, n_classes)
-            With two classes, positive for the second class. With more, one column per class; :meth:`predict` returns
-            the class with the highest score. A classifier on a GPU returns torch or CuPy arrays for torch or CuPy rows.
+            With two classes, positive for the second class. With more, one column per class: its score against the
+            rest, and :meth:`predict` returns the class with the highest; or, where every pair of classes has a problem
+            of its own, its votes plus the sum of its scores mapped into (-1/3, 1/3), and :meth:`predict` returns the
+            first of the classes with the most votes, as scikit-learn's ``SVC`` does. A classifier on a GPU returns
+            torch or CuPy arrays for torch or CuPy rows.
         """
         check_is_fitted(self)
         if is_dask(X):
@@ -376,10 +379,10 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
     @property
     def _parts(self) -> Parts:
-        return Parts(len(self.classes_), self._multi_class)
+        return Parts(len(self.classes_), self.multi_class)
 
     def _labels(self, scores: np.ndarray) -> np.ndarray:
-        return np.take(self.classes_, winners(scores))
+        return np.take(self.classes_, self._parts.winners(scores))
 
     def _map_lazily(self, method: str, X: Any) -> Any:
         from widemargin.engines.dask import map_rows

@@ -20,15 +20,14 @@ from widemargin.kernels.arrays import as_tensor, is_on_host, library_of, like, o
 from widemargin.kernels.functions import NAMES, Kernel
 from widemargin.kernels.points import Points
 from widemargin.sklearn_private import Interval, StrOptions
-from widemargin.solvers.models import KernelModel, Separator
+from widemargin.solvers.models import KernelModel, Separator, shared_points, shared_support
 from widemargin.strategies.labels import checked_labels
-from widemargin.strategies.parts import MultiClass
 from widemargin.strategies.protocol import Outcome, Rows
 from widemargin.strategies.ranks import Ranks
 
 
 class KernelClassifier(MarginClassifier):
-    """One model for each class against the rest: sums over support vectors, or coefficients for linear kernels."""
+    """One model for each two-class problem: a sum over support vectors, or coefficients for linear kernels."""
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **MarginClassifier._parameter_constraints,
@@ -39,7 +38,6 @@ class KernelClassifier(MarginClassifier):
         "fit_intercept": ["boolean"],
         "cache_size": [Interval(Real, 0, None, closed="neither")],
     }
-    _multi_class: ClassVar[MultiClass] = "rest"
     _fitted_attributes: ClassVar[dict[str, Any]] = {
         "coef_": Array("f", "PD", is_finite=True),
         "kernel_": Kernel,
@@ -60,6 +58,7 @@ class KernelClassifier(MarginClassifier):
     # Parameters that not every estimator has.
     device: Any = "cpu"
     precision: Any = "auto"
+    multi_class: Any = "rest"
 
     @abstractmethod
     def _is_linear(self) -> bool:
@@ -194,6 +193,9 @@ class KernelClassifier(MarginClassifier):
             vectors = self.support_vectors_ if self.support_vectors_.shape[0] else np.empty((n_support, 0))
             support = Points(vectors, getattr(self, "support_", np.arange(n_support)))
             scores = rows.times(support, coef, exact=X.dtype.itemsize == 8) + intercept
+            if self._parts.are_votes:
+                votes = self._parts.class_scores(on_host(scores))
+                return votes if is_on_host(X) else rows.vector(votes)
         return self._parts.class_scores(scores)
 
     def decision_function(self, X: Any) -> Any:
@@ -220,16 +222,11 @@ class KernelClassifier(MarginClassifier):
 
 
 def _expansion_attributes(models: list[KernelModel]) -> dict[str, Any]:
-    """The support vectors of all classes, each once, and their coefficients in each model."""
-    everything = Points.joined([model.points for model in models])
-    support, first = np.unique(everything.numbers, return_index=True)
-    coef = np.zeros((len(models), len(support)))
-    for k, model in enumerate(models):
-        coef[k, np.searchsorted(support, model.points.numbers)] = model.coef
-    is_in_order = len(first) == len(everything) and bool((np.diff(first) == 1).all())
+    """The support vectors of all problems, each once, and their coefficients in each model."""
+    support, coef = shared_support(models)
     return {
         "support_": support,
-        "support_vectors_": everything.X if is_in_order else everything.X[first],
+        "support_vectors_": shared_points(models, support).X,
         "dual_coef_": coef,
         "n_support_": np.array([len(model.coef) for model in models]),
     }

@@ -14,14 +14,13 @@ from widemargin.exceptions import OverlapWarning, PrecisionWarning
 from widemargin.sklearn_private import Interval, StrOptions
 from widemargin.solvers.models import Separator
 from widemargin.solvers.run import Result
-from widemargin.strategies.parts import MultiClass
 from widemargin.strategies.protocol import Rows
 
 
 class LinearClassifier(MarginClassifier):
     """One separator per class, against the rest; the highest score wins."""
 
-    _multi_class: ClassVar[MultiClass] = "rest"
+    multi_class: Any = "rest"
     _fitted_attributes: ClassVar[dict[str, Any]] = {"coef_": Array("f", "PD", is_finite=True)}
 
     def _model_attributes(self, classes: np.ndarray, models: list[Separator]) -> dict[str, Any]:
@@ -38,7 +37,7 @@ class HullClassifier(LinearClassifier):
         **LinearClassifier._parameter_constraints,
         "block_size": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
     }
-    _multi_class: ClassVar[MultiClass] = "pairs"
+    multi_class: Any = "pairs"
     _zero_margin_advice: ClassVar[str]
     solver: Any
 

@@ -21,9 +21,8 @@ from widemargin.kernels import devices
 from widemargin.problems.hinge_l2 import HingeL2
 from widemargin.problems.slack_constrained import SlackConstrained
 from widemargin.sklearn_private import Interval, StrOptions, check_sample_weight
-from widemargin.solvers.auto import Affordable, Auto, linear_csvm
+from widemargin.solvers.auto import Affordable, Auto, kernel_csvm, small_linear_csvm
 from widemargin.solvers.batch_perceptron import BatchPerceptron
-from widemargin.solvers.block_dual import BlockDual
 from widemargin.solvers.flat_dual import FlatDual
 from widemargin.solvers.protocol import AnySolver
 from widemargin.solvers.run import Result
@@ -46,7 +45,7 @@ _available_with_support_vectors: Callable[[Method], Method] = available_if(_supp
 class KernelSVC(KernelClassifier):
     """Certified kernel C-SVM, for data on which scikit-learn's ``SVC`` does not finish.
 
-    Solves, for each class against the rest (once for two classes), with :math:`\\phi` the feature map of the kernel,
+    Solves, for each pair of classes or each class against the rest, with :math:`\\phi` the feature map of the kernel,
 
     .. math:: \\min_{w,b} \\tfrac12 \\|w\\|^2 + C \\sum_i \\max(0, 1 - y_i (w \\cdot \\phi(x_i) + b))
 
@@ -74,6 +73,9 @@ class KernelSVC(KernelClassifier):
         Constant of the poly and sigmoid kernels.
     fit_intercept : bool, default=True
         Whether to fit an intercept.
+    multi_class : {"pairs", "rest"}, default="pairs"
+        With more than two classes, solve one problem for each pair of classes, which then vote, as ``SVC`` and LIBSVM
+        do; or one for each class against the rest, of which the highest score wins.
     solver : {"auto", "exact", "batch-perceptron"}, default="auto"
         ``"exact"`` is block coordinate descent on the dual until the gap is closed. ``"batch-perceptron"`` is the
         paper's method: it needs few kernel evaluations, is good early, and stops when the error on held-out rows no
@@ -82,7 +84,7 @@ class KernelSVC(KernelClassifier):
     batch_size : int or "auto", default="auto"
         Rows drawn per step of the batch perceptron.
     max_support : int or None, default=None
-        Maximum number of support vectors per class. A larger solution is projected onto the span of those that are
+        Maximum number of support vectors per problem. A larger solution is projected onto the span of those that are
         kept, and the certificate is that of the smaller model.
     validation_fraction : float or None, default=None
         Share of the rows that the batch perceptron holds out for early stopping. None holds out 0.1, at most 10,000
@@ -102,9 +104,9 @@ class KernelSVC(KernelClassifier):
     tol : float, default=1e-3
         Stop when the relative gap is at most ``tol``.
     max_iter : int, default=10000
-        Maximum number of sweeps per class.
+        Maximum number of sweeps per problem.
     max_time : float, default=None
-        Maximum time in seconds per class; None is no limit.
+        Maximum time in seconds per problem; None is no limit.
     class_weight : dict, "balanced" or None, default=None
         Multiplies the sample weights of each class; ``"balanced"`` gives all classes the same total weight.
     warm_start : bool, default=False
@@ -124,30 +126,33 @@ class KernelSVC(KernelClassifier):
     ----------
     classes_ : ndarray of shape (n_classes,)
     support_ : ndarray of shape (n_SV,)
-        Row indices of the support vectors of all classes; absent for Dask collections, whose rows have no index.
+        Ascending row indices of the support vectors of all problems, each once; absent for Dask collections, whose rows
+        have no index.
     support_vectors_ : {ndarray, sparse matrix} of shape (n_SV, n_features)
         Empty with a precomputed kernel.
-    dual_coef_ : ndarray of shape (1 or n_classes, n_SV)
-        Dual coefficients of the support vectors, times their labels.
+    dual_coef_ : ndarray of shape (n_problems, n_SV)
+        Dual coefficients of the support vectors, times their labels +1 and -1 in each problem: one row for two classes;
+        for more, one row per pair of classes, (0, 1), (0, 2) ... (1, 2) ..., with zeros for all rows of other classes,
+        or one row per class. ``SVC`` packs the coefficients of pairs into n_classes - 1 rows.
     support_labels_, support_weight_ : ndarray of shape (n_SV,)
         Labels and weights of the support vectors, for :meth:`partial_fit`.
-    n_support_ : ndarray of shape (1 or n_classes,)
-        Number of support vectors of each class.
-    coef_ : ndarray of shape (1 or n_classes, n_features)
+    n_support_ : ndarray of shape (n_problems,)
+        Number of support vectors of each problem; ``SVC`` counts those of each class.
+    coef_ : ndarray of shape (n_problems, n_features)
         Linear kernel only.
-    intercept_ : ndarray of shape (1 or n_classes,)
-    C_, slack_ : float or ndarray of shape (n_classes,)
+    intercept_ : ndarray of shape (n_problems,)
+    C_, slack_ : float or ndarray of shape (n_problems,)
         The one that was given, and the equivalent value of the other; not with the linear kernel.
-    violation_ : float or ndarray of shape (n_classes,)
+    violation_ : float or ndarray of shape (n_problems,)
         Largest violation of the optimality conditions, which LIBSVM's ``tol`` bounds; ``solver="exact"`` only.
     kernel_ : Kernel
         The kernel, with the numerical value of gamma.
     device_ : str
         Where the kernel was computed, ``"cpu"`` or ``"cuda"``.
-    kernel_error_ : float or ndarray of shape (n_classes,)
+    kernel_error_ : float or ndarray of shape (n_problems,)
         Largest error of the kernel values that the exact solver used, over pairs of a sample of rows; GPU only.
     certificate_ : Certificate
-        ``primal``, ``dual``, ``gap``, ``relative`` of the worst class.
+        ``primal``, ``dual``, ``gap``, ``relative`` of the worst problem.
     stop_reason_ : str
         ``"gap"``, ``"plateau"`` (the held-out error no longer falls), ``"max_support"`` (the gap was closed, then the
         model was reduced), ``"stationary"`` (sigmoid), ``"precision"`` (rounding keeps the gap open: the features are
@@ -156,9 +161,9 @@ class KernelSVC(KernelClassifier):
         One entry per certified sweep: seconds, the solver's bounds (the last one confirmed in float64), cost counters,
         and ``violation`` or ``validation_error``.
     cost_ : Ledger
-        Kernel evaluations, cache hits, rounds, bytes and seconds per phase, summed over classes and ranks.
+        Kernel evaluations, cache hits, rounds, bytes and seconds per phase, summed over problems and ranks.
     n_iter_, parts_, training_, n_features_in_, feature_names_in_
-        As in :class:`NuMarginSVC`, with one part per class.
+        As in :class:`NuMarginSVC`, with one part per problem.
 
     See Also
     --------
@@ -196,6 +201,7 @@ class KernelSVC(KernelClassifier):
         **KernelClassifier._parameter_constraints,
         "C": [Interval(Real, 0, None, closed="neither")],
         "slack": [Interval(Real, 0, None, closed="left"), None],
+        "multi_class": [StrOptions({"pairs", "rest"})],
         "solver": [StrOptions({"auto", "exact", "batch-perceptron"})],
         "batch_size": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
         "max_support": [Interval(Integral, 2, None, closed="left"), None],
@@ -214,6 +220,7 @@ class KernelSVC(KernelClassifier):
         degree: int = 3,
         coef0: float = 0.0,
         fit_intercept: bool = True,
+        multi_class: Literal["pairs", "rest"] = "pairs",
         solver: Literal["auto", "exact", "batch-perceptron"] = "auto",
         batch_size: int | Literal["auto"] = "auto",
         max_support: int | None = None,
@@ -238,6 +245,7 @@ class KernelSVC(KernelClassifier):
         self.degree = degree
         self.coef0 = coef0
         self.fit_intercept = fit_intercept
+        self.multi_class = multi_class
         self.solver = solver
         self.batch_size = batch_size
         self.max_support = max_support
@@ -327,14 +335,14 @@ class KernelSVC(KernelClassifier):
     def _solver(self) -> AnySolver:
         self._refuse_unused_parameters()
         if self._is_linear():
-            return linear_csvm()
+            return small_linear_csvm(self._cache_bytes(), self.tol)
         most = None if self.max_support is None else int(self.max_support)
         perceptron = BatchPerceptron(self.batch_size, most, self.validation_fraction, self._cache_bytes())
         if self._uses_perceptron():
             return perceptron
         if self._uses_gpu():
             return FlatDual(stationary=self.tol, max_support=most)
-        exact = BlockDual(self._cache_bytes(), self.tol, most)
+        exact = kernel_csvm(self._cache_bytes(), self.tol, most)
         if self.solver == "exact":
             return exact
         return Auto((exact, perceptron), Affordable(np.inf if self.max_time is None else float(self.max_time)))
@@ -380,6 +388,7 @@ register(
         command="kernel",
         problem=_formula,
         bracket=lambda model: OPTIMUM if model.slack is None else _LEVEL,
+        earlier={"multi_class": "rest"},
         fitted=dict.fromkeys(("C_", "slack_", "violation_", "kernel_error_"), Each("f")),
         variants={"": {}, "linear": {"kernel": "linear"}},
     )

@@ -90,6 +90,8 @@ class Descriptor:
         Attributes that are not saved.
     saved_parameters : callable
         Returns the parameters of a model that a file stores with another value.
+    earlier : dict
+        Parameters that files of earlier versions lack, with the values that these models have.
     check : callable
         Called with a model and the sizes P, D, I and K; raises ModelFileError if the model cannot predict.
     variants : dict
@@ -103,6 +105,7 @@ class Descriptor:
     fitted: dict[str, Any] = field(default_factory=dict)
     not_saved: tuple[str, ...] = ()
     saved_parameters: Callable[[Any], dict[str, Any]] = lambda model: {}
+    earlier: dict[str, Any] = field(default_factory=dict)
     check: Callable[[Any, dict[str, int]], None] = lambda model, sizes: None
     variants: dict[str, dict[str, Any]] = field(default_factory=lambda: {"": {}})
 

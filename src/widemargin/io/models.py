@@ -60,8 +60,8 @@ def split(model: Any) -> tuple[str, dict[str, Any], dict[str, Any]]:
     if cls is not type(model):
         raise ModelFileError(f"this {kind} is a class of its own, which is not registered")
     check_is_fitted(model)
-    state: dict[str, Any] = model.__getstate__()
-    parameters = {name: state.pop(name) for name in sorted(model.get_params(deep=False))}
+    parameters = dict(sorted(model.get_params(deep=False).items()))
+    state: dict[str, Any] = {name: each for name, each in model.__getstate__().items() if name not in parameters}
     not_saved = set(FIT_STATE)
     if descriptor is not None:
         not_saved |= set(descriptor.not_saved)
@@ -78,10 +78,10 @@ def split(model: Any) -> tuple[str, dict[str, Any], dict[str, Any]]:
 
 def joined(kind: str, parameters: dict[str, Any], attributes: dict[str, Any]) -> Any:
     """The estimator with these parameters and fitted attributes, all of them checked."""
-    cls, schema, _ = schema_of(kind)
+    cls, schema, descriptor = schema_of(kind)
     for name in sorted((set(parameters) - set(parameter_names(cls))) | (set(attributes) - set(schema))):
         raise ModelFileError(f"{kind} has no {name[:60]!r}; a newer widemargin may have written the file")
-    model = cls(**parameters)
+    model = cls(**({} if descriptor is None else descriptor.earlier) | parameters)
     try:
         validate_parameters(model)
     except ValueError as error:

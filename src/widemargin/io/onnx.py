@@ -137,7 +137,8 @@ class _Graph:
             which = self.add("Cast", self.add("Greater", scores, self.numbers(0.0)), to=kinds.INT64)
         else:
             scores = self.add("Identity", scores, name="scores")
-            which = self.add("ArgMax", scores, axis=1, keepdims=0)
+            votes = self.add("Round", scores) if model._parts.are_votes else scores  # as Parts.winners
+            which = self.add("ArgMax", votes, axis=1, keepdims=0)
         labels = _labels(model.classes_)
         self.add("Gather", self.constant(labels), which, name="label", axis=0)
         is_text = labels.dtype.kind in "UO"
@@ -196,15 +197,16 @@ def _scores(graph: _Graph, rows: str, model: Any) -> str:
         scale = (2.0 / features.n_components) ** 0.5
     if hasattr(model, "coef_"):
         scores = graph.affine(rows, scale * model.coef_, model.intercept_)
-        return _votes(graph, scores, model._parts) if model._parts.are_votes else scores
-    if model.dual_coef_.shape[1] == 0:  # no support vectors: the intercept for every row
+    elif model.dual_coef_.shape[1] == 0:  # no support vectors: the intercept for every row
         nothing = graph.add("Mul", graph.row_sums(rows), graph.numbers(0.0))
-        return graph.add("Add", nothing, graph.numbers(model.intercept_))
-    return graph.affine(_kernel(graph, rows, model), model.dual_coef_, model.intercept_)
+        scores = graph.add("Add", nothing, graph.numbers(model.intercept_))
+    else:
+        scores = graph.affine(_kernel(graph, rows, model), model.dual_coef_, model.intercept_)
+    return _votes(graph, scores, model._parts) if model._parts.are_votes else scores
 
 
 def _votes(graph: _Graph, scores: str, parts: Parts) -> str:
-    """Votes of pairs for each class, ties broken by sums of scores, as :meth:`Parts.class_scores` computes them."""
+    """Votes of pairs for each class, and sums of scores, as :meth:`Parts.class_scores` combines them."""
     first, second = np.zeros((2, len(parts), parts.n_classes))
     for k, (one, other) in enumerate(parts.pairs):
         first[k, one] = second[k, other] = 1.0

@@ -42,6 +42,24 @@ def on_host(values: Any) -> Any:
     return values if is_on_host(values) else np.asarray(as_tensor(values).cpu().numpy())
 
 
+class Chosen:
+    """Some rows of an array, a sparse matrix or a tensor; what is asked for is copied then."""
+
+    def __init__(self, X: Any, places: np.ndarray) -> None:
+        self._X, self._places = X, places
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self._places), self._X.shape[1]
+
+    @property
+    def dtype(self) -> Any:
+        return self._X.dtype
+
+    def __getitem__(self, chosen: Any) -> Any:
+        return taken(self._X, self._places[chosen])
+
+
 def taken(X: Any, chosen: np.ndarray) -> Any:
     """The chosen rows of an array, a sparse matrix or a tensor, on its device."""
     return X[chosen] if is_on_host(X) else X[as_tensor(np.array(chosen, dtype=np.int64)).to(X.device)]

@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from widemargin import cores
+from widemargin.compiled.kernels import add_rows
 from widemargin.kernels.points import Points
+from widemargin.kernels.storage import pieces
 
 if TYPE_CHECKING:
     from widemargin.kernels.protocol import KernelRows
 
 _MAX_CACHED_AT_ONCE = 32
+_ENTRIES_AT_ONCE = 1 << 14  # of cached rows that one thread adds up at a time
 
 
 class RowCache:
@@ -49,8 +53,12 @@ class RowCache:
             hits += again
         out = np.zeros(self._rows.n_rows)
         if hits:
-            slots = [self._slot_of[numbers[k]] for k in hits]
-            out += coef[hits].astype(self._values.dtype) @ self._values[slots]
+            slots = np.array([self._slot_of[numbers[k]] for k in hits])
+            cores.each(
+                lambda piece: add_rows(self._values, slots, coef[hits], *piece, out),
+                list(pieces(len(out), _ENTRIES_AT_ONCE)),
+                float(len(hits) * len(out)),
+            )
         once = np.setdiff1d(np.arange(len(numbers)), hits)
         if len(once):
             out += self._rows.times(points[once], coef[once])

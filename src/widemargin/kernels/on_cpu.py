@@ -1,31 +1,54 @@
-"""Kernel primitives on a CPU: BLAS or sparse loops for the products, compiled loops for the rest."""
+"""Kernel primitives on a CPU: BLAS or sparse loops for the products, compiled loops for the rest.
+
+Rows are cut into pieces, which the cores share; each piece is one call of a compiled loop over tiles of values. Pieces
+and tiles depend on the rows and points alone, so that results do not depend on the number of threads.
+"""
 
 from __future__ import annotations
 
 import copy
 import math
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
+from widemargin import cores
 from widemargin.compiled import kernels as compiled
 from widemargin.compiled.hinge import hinge_sums
-from widemargin.kernels import precision, vectors
+from widemargin.kernels import float32_error, precision, vectors
 from widemargin.kernels.cache import RowCache
 from widemargin.kernels.functions import Kernel
 from widemargin.kernels.points import Points
-from widemargin.kernels.precision import Reduce, tile_rows
+from widemargin.kernels.precision import Reduce
 from widemargin.kernels.protocol import KernelRows
-from widemargin.kernels.storage import as_csr, csr_arrays, dense, exact_in_float32, pieces, squared_norms
+from widemargin.kernels.storage import (
+    as_csr,
+    converted,
+    csr_arrays,
+    dense,
+    exact_in_float32,
+    pieces,
+    shifted,
+    squared_norms,
+    squared_norms_from,
+    taken,
+)
 from widemargin.ledger import Ledger
-from widemargin.pauses import BLAS_SPEED, WORK, pause_alone
+from widemargin.pauses import BLAS_SPEED, WORK
+from widemargin.rounding import gamma
 
-_LANES = 16  # points in a vector register
-_POINTS_AT_ONCE, _MAX_SPARSE_POINTS = 256, 512  # that dense, and sparse, rows are multiplied with
-_ROWS_AT_ONCE = 4096
-_COLUMNS_BYTES = 1 << 20  # points that sparse rows are multiplied with stay in the second-level cache
+_MIN_PIECES = 48  # of rows, for many threads to share
+_MIN_PIECE, _MAX_PIECE = 64, 256  # rows
+_TILE_ROWS = 64  # whose values with the points of a panel are in the cache
+_POINTS_AT_ONCE = 256  # that BLAS multiplies dense rows with
+_MIN_PANEL, _MAX_PANEL = 32, 512  # points that sparse rows are multiplied with
+_PANEL_BYTES = 1 << 20  # of a float64 panel; it stays in the second-level cache
+_BATCH_BYTES = 1 << 26  # of points that are prepared at a time
+_MAX_COLUMNS = 8  # of coefficients that are not worth a call of BLAS
+_GIVEN_TILE = 1 << 17  # kernel values that are given, or that the user's function gives at a time
 _LOG2E = math.log2(math.e)
 _KINDS = {
     "linear": compiled.LINEAR,
@@ -41,13 +64,26 @@ def alone(values: np.ndarray, op: Any) -> np.ndarray:
     return values
 
 
+def _on_piece(loop: Any, before: tuple[Any, ...], after: tuple[Any, ...], piece: tuple[int, int]) -> None:
+    loop(*before, *piece, *after)
+
+
 class _Prepared(NamedTuple):
+    """Rows or points in one precision, centred or normalised where the kernel asks for it, and their squared norms."""
+
     X: Any
     norms: np.ndarray
 
     @property
+    def arrays(self) -> Any:
+        return csr_arrays(self.X) if sp.issparse(self.X) else self.X
+
+    @property
     def n_rows(self) -> int:
         return len(self.norms)
+
+    def taken(self, rows: np.ndarray) -> _Prepared:
+        return _Prepared(taken(self.X, rows), self.norms[rows])
 
 
 class RowsOnCPU(KernelRows):
@@ -72,10 +108,12 @@ class RowsOnCPU(KernelRows):
         self._cache: RowCache | None = None
         self._kept: dict[Any, _Prepared] = {}
         self._space = np.empty(0)
+        self._is_exact: bool | None = None  # whether products of the rows are exact in float32, once it is known
         self.dtype, self._is_sparse, self._centre, self.is_by_differences = precision.choose(kernel, self.X, reduce)
         self.error = self.largest_error = float(np.finfo(self.dtype).eps) / 2
         if kernel.name in _KINDS:
             self.width, self.longest = precision.extent(self.X, self._is_sparse, reduce)
+        self.has_relative_errors = self.dtype == np.float32 and kernel.name in ("rbf", "laplacian")
 
     def vector(self, values: np.ndarray) -> np.ndarray:
         return values
@@ -95,12 +133,15 @@ class RowsOnCPU(KernelRows):
     hinge_sums = staticmethod(hinge_sums)
 
     def points(self, rows: np.ndarray) -> Points:
-        return Points(self.X[rows], self.numbers[rows])
+        return Points(taken(self.X, rows), self.numbers[rows])
 
     def only(self, rows: np.ndarray) -> RowsOnCPU:
         part = copy.copy(self)
-        part.X, part.numbers, part._kept, part._cache = self.X[rows], self.numbers[rows], {}, None
-        part._rounding = {}
+        part.X, part.numbers, part._cache = taken(self.X, rows), self.numbers[rows], None
+        part._kept = {dtype: kept.taken(rows) for dtype, kept in self._kept.items()}
+        part._rounding, part._values = {}, None
+        whole, places = self._whole or (self, None)
+        part._whole = whole, rows if places is None else places[rows]
         return part
 
     def cache(self, n_bytes: int) -> RowCache:
@@ -109,29 +150,30 @@ class RowsOnCPU(KernelRows):
         return self._cache
 
     def times(self, points: Points, coef: np.ndarray, *, exact: bool = False) -> np.ndarray:
-        if coef.shape[1:] == (1,):  # a single column takes the fused loop of a vector
-            return self.times(points, coef[:, 0], exact=exact)[:, None]
         self.ledger.kernel_evaluations += self.n_rows * len(points)
+        coef = np.asarray(coef, dtype=np.float64)
         out = np.zeros((self.n_rows, *coef.shape[1:]))
-        coef = np.ascontiguousarray(coef, dtype=np.float64)
-        dtype = np.float64 if exact else self.dtype
-        if self.kernel.name in _KINDS and coef.ndim == 1:
-            self._add_times(self._local(dtype), points, coef, dtype, out)
-            return out
-        for rows, columns, values in self._tiles(self._local(dtype), points, dtype):
-            out[rows] += values.astype(np.float64, copy=False) @ coef[columns]
+        if self.kernel.name not in _KINDS:
+            for begin, end, values in self._given_tiles(self.X, points):
+                out[begin:end] = values.astype(np.float64, copy=False) @ coef
+        elif out.size and len(points):
+            self._add_times(points, coef.reshape(len(points), -1), exact, out.reshape(self.n_rows, -1))
         return out
 
     def rows(self, points: Points) -> np.ndarray:
         self.ledger.kernel_evaluations += self.n_rows * len(points)
         out = np.empty((len(points), self.n_rows), self.dtype)
-        for rows, columns, values in self._tiles(self._local(self.dtype), points, self.dtype):
-            out[columns, rows] = values.T
+        if self.kernel.name in _KINDS:
+            if out.size:
+                self._fill(self._local(self.dtype), points, out, is_symmetric=False)
+            return out
+        for begin, end, values in self._given_tiles(self.X, points):
+            out[:, begin:end] = values.T
         return out
 
     def block(self, points: Points, *, exact: bool = False) -> np.ndarray:
         out = np.empty((len(points), len(points)), np.float64 if exact else self.dtype)
-        self._fill(out, points)
+        self._fill_block(points, out)
         return out
 
     def working_block(self, points: Points) -> np.ndarray:
@@ -140,8 +182,24 @@ class RowsOnCPU(KernelRows):
             self._space = np.empty(n * width, self.dtype)
         K = self._space[: n * width].reshape(n, width)
         K[:, n:] = 0
-        self._fill(K[:, :n], points)
+        self._fill_block(points, K)
         return K
+
+    def sweep_error(self, reach: np.ndarray, mass: float, n_terms: float) -> np.ndarray:
+        if self.kernel.name == "cosine" and self.dtype == np.float32:
+            return np.full(self.n_rows, mass * (float32_error.of_cosine(self.width) + gamma(n_terms)))
+        if not self.has_relative_errors:
+            return np.asarray(super().sweep_error(reach, mass, n_terms))
+        error: np.ndarray = self._once("sweep error", self._sweep_error, reach) + 2 * gamma(n_terms)
+        return np.asarray(np.where(reach > 0, error, 0.0) * reach + float32_error.absolute_error(mass))
+
+    def _sweep_error(self, reach: np.ndarray) -> np.ndarray:
+        n_entries = np.full(self.n_rows, float(self.width))
+        if self.kernel.name == "rbf" and self._centre is None:
+            n_entries = float32_error.entries_of_rows(self.X)
+        longest = self.longest if self._centre is None else self.longest + float(np.linalg.norm(self._centre))
+        lengths = np.sqrt(self._squares(reach))
+        return float32_error.relative_error(self.kernel, n_entries, lengths, longest, self.X.shape[1])
 
     def _diagonal(self, coef: np.ndarray) -> np.ndarray:
         return self.kernel.diagonal(self.X, self.numbers)
@@ -149,20 +207,21 @@ class RowsOnCPU(KernelRows):
     def _sum_depth(self, n_terms: float) -> float:
         if self.kernel.name not in _KINDS:
             return n_terms
-        return min(n_terms, _MAX_SPARSE_POINTS) + n_terms / self._points_at_once(np.float64)
+        return min(n_terms, self._points_at_once) + n_terms / self._points_at_once + 1
 
     def _squares(self, coef: np.ndarray) -> np.ndarray:
-        if self._centre is None:
-            return squared_norms(self.X)
-        some = (dense(self.X[begin:end]) - self._centre for begin, end in pieces(self.n_rows, _ROWS_AT_ONCE))
-        return np.concatenate([squared_norms(few) for few in some] or [np.empty(0)])
+        return squared_norms(self.X) if self._centre is None else squared_norms_from(self.X, self._centre)
 
-    def _fill(self, out: np.ndarray, points: Points) -> None:
-        """Write kernel values between points; each is computed twice, faster than to write it to both positions."""
+    def _fill_block(self, points: Points, out: np.ndarray) -> None:
+        """Write the kernel values between points to the first columns of ``out``."""
         self.ledger.kernel_evaluations += len(points) ** 2
-        dtype = out.dtype.type
-        for rows, columns, values in self._tiles(self._prepare(points.X, dtype), points, dtype):
-            out[rows, columns] = values
+        if self.kernel.name in _KINDS:
+            self._fill(self._prepare(points.X, out.dtype.type), points, out, is_symmetric=True)
+            return
+        for begin, end, values in self._given_tiles(points.X, points):
+            out[begin:end, : len(points)] = values
+
+    # -- rows as the compiled loops read them ------------------------------------------------------------------------
 
     def _local(self, dtype: Any) -> _Prepared:
         """The rows of this rank, prepared once per precision; a float64 copy is needed rarely and not kept."""
@@ -174,13 +233,12 @@ class RowsOnCPU(KernelRows):
         return prepared
 
     def _prepare(self, X: Any, dtype: Any) -> _Prepared:
-        if self.kernel.name not in _KINDS:
-            return _Prepared(X, np.empty(X.shape[0]))
         if self._is_sparse:
             X = as_csr(X, dtype)
+        elif self._centre is None:
+            X = converted(dense(X), dtype)
         else:
-            X = dense(X) if self._centre is None else dense(X) - self._centre
-            X = np.ascontiguousarray(X, dtype=dtype)
+            X = shifted(dense(X), self._centre, dtype)
         norms = squared_norms(X)
         if self.kernel.name == "cosine":
             lengths = np.sqrt(np.where(norms > 0, norms, 1.0))
@@ -188,10 +246,17 @@ class RowsOnCPU(KernelRows):
             X = sp.csr_matrix(X) if self._is_sparse else X
         return _Prepared(X, norms.astype(dtype))
 
+    def _products_are_exact(self, points: Points) -> bool:
+        """Whether products of sparse rows can be made in float32, in half the time, since no digit is lost."""
+        if not self._is_sparse or self.kernel.name == "cosine":
+            return False
+        if self._is_exact is None:
+            self._is_exact = exact_in_float32(self.X)
+        return self._is_exact and exact_in_float32(points.X)
+
     @property
     def _kind(self) -> int:
-        """How values are made of products or distances; squared distances are treated like Laplacian ones."""
-        return compiled.LAPLACIAN if self.is_by_differences else _KINDS[self.kernel.name]
+        return compiled.DIFFERENCES if self.is_by_differences else _KINDS[self.kernel.name]
 
     def _parameters(self, dtype: Any) -> tuple[Any, Any, int]:
         """Scale, shift and degree for the compiled loops, which take exponents to base two."""
@@ -204,102 +269,104 @@ class RowsOnCPU(KernelRows):
         }.get(kernel.name, (gamma, kernel.coef0))
         return dtype(scale), dtype(shift), kernel.degree
 
-    def _points_at_once(self, dtype: Any) -> int:
-        if not self._is_sparse:
+    @property
+    def _has_panels(self) -> bool:
+        """Whether points are the columns of panels; BLAS multiplies with points as they are."""
+        return self._is_sparse or self.is_by_differences or self.kernel.name == "laplacian"
+
+    @property
+    def _points_at_once(self) -> int:
+        if not self._has_panels:
             return _POINTS_AT_ONCE
-        fitting = _COLUMNS_BYTES // (self.X.shape[1] * np.dtype(dtype).itemsize)
-        return int(min(_MAX_SPARSE_POINTS, max(32, fitting // 32 * 32)))  # full vector registers
+        fitting = _PANEL_BYTES // (8 * max(self.X.shape[1], 1))
+        return int(min(_MAX_PANEL, max(_MIN_PANEL, fitting // _MIN_PANEL * _MIN_PANEL)))
 
-    def _columns(self, points: Points, dtype: Any) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
-        """A few points at a time as columns of a dense array, with their norms."""
-        d = points.X.shape[1]
-        for begin, end in pieces(len(points), self._points_at_once(dtype)):
-            prepared = self._prepare(points.X[begin:end], dtype)
-            Z = dense(prepared.X)
-            norms = np.abs(Z).sum(axis=1) if self.kernel.name == "laplacian" else prepared.norms
-            if self._is_sparse:  # full vector registers, with points of no coordinates
-                full = -(-len(Z) // _LANES) * _LANES
-                ZT = np.zeros((d, full), dtype)
-                ZT[:, : len(Z)] = Z.T
-                yield slice(begin, end), ZT, np.concatenate([norms, np.zeros(full - len(Z), dtype)])
+    def _batches(self, points: Points, dtype: Any, piece: int, cost: float) -> Iterator[tuple[slice, _Prepared]]:
+        """Points as the compiled loops read them, and their norms; as many at a time as ``piece`` rows take well.
+
+        Memory is limited, since sparse points become dense, and so is the work between two looks at the clock.
+        """
+        width, d = self._points_at_once, max(self.X.shape[1], 1)
+        most = min(_BATCH_BYTES / (d * np.dtype(dtype).itemsize), WORK / (piece * cost))
+        for begin, end in pieces(len(points), max(1, int(most / width)) * width):
+            prepared = self._prepare(points.X if end - begin == len(points) else points.X[begin:end], dtype)
+            yield slice(begin, end), self._panels(prepared) if self._has_panels else prepared
+
+    def _panels(self, points: _Prepared) -> _Prepared:
+        """Points as columns of panels, the last one filled up with points of no coordinates."""
+        X, width = points.X, self._points_at_once
+        n, d = X.shape
+        each = list(pieces(n, width))
+        panels, norms = np.empty((len(each), d, width), X.dtype), np.zeros(len(each) * width, X.dtype)
+        norms[:n] = points.norms
+        if self.kernel.name == "laplacian":
+            norms[:n] = np.asarray(abs(X).sum(axis=1)).ravel()
+
+        def fill(k: int) -> None:
+            if sp.issparse(X):
+                compiled.panel_of_csr(*csr_arrays(X), *each[k], panels[k])
             else:
-                yield slice(begin, end), Z.T, norms
+                compiled.panel_of_dense(X, *each[k], panels[k])
 
-    def _add_times(self, local: _Prepared, points: Points, coef: np.ndarray, dtype: Any, out: np.ndarray) -> None:
+        cores.each(fill, range(len(each)), float(panels.size))
+        return _Prepared(panels, norms)
+
+    # -- passes over rows --------------------------------------------------------------------------------------------
+
+    def _piece(self, n_rows: int, cost: float) -> int:
+        """How many rows one thread works on at a time, if each value takes ``cost`` multiplications.
+
+        A power of two, so that there are pieces for many threads, each large enough; it depends on the rows alone.
+        """
+        few = min(n_rows / _MIN_PIECES, WORK / (cost * self._points_at_once))
+        return 1 << int(np.log2(min(max(few, _MIN_PIECE if few > 1 else 16), _MAX_PIECE)))
+
+    def _cost(self, rows: _Prepared) -> float:
+        """Multiplications of a plain loop in the time of a kernel value."""
         if self._is_sparse:
-            self._add_times_sparse(local, points, coef, dtype, out)
-            return
-        kind, parameters = self._kind, self._parameters(dtype)
-        for columns, ZT, norms in self._columns(points, dtype):
-            for rows, tile in self._products(local, ZT, dtype):
-                compiled.finish_tile_times(kind, tile, local.norms[rows], norms, *parameters, coef[columns], out[rows])
+            return float(rows.X.nnz / max(rows.n_rows, 1)) + 8
+        return float(rows.X.shape[1]) / (1 if self._has_panels else BLAS_SPEED) + 8
 
-    def _add_times_sparse(
-        self, local: _Prepared, points: Points, coef: np.ndarray, dtype: Any, out: np.ndarray
-    ) -> None:
-        kind, parameters, rows = _KINDS[self.kernel.name], self._parameters(dtype), local
-        if dtype == np.float64 and self.kernel.name != "cosine" and all(map(exact_in_float32, (self.X, points.X))):
-            rows = self._local(np.float32)  # the products are the same, and made in half the time
-        for columns, ZT, norms in self._columns(points, rows.X.dtype.type):
-            few = np.zeros(ZT.shape[1])
+    def _add_times(self, points: Points, coef: np.ndarray, exact: bool, out: np.ndarray) -> None:
+        dtype = np.float64 if exact else self.dtype
+        rows = self._local(np.float32 if dtype == np.float64 and self._products_are_exact(points) else dtype)
+        norms, parameters, is_many = rows.norms.astype(dtype), self._parameters(dtype), coef.shape[1] > _MAX_COLUMNS
+        loop = compiled.times_many if is_many else compiled.times
+        cost = self._cost(rows)
+        size = self._piece(self.n_rows, cost)
+        shape = self._tile_shape(size)
+        for columns, batch in self._batches(points, rows.X.dtype, size, cost):
+            few = np.zeros((len(batch.norms), coef.shape[1]))
             few[: columns.stop - columns.start] = coef[columns]
-            row = np.empty(ZT.shape[1], rows.X.dtype)
-            fine = row if row.dtype == dtype else np.empty(len(row), dtype)
-            data, indices, indptr = csr_arrays(rows.X)
-            for begin, end in self._short_stretches(local.n_rows, int(indptr[-1]) * len(row)):
-                arrays = (data, indices, indptr[begin : end + 1], local.norms[begin:end])
-                at = (ZT, norms.astype(dtype), *parameters, few, row, fine, out[begin:end])
-                compiled.times_csr(kind, *arrays, *at)
-                pause_alone(float(indptr[end] - indptr[begin]) * len(row))
+            few = few if is_many else np.ascontiguousarray(few.T)
+            arguments = (self._kind, rows.arrays, norms, batch.X, batch.norms.astype(dtype), *parameters, few)
+            work = self.n_rows * (columns.stop - columns.start) * cost
+            do = partial(_on_piece, loop, arguments, (*shape, out))
+            cores.each(do, list(pieces(self.n_rows, size)), work)
 
-    @staticmethod
-    def _short_stretches(n_rows: int, work: float) -> Iterator[tuple[int, int]]:
-        """Rows in stretches between two looks at the clock, for ``work`` on all of them."""
-        return pieces(n_rows, max(1, int(n_rows * min(1.0, WORK / max(work, 1)))))
+    def _fill(self, rows: _Prepared, points: Points, out: np.ndarray, *, is_symmetric: bool) -> None:
+        """Write kernel values of rows with points to the columns of ``out``; if it is symmetric, to its rows too."""
+        dtype, cost = out.dtype.type, self._cost(rows)
+        parameters, size = self._parameters(dtype), self._piece(rows.n_rows, cost)
+        shape = self._tile_shape(size)
+        for columns, batch in self._batches(points, dtype, size, cost):
+            n_points = columns.stop - columns.start
+            arguments = (self._kind, rows.arrays, rows.norms, batch.X, batch.norms, *parameters)
+            where = (n_points, columns.start, is_symmetric)
+            do = partial(_on_piece, compiled.fill, (*arguments, *where), (*shape, out))
+            # The last rows of a symmetric block have most values: they come first.
+            cores.each(do, list(pieces(rows.n_rows, size))[::-1], rows.n_rows * n_points * cost)
 
-    def _products(self, local: _Prepared, ZT: np.ndarray, dtype: Any) -> Iterator[tuple[slice, np.ndarray]]:
-        """Products of dense rows with points, or distances where the kernel is taken from these; a tile at a time."""
-        speed = 1 if self.kernel.name == "laplacian" or self.is_by_differences else BLAS_SPEED
-        most = max(16, int(speed * WORK / max(ZT.size, 1)))  # fewer rows where features are very many
-        space = np.empty((min(most, tile_rows(ZT.shape[1])), ZT.shape[1]), dtype)
-        for begin, end in pieces(local.n_rows, len(space)):
-            tile = space[: end - begin]
-            if self.kernel.name == "laplacian":
-                compiled.distances_dense(local.X[begin:end], np.ascontiguousarray(ZT), tile)
-            elif self.is_by_differences:
-                compiled.squared_distances_dense(local.X[begin:end], np.ascontiguousarray(ZT), tile)
-            else:
-                np.dot(local.X[begin:end], ZT, out=tile)
-            yield slice(begin, end), tile
-            pause_alone(tile.size * (len(ZT) / speed + 8))
+    def _tile_shape(self, piece: int) -> tuple[int, int]:
+        return (min(piece, _TILE_ROWS) if self._has_panels else piece), self._points_at_once
 
-    def _tiles(self, local: _Prepared, points: Points, dtype: Any) -> Iterator[tuple[slice, slice, np.ndarray]]:
-        """Kernel values of rows with points, a tile at a time, which is overwritten by the next."""
-        if self.kernel.name not in _KINDS:
-            yield from self._given_tiles(local.X, points)
-            return
-        kind, parameters = self._kind, self._parameters(dtype)
-        for columns, ZT, norms in self._columns(points, dtype):
-            if not self._is_sparse:
-                for rows, tile in self._products(local, ZT, dtype):
-                    compiled.finish_tile(kind, tile, local.norms[rows], norms, *parameters)
-                    yield rows, columns, tile
-                continue
-            data, indices, indptr = csr_arrays(local.X)
-            space = np.empty((tile_rows(ZT.shape[1]), ZT.shape[1]), dtype)
-            for begin, end in pieces(local.n_rows, len(space)):
-                tile = space[: end - begin]
-                arrays = (data, indices, indptr[begin : end + 1], local.norms[begin:end])
-                compiled.values_csr(kind, *arrays, ZT, norms, *parameters, tile)
-                yield slice(begin, end), columns, tile[:, : columns.stop - columns.start]
-                pause_alone(float(indptr[end] - indptr[begin]) * tile.shape[1])
-
-    def _given_tiles(self, X: Any, points: Points) -> Iterator[tuple[slice, slice, np.ndarray]]:
+    def _given_tiles(self, X: Any, points: Points) -> Iterator[tuple[int, int, np.ndarray]]:
         """Values that are given, or that the user's function gives."""
-        for begin, end in pieces(X.shape[0] if len(points) else 0, tile_rows(len(points))):
+        size = max(16, _GIVEN_TILE // max(len(points), 1))
+        for begin, end in pieces(X.shape[0] if len(points) else 0, size):
             few = X[begin:end]
             if self.kernel.function is None:
                 values = dense(few[:, points.numbers])
             else:
                 values = self.kernel.evaluated(few, points.X)
-            yield slice(begin, end), slice(0, len(points)), values
+            yield begin, end, values

@@ -9,16 +9,18 @@ import numpy as np
 import torch
 
 from widemargin.kernels import torch_tensors
-from widemargin.kernels.arrays import on_host, taken
+from widemargin.kernels.arrays import Chosen, on_host, taken
 from widemargin.kernels.cache import RowCache
 from widemargin.kernels.functions import Kernel
 from widemargin.kernels.points import Points
-from widemargin.kernels.protocol import KernelRows
-from widemargin.kernels.torch_rows import KINDS, StoredRows
+from widemargin.kernels.protocol import KernelRows, Lane
+from widemargin.kernels.torch_rows import KINDS, StoredRows, free_bytes
 from widemargin.kernels.torch_tensors import Form, Side
 from widemargin.ledger import Ledger
 
 _TERMS_PER_TILE = 32  # of the narrowest tile of an exact sum
+_MAX_HOST_ROWS = 1 << 15  # up to here the host has computed a sum before the device has answered
+_MAX_LANES, _LANES_SHARE, _COPIES_PER_LANE = 8, 0.25, 4  # runs at a time, the share of free memory that they take
 _SAMPLE = 256  # rows whose kernel values are computed both ways, to measure the error of rounding
 
 
@@ -72,11 +74,18 @@ class RowsOnTorch(KernelRows):
         self.width = int(self.X.shape[1])
         self.longest = float(self.stored.squared_norms().max().sqrt()) if self.n_rows else 0.0
 
+    def lanes(self, n_rows: int) -> list[Lane]:
+        """As many as the memory allows; a run takes a few copies of its rows in float64 for its certificate."""
+        free = _LANES_SHARE * free_bytes(self.device) / (_COPIES_PER_LANE * 8 * max(n_rows * self.width, 1))
+        n_lanes = int(min(max(free, 1), _MAX_LANES)) if self.stored.is_resident else 1
+        lanes: list[Lane] = self._primitives.lanes(n_lanes)
+        return lanes
+
     def vector(self, values: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(np.array(values, dtype=np.float64, order="C")).to(self.device)
 
     def vectors(self, several: list[np.ndarray]) -> torch.Tensor:
-        return torch.stack([self.vector(each) for each in several])
+        return self.vector(np.stack(several))
 
     def places(self, rows: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(np.array(rows, dtype=np.int64)).to(self.device)
@@ -86,6 +95,9 @@ class RowsOnTorch(KernelRows):
 
     def nonzero(self, values: torch.Tensor | np.ndarray) -> Any:
         return np.flatnonzero(values) if isinstance(values, np.ndarray) else values.nonzero()[:, 0]
+
+    def where_sums_are_fast(self, vectors: list[torch.Tensor]) -> list[Any]:
+        return list(torch.stack(vectors).cpu().numpy()) if self.n_rows <= _MAX_HOST_ROWS else vectors
 
     def hinge_sums(
         self, scores: torch.Tensor, y: torch.Tensor, weight: torch.Tensor, scale: float, intercept: float
@@ -104,7 +116,7 @@ class RowsOnTorch(KernelRows):
 
     def only(self, rows: np.ndarray) -> RowsOnTorch:
         part = copy.copy(self)
-        part.X, part.numbers, part._rounding = taken(self.X, rows), self.numbers[rows], {}
+        part.X, part.numbers, part._rounding = Chosen(self.X, rows), self.numbers[rows], {}
         part.stored = self.stored.only(rows, part.X)
         return part
 
@@ -148,10 +160,11 @@ class RowsOnTorch(KernelRows):
 
     def _side(self, points: Any, *, exact: bool = False) -> tuple[Side, Form]:
         """Points as the right side of a product, and how values are computed from it."""
-        stored, is_own = self.stored, isinstance(points, PointsOnDevice) and points.rows is self
+        stored, own = self.stored, points.rows.stored if isinstance(points, PointsOnDevice) else None
+        own = own if own is not None and own.form is stored.form else None  # rounded alike: these rows, or some of them
         if not exact:
-            return stored.at(points.places) if is_own else stored.side_of(points.X), stored.form
-        X = stored.given[points.places] if is_own and stored.given is not None else points.X
+            return stored.side_of(points.X) if own is None else own.at(points.places), stored.form
+        X = points.X if own is None or own.given is None else own.given[points.places]
         return stored.exact_side_of(X), stored.exact_form
 
     def _errors(self) -> tuple[float, float]:

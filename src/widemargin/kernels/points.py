@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from widemargin.codec import check_row_numbers, check_rows, record
-from widemargin.kernels.storage import joined
+from widemargin.kernels.storage import joined, taken
 
 
 def _check(points: Points) -> None:
@@ -32,7 +32,7 @@ class Points:
         return len(self.numbers)
 
     def __getitem__(self, chosen: Any) -> Points:
-        return Points(self.X[chosen], self.numbers[chosen])
+        return Points(taken(self.X, chosen) if isinstance(chosen, np.ndarray) else self.X[chosen], self.numbers[chosen])
 
     def pack(self) -> list[np.ndarray]:
         """One-dimensional arrays that can be sent."""

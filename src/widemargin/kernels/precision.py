@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from widemargin.kernels.functions import Kernel
-from widemargin.kernels.storage import dense, density, pieces, squared_norms
+from widemargin.kernels.storage import column_sums, density, squared_norms, squared_norms_from
 
 Reduce: TypeAlias = Callable[[np.ndarray, Any], np.ndarray]  # combines an array over ranks by "sum" or "max"
 
@@ -81,8 +81,7 @@ def _of_distances(kernel: Kernel, X: Any, precision: Precision, reduce: Reduce) 
     is_near_zero = exponent <= _MAX_UNCENTRED_EXPONENT and largest <= max_float32
     if is_near_zero or (exponent <= _MAX_EXPONENT and sparse_bytes > 0):
         return precision, largest <= max_float32
-    sums = np.asarray(X.sum(axis=0, dtype=np.float64)).ravel()
-    sums = reduce(np.append(sums, float(X.shape[0])), "sum")
+    sums = reduce(np.append(column_sums(X), float(X.shape[0])), "sum")
     centre = sums[:-1] / max(sums[-1], 1.0)
     centred = _max_over_ranks(X, centre, reduce)
     # A few rows far from all others pull the centre away from the others.
@@ -125,13 +124,4 @@ def _max_squared_norm(X: Any, centre: np.ndarray | None) -> float:
     """The largest squared norm of a row, measured from the centre."""
     if centre is None:
         return float(squared_norms(X).max(initial=0.0))
-    some = (dense(X[begin:end]) - centre for begin, end in pieces(X.shape[0], tile_rows(X.shape[1])))
-    return max((float(squared_norms(few).max(initial=0.0)) for few in some), default=0.0)
-
-
-_TILE_BYTES = 1 << 19  # a tile of kernel values stays in the second-level cache
-
-
-def tile_rows(width: int) -> int:
-    """How many rows of so many numbers are worked on at a time."""
-    return max(16, _TILE_BYTES // (4 * max(width, 1)))
+    return float(squared_norms_from(X, centre).max(initial=0.0))

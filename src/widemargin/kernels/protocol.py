@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from widemargin.compiled.small_dual import sub_block
 from widemargin.kernels.cache import RowCache
 from widemargin.kernels.functions import Kernel
 from widemargin.kernels.points import Points
 from widemargin.kernels.storage import joined
-from widemargin.kernels.vectors import Dual, group_size
+from widemargin.kernels.vectors import Dual, group_size, padded
 from widemargin.ledger import Ledger
 from widemargin.rounding import UNIT, gamma
 
@@ -24,6 +26,7 @@ Vector: TypeAlias = Any  # float64, on the device of the rows: one number per ro
 Places: TypeAlias = Any  # row positions, on the device of the rows
 Block: TypeAlias = Any  # kernel values, on the device of the rows
 Matrix: TypeAlias = Any  # rows: a dense array, a CSR matrix, or a tensor
+Lane: TypeAlias = Callable[[], AbstractContextManager[Any]]
 
 _EXP_ERROR = 6 * UNIT  # of an exponential
 
@@ -41,6 +44,7 @@ class KernelRows(ABC):
     width: int = 0  # the largest number of entries of a row, of all ranks; 0 for kernels that are given
     longest: float = 0.0  # the largest norm of a row, of all ranks
     is_by_differences: bool = False  # squared distances are sums of squared differences
+    has_relative_errors: bool = False  # of values that are not exact: a bound on each, relative to the value
     _primitives: Any  # the module of vector primitives: scan, choose, keep, solve, Repeated
 
     def __init__(
@@ -51,6 +55,8 @@ class KernelRows(ABC):
         self.ledger = ledger if ledger is not None else Ledger()
         self.n_everywhere = n_everywhere
         self._rounding: dict[tuple[str, type], Any] = {}
+        self._whole: tuple[KernelRows, np.ndarray] | None = None  # the rows that these are some of, and their places
+        self._values: np.ndarray | None = None
 
     @property
     def n_rows(self) -> int:
@@ -78,10 +84,21 @@ class KernelRows(ABC):
     def nonzero(self, values: Vector) -> Places:
         """Where a vector is not zero."""
 
+    def lanes(self, n_rows: int) -> list[Lane]:
+        """Where runs on ``n_rows`` of these rows or fewer go on at the same time; each is entered for a part of a run.
+
+        One lane: a run leaves nothing to wait for.
+        """
+        return [nullcontext]
+
     def repeated(self, step: Callable[[], None]) -> Callable[[int], None]:
         """A function that repeats ``step``, which must update arrays in place and read nothing back to the host."""
         repeat: Callable[[int], None] = self._primitives.Repeated(step, self.ledger)
         return repeat
+
+    def where_sums_are_fast(self, vectors: list[Vector]) -> list[Vector]:
+        """Vectors as they are; copies on the host where the device takes longer to answer than the host to add up."""
+        return vectors
 
     @abstractmethod
     def hinge_sums(self, scores: Vector, y: Vector, weight: Vector, scale: float, intercept: float) -> np.ndarray:
@@ -115,6 +132,29 @@ class KernelRows(ABC):
     @abstractmethod
     def block(self, points: Points, *, exact: bool = False) -> Block:
         """Kernel values between all pairs of some points, on the device of the points."""
+
+    def values(self, most_rows: int) -> np.ndarray:
+        """Kernel values in float64 between all rows, on the host: a line for each point, with its values for all rows.
+
+        Lines are filled up with zeros to the width that working sets have. The values are computed once for all rows,
+        and rows of :meth:`only` take theirs from them, where all rows are at most ``most_rows``.
+        """
+        whole, places = self._whole or (self, None)
+        if whole.n_rows > most_rows:
+            whole, places = self, None
+        if whole._values is None:
+            whole._values = whole._all_values()
+        if places is None:
+            return whole._values
+        out = np.empty((len(places), padded(len(places))))
+        sub_block(whole._values, places, out)
+        return out
+
+    def _all_values(self) -> np.ndarray:
+        n = self.n_rows
+        out = np.zeros((n, padded(n)))
+        out[:, :n] = self.block(Points(self.X, self.numbers), exact=True).T
+        return out
 
     def diagonal_of(self, points: Points) -> np.ndarray:
         """``k(z, z)`` of every point, in float64, on the host."""
@@ -168,6 +208,15 @@ class KernelRows(ABC):
         """By how much the exact response of each row may be wrong, for so many coefficients of this mass."""
         of_values, of_sum = self._once("value error", self._value_error, coef), gamma(self._sum_depth(n_terms) + 4)
         return mass * (of_values + of_sum * (1 + of_values)) * self._once("lengths", self._lengths, coef)
+
+    def sweep_error(self, reach: Vector, mass: float, n_terms: float) -> Vector:
+        """By how much responses may be wrong that are sums of values that are not exact.
+
+        ``reach`` has the same sums with the sizes of all coefficients, where ``has_relative_errors``; a response may be
+        the sum of several calls of :meth:`times`. Infinite where no bound is known.
+        """
+        is_exact = self.dtype == np.float64 or self.kernel.name == "precomputed"
+        return self.score_error(mass, n_terms, reach) if is_exact else reach * 0.0 + np.inf
 
     def _once(self, name: str, compute: Callable[[Vector], Vector], coef: Vector) -> Vector:
         """What does not depend on the coefficients, but for the device that they are on."""

@@ -8,8 +8,12 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from widemargin import cores
 from widemargin.compiled import csr
-from widemargin.pauses import pause_alone
+from widemargin.compiled import storage as compiled
+from widemargin.compiled.dense import squared_norms_dense
+
+_PIECE_SIZE = 1 << 19  # entries that one thread works on at a time: some tenths of a millisecond
 
 
 def joined(blocks: list[Any]) -> Any:
@@ -24,6 +28,15 @@ def pieces(n: int, size: int) -> Iterator[tuple[int, int]]:
         yield begin, min(begin + size, n)
 
 
+def row_pieces(n: int, width: float) -> list[tuple[int, int]]:
+    """Pieces of ``n`` rows of so many entries for a single pass over them."""
+    return list(pieces(n, max(1, int(_PIECE_SIZE / max(width, 1)))))
+
+
+def _entries_per_row(X: Any) -> float:
+    return float((X.nnz / max(X.shape[0], 1)) if sp.issparse(X) else X.shape[1])
+
+
 def dense(X: Any) -> np.ndarray:
     return np.asarray(X.toarray() if sp.issparse(X) else X)
 
@@ -31,22 +44,56 @@ def dense(X: Any) -> np.ndarray:
 def density(X: Any) -> float:
     """The share of entries that are not zero."""
     size = X.shape[0] * X.shape[1]
-    n_nonzero = X.nnz if sp.issparse(X) else np.count_nonzero(X)
+    n_nonzero = X.nnz if sp.issparse(X) else int(_nonzero_per_row(X).sum())
     return float(n_nonzero / size) if size else 1.0
+
+
+def _nonzero_per_row(X: np.ndarray) -> np.ndarray:
+    counts = np.empty(len(X), np.int64)
+    cores.each(lambda piece: compiled.count_nonzero(X, *piece, counts), row_pieces(*X.shape), float(X.size))
+    return counts
 
 
 def squared_norms(X: Any) -> np.ndarray:
     """``||x||^2`` of every row, in float64 from the values as stored."""
-    if not sp.issparse(X) and X.dtype == np.float64:
-        return np.asarray(np.einsum("ij,ij->i", X, X, dtype=np.float64))
     out = np.empty(X.shape[0])
-    if sp.issparse(X):
-        csr.squared_norms_csr(np.asarray(X.data), np.asarray(X.indices), np.asarray(X.indptr), out)
-        return out
-    for begin, end in pieces(len(X), 4096):
-        few = X[begin:end].astype(np.float64)
-        out[begin:end] = np.einsum("ij,ij->i", few, few)
+
+    def fill(piece: tuple[int, int]) -> None:
+        begin, end = piece
+        if sp.issparse(X):
+            csr.squared_norms_csr(X.data, X.indices, X.indptr[begin : end + 1], out[begin:end])
+        else:
+            squared_norms_dense(X[begin:end], out[begin:end])
+
+    width = _entries_per_row(X)
+    cores.each(fill, row_pieces(len(out), width), width * len(out))
     return out
+
+
+def squared_norms_from(X: Any, centre: np.ndarray) -> np.ndarray:
+    """``||x - centre||^2`` of every row."""
+    out = np.empty(X.shape[0])
+
+    def fill(piece: tuple[int, int]) -> None:
+        few = dense(X[slice(*piece)]) - centre
+        np.einsum("ij,ij->i", few, few, out=out[slice(*piece)])
+
+    cores.each(fill, row_pieces(*X.shape), 2.0 * X.shape[0] * X.shape[1])
+    return out
+
+
+def column_sums(X: Any) -> np.ndarray:
+    """The sum of every column, in float64."""
+    if sp.issparse(X):
+        return np.asarray(X.sum(axis=0, dtype=np.float64)).ravel()
+    each = row_pieces(*X.shape)
+    sums = np.zeros((len(each), X.shape[1]))
+
+    def fill(k: int) -> None:
+        X[slice(*each[k])].sum(axis=0, dtype=np.float64, out=sums[k])
+
+    cores.each(fill, range(len(each)), float(X.size))
+    return np.asarray(sums.sum(axis=0))
 
 
 def csr_arrays(X: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -61,26 +108,74 @@ def exact_in_float32(X: Any) -> bool:
     A partial sum is at most the product of two norms, and float32 represents all integers below 2**24.
     """
     largest = squared_norms(X).max(initial=0.0)
-    return any(largest * unit * unit < 2.0**24 and _are_multiples(X, 1 / unit) for unit in (1.0, 256.0))
+    return any(largest * unit * unit < 2.0**24 and _are_multiples(X, unit) for unit in (1.0, 256.0))
 
 
-def _are_multiples(X: Any, of: float) -> bool:
+def _are_multiples(X: Any, unit: float) -> bool:
+    """Whether all entries are multiples of ``1 / unit``."""
     values = np.ravel(X.data if sp.issparse(X) else X)
-    for begin, end in pieces(len(values), 1 << 20):
-        counts = values[begin:end] / of
-        if not np.array_equal(counts, np.rint(counts)):
-            return False
-        pause_alone(8.0 * len(counts))
-    return True
+    found: list[bool] = []
+    each = row_pieces(len(values), 1)
+    cores.each(lambda piece: found.append(compiled.are_whole(values, unit, *piece)), each, 2.0 * len(values))
+    return all(found)
+
+
+def converted(X: np.ndarray, dtype: Any) -> np.ndarray:
+    """An array in C order and of this type; a copy only if it is not so already."""
+    if X.dtype == dtype and X.flags.c_contiguous:
+        return X
+    out = np.empty(X.shape, dtype)
+
+    def fill(piece: tuple[int, int]) -> None:
+        out[slice(*piece)] = X[slice(*piece)]
+
+    cores.each(fill, row_pieces(len(X), X.size / max(len(X), 1)), float(X.size))
+    return out
+
+
+def shifted(X: np.ndarray, centre: np.ndarray, dtype: Any) -> np.ndarray:
+    """Dense rows minus their centre, subtracted in float64."""
+    out = np.empty(X.shape, dtype)
+
+    def fill(piece: tuple[int, int]) -> None:
+        out[slice(*piece)] = X[slice(*piece)] - centre
+
+    cores.each(fill, row_pieces(*X.shape), 2.0 * X.size)
+    return out
 
 
 def as_csr(X: Any, dtype: Any) -> Any:
     """Rows as a CSR matrix of this type."""
     if sp.issparse(X):
         X = sp.csr_matrix(X)
-        return X if X.dtype == dtype else X.astype(dtype)
-    some = []
-    for begin, end in pieces(len(X), max(1, (1 << 22) // max(X.shape[1], 1))):
-        some.append(sp.csr_matrix(X[begin:end], dtype=dtype))
-        pause_alone(16.0 * X[begin:end].size)
-    return sp.csr_matrix(X, dtype=dtype) if len(some) < 2 else sp.csr_matrix(sp.vstack(some, format="csr"))
+        if X.dtype == dtype:
+            return X
+        return sp.csr_matrix((converted(X.data, dtype), X.indices, X.indptr), shape=X.shape)
+    counts = _nonzero_per_row(X)
+    indptr = np.concatenate([[0], np.cumsum(counts)])
+    index = np.int32 if indptr[-1] <= np.iinfo(np.int32).max else np.int64
+    data, indices = np.empty(indptr[-1], dtype), np.empty(indptr[-1], index)
+    cores.each(lambda piece: compiled.compress(X, *piece, indptr, data, indices), row_pieces(*X.shape), 2.0 * X.size)
+    return sp.csr_matrix((data, indices, indptr.astype(index)), shape=X.shape)
+
+
+def taken(X: Any, rows: np.ndarray) -> Any:
+    """The rows at these places, as ``X[rows]``."""
+    if not (sp.issparse(X) or isinstance(X, np.ndarray)):
+        return X[rows]
+    if len(rows) * _entries_per_row(X) < _PIECE_SIZE or rows.dtype.kind not in "iu" or rows.min(initial=0) < 0:
+        return X[rows]
+    if not sp.issparse(X):
+        out = np.empty((len(rows), X.shape[1]), X.dtype)
+
+        def fill(piece: tuple[int, int]) -> None:
+            np.take(X, rows[slice(*piece)], axis=0, out=out[slice(*piece)], mode="clip")
+
+        cores.each(fill, row_pieces(*out.shape), float(out.size))
+        return out
+    starts = np.concatenate([[0], np.cumsum(np.diff(X.indptr)[rows])]).astype(X.indptr.dtype)
+    data, indices = np.empty(starts[-1], X.dtype), np.empty(starts[-1], X.indices.dtype)
+    arrays = (X.data, X.indices, X.indptr, rows, starts, data, indices)
+    each = row_pieces(len(rows), len(data) / len(rows))
+    cores.each(lambda piece: compiled.take_csr(*arrays, *piece), each, float(len(data)))
+    return sp.csr_matrix((data, indices, starts), shape=(len(rows), X.shape[1]))

@@ -13,12 +13,12 @@ import triton
 import triton.language as tl
 
 from widemargin.kernels import torch_tensors
-from widemargin.kernels.torch_graphs import Graph, Repeated
+from widemargin.kernels.torch_graphs import Graph, Repeated, lanes
 from widemargin.kernels.torch_tensors import LAPLACIAN, LINEAR, POLY, RBF, SIGMOID, Form, Side
 from widemargin.kernels.torch_working_set import choose, keep, solve
 from widemargin.kernels.vectors import Dual
 
-__all__ = ["HingeSums", "Repeated", "choose", "keep", "scan", "solve", "times", "values"]
+__all__ = ["HingeSums", "Repeated", "choose", "keep", "lanes", "scan", "solve", "times", "values"]
 
 _INTERPRETED = bool(getattr(getattr(triton, "knobs", None), "runtime", None) and triton.knobs.runtime.interpret)
 _LOG2E = tl.constexpr(1.4426950408889634)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from functools import cache, partial
 from typing import Any, ClassVar
 
 import torch
@@ -24,20 +25,36 @@ def _no_collection() -> Iterator[None]:
             gc.enable()
 
 
+@cache
+def _streams(device: int, n: int) -> list[torch.cuda.Stream]:
+    return [torch.cuda.Stream(device) for _ in range(n)]
+
+
+def lanes(n: int) -> list[Callable[[], Any]]:
+    """Streams whose work goes on at the same time, after what was started before; one: the stream of the caller."""
+    if n == 1:
+        return [nullcontext]
+    streams = _streams(torch.cuda.current_device(), n)
+    for stream in streams:
+        stream.wait_stream(torch.cuda.current_stream())
+    return [partial(torch.cuda.stream, stream) for stream in streams]
+
+
 class Graph:
-    # Memory for temporary tensors, one pool per device; a graph that stays alive keeps it.
-    _pools: ClassVar[dict[int, tuple[Any, Graph | None]]] = {}
+    # Memory for temporary tensors, one pool per stream, since graphs of one stream never run at the same time; a graph
+    # that stays alive keeps it.
+    _pools: ClassVar[dict[tuple[int, int], tuple[Any, Graph | None]]] = {}
 
     def __init__(self, step: Callable[[], Any]) -> None:
-        device = torch.cuda.current_device()
-        if device not in self._pools:
-            self._pools[device] = torch.cuda.graph_pool_handle(), None
+        where = torch.cuda.current_device(), int(torch.cuda.current_stream().cuda_stream)
+        if where not in self._pools:
+            self._pools[where] = torch.cuda.graph_pool_handle(), None
             keeper = Graph(lambda: torch.zeros(1, device="cuda"))
-            self._pools[device] = self._pools[device][0], keeper
+            self._pools[where] = self._pools[where][0], keeper
         self._graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream), _no_collection():
-            self._graph.capture_begin(pool=self._pools[device][0])
+            self._graph.capture_begin(pool=self._pools[where][0])
             try:
                 step()
             finally:

@@ -60,7 +60,9 @@ class StoredRows:
         part._X = X
         if self.given is not None:
             part.given = self.given[places.to(self.device)]
-        part.left, part.right = (side[places.to(side.term.device)] for side in (self.left, self.right))
+        part.left = self.left[places.to(self.left.term.device)]
+        is_one = self.right.matrix is self.left.matrix
+        part.right = part.left if is_one else self.right[places.to(self.right.term.device)]
         return part
 
     def rows(self) -> Iterator[Side]:

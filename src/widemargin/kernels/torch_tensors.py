@@ -11,6 +11,7 @@ computed from the product p of row i and point j, with a term t of each:
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -83,6 +84,10 @@ def times(rows: Side, points: Side, coef: torch.Tensor, form: Form) -> torch.Ten
             tile = values(rows[begin : begin + few], points[part], form)
             out[begin : begin + few] += tile.to(torch.float64) @ coef[part]
     return out
+
+
+def lanes(n: int) -> list[Any]:
+    return [nullcontext] * n
 
 
 class HingeSums:

@@ -80,13 +80,7 @@ class HingeL1(Balanced):
         """
         if not self.fit_intercept:
             return 0.0
-        places = y - scores
-        order = np.argsort(places, kind="stable")
-        slope = np.cumsum(caps[order]) - caps[y > 0].sum()
-        rounding = 1e-13 * float(caps.sum())
-        first = int(np.argmax(slope >= -rounding))
-        last = first + 1 if abs(slope[first]) <= rounding and first + 1 < len(y) else first
-        return float(places[order[first]] + places[order[last]]) / 2
+        return lowest_place(y - scores, caps, -float(caps[y > 0].sum()), 1e-13 * float(caps.sum()))[0]
 
     def feasible(self, masses: np.ndarray, y: np.ndarray, caps: np.ndarray) -> np.ndarray:
         """Masses within their caps and balanced between the classes, near the given ones of all rows.
@@ -105,6 +99,20 @@ class HingeL1(Balanced):
     def dual_value(self, gain: float, size: float) -> float:
         """The dual objective of masses divided by their excess, from their sum and the largest ``|c_j|``."""
         return gain / self.excess(size)
+
+
+def lowest_place(places: np.ndarray, rises: np.ndarray, slope: float, rounding: float) -> tuple[float, bool]:
+    """Where a convex function that is linear between ``places`` is least; the middle where an interval is.
+
+    Its slope left of them is ``slope``, and rises at each. Whether it is least there, with an interval all of which is
+    between places, is returned too.
+    """
+    order = np.argsort(places, kind="stable")
+    slopes = slope + np.cumsum(rises[order])
+    first = int(np.argmax(slopes >= -rounding))
+    last = first + 1 if abs(slopes[first]) <= rounding and first + 1 < len(places) else first
+    is_inside = slope < -rounding and slopes[-1] > rounding
+    return float(places[order[first]] + places[order[last]]) / 2, is_inside
 
 
 def largest(correlation: np.ndarray) -> float:

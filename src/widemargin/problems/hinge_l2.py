@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from widemargin.compiled.hinge import hinge_sums
+from widemargin.compiled.hinge import AT, found, go_on, hinge_sums, search, start_search
 from widemargin.problems._classes import Balanced, require_both_classes, require_positive
 from widemargin.rounding import UNIT, gamma
 
@@ -106,78 +106,17 @@ class HingeL2(Balanced):
         """
         if rounding is not None:
             scores, squared_norm = scores - y * rounding.score_error, squared_norm * (1 + 8 * UNIT)
-        best_intercept, reach = near, 0.1
-
-        def at(scale: float, intercept: float) -> tuple[float, float, float]:
-            loss, by_scale, by_intercept = map(float, total(sums(scores, y, weight, scale, intercept)))
-            value = self.primal_value(loss, scale * scale * squared_norm)
-            return value, self.C * by_scale + scale * squared_norm, self.C * by_intercept
-
-        def at_scale(scale: float) -> _Line:
-            nonlocal best_intercept, reach
-            if not self.fit_intercept:
-                value, slope, _ = at(scale, 0.0)
-                return _Line(scale, value, slope, 0.0)
-
-            def at_intercept(intercept: float) -> _Line:
-                value, by_scale, by_intercept = at(scale, intercept)
-                return _Line(intercept, value, by_intercept, by_scale)
-
-            low, high = _lowest(at_intercept, best_intercept, reach, -math.inf, precision)
-            best = min(low, high, key=lambda line: line.value)
-            # The next scale is closer, and so is its intercept.
-            best_intercept, reach = best.at, max(abs(best.at - best_intercept) / 2, 1e-9 * abs(best.at), 1e-12)
-            # Both ends touch the same kink: the mean of their gradients with slope 0 in b is a gradient at the minimum.
-            share = high.slope / (high.slope - low.slope) if high.slope > low.slope else 0.5
-            return _Line(scale, best.value, share * low.other + (1 - share) * high.other, best.at)
-
-        if fixed_scale or not squared_norm > 0:  # a w that is only rounding has no best multiple
-            best = at_scale(1.0 if fixed_scale else 0.0)
-        else:
-            best = min(_lowest(at_scale, 1.0, 0.1, 0.0, precision), key=lambda line: line.value)
-        # Not while searching: where several intercepts are best, none is to be preferred for being small.
-        value = best.value if rounding is None else rounding.largest_value(best.value, self.C, best.other)
-        return PrimalPoint(value, best.at, best.other)
-
-
-class _Line(NamedTuple):
-    """A tangent of a convex function, with another number that belongs to the place it touches."""
-
-    at: float
-    value: float
-    slope: float
-    other: float
-
-
-def _lowest(
-    tangent: Callable[[float], _Line], start: float, step: float, floor: float, precision: float
-) -> tuple[_Line, _Line]:
-    """Two tangents left and right of the minimum of a convex function over ``[floor, inf)``.
-
-    They meet within ``precision`` below the better of the two, which proves it. Where they meet is the next place to
-    look, exact for a kink; that takes turns with the root of the line through both slopes, exact for a parabola.
-    """
-    low = high = tangent(start)
-    while low.slope > 0 and low.at > floor:
-        high, low, step = low, tangent(max(floor, low.at - step)), 4 * step
-    while high.slope < 0:
-        low, high, step = high, tangent(high.at + step), 4 * step
-    for turn in range(200):
-        rise, width = high.slope - low.slope, high.at - low.at
-        if low.slope >= 0 or high.slope <= 0 or width <= 0:
-            break
-        meet = (low.value - high.value + high.slope * width) / rise  # from low.at
-        best = min(low.value, high.value)
-        if best - (low.value + low.slope * meet) <= precision * abs(best):
-            break
-        ahead = (meet, -low.slope / rise * width, width / 2)[turn % 3]
-        place = low.at + min(max(ahead, 0.0), width)
-        if not low.at < place < high.at:
-            place = low.at + width / 2
-            if not low.at < place < high.at:
+        state = start_search(self.C, squared_norm, near, self.fit_intercept, fixed_scale, precision)
+        while True:
+            local = sums(scores, y, weight, *state[AT])
+            everywhere = total(local)
+            if not go_on(state, *everywhere):
                 break
-        line = tangent(place)
-        low, high = (line, high) if line.slope < 0 else (low, line)
-    if low.slope >= 0:
-        return low, low
-    return (high, high) if high.slope <= 0 else (low, high)
+            if everywhere is local and sums is hinge_sums:  # no other rank has rows: the rest without Python
+                search(state, scores, y, weight)
+                break
+        value, scale, intercept = found(state)
+        # Not while searching: where several intercepts are best, none is to be preferred for being small.
+        if rounding is not None:
+            value = rounding.largest_value(value, self.C, intercept)
+        return PrimalPoint(value, scale, intercept)

@@ -12,13 +12,14 @@ from sklearn.utils import check_consistent_length, column_or_1d
 from widemargin.reports import _figures
 from widemargin.reports._figures import Picture
 from widemargin.reports._html import Shared, Table, shortened
+from widemargin.strategies.parts import Parts
 
 _MAX_MATRIX_CLASSES = 12  # with more, the most frequent confusions are listed
 _MAX_CONFUSIONS = 15
 _MAX_CLASSES = 50
 
 
-def score_rows(model: Any, classes: np.ndarray, are_votes: bool, X: Any, y: Any) -> Scored:
+def score_rows(model: Any, classes: np.ndarray, parts: Parts, X: Any, y: Any) -> Scored:
     """Score labelled rows; labels that the model does not know are refused first."""
     y = column_or_1d(np.asarray(y))
     if len(y) == 0:
@@ -31,7 +32,7 @@ def score_rows(model: Any, classes: np.ndarray, are_votes: bool, X: Any, y: Any)
         check_consistent_length(np.empty(X.shape[0]), y)
     scores = np.asarray(model.decision_function(X))
     check_consistent_length(scores, y)
-    return Scored(classes, scores, np.searchsorted(classes, y), are_votes)
+    return Scored(classes, scores, np.searchsorted(classes, y), parts)
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Scored:
     classes: np.ndarray
     scores: np.ndarray  # (n,), or (n, n_classes)
     codes: np.ndarray
-    are_votes: bool  # whether the scores of several classes are votes of pairs
+    parts: Parts  # the problems whose scores are combined
 
     def margins(self) -> Picture:
         names = [str(name) for name in self.classes]
@@ -52,11 +53,11 @@ class Scored:
         others = self.scores.copy()
         others[rows, self.codes] = -np.inf
         margins = self.scores[rows, self.codes] - others.max(axis=1)
-        return _figures.margins_of_many(margins, self.codes, names, "votes" if self.are_votes else "scores")
+        return _figures.margins_of_many(margins, self.codes, names, "votes" if self.parts.are_votes else "scores")
 
     def content(self) -> dict[str, Any]:
         """Scores of all rows, the confusion matrix, and scores of each class."""
-        predicted = (self.scores > 0).astype(int) if self.scores.ndim == 1 else self.scores.argmax(axis=1)
+        predicted = self.parts.winners(self.scores)
         n, wrong = len(self.codes), int(np.sum(predicted != self.codes))
         sizes = np.bincount(self.codes, minlength=len(self.classes))
         lines = [("accuracy", _beside(1 - wrong / n, sizes.max() / n)), ("errors", f"{wrong:,} of {n:,}")]

@@ -114,7 +114,7 @@ def report(model: Any, X: Any = None, y: Any = None, *, title: str | None = None
     require_plot_extra()
     kind = type(estimator).__name__
     heading = kind if title is None else shortened(title, 200)
-    scored = None if X is None else score_rows(model, estimator.classes_, estimator._parts.are_votes, X, y)
+    scored = None if X is None else score_rows(model, estimator.classes_, estimator._parts, X, y)
     subject = Subject(model, estimator, scored)
     with drawing():
         contents = [(anchor, name, describe(subject)) for anchor, name, describe in SECTIONS]

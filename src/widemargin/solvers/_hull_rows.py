@@ -69,9 +69,7 @@ class HullRows:
         """Raises ValueError on all ranks for rows that no power of two brings into range."""
         shard, part_error = _without_duplicates(shard)
         low, high = shard.column_extremes()
-        sizes = [np.diff(block.indptr).max(initial=0) if sp.issparse(block) else 0 for block in shard.blocks]
-        n_terms = max(sizes) if shard.is_sparse else shard.n_features
-        largest = [part_error, n_terms, shard.n_rows + len(shard.blocks)]
+        largest = [part_error, shard.scores_depth, shard.n_sums]
         everywhere = comm.allreduce(np.concatenate([low, np.negative(high), np.negative(largest)]), "min")
         low, high = everywhere[: len(low)], -everywhere[len(low) : -3]
         part_error, n_terms, n_rows = -everywhere[-3:]
@@ -95,7 +93,7 @@ class HullRows:
             error = error * unit + np.where(is_far, gamma(2) * reach, 0.0)
         factor = (half > 0).astype(np.float64)
         mean = comm.allreduce(shard.combine(shard.weight / total))
-        # Passes over blocks and ranks add up partial sums.
+        # Passes over pieces and ranks add up partial sums.
         n_sums = int(n_rows) + comm.size
         rows = cls(shard, comm, unit, origin, factor, mean, half, reach, error, int(n_terms), n_sums)
         return rows.equilibrated() if is_equilibrated else rows

@@ -114,6 +114,16 @@ class Program(NamedTuple):
         p, q = np.maximum(coef, 0) + mu / self.alpha, np.maximum(-coef, 0) + mu / self.alpha
         return Point(a, v, s, xi, p, q, r, t, intercept)
 
+    def centred(self, coef: np.ndarray, intercept: float, mu: float) -> Point:
+        """The point whose model this is and whose products are all ``mu``: it is feasible but for its masses' sums.
+
+        Where the model is nearly best, those are off by little, and the central path is near.
+        """
+        shortfall = 1 - self.columns @ coef - intercept * self.y
+        a, v = _halves(shortfall, self.caps, mu)
+        t, r = _halves(coef, 2 * self.alpha, mu)
+        return Point(a, v, mu / a, mu / v, mu / r, mu / t, r, t, intercept)
+
     def solve(self, point: Point, precision: float) -> Answer:
         """Follow the central path from ``point`` until the gap is ``precision`` of the objective.
 
@@ -202,6 +212,17 @@ class _System:
         ds, dxi = (of_s - s * da) / a - s, (of_xi + xi * da) / v - xi
         dp, dq = (of_p - p * dr) / r - p, (of_q - q * dt) / t - q
         return Point(da, -da, ds, dxi, dp, dq, dr, dt, float(d[:lead].sum()))
+
+
+def _halves(difference: np.ndarray, whole: Any, mu: float) -> tuple[np.ndarray, np.ndarray]:
+    """Two parts of ``whole``, for which ``mu / second - mu / first`` is ``difference``."""
+    size = np.abs(difference)
+    # The smaller part is whole (size w + 2 - sqrt(size^2 w^2 + 4)) / (2 size w), w = whole / mu, without the difference.
+    by_mu = size * whole / mu
+    small = 2 * whole / (by_mu + 2 + np.sqrt(by_mu * by_mu + 4))
+    large = whole - small
+    is_positive = difference > 0
+    return np.where(is_positive, large, small), np.where(is_positive, small, large)
 
 
 def _second_moment(table: np.ndarray, root: np.ndarray) -> np.ndarray:

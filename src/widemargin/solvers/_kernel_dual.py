@@ -15,6 +15,7 @@ from typing import ClassVar, NamedTuple, TypeVar
 import numpy as np
 
 from widemargin.comm.protocol import Communicator
+from widemargin.compiled.hinge import hinge_sums
 from widemargin.data.shard import Shard
 from widemargin.kernels.protocol import KernelRows, Vector
 from widemargin.pauses import TimeIsUp
@@ -194,18 +195,20 @@ class KernelDual(Solver[S, KernelModel]):
         return np.asarray(state.best.point.scale * state.rows.host(state.response) + state.best.point.intercept)
 
     @staticmethod
-    def _bounds(state: S, precision: float, summed: Summed | None) -> Certificate:
+    def _bounds(state: S, precision: float, summed: Summed | None, error: Vector | None = None) -> Certificate:
         """The primal objective at the best point along w, the dual objective of beta; each the best so far.
 
         ``precision`` is that of the primal value, relative to it. Both bounds allow for the rounding of responses that
-        are sums of ``summed``; without it they are estimates.
+        are sums of ``summed``, or wrong by ``error`` where that is given; without ``summed`` they are estimates.
         """
         problem, rows, comm, best = state.problem, state.rows, state.comm, state.best
-        sums = ResponseSums.of(comm, rows, state.beta, state.response, state.weight, summed)
+        beta, response, y, weight = rows.where_sums_are_fast([state.beta, state.response, state.y, state.weight])
+        sums = ResponseSums.of(comm, rows, beta, response, weight, summed, error)
         near = 0.0 if best is None else best.point.intercept
         point = problem.primal_point(
-            state.response, state.y, state.weight, sums.squared_norm, comm.allreduce,
-            near=near, precision=precision, sums=rows.hinge_sums, rounding=None if summed is None else sums.rounding,
+            response, y, weight, sums.squared_norm, comm.allreduce, near=near, precision=precision,
+            sums=rows.hinge_sums if response is state.response else hinge_sums,
+            rounding=None if summed is None else sums.rounding,
         )  # fmt: skip
         # Without an inner product there is no lower bound.
         mass = 0.0 if summed is None else summed.mass

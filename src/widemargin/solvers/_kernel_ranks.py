@@ -51,13 +51,21 @@ class ResponseSums(NamedTuple):
 
     @classmethod
     def of(
-        cls, comm: Communicator, rows: KernelRows, beta: Vector, response: Vector, weight: Vector, summed: Summed | None
+        cls,
+        comm: Communicator,
+        rows: KernelRows,
+        beta: Vector,
+        response: Vector,
+        weight: Vector,
+        summed: Summed | None,
+        error: Vector | None = None,
     ) -> ResponseSums:
         """From coefficients, responses and weights of this rank's rows.
 
-        The sum of ``beta_i f_i`` has the errors of the responses, and rounds once for every row.
+        The sum of ``beta_i f_i`` has the errors of the responses, and rounds once for every row. ``error`` replaces
+        those of exact responses.
         """
-        score_error = 0.0 if summed is None else rows.score_error(*summed, beta)
+        score_error = 0.0 if summed is None else rows.score_error(*summed, beta) if error is None else error
         local = [beta @ response, (abs(beta) * score_error).sum(), abs(beta) @ abs(response)]
         local += [abs(beta).sum(), beta.sum(), float(len(beta)), weight.sum()]
         squared, norm_error, sizes, alpha_sum, balance, n_rows, total = map(

@@ -41,8 +41,10 @@ class Model(NamedTuple):
 class RestrictedLP:
     """The problem on the working columns, which grow in number, and where its interior point stands."""
 
-    def __init__(self, problem: HingeL1, y: np.ndarray, caps: np.ndarray) -> None:
+    def __init__(self, problem: HingeL1, y: np.ndarray, caps: np.ndarray, distance: float = 0.0) -> None:
+        """``distance``: by which margins of the model it begins with are off, about; 0 if that is not known."""
         self.problem, self.y, self.caps = problem, y, caps
+        self._centre = distance * float(np.median(caps)) if len(caps) else 0.0
         self._lead = int(problem.fit_intercept)
         self._room = np.empty((len(y), 32), order="F")  # y if there is an intercept, the columns, and room for more
         self._room[:, : self._lead] = y[:, None]
@@ -110,6 +112,10 @@ class RestrictedLP:
         table = np.asfortranarray(self.table[rows])
         base, mass = self.table.T @ self._fixed, float(self._fixed.sum())
         program = Program(table, self._lead, self.y[rows], self.caps[rows], alpha, base, mass)
+        if self._point is None and self._centre > 0 and coef.any():
+            answer = program.solve(program.centred(coef, intercept, self._centre), precision)
+            if not answer.has_stalled or answer.merit < _NEARLY:
+                return answer
         if self._point is None:
             even = problem.feasible(self.caps / 2, self.y, self.caps)
             even *= min(1.0, 0.9 / max(problem.excess(largest(self.columns.T @ even)), 1.0))
@@ -142,7 +148,7 @@ class RestrictedLP:
         """The rows that may end on the hinge: those nearest to it, where there is a model and rows are many."""
         self._band, self._fixed = None, np.zeros(len(self.y))
         n_near = max(int(_BAND * len(self.y)), 4 * self.k)
-        if has_model and len(self.y) >= _MANY_ROWS and n_near <= len(self.y) // 2:
+        if has_model and self._centre == 0 and len(self.y) >= _MANY_ROWS and n_near <= len(self.y) // 2:
             self._fix_all_but(np.argpartition(np.abs(shortfall), n_near)[:n_near], shortfall)
 
     def _narrow(self, point: Point) -> None:

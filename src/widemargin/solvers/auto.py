@@ -3,7 +3,9 @@
     solver of                    begins                                    hands over
     hard margin, nu              the first                                 when the gap stalls
     linear C-SVM                 Newton if features are few, else passes   when the gap stalls
+    linear C-SVM on few rows     steps on pairs of rows                    after one sweep, to the solvers above
     kernel C-SVM                 the exact solver if it can finish         never
+    exact kernel C-SVM           all kernel values at once if they fit     never
     kernel margin distribution   coordinate steps                          when epochs of them leave much of the gap
 
 Bounds hold for the problem, whichever solver found them: a solver that takes over keeps those of the one before.
@@ -23,12 +25,14 @@ from numpy.random import Generator
 from widemargin.comm.protocol import Communicator
 from widemargin.data.shard import Shard
 from widemargin.problems.protocol import Certificate
+from widemargin.solvers.block_dual import BlockDual
 from widemargin.solvers.dual_descent import DualDescent
 from widemargin.solvers.margin_descent import MarginDescent
 from widemargin.solvers.margin_descent import State as MarginState
 from widemargin.solvers.margin_newton import MarginNewton
 from widemargin.solvers.multipliers import Multipliers
 from widemargin.solvers.protocol import AnySolver, Inputs, Solver, Warm
+from widemargin.solvers.small_dual import MAX_ROWS, SmallDual, SmallLinearDual
 
 _MAX_EXACT_ROWS = 200_000
 # For a cautious estimate of the time of the exact solver: its kernel values, by those of all pairs of rows, and the
@@ -79,6 +83,21 @@ class Affordable:
         return int(n_rows > _MAX_EXACT_ROWS or seconds > self.max_time)
 
 
+@dataclass(frozen=True)
+class FewRows:
+    """The first candidate, on one rank, if all kernel values between rows fit in ``cache_bytes``; else the second.
+
+    Also the second for a warm start, if it ``needs_cold`` ones.
+    """
+
+    cache_bytes: int
+    needs_cold: bool = False
+
+    def __call__(self, shard: Shard, comm: Communicator, warm: Warm) -> int:
+        are_many = comm.size > 1 or shard.n_rows > MAX_ROWS or 8 * shard.n_rows**2 > self.cache_bytes
+        return int(are_many or (self.needs_cold and warm is not None))
+
+
 @dataclass
 class Stalled(HandOver):
     """``patience`` certificates after the last one that halved the gap, or the primal, which falls where hulls meet."""
@@ -93,6 +112,16 @@ class Stalled(HandOver):
         else:
             self.n_stalled += 1
         return self.n_stalled >= self.patience
+
+
+@dataclass
+class Unfinished(HandOver):
+    """After the first sweep, which is to reach ``target``, if it has not."""
+
+    target: float
+
+    def is_due(self, solver: Any, state: Any, certificate: Certificate) -> bool:
+        return certificate.relative > self.target
 
 
 @dataclass
@@ -193,6 +222,12 @@ class Auto(Solver[AutoState, Any]):
         return self.candidates[state.number].scores(state.inner)
 
 
+def kernel_csvm(cache_bytes: int, tol: float, max_support: int | None = None) -> Auto:
+    """The exact kernel C-SVM: on few rows with all kernel values at once, else on working sets."""
+    candidates = SmallDual(tol, max_support), BlockDual(cache_bytes, tol, max_support)
+    return Auto(candidates, FewRows(cache_bytes))
+
+
 def linear_csvm(passes: DualDescent | None = None, newton: Multipliers | None = None, patience: int = 8) -> Auto:
     """The linear C-SVM: Newton steps where features are few; where they are many, coordinate passes until they stall.
 
@@ -200,6 +235,11 @@ def linear_csvm(passes: DualDescent | None = None, newton: Multipliers | None = 
     """
     passes, newton = passes or DualDescent(), newton or Multipliers()
     return Auto((passes, newton), FewFeatures(newton.direct_features), Stalled(patience))
+
+
+def small_linear_csvm(cache_bytes: int, tol: float) -> Auto:
+    """The linear C-SVM on few rows: steps on pairs of rows, then, where these are slow, as on more rows."""
+    return Auto((SmallLinearDual(tol), linear_csvm()), FewRows(cache_bytes, needs_cold=True), Unfinished(tol))
 
 
 def kernel_margin(descent: MarginDescent, rule: SlowDescent | None = None, newton: MarginNewton | None = None) -> Auto:

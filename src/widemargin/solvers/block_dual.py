@@ -16,7 +16,7 @@ together changes few of them. On several ranks the responses stay on their ranks
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.random import Generator
@@ -29,6 +29,7 @@ from widemargin.kernels.vectors import Dual
 from widemargin.pauses import uneven
 from widemargin.problems.hinge_l2 import HingeL2, PrimalPoint
 from widemargin.problems.protocol import Certificate
+from widemargin.rounding import UNIT
 from widemargin.solvers._kernel_dual import DualState, KernelDual, feasible_start
 from widemargin.solvers._kernel_ranks import Summed, expansion, responses, share, share_points, spread
 from widemargin.solvers.protocol import Warm
@@ -42,6 +43,9 @@ _REDUCTION = 0.1  # of the violation by a round or a stage
 _DRAWN_REDUCTION = 0.02  # by a round on a drawn working set, whose rows are far apart
 _MAX_ROUNDS = 20  # of a stage
 _STEPS_PER_ROW, _EXTRA_STEPS = 100, 10_000  # limit on the steps of a working set
+_CLEARANCE = 0.01  # rows that are nearer to the margin are computed in float64, as it may move
+_CONFIRMED_SHARE = 1.25  # rows in float64, for each row with a coefficient
+_SMALL_PART = 0.01  # an allowance for rounding below this part of a gap need not become smaller
 _NOISE_UNITS = 200  # rounding errors of a response, to tell whether they may be what is left of the violation
 _VALUES_PER_SWEEP = 5e8  # kernel values of a pass over all rows between two checks of the clock
 
@@ -54,14 +58,19 @@ class _Stage:
     chosen: np.ndarray  # their places on this rank
     beta: np.ndarray
     response: np.ndarray
+    reach: np.ndarray
     target: float
     rounds: int = 0
 
 
 @dataclass
 class State(DualState):
-    """``response`` lacks the changes that are pending."""
+    """``response`` lacks the changes that are pending.
 
+    ``reach`` has the sums of the responses with the sizes of all changes, which bound their errors.
+    """
+
+    reach: np.ndarray = field(default_factory=lambda: np.empty(0))
     stage: _Stage | None = None
     pending: tuple[Points, np.ndarray] | None = None  # rows that changed, and by how much
     stage_violation: float = np.inf  # when the last stage began
@@ -90,6 +99,7 @@ class BlockDual(KernelDual[State]):
         own = np.random.default_rng([int(rng.integers(2**31)), comm.rank])
         response = np.zeros(shard.n_rows)
         state = State(problem, shard, comm, shard.kernel, own, low, high, beta, response, shard.y, shard.weight)
+        state.reach = np.zeros(shard.n_rows)
         if warm is None:
             state.stage = self._first_stage(state)
         else:
@@ -122,11 +132,30 @@ class BlockDual(KernelDual[State]):
             if state.best is None:
                 state.guess = self._point_of(state, state.stage)
             self._leave(state, state.stage)
-        self._refresh(state)
+        best, is_float64 = state.best, state.rows.dtype == np.float64
+        if (
+            state.is_settled
+            and best is not None
+            and is_float64
+            and state.allowance <= _SMALL_PART * best.certificate.gap
+        ):
+            certificate = best.certificate  # bounds of sweeps allow for rounding
+        elif state.is_settled and best is not None and not is_float64:
+            certificate = self._confirmed_bounds(state, best.point)
+        else:
+            self._refresh(state)
+            certificate = self._exact_bounds(state)
         state.violation = self._violation(state)
-        certificate = self._exact_bounds(state)
         self._note_confirmed(state, certificate)
         return certificate
+
+    def values_to_confirm(self, state: State) -> float:
+        if not state.is_settled or state.best is None:
+            return super().values_to_confirm(state)
+        if state.rows.dtype == np.float64:
+            return 0.0
+        n_support = float(len(state.rows.nonzero(state.beta)))
+        return n_support * min(_CONFIRMED_SHARE * n_support, state.shard.n_rows) * state.comm.size
 
     def warm_state(self, state: State) -> np.ndarray:
         beta, stage = state.beta.copy(), state.stage
@@ -138,14 +167,41 @@ class BlockDual(KernelDual[State]):
         points, coef = expansion(state.comm, state.rows, state.beta)
         state.response = responses(state.comm, state.rows, points, coef, exact=True)
         state.summed = Summed.of(state.comm, state.rows, state.beta)
+        state.reach = np.zeros(len(state.beta))
         state.pending = state.best = None  # the best was measured less exactly
+
+    def _confirmed_bounds(self, state: State, point: PrimalPoint) -> Certificate:
+        """Bounds that allow for rounding, from float64 responses of the rows that they depend on.
+
+        These are rows with a coefficient, for the norm, and rows that may have a loss. The others are farther outside
+        the margin than their responses can be wrong. ``point`` is where the search for the primal point will about end;
+        rows that turn out to have a loss are computed then, and the search begins again.
+        """
+        rows, comm, y = state.rows, state.comm, state.y
+        points, coef = expansion(comm, rows, state.beta)
+        summed = Summed.of(comm, rows, state.beta)
+        exact_error = rows.score_error(*summed, state.beta)
+        error = rows.sweep_error(state.reach, *state.summed)
+        is_exact = np.zeros(len(y), dtype=bool)
+        wanted = (state.beta != 0) | _may_lose(state.response, error, y, point, _CLEARANCE)
+        certificate = None
+        while certificate is None or comm.allreduce(np.array([float(wanted.any())]))[0] > 0:
+            where = np.flatnonzero(wanted)
+            few = rows if len(where) == len(y) else rows.only(where)
+            state.response[where] = responses(comm, few, points, coef, exact=True)
+            error[where], state.reach[where], is_exact[where] = exact_error[where], 0.0, True
+            state.best = None  # it was measured less exactly
+            certificate = self._bounds(state, self._precision(state), summed, error)
+            assert state.best is not None
+            wanted = ~is_exact & _may_lose(state.response, error, y, state.best.point, 0.0)
+        return certificate
 
     def _exact_bounds(self, state: State) -> Certificate:
         return self._bounds(state, self._precision(state), state.summed)
 
     def unconfirmed(self, state: State, latest: Certificate | None) -> Certificate:
-        if state.best is not None and state.rows.dtype == np.float64:
-            return state.best.certificate  # bounds of sweeps allow for rounding
+        if state.best is not None and state.is_confirmed:
+            return state.best.certificate
         return self._crude_bounds(state, state.guess)
 
     @staticmethod
@@ -240,7 +296,7 @@ class BlockDual(KernelDual[State]):
 
     def _enter(self, state: State, chosen: np.ndarray, target: float) -> _Stage:
         rows = state.rows if len(chosen) == state.shard.n_rows else state.rows.only(chosen)
-        return _Stage(rows, chosen, state.beta[chosen], state.response[chosen], target)
+        return _Stage(rows, chosen, state.beta[chosen], state.response[chosen], state.reach[chosen], target)
 
     def _leave(self, state: State, stage: _Stage) -> None:
         """End a stage: its changes become pending for all rows, unless the stage had all rows."""
@@ -250,7 +306,7 @@ class BlockDual(KernelDual[State]):
         state.stage = None
         n_all, n_stage = state.comm.allreduce(np.array([float(state.shard.n_rows), float(len(stage.chosen))]))
         if n_stage == n_all:
-            state.response = stage.response
+            state.response, state.reach = stage.response, stage.reach
             return
         points = share_points(state.comm, stage.rows.points(moved))
         if len(points):
@@ -261,7 +317,9 @@ class BlockDual(KernelDual[State]):
         points, delta = state.pending
         largest = state.comm.allreduce(np.array([float(state.shard.n_rows)]), "max")[0]
         few = max(256, int(_VALUES_PER_SWEEP / max(largest, 1)))
-        state.response += responses(state.comm, state.rows, points[:few], delta[:few])
+        by, reach = _changes(state, state.rows, points[:few], delta[:few])
+        state.response += by
+        state.reach += reach
         state.pending = (points[few:], delta[few:]) if len(points) > few else None
 
     def _round(self, state: State, stage: _Stage) -> None:
@@ -292,8 +350,28 @@ class BlockDual(KernelDual[State]):
         solved = comm.broadcast(solved)
         moved = np.flatnonzero(solved != beta)
         few, change = points[moved], (solved - beta)[moved]
-        stage.response += responses(comm, stage.rows, few, change)
+        by, reach = _changes(state, stage.rows, few, change)
+        stage.response += by
+        stage.reach += reach
         # The other rows will get the changes of all rounds as one sum, which is no larger.
         lengths = np.sqrt(np.abs(state.rows.diagonal_of(few)))
         state.summed = state.summed.plus(Summed(float(np.abs(change) @ lengths), float(len(moved))))
         stage.beta[working] = solved[place]
+
+
+def _changes(
+    state: State, rows: KernelRows, points: Points, delta: np.ndarray
+) -> tuple[np.ndarray, np.ndarray | float]:
+    """What changes of beta add to the responses of rows, and to their reach where that bounds errors."""
+    if not rows.has_relative_errors:
+        return responses(state.comm, rows, points, delta), 0.0
+    both = responses(state.comm, rows, points, np.stack([delta, np.abs(delta)], axis=1))
+    return both[:, 0], both[:, 1]
+
+
+def _may_lose(
+    response: np.ndarray, error: np.ndarray, y: np.ndarray, point: PrimalPoint, clearance: float
+) -> np.ndarray:
+    """Which rows are not proven to be outside the margin, by ``clearance`` or more, at a primal point."""
+    least = y * response - error
+    return ~(point.scale * least + y * point.intercept >= 1 + clearance + 8 * UNIT * (2 + abs(point.intercept)))

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -31,9 +32,10 @@ from widemargin.comm.protocol import Communicator, place_among_ranks
 from widemargin.compiled.columns import add_squares_csr, add_squares_dense
 from widemargin.data.shard import Shard
 from widemargin.pauses import TimeIsUp, uneven
-from widemargin.problems.hinge_l1 import HingeL1, largest
+from widemargin.problems.hinge_l1 import HingeL1, largest, lowest_place
 from widemargin.problems.protocol import Certificate
 from widemargin.rounding import PAIRWISE, UNIT, careful_sum, gamma
+from widemargin.solvers._merged_rows import Outlines, sample
 from widemargin.solvers._restricted_lp import RestrictedLP
 from widemargin.solvers.models import Separator
 from widemargin.solvers.protocol import Inputs, Solver, Warm
@@ -43,6 +45,20 @@ _ROUNDING = 1e-13  # relative: of alpha, of a variance, of a sum over many rows
 _MAX_SWEEPS = 1000  # to find alpha_max; tens are enough
 _WORK_PER_SOLVE = 60  # of a linear program, by its rows and the square of its columns
 _SMALL_GAP = 0.1  # of the distance to another objective
+_FIRST_WIDTH, _WIDER, _LAST_WIDTH = 0.01, 8.0, 2.0  # of the places where an intercept is looked for
+_TALL = 16000.0  # rows; from so many on, and so many for each column,
+_TALL_BY_COLUMNS = 40.0  # rows are merged,
+_MOST_MERGED = 0.5  # unless so many of them are left
+_SAMPLE, _SAMPLE_TOL = 0.25, 1e-2  # rows that a first model comes from, and its relative gap
+_WARM = 1 / 64  # and rows that any other model is taken to come from
+_NEAR = 4.0  # how many times their standard deviation margins are off
+_NEXT_NEAR = 0.25  # how far margins will move, by the last time
+_MERGED_TOL = 1e-8  # relative gap on merged rows, and at most so much of that on all rows
+_PART_OF_GAP = 1e-3
+_ON_HINGE = 1e-9  # distance of a row on the hinge
+_MANY_TIED = 4.0  # rows on the hinge for each column: more are merged too,
+_WORTH_MERGING = 0.1  # as long as that leaves so much of the gap
+_CENTRE = 1.0  # of the distance, where the way begins
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,6 +134,48 @@ class Rows:
             signed = whole
         return self.comm.allreduce(self.shard.combine(signed))
 
+    def scores(self, coef: np.ndarray) -> np.ndarray:
+        """``x_i . beta`` of this rank's rows."""
+        scores = self.shard.scores(coef)
+        return scores if self.present is None else scores[self.present]
+
+    def best_intercept(self, scores: np.ndarray, guess: float) -> float:
+        """The intercept of least loss over all ranks, looked for near ``guess`` first, among few places."""
+        if not self.problem.fit_intercept:
+            return 0.0
+        places, width = self.y - scores, _FIRST_WIDTH
+        while True:
+            is_near = np.abs(places - guess) <= width
+            below = float(self.comm.allreduce(np.array([self.caps[places < guess - width].sum()]))[0])
+            near, rises = (_joined(self.comm, values[is_near]) for values in (places, self.caps))
+            found = None
+            if self.comm.rank == 0:
+                found = np.zeros(2)
+                if len(near):
+                    found[:] = lowest_place(near, rises, below - float(self.sums[0]), _ROUNDING)
+            intercept, is_lowest = self.comm.broadcast(found)
+            if is_lowest or width == np.inf:
+                return float(intercept)
+            width = width * _WIDER if width < _LAST_WIDTH else np.inf
+
+    def objective(self, coef: np.ndarray, intercept: float, scores: np.ndarray) -> float:
+        """An upper bound on the objective over all ranks."""
+        size = float(np.abs(coef) @ self.sizes)
+        slack_error = gamma(self.shard.scores_depth + 12) * size + 4 * UNIT * (1 + abs(intercept))
+        loss = self.problem.loss(scores, intercept, self.y, self.caps, slack_error if coef.any() else 0.0)
+        loss = float(self.comm.allreduce(np.array([loss]))[0])
+        value = self.problem.primal_value(loss, float(np.abs(coef).sum()))
+        return value * (1 + gamma(2 * PAIRWISE + self.comm.size))
+
+    @cached_property
+    def outlines(self) -> Outlines:
+        """What tells which rows can be merged."""
+        shard = self.shard if self.present is None else self.shard.take(self.present)
+        total = float(self.comm.allreduce(np.array([shard.weight.sum()]))[0])
+        means = self.comm.allreduce(shard.combine(shard.weight)) / total
+        squares = _squares(replace(self.problem, fit_intercept=True), shard, self.comm, total)
+        return Outlines.of(shard, means, squares)
+
     def signed_columns(self, which: np.ndarray) -> np.ndarray:
         """``y_i x_ij`` of some columns for all rows, on rank 0; nothing elsewhere."""
         local = self.shard.dense_columns(which)
@@ -148,6 +206,20 @@ def _squares(problem: HingeL1, shard: Shard, comm: Communicator, total: float) -
     return squares
 
 
+class Merging(NamedTuple):
+    """The model around which rows are merged."""
+
+    coef: np.ndarray
+    intercept: float
+    shortfall: np.ndarray  # of this rank's rows
+    is_single: np.ndarray  # rows that are not merged any more
+    distance: float  # to the best model: by which margins are off, for a spread of 1
+    centre: float  # and where the way to it begins
+    moved: float = np.inf  # by which margins were off the last time
+    merges_ties: bool = True  # whether rows on the hinge are merged too, where they are many
+    n_working: int = 0  # columns of the last program
+
+
 class State(NamedTuple):
     rows: Rows
     working: np.ndarray  # J, in the order in which columns came
@@ -158,6 +230,7 @@ class State(NamedTuple):
     correlation: np.ndarray  # theirs
     certificate: Certificate
     report: dict[str, float]  # found at the end
+    merging: Merging | None = None  # while rows are merged
     mass: float = 0.0  # the sum of the masses over all ranks, up to rounding: the dual objective
     is_final: bool = False  # no column to add, and the answer on these columns is as exact as it gets
     is_stuck: bool = False  # twice in a row, with about the same gap
@@ -180,6 +253,7 @@ class ColumnGeneration(Solver[State, Separator]):
     dense: float = 0.5  # of all columns: from there on all are at work
     inner: float = 0.1  # the gap of step 1, by the whole one,
     loosest: float = 0.03  # and the largest
+    distance: float = 0.0  # of a warm start: by which its margins are off, about; 0 if that is not known
     finds_alpha_max: bool = False  # whether the smallest alpha with no coefficients is found and reported too
 
     def start(self, problem: HingeL1, shard: Shard, comm: Communicator, rng: Generator, warm: Warm = None) -> State:
@@ -193,7 +267,7 @@ class ColumnGeneration(Solver[State, Separator]):
         state = State(
             rows=rows,
             working=np.zeros(0, dtype=np.intp),
-            restricted=RestrictedLP(problem, rows.all_y, rows.all_caps) if comm.rank == 0 else None,
+            restricted=None,
             coef=np.zeros(p),
             intercept=intercept,
             masses=np.zeros(len(rows.y)),
@@ -201,13 +275,25 @@ class ColumnGeneration(Solver[State, Separator]):
             certificate=Certificate(loss, 0.0),  # beta = 0, and no masses
             report={},
         )
-        if warm is not None and np.any(warm[:p]):
-            return _with_model(state, np.asarray(warm[:p], dtype=np.float64))
+        model = None if warm is None or not np.any(warm[:p]) else np.asarray(warm[:p], dtype=np.float64)
+        is_tall = self.distance == 0 and rows.n_rows >= max(_TALL, _TALL_BY_COLUMNS * p)
+        if model is not None and not is_tall:
+            return _with_model(self._with_program(state), model, float(np.asarray(warm)[p:].sum()), self)
         correlation = rows.correlation(masses)
         state = _bounded(state, state.coef, intercept, loss, masses, correlation)
-        return self._extended(state, correlation)
+        if is_tall and state.certificate.relative > _EXACT:
+            return _with_merging(state, model, rng)
+        return self._extended(self._with_program(state), correlation)
+
+    def _with_program(self, state: State) -> State:
+        rows = state.rows
+        if rows.comm.rank:
+            return state
+        return state._replace(restricted=RestrictedLP(rows.problem, rows.all_y, rows.all_caps, self.distance))
 
     def sweep(self, state: State) -> State:
+        if state.merging is not None:
+            return self._merged_sweep(state, state.merging)
         rows, comm, k, gap_before = state.rows, state.rows.comm, len(state.working), state.certificate.gap
         with uneven(_WORK_PER_SOLVE * rows.n_rows * (k + 1.0) ** 2):
             answer = self._answer(state)
@@ -222,6 +308,42 @@ class ColumnGeneration(Solver[State, Separator]):
         is_final = bool(is_final) and len(state.working) == k
         is_stuck = is_final and state.is_final and state.certificate.gap > 0.5 * gap_before
         return state._replace(is_final=is_final, is_stuck=is_stuck)
+
+    def _merged_sweep(self, state: State, merging: Merging) -> State:
+        """All steps on few rows: those far from the hinge are merged (:mod:`._merged_rows`)."""
+        rows, comm, outlines, gap_before = state.rows, state.rows.comm, state.rows.outlines, state.certificate.gap
+        sides = _sides(merging.shortfall)
+        is_single = merging.is_single | (np.abs(merging.shortfall) <= merging.distance * outlines.spread)
+        if merging.merges_ties:
+            n_tied = float(comm.allreduce(np.array([float(np.count_nonzero(sides == 0))]))[0])
+            if n_tied > _MANY_TIED * (rows.shard.n_features + 1):
+                is_single &= sides != 0
+        merged = outlines.merged(is_single, sides)
+        if float(comm.allreduce(np.array([float(merged.shard.n_rows)]))[0]) > _MOST_MERGED * rows.n_rows:
+            model = state if state.coef.any() else merging
+            state = self._with_program(state._replace(merging=None))
+            return self.sweep(_with_model(state, model.coef, model.intercept, self))
+        solver = replace(self, distance=merging.centre, loosest=_MERGED_TOL, finds_alpha_max=False)
+        inputs = Inputs(rows.problem, merged.shard, comm, np.random.default_rng(0))
+        tol = max(_EXACT, min(_MERGED_TOL, _PART_OF_GAP * state.certificate.relative))
+        inner = solved(inputs, tol, _MAX_SWEEPS, np.append(merging.coef, merging.intercept), solver=solver)
+        masses = merged.divided(inner.masses / inner.rows.caps, rows.caps)
+        coef, scores = inner.coef, rows.scores(inner.coef)
+        shortfall = 1 - rows.y * (scores + inner.intercept)
+        intercept = rows.best_intercept(scores, inner.intercept)
+        primal = rows.objective(coef, intercept, scores)
+        state = _bounded(state, coef, intercept, primal, masses, rows.correlation(masses))
+        change = rows.caps @ ((shortfall - merging.shortfall) / outlines.spread) ** 2
+        moved = float(np.sqrt(comm.allreduce(np.array([change]))[0]))
+        has_crossed = sides * _sides(shortfall) < 0
+        is_slower = moved > 0.5 * merging.moved
+        next_distance = (2.0 if is_slower else _NEXT_NEAR) * moved
+        merges_ties = state.certificate.gap < _WORTH_MERGING * gap_before
+        model, is_single = (coef, inner.intercept, shortfall), is_single | has_crossed
+        merging = Merging(*model, is_single, next_distance, merging.centre, moved, merges_ties, len(inner.working))
+        is_final = inner.certificate.relative <= _EXACT or inner.is_stuck
+        is_stuck = is_final and state.is_final and state.certificate.gap > 0.5 * gap_before
+        return state._replace(merging=merging, is_final=is_final, is_stuck=is_stuck)
 
     def _answer(self, state: State) -> np.ndarray | None:
         """Step 1 on rank 0: objective, intercept, whether this is as exact as it gets, coefficients, masses."""
@@ -259,7 +381,8 @@ class ColumnGeneration(Solver[State, Separator]):
         return state.coef
 
     def extract(self, state: State) -> Separator:
-        report = {"alpha": state.rows.problem.penalty, "n_working": len(state.working)}
+        n_working = len(state.working) if state.merging is None else state.merging.n_working
+        report = {"alpha": state.rows.problem.penalty, "n_working": n_working}
         if self.finds_alpha_max:
             report["alpha_max"] = np.nan
         return Separator(state.coef, state.intercept, {**report, **state.report})
@@ -280,15 +403,51 @@ def _with_columns(state: State, which: np.ndarray) -> State:
     return state._replace(working=np.append(state.working, which))
 
 
-def _with_model(state: State, coef: np.ndarray) -> State:
+def _with_model(state: State, coef: np.ndarray, intercept: float, solver: ColumnGeneration) -> State:
     """At work on the columns of a model, which is taken with its best intercept if it is better than beta = 0."""
     which = np.flatnonzero(coef)
+    if solver.distance > 0:  # near enough to tell which columns will come
+        rows = state.rows
+        shortfall = 1 - rows.y * (rows.scores(coef) + intercept)
+        at_fault = np.abs(rows.correlation(np.where(shortfall > 0, rows.caps, 0.0)))
+        which = np.union1d(which, np.flatnonzero(at_fault > solver.nearby * rows.problem.penalty))
+        if len(which) > solver.dense * len(coef):
+            which = np.arange(len(coef))
     state = _with_columns(state, which)
     found = None if state.restricted is None else np.array(state.restricted.objective(coef[which]))
     intercept, primal = map(float, state.rows.comm.broadcast(found))
     if primal >= state.certificate.primal:
         return state
-    return state._replace(coef=coef, intercept=intercept, certificate=Certificate(primal, 0.0))
+    return state._replace(coef=coef, intercept=intercept, certificate=Certificate(primal, state.certificate.dual))
+
+
+def _sides(shortfall: np.ndarray) -> np.ndarray:
+    """Of the hinge: 1 short of the margin, -1 beyond it, 0 on it."""
+    return np.where(np.abs(shortfall) <= _ON_HINGE, 0, np.sign(shortfall)).astype(np.int64)
+
+
+def _with_merging(state: State, coef: np.ndarray | None, rng: Generator) -> State:
+    """With rows merged around a model, or around that of a sample of the rows."""
+    rows, comm, intercept = state.rows, state.rows.comm, state.intercept
+    n_known = rows.n_rows * (_SAMPLE if coef is None else _WARM)
+    if coef is None:
+        coef = state.coef
+        with suppress(TimeIsUp):
+            few = sample(rows.outlines.shard, comm, _SAMPLE)
+            found = solved(Inputs(rows.problem, few, comm, rng), _SAMPLE_TOL, _MAX_SWEEPS)
+            coef, intercept = found.coef, found.intercept
+    scores = rows.scores(coef)
+    intercept = rows.best_intercept(scores, intercept)
+    primal = rows.objective(coef, intercept, scores)
+    if primal < state.certificate.primal:
+        state = state._replace(coef=coef, intercept=intercept, certificate=state.certificate.tightened(primal, 0.0))
+    sums = comm.allreduce(rows.caps @ np.column_stack([scores, scores**2, rows.outlines.spread]))
+    scale = min(1.0, float(np.sqrt(max(sums[1] - sums[0] ** 2, 0.0))))
+    shortfall = 1 - rows.y * (scores + intercept)
+    distance = _NEAR * scale / np.sqrt(n_known)
+    centre = max(_CENTRE * distance * float(sums[2]), _ROUNDING)
+    merging = Merging(coef, intercept, shortfall, np.zeros(len(shortfall), dtype=bool), distance, centre)
+    return state._replace(merging=merging)
 
 
 def _bounded(
@@ -319,12 +478,19 @@ def _bounded(
     return state._replace(certificate=old.tightened(primal, dual))
 
 
-def solved(inputs: Inputs, tol: float, max_iter: int, warm: Warm = None, below: float | None = None) -> State:
+def solved(
+    inputs: Inputs,
+    tol: float,
+    max_iter: int,
+    warm: Warm = None,
+    below: float | None = None,
+    solver: ColumnGeneration | None = None,
+) -> State:
     """The state at a relative gap of ``tol``, after ``max_iter`` sweeps, or where rounding stops it.
 
     With ``below``, also a gap that is small beside the distance to that objective ends it.
     """
-    solver = ColumnGeneration()
+    solver = solver or ColumnGeneration()
     state = solver.start(*inputs, warm)
     for _ in range(max_iter):
         certificate = state.certificate

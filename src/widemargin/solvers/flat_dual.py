@@ -130,7 +130,8 @@ class FlatDual(KernelDual[State]):
         return float(np.clip(_PRECISION * self.stationary, 1e-12, 1e-5))
 
     def _exact_bounds(self, state: State) -> Certificate:
-        state.exact_noise = float(state.rows.score_error(*state.summed, state.beta).max())
+        (beta,) = state.rows.where_sums_are_fast([state.beta])
+        state.exact_noise = float(state.rows.score_error(*state.summed, beta).max())
         certificate = self._bounds(state, self._precision(), state.summed)
         if state.allowance > _ROUNDING_SHARE * certificate.gap:
             self._note_confirmed(state, certificate)
@@ -150,17 +151,19 @@ class FlatDual(KernelDual[State]):
 
     def _violation(self, state: State) -> float:
         _, top, bottom = _working_set(state)
-        top, bottom = float(top), float(bottom)
-        if not state.problem.fit_intercept:
-            top, bottom = max(top, 0.0), min(bottom, 0.0)
-        return top - bottom
+        return float(_violation_of(state, top, bottom))  # one answer of the device
+
+
+def _violation_of(state: State, top: Vector, bottom: Vector) -> Vector:
+    """From the largest pull up and the smallest pull down."""
+    return top - bottom if state.problem.fit_intercept else top.clip(0.0) + (-bottom).clip(0.0)
 
 
 def _round(state: State) -> None:
     """One working set; everything is updated in place."""
     rows, is_tied = state.rows, state.problem.fit_intercept
     working, top, bottom = _working_set(state)
-    violation = top - bottom if is_tied else top.clip(0.0) + (-bottom).clip(0.0)
+    violation = _violation_of(state, top, bottom)
     if is_tied:
         state.middle[...] = 0.5 * (top + bottom)
     points, (low, high, beta, response, y) = rows.points(working), state.together[:, working]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -77,3 +78,27 @@ class KernelModel(NamedTuple):
     coef: np.ndarray
     intercept: float
     report: dict[str, Any]
+
+
+def shared_support(models: Sequence[KernelModel]) -> tuple[np.ndarray, np.ndarray]:
+    """The ascending row numbers of the support vectors of all models; their coefficients, one row per model."""
+    support = np.unique(np.concatenate([model.points.numbers for model in models]))
+    coef = np.zeros((len(models), len(support)))
+    for k, model in enumerate(models):
+        coef[k, np.searchsorted(support, model.points.numbers)] = model.coef
+    return support, coef
+
+
+def shared_points(models: Sequence[KernelModel], support: np.ndarray) -> Points:
+    """The support vectors of all models in ascending order, each copied from the first model that has it."""
+    if len(models) == 1 and np.array_equal(models[0].points.numbers, support):
+        return models[0].points
+    is_missing = np.ones(len(support), dtype=bool)
+    parts = []
+    for model in models:
+        where = np.searchsorted(support, model.points.numbers)
+        is_new = is_missing[where]
+        is_missing[where] = False
+        parts.append(model.points[is_new])
+    points = Points.joined(parts)
+    return points[np.argsort(points.numbers)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -204,6 +204,40 @@ def run(
     >>> result.certificate.as_text()
     ('1.99999', '2.00001')
     """
+    running = sweeps(
+        solver, problem, shard, comm, limits, rng, warm=warm, sweeps_before=sweeps_before,
+        seconds_before=seconds_before, watch=watch, watch_model=watch_model, watch_state=watch_state,
+        take_scores=take_scores, told=told,
+    )  # fmt: skip
+    while True:
+        try:
+            next(running)
+        except StopIteration as end:
+            result: Result = end.value
+            return result
+
+
+def sweeps(
+    solver: AnySolver,
+    problem: Problem,
+    shard: Shard,
+    comm: Communicator,
+    limits: Limits,
+    rng: np.random.Generator,
+    *,
+    warm: Warm = None,
+    sweeps_before: int = 0,
+    seconds_before: float = 0.0,
+    watch: Watch | None = None,
+    watch_model: bool = False,
+    watch_state: bool | WatchState = False,
+    take_scores: Callable[[np.ndarray | None], None] | None = None,
+    told: str = "",
+) -> Generator[None, None, Result]:
+    """:func:`run` as a generator, which stops after each sweep, before it looks at what came out of it.
+
+    A device may be at work until then: a caller with several runs can begin sweeps of others meanwhile.
+    """
     solver.refuse_unless_solved(problem)
     begin, ledger = time.perf_counter() - seconds_before, comm.ledger
     history: list[dict[str, float]] = []
@@ -254,6 +288,7 @@ def run(
         with ledger.phase("sweep"), clock.running(), suppress(TimeIsUp):  # the state is then as good as it was before
             state = solver.sweep(state)
         sweep += 1
+        yield
         latest = None
         with ledger.phase("certify"), clock.running(), suppress(TimeIsUp):
             latest = solver.certify(state)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import combinations
 from typing import Literal
 
@@ -20,7 +20,8 @@ class Parts:
     """The positive and the negative class of each problem, and how their scores are combined.
 
     With two classes there is one problem, and a positive score means the second class. With more classes, pairs are in
-    LIBSVM's order, a positive score means the first class of the pair, and the pairs vote.
+    LIBSVM's order, a positive score means the first class of the pair, and the pairs vote. Votes, scores and ties are
+    those of scikit-learn's ``SVC``.
     """
 
     n_classes: int
@@ -68,22 +69,36 @@ class Parts:
     def class_scores(self, scores: np.ndarray) -> np.ndarray:
         """Combine the scores of all problems: of shape (n_rows,) for two classes, else (n_rows, n_classes).
 
-        Each pair has one vote. The sum of a class's scores, mapped into (-1/3, 1/3), breaks ties.
+        Each pair has one vote. The sum of a class's scores, mapped into (-1/3, 1/3), is added to its votes.
         """
         if self.n_classes == 2:
             return scores[:, 0]
         if not self.are_votes:
             return scores
         votes, sums = np.zeros((2, len(scores), self.n_classes))
-        for (first, second), score in zip(combinations(range(self.n_classes), 2), scores.T, strict=True):
-            votes[:, first] += score > 0
-            votes[:, second] += score <= 0
-            sums[:, first] += score
-            sums[:, second] -= score
+        is_for_first = scores > 0
+        for pairs, is_first in zip(*_pairs_of_classes(self.n_classes), strict=True):
+            votes += is_for_first[:, pairs] == is_first
+            sums += np.where(is_first, 1.0, -1.0) * scores[:, pairs]
         return np.asarray(votes + sums / (3 * (np.abs(sums) + 1)))
 
+    def winners(self, class_scores: np.ndarray) -> np.ndarray:
+        """The number of the class that each row is given, from the combined scores of all problems.
 
-def winners(scores: np.ndarray) -> np.ndarray:
-    """The number of the class that each row is given, from the combined scores of all problems."""
-    best: np.ndarray = (scores > 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)
-    return best
+        The first class with the most votes wins, as in LIBSVM: sums of scores do not break ties.
+        """
+        if self.n_classes == 2:
+            return (class_scores > 0).astype(np.intp)
+        best: np.ndarray = (np.rint(class_scores) if self.are_votes else class_scores).argmax(axis=1)
+        return best
+
+
+@cache
+def _pairs_of_classes(n_classes: int) -> tuple[np.ndarray, np.ndarray]:
+    """The numbers of the pairs that each class is in, one class a column, and whether it is the first of the pair."""
+    pairs = np.array(list(combinations(range(n_classes), 2)))
+    places, firsts = (np.empty((n_classes - 1, n_classes), dtype=kind) for kind in (np.intp, np.bool_))
+    for k in range(n_classes):
+        places[:, k] = np.flatnonzero((pairs == k).any(axis=1))
+        firsts[:, k] = pairs[places[:, k], 0] == k
+    return places, firsts

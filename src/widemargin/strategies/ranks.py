@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
@@ -13,15 +15,17 @@ import numpy as np
 
 from widemargin.checkpoint import FitState
 from widemargin.comm.protocol import Communicator, place_among_ranks
+from widemargin.comm.solo import Solo
 from widemargin.cores import one_blas_thread
 from widemargin.data.shard import Shard
 from widemargin.engines.select import launch
 from widemargin.kernels.arrays import on_host
 from widemargin.kernels.devices import kernel_rows
 from widemargin.kernels.functions import Kernel
+from widemargin.kernels.protocol import Lane
 from widemargin.ledger import Ledger
 from widemargin.solvers.protocol import AnySolver
-from widemargin.solvers.run import Result, run
+from widemargin.solvers.run import Result, sweeps
 from widemargin.strategies.labels import agree, check_classes, checked, weights_of_classes
 from widemargin.strategies.parts import Parts
 from widemargin.strategies.protocol import Outcome, PartProgress, Plan, Rows, Watch, watch_part
@@ -29,6 +33,7 @@ from widemargin.strategies.training import count_on_ranks
 
 _MAX_COMPARED = 8  # rows
 _NO_STATE, _OUR_STATE, _FOREIGN_STATE = 0.0, 1.0, 2.0
+_OVER = object()
 _SHARE_FOR_STATES = 0.02  # of the time of a fit, for states from which it can go on after a loss
 
 
@@ -117,22 +122,27 @@ class Ranks:
         shard, classes, parts, width, seed, _ = prepared
         first = comm.ledger  # has the cost of `prepare`
         fresh = None if self.resume is None else self._fresh_state(prepared, comm)
-        warm, sweeps = self._start(fresh, (len(parts), width), comm)
-        if fresh is not None and warm is not None and sweeps.any():
-            fresh = fresh._replace(directions=warm, sweeps=sweeps)
+        warm, n_sweeps = self._start(fresh, (len(parts), width), comm)
+        if fresh is not None and warm is not None and n_sweeps.any():
+            fresh = fresh._replace(directions=warm, sweeps=n_sweeps)
         watch_state: bool | StateRule = fresh is not None or (may_lose_ranks and StateRule())
-        results, scores = list[Result](), list[Any]()
-        for k in range(len(parts)):
-            comm.ledger = first if k == 0 else Ledger()
-            if shard.kernel_rows is not None:
-                shard.kernel_rows.ledger = comm.ledger
-            start = KeptState(int(sweeps[k]), 0.0, np.zeros(0) if warm is None else warm[k])
+        lanes = self._lanes(shard, len(parts), comm)
+        found: dict[int, Result] = {}
+        scores: dict[int, Any] = {}
+
+        def part(k: int) -> Iterator[None]:
+            own, labelled = comm if len(lanes) == 1 else Solo(), parts.labelled(shard, k)
+            own.ledger = first if k == 0 else Ledger()
+            if labelled.kernel_rows is not None:
+                rows = labelled.kernel_rows if len(lanes) == 1 else copy(labelled.kernel_rows)
+                rows.ledger, labelled = own.ledger, replace(labelled, kernel_rows=rows)
+            start = KeptState(int(n_sweeps[k]), 0.0, np.zeros(0) if warm is None else warm[k])
             start = self.kept.get(k, start)
-            result = run(
+            found[k] = yield from sweeps(
                 self.solver,
                 self.plan.problem,
-                parts.labelled(shard, k),
-                comm,
+                labelled,
+                own,
                 self.plan.limits,
                 np.random.default_rng([seed, k]),
                 warm=start.warm if start.warm.any() else None,
@@ -141,14 +151,26 @@ class Ranks:
                 watch=None if watch is None else watch_part(watch, k, classes, fresh),
                 watch_model=self.plan.watch_model,
                 watch_state=watch_state,
-                take_scores=scores.append,
+                take_scores=lambda known: scores.update({k: known}),
                 # Ctrl-C ends the whole fit: the parts that are left only start.
-                told="interrupted" if results and results[-1].stop_reason == "interrupted" else "",
+                told="interrupted" if any(each.stop_reason == "interrupted" for each in found.values()) else "",
             )
-            results.append(result)
-        with comm.ledger.phase("count"):
-            training = count_on_ranks(shard, parts, [result.model for result in results], scores, comm, seed)
+
+        _in_turn(map(part, range(len(parts))), lanes)
+        results = [found[k] for k in range(len(parts))]
+        with results[-1].ledger.phase("count"):
+            models, known = [result.model for result in results], [scores[k] for k in range(len(parts))]
+            training = count_on_ranks(shard, parts, models, known, comm, seed)
         return Outcome(classes, results, shard.n_features, training=training)
+
+    def _lanes(self, shard: Shard, n_parts: int, comm: Communicator) -> list[Lane]:
+        """Several where a device computes while this process prepares other parts, and no part has a limit of time."""
+        if shard.kernel_rows is None or n_parts == 1 or comm.size > 1 or self.plan.limits.max_time < np.inf:
+            return [nullcontext]
+        largest = int(np.bincount(shard.y.astype(np.intp)).max())
+        return shard.kernel_rows.lanes(
+            min(2 * largest, shard.n_rows) if self.plan.multi_class == "pairs" else shard.n_rows
+        )
 
     def prepare(self, rows: Rows, comm: Communicator) -> Prepared:
         """Check and prepare the rows of this rank; raises ValueError if a problem is infeasible."""
@@ -235,6 +257,21 @@ class Ranks:
             weight, totals = weight * factors[codes], totals * factors
         shard = Shard(shard.X, codes.astype(np.float64), weight)
         return shard, multiplicity, numbers[present], n_rows, classes, totals, seed
+
+
+def _in_turn(runs: Iterator[Iterator[None]], lanes: Sequence[Lane]) -> None:
+    """Let each lane take the next run when its last one is over, and do one step of the run of each lane in turn."""
+    busy = [(lane, run) for lane, run in zip(lanes, runs, strict=False)]
+    while busy:
+        going = []
+        for lane, run in busy:
+            with lane():
+                following: Iterator[None] | None = run
+                if next(run, _OVER) is _OVER:
+                    following = next(runs, None)
+            if following is not None:
+                going.append((lane, following))
+        busy = going
 
 
 def _numbers(shard: Shard, parts: list[int] | None, comm: Communicator) -> np.ndarray:

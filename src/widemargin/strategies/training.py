@@ -19,8 +19,8 @@ from widemargin.exceptions import ModelFileError
 from widemargin.kernels.protocol import KernelRows
 from widemargin.ledger import Ledger
 from widemargin.peers.rows import PeerRows
-from widemargin.solvers.models import KernelModel, Separator
-from widemargin.strategies.parts import Parts, winners
+from widemargin.solvers.models import KernelModel, Separator, shared_points, shared_support
+from widemargin.strategies.parts import Parts
 
 _MAX_SCORED_ROWS = 1000  # of all ranks, where every score costs a kernel value per support vector
 _ROUNDING = 1e-9  # of sums of weights, relative
@@ -124,7 +124,7 @@ def count_at_peers(
 
 def _counted(codes: np.ndarray, weight: np.ndarray, parts: Parts, scores: np.ndarray) -> np.ndarray:
     """Weights of the rows of each class, of those that are right, of those given each class; the number of rows."""
-    n, best = parts.n_classes, winners(parts.class_scores(scores))
+    n, best = parts.n_classes, parts.winners(parts.class_scores(scores))
     right = np.where(best == codes, weight, 0.0)
     sums = [np.bincount(codes, weight, n), np.bincount(codes, right, n), np.bincount(best, weight, n)]
     return np.concatenate([*sums, [float(len(codes))]])
@@ -144,12 +144,20 @@ def _sample(n_here: int, n_everywhere: int, rng: np.random.Generator) -> np.ndar
 
 
 def _kernel_scores(rows: KernelRows, places: np.ndarray, models: Sequence[KernelModel]) -> list[np.ndarray]:
+    """Scores of some rows in one pass over the support vectors of all models."""
     some = rows.only(places) if len(places) < rows.n_rows else rows
+    support, coef = shared_support(models)
+    own = np.searchsorted(rows.numbers, support)
+    if np.array_equal(rows.numbers[own[own < rows.n_rows]], support):  # of this rank alone, where they are at hand
+        points = rows.points(rows.places(own))
+    else:
+        points = shared_points(models, support)
     before, some.ledger = some.ledger, Ledger()
     try:
-        return [np.asarray(some.times(each.points, each.coef)) + each.intercept for each in models]
+        scores = np.asarray(some.times(points, np.ascontiguousarray(coef.T)))
     finally:
         some.ledger = before
+    return list((scores + [model.intercept for model in models]).T)
 
 
 def _are_constant(blocks: Sequence[Any], is_used: np.ndarray, comm: Communicator) -> bool:

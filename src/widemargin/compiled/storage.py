@@ -1,0 +1,46 @@
+"""Passes over rows that ask how they are stored, or store them in another way; from row ``begin`` to row ``end``."""
+
+import numpy as np
+
+from widemargin.compiled.jit import compiled
+
+
+@compiled()
+def count_nonzero(X, begin, end, counts):
+    """How many entries of each dense row are not zero."""
+    for i in range(begin, end):
+        count = 0
+        for j in range(X.shape[1]):
+            count += X[i, j] != 0
+        counts[i] = count
+
+
+@compiled()
+def compress(X, begin, end, indptr, data, indices):
+    """Entries of dense rows that are not zero, and their columns; ``indptr`` says where each row begins."""
+    for i in range(begin, end):
+        at = indptr[i]
+        for j in range(X.shape[1]):
+            if X[i, j] != 0:
+                data[at], indices[at] = X[i, j], j
+                at += 1
+
+
+@compiled()
+def take_csr(data, indices, indptr, rows, starts, out_data, out_indices, begin, end):
+    """Copy the rows at some places; ``starts`` says where each begins among the copies."""
+    for r in range(begin, end):
+        at, n = indptr[rows[r]], starts[r + 1] - starts[r]
+        for k in range(n):
+            out_data[starts[r] + k] = data[at + k]
+            out_indices[starts[r] + k] = indices[at + k]
+
+
+@compiled()
+def are_whole(values, unit, begin, end):
+    """Whether ``unit`` times each value is a whole number."""
+    for k in range(begin, end):
+        scaled = np.float64(values[k]) * unit
+        if scaled != np.rint(scaled):
+            return False
+    return True

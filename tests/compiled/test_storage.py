@@ -1,0 +1,47 @@
+"""How rows are stored: each loop against NumPy or SciPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from widemargin.compiled import storage
+
+
+@pytest.fixture
+def rows(dtype):
+    rng = np.random.default_rng(0)
+    X = np.where(rng.random((14, 9)) < 0.5, 0.0, rng.normal(size=(14, 9)))
+    X[3] = 0.0
+    return X.astype(dtype)
+
+
+@pytest.mark.parametrize("target", [np.float32, np.float64])
+def test_dense_rows_are_compressed(rows, target):
+    expected, counts = sp.csr_matrix(rows), np.zeros(14, np.int64)
+    data, indices = np.empty(expected.nnz, target), np.empty(expected.nnz, np.int32)
+    for begin, end in ((0, 6), (6, 14)):
+        storage.count_nonzero(rows, begin, end, counts)
+        storage.compress(rows, begin, end, expected.indptr, data, indices)
+    np.testing.assert_array_equal(counts, np.diff(expected.indptr))
+    np.testing.assert_array_equal(data, expected.data.astype(target))
+    np.testing.assert_array_equal(indices, expected.indices)
+
+
+def test_sparse_rows_are_taken_in_any_order(rows):
+    X, places = sp.csr_matrix(rows), np.array([5, 0, 3, 5, 13])
+    expected = X[places]
+    data, indices = np.empty(expected.nnz, X.dtype), np.empty(expected.nnz, X.indices.dtype)
+    for begin, end in ((0, 2), (2, 5)):
+        storage.take_csr(X.data, X.indices, X.indptr, places, expected.indptr, data, indices, begin, end)
+    np.testing.assert_array_equal(data, expected.data)
+    np.testing.assert_array_equal(indices, expected.indices)
+
+
+def test_whole_numbers_are_told_from_others(dtype):
+    values = np.array([0.25, -3.0, 1e6, 0.5], dtype)
+    assert storage.are_whole(values, 4.0, 0, 4)
+    assert not storage.are_whole(values, 1.0, 0, 4)
+    assert storage.are_whole(values, 1.0, 1, 3)
+    assert not storage.are_whole(np.array([np.nan, np.inf], dtype), 1.0, 0, 2)

@@ -1,0 +1,250 @@
+"""The kernel C-SVM with all kernel values at once: against a generic QP, with its bounds, limits and corner cases."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.metrics.pairwise import rbf_kernel
+
+from tests.problems_at_hand import overlapping, separable
+from tests.solvers.test_block_dual import KERNELS, RBF, TOL, assert_solved, assert_true, exact_of, gram, objective
+from tests.solvers.test_block_dual import solve as solve_with
+from widemargin import KernelSVC
+from widemargin.comm.solo import Solo
+from widemargin.compiled.small_dual import responses
+from widemargin.data.shard import Shard
+from widemargin.kernels.functions import Kernel
+from widemargin.kernels.on_cpu import RowsOnCPU
+from widemargin.kernels.vectors import padded
+from widemargin.pauses import TimeIsUp
+from widemargin.problems.hinge_l2 import HingeL2
+from widemargin.solvers import small_dual
+from widemargin.solvers.auto import kernel_csvm, small_linear_csvm
+from widemargin.solvers.block_dual import BlockDual
+from widemargin.solvers.multipliers import Multipliers
+from widemargin.solvers.run import Limits, run
+from widemargin.solvers.small_dual import SmallDual
+
+
+@pytest.fixture(params=[False, True], ids=["no-intercept", "intercept"])
+def fit_intercept(request):
+    return request.param
+
+
+def solve(kernel, problem, X, y, weight=None, *, tol=TOL, **options):
+    options = {"solver": SmallDual(tol), "tol": tol, **options}
+    return solve_with(kernel, problem, X, y, weight, **options)[0]
+
+
+# -- the exact answer ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("C", [1e-2, 1.0, 100.0])
+@pytest.mark.parametrize("name", KERNELS)
+def test_the_optimum_is_that_of_the_exact_qp(name, C, fit_intercept, seed):
+    X, y = overlapping(seed)
+    kernel, K = KERNELS[name], gram(KERNELS[name], X)
+    result = solve(kernel, HingeL2(C, fit_intercept), X, y)
+    assert_solved(result, exact_of(K, y, C, fit_intercept=fit_intercept))
+    assert objective(result.model, K, y, C) == pytest.approx(result.certificate.primal, rel=1e-9)
+    assert fit_intercept or result.model.intercept == 0
+
+
+def test_weights_are_caps(fit_intercept, seed):
+    X, y = overlapping(seed)
+    weight = np.random.default_rng(seed).uniform(0.1, 3, len(y))
+    exact = exact_of(gram(RBF, X), y, 0.7, weight, fit_intercept)
+    assert_solved(solve(RBF, HingeL2(0.7, fit_intercept), X, y, weight), exact)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("storage", [np.asarray, sp.csr_matrix], ids=["dense", "sparse"])
+def test_any_storage_and_precision_solves_the_problem_of_its_values(storage, dtype, fit_intercept):
+    X, y = overlapping(3)
+    X = storage(np.where(np.abs(X) > 0.8, X, 0).astype(dtype))
+    assert_solved(solve(RBF, HingeL2(1.0, fit_intercept), X, y), exact_of(gram(RBF, X), y, 1.0, None, fit_intercept))
+
+
+@pytest.mark.parametrize("rows", [2, 63, 64, 65])
+def test_any_number_of_rows_fills_the_vectors(rows, fit_intercept):
+    X, y = separable(1, n=rows) if rows > 2 else (np.array([[0.0], [1.0]]), np.array([-1.0, 1.0]))
+    result = solve(RBF, HingeL2(5.0, fit_intercept), X, y)
+    assert_solved(result, exact_of(gram(RBF, X), y, 5.0, None, fit_intercept))
+
+
+def test_given_values_are_read_by_the_row_that_is_scored():
+    """A matrix that is not quite symmetric is the user's; its scores are those of ``K @ beta``."""
+    X, y = overlapping(0)
+    K = gram(RBF, X) + 1e-3 * np.triu(np.random.default_rng(0).normal(size=(len(y), len(y))), 1)
+    model = solve(Kernel("precomputed"), HingeL2(1.0), K, y, tol=1e-2).model
+    beta = np.zeros(len(y))
+    beta[model.points.numbers] = model.coef
+    out = np.zeros(len(y))
+    rows = RowsOnCPU(Kernel("precomputed"), K)
+    responses(rows.values(100), beta, out)
+    np.testing.assert_allclose(out, K @ beta, rtol=1e-12)
+
+
+# -- bounds and limits -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("C", [0.1, 10.0])
+def test_the_bounds_hold_the_optimum_at_every_sweep(C, fit_intercept):
+    X, y = overlapping(0)
+    exact = exact_of(gram(RBF, X), y, C, None, fit_intercept)
+    result = solve(RBF, HingeL2(C, fit_intercept), X, y, tol=1e-10)
+    assert C == 0.1 or len(result.history) > 2
+    for row in result.history:
+        assert row["dual"] <= exact * (1 + 1e-8)
+        assert row["primal"] >= exact * (1 - 1e-8)
+        assert row["is_confirmed"] == 1
+
+
+@pytest.mark.parametrize("tol", [1e-2, 1e-3])
+def test_one_sweep_reaches_a_usual_tolerance(tol, seed):
+    X, y = overlapping(seed, n=150)
+    result = solve(RBF, HingeL2(1.0), X, y, tol=tol)
+    assert (result.stop_reason, result.n_iter) == ("gap", 1)
+    assert result.ledger.kernel_evaluations == 150**2
+
+
+def test_a_tolerance_below_the_target_is_reached(fit_intercept):
+    X, y = overlapping(0)
+    problem, exact = HingeL2(1.0, fit_intercept), exact_of(gram(RBF, X), y, 1.0, None, fit_intercept)
+    assert_solved(solve(RBF, problem, X, y, tol=1e-8, solver=SmallDual(1e-2)), exact, 1e-8)
+
+
+def test_no_tolerance_at_all_ends_with_precision(fit_intercept):
+    X, y = overlapping(0)
+    result = solve(RBF, HingeL2(1.0, fit_intercept), X, y, tol=0.0)
+    assert result.stop_reason == "precision"
+    assert result.certificate.relative < 1e-10
+    assert_true(result.certificate, exact_of(gram(RBF, X), y, 1.0, None, fit_intercept))
+
+
+@pytest.mark.parametrize("told", ["callback", "max_time"])
+def test_a_stop_before_the_first_sweep_gives_the_bounds_of_no_model(told):
+    X, y = overlapping(0)
+    result = solve(RBF, HingeL2(1.0), X, y, told=told)
+    assert (result.stop_reason, result.n_iter) == (told, 0)
+    assert_true(result.certificate, exact_of(gram(RBF, X), y, 1.0))
+    assert not len(result.model.coef)
+
+
+def test_a_callback_can_stop_a_run_and_max_iter_does():
+    X, y = overlapping(0)
+    options = {"tol": 1e-10, "watch": lambda progress: "callback"}
+    assert solve(RBF, HingeL2(1.0), X, y, **options).stop_reason == "callback"
+    result = solve(RBF, HingeL2(1.0), X, y, tol=1e-10, max_iter=2)
+    assert (result.stop_reason, result.n_iter) == ("max_iter", 2)
+
+
+def test_steps_end_where_the_clock_is_looked_at(monkeypatch):
+    X, y = overlapping(0)
+    monkeypatch.setattr(small_dual, "WORK", 4 * padded(len(y)) * 3)  # three steps
+    result = solve(RBF, HingeL2(1.0), X, y, tol=1e-3)
+    assert result.stop_reason == "gap"
+    assert result.n_iter > 5
+    watch = iter([None, None, "callback"])
+    assert solve(RBF, HingeL2(1.0), X, y, watch=lambda progress: next(watch)).n_iter == 3
+
+
+def test_without_an_inner_product_there_is_no_lower_bound_and_the_conditions_end_it(fit_intercept):
+    X, y = overlapping(0)
+    result = solve(Kernel("sigmoid", 0.5, coef0=0.1), HingeL2(1.0, fit_intercept), X, y, tol=1e-4)
+    assert result.stop_reason == "stationary"
+    assert result.certificate.dual == -np.inf
+    assert result.history[-1]["violation"] <= 1e-4
+
+
+def test_an_earlier_answer_is_known_to_be_one(fit_intercept):
+    X, y = overlapping(0)
+    shard = Shard(X, y, np.ones(len(y)), RowsOnCPU(RBF, X))
+    limits, solver, problem = Limits(1e-6, 50), SmallDual(1e-6), HingeL2(1.0, fit_intercept)
+    states = []
+    options = {"watch": lambda progress: states.append(progress.warm_state), "watch_state": True}
+    run(solver, problem, shard, Solo(), limits, np.random.default_rng(0), **options)
+    again = run(solver, problem, shard, Solo(), limits, np.random.default_rng(0), warm=states[-1])
+    assert (again.stop_reason, again.n_iter) == ("gap", 0)
+
+
+def test_fewer_support_vectors_have_bounds_of_their_own():
+    X, y = overlapping(0, n=80)
+    result = solve(RBF, HingeL2(1.0), X, y, solver=SmallDual(TOL, max_support=9))
+    assert result.stop_reason == "max_support"
+    assert len(result.model.coef) == 9
+    attained = objective(result.model, gram(RBF, X), y, 1.0)
+    assert attained <= result.certificate.primal * (1 + 1e-9)
+    assert result.certificate.primal == pytest.approx(attained, rel=1e-9)
+
+
+# -- several problems on the same rows -------------------------------------------------------------------------------
+
+
+def test_rows_take_their_values_from_those_of_all_rows(seed):
+    X, _ = overlapping(seed, n=90)
+    rows, some = RowsOnCPU(RBF, X), np.flatnonzero(np.random.default_rng(seed).random(90) < 0.5)
+    fewer, K = rows.only(some), gram(RBF, X)
+    few = fewer.only(np.arange(5))
+    for part, places in ((rows, np.arange(90)), (fewer, some), (few, some[:5])):
+        values = part.values(100)
+        np.testing.assert_allclose(values[:, : len(places)], K[np.ix_(places, places)], rtol=1e-12)
+        assert not values[:, len(places) :].any()
+    assert rows.ledger.kernel_evaluations == 90**2  # once
+    other = RowsOnCPU(RBF, X).only(some)
+    np.testing.assert_allclose(other.values(50), fewer.values(100), rtol=1e-13)
+    assert other.ledger.kernel_evaluations == len(some) ** 2  # all rows would be too many
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "poly", "precomputed", "linear"])
+def test_classes_share_kernel_values(kernel):
+    X, _ = overlapping(0, n=90)
+    y = np.arange(90) % 3
+    given = rbf_kernel(X) if kernel == "precomputed" else X
+    model = KernelSVC(kernel=kernel).fit(given, y)
+    assert model.cost_.kernel_evaluations == (0 if kernel == "linear" else 90**2)
+
+
+# -- which solver ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("rows", "n_bytes", "ranks"), [(41, 8 * 40**2, 1), (40, 8 * 40**2, 2), (2001, 1 << 30, 1)])
+def test_more_rows_than_fit_and_ranks_go_to_the_other_solver(rows, n_bytes, ranks):
+    solver = kernel_csvm(n_bytes, 1e-2)
+    assert isinstance(solver.candidates[1], BlockDual)
+    X, y = overlapping(0, n=rows)
+
+    class Ranked(Solo):
+        size = ranks
+
+    assert solver.first(Shard(X, y, np.ones(rows)), Ranked(), None) == 1
+    few = rows - 1 if ranks == 1 else rows
+    assert solver.first(Shard(X[:few], y[:few], np.ones(few)), Solo(), None) == 0
+
+
+def test_a_linear_problem_that_is_slow_on_pairs_of_rows_goes_on_with_newton(monkeypatch):
+    X, y = overlapping(0, n=80)
+    monkeypatch.setattr(small_dual, "_MAX_LINEAR_WORK", 80.0)  # one step
+    shard = Shard(X * np.logspace(0, 3, X.shape[1]), y, np.ones(80))
+    solver, started = small_linear_csvm(1 << 20, 1e-6), []
+    assert solver.first(shard, Solo(), None) == 0
+    assert solver.first(shard, Solo(), np.ones(X.shape[1])) == 1  # pairs of rows begin without a direction
+    start = Multipliers.start
+    monkeypatch.setattr(Multipliers, "start", lambda self, *inputs: started.append(inputs[-1]) or start(self, *inputs))
+    result = run(solver, HingeL2(1.0), shard, Solo(), Limits(1e-6, 100), np.random.default_rng(0))
+    assert result.stop_reason == "gap"
+    assert len(started) == 1
+    assert started[0] is not None  # where pairs of rows ended
+
+
+def test_kernel_values_that_take_too_long_leave_the_bounds_of_no_model(monkeypatch):
+    def late(rows, most_rows):
+        raise TimeIsUp
+
+    X, y = overlapping(0)
+    monkeypatch.setattr(RowsOnCPU, "values", late)
+    result = solve(RBF, HingeL2(1.0), X, y, max_iter=1)
+    assert result.stop_reason == "max_iter"
+    assert not len(result.model.coef)
+    assert_true(result.certificate, exact_of(gram(RBF, X), y, 1.0))
