@@ -30,7 +30,7 @@ import numpy as np
 from numpy.random import Generator
 
 from widemargin.comm.protocol import Communicator
-from widemargin.compiled.projections import capped_sums, class_extremes, class_histogram
+from widemargin.compiled.projections import capped_sums, class_extremes, class_histogram, class_levels
 from widemargin.data.shard import Shard
 from widemargin.pauses import BLAS_SPEED, pieces
 from widemargin.problems.polytope import OVERLAP_SHARE, HardMargin, NuMargin
@@ -42,11 +42,13 @@ from widemargin.solvers.protocol import AnySolver, Inputs, Solver, Warm
 
 _MAX_EXPONENT = 200.0  # exponents are clamped here, so that sums and products with any scale are finite
 _MIN_SCALE = 1e-40  # a factor below this, or over its inverse, means that the search began too far away
+_MAX_SORTED = 4096  # rows whose values are sorted for their level
 _MASS_ROUNDING = 1e-9  # masses this close to 1 are 1: a cap is rarely the exact reciprocal of a whole number
 _ROUNDING = 1e-13  # relative to the size of rows: taken for zero
 _MIN_GAMMA = 1e-100
 _MAX_DIRECT_FEATURES = 1024  # of systems that are formed to make masses coincide
 _MAX_COINCIDING_STEPS = 30
+_SLOW = 0.7  # masses that keep more than this part of a distance do not come to coincide
 _EQUAL_WEIGHT = 1e-6  # of the weight of all rows: misplaced weights that differ by less are equal
 _MAX_COEFFICIENT = 2.0**1010  # LIBSVM's scale is given up where it would need larger ones
 _SMALL_PART = 0.01  # of a gap, which rounding may take without being looked at again
@@ -182,8 +184,11 @@ class Hulls:
         """Per class: the smallest value up to which the bounds add up to one.
 
         Without bounds that is the minimum. With them, histograms narrow the place down: each pass keeps one bin of each
-        class, so after the first pass few rows are left, and all ends where a bin holds a single distinct value.
+        class, so after the first pass few rows are left, and all ends where a bin holds a single distinct value. A few
+        rows at home are sorted instead.
         """
+        if self.is_capped and self.comm.size == 1 and len(values) <= _MAX_SORTED:
+            return np.asarray(class_levels(values, self.upper, self.side, 1 - _MASS_ROUNDING))
         low, high = self._extremes(values, self.side)
         if not self.is_capped:
             return low
@@ -276,8 +281,9 @@ class Hulls:
         """Masses that add up to one as nearly as they can, those at their bounds unchanged."""
         if not self.is_capped:
             return mass
-        is_free = mass < self.upper
-        sums = [[math.fsum(mass[mine]), math.fsum(mass[mine & is_free])] for mine in (self.side == 0, self.side == 1)]
+        is_free, some = mass < self.upper, mass > 0  # zeros take long to add up as well
+        mine = [some & (self.side == c) for c in (0, 1)]
+        sums = [[math.fsum(mass[its]), math.fsum(mass[its & is_free])] for its in mine]
         total, free = self.comm.allreduce(np.ravel(sums)).reshape(2, 2).T
         change = np.divide(1 - total, free, out=np.zeros(2), where=free > 0)
         return np.minimum(mass + mass * is_free * change[self.side], self.upper)
@@ -305,32 +311,28 @@ class Hulls:
 
         The change of masses that makes z vanish and is the smallest in terms of their room to move,
         room_i = min(mass_i, upper_i - mass_i), is ``room_i (s_i - their mean over the class)`` for the scores of a
-        direction that solves one system with the covariance of rows by room. The step ends before a mass reaches a
-        bound, and is repeated.
+        direction that solves one system with the covariance of rows by room. Masses are kept within their bounds,
+        and the step is repeated.
         """
         if self.shard.n_features > _MAX_DIRECT_FEATURES:
             return best
-        before = math.inf
+        before, upper = math.inf, np.minimum(self.upper, 1.0)
         for _ in range(_MAX_COINCIDING_STEPS):
             mass = self._balanced(mass)
             point = self.rows.accurate_point(mass, self.side)
             distance, z = self.distance_of(point)
             best = best.closer(distance, z)
-            if self.overlaps(best) or distance > _STALL_RATIO * before:
+            if self.overlaps(best) or distance > _SLOW * before:
                 break
             before = distance
             room = np.minimum(mass, self.upper - mass)
             some = np.flatnonzero(room > 0)
             total, means = self.class_means(some, room[some])
-            try:
-                direction = np.linalg.lstsq(self.covariance(some, room[some], total, means), -point.z, rcond=1e-13)[0]
-            except np.linalg.LinAlgError:
-                break
+            direction = -solve_equilibrated(self.covariance(some, room[some], total, means), point.z)
             scores = self.scores(direction)
             centre = self.comm.allreduce(self.per_class(room * scores)) / total
-            tilt = np.where(room > 0, scores - centre[self.side], 0.0)
-            steepest = self.comm.allreduce(np.array([np.abs(tilt).max(initial=0.0)]), "max")[0]
-            mass = mass + min(1.0, 0.9 / max(steepest, 0.9)) * room * tilt
+            # Masses that would leave their bounds end there: a step that stopped before would bring little.
+            mass = np.clip(mass + room * np.where(room > 0, scores - centre[self.side], 0.0), 0.0, upper)
         return best
 
     def distance_of(self, point: Point) -> tuple[float, np.ndarray]:
@@ -554,6 +556,15 @@ class Hulls:
         if not low < threshold < high:  # no row lies on the hyperplane
             threshold = float(low - width if threshold <= low else high + width)
         return threshold, float(misplaced.min()), float(ends[longest] - begins[longest]) / n_bins
+
+
+def solve_equilibrated(matrix: np.ndarray, target: np.ndarray) -> np.ndarray:
+    """Solve a system with a positive semidefinite matrix whose columns may have very different units."""
+    unit = np.sqrt(np.maximum(matrix.diagonal(), 0.0))
+    unit[unit == 0] = 1.0
+    scaled = matrix / unit / unit[:, None]
+    scaled[np.diag_indices(len(unit))] += _ROUNDING  # columns may depend on each other
+    return np.asarray(np.linalg.solve(scaled, target / unit) / unit)
 
 
 def _if_in_range(scale: np.ndarray) -> np.ndarray | None:

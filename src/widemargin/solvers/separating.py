@@ -10,7 +10,7 @@ spread, until
     ``OVERLAP_SHARE`` of their radius
     neither gets any better                  "undecided": float64 does not tell
 
-For nu the whole hulls are tried first: what separates them separates the reduced ones.
+For nu, if the reduced hulls leave this undecided, the whole ones are tried: what separates them separates those.
 
 Bounds found on the way hold in the user's metric too: columns of z and w are only multiplied by powers of two.
 """
@@ -31,6 +31,7 @@ from widemargin.solvers._hull_rows import length_at_most
 from widemargin.solvers._hulls import Best, Hulls, HullState
 from widemargin.solvers.active_set import ActiveSet
 from widemargin.solvers.auto import Auto, AutoState, Stalled
+from widemargin.solvers.hull_multipliers import HullMultipliers
 from widemargin.solvers.models import Separator
 from widemargin.solvers.newton import EntropicNewton
 from widemargin.solvers.protocol import AnySolver, Inputs, Solver, Warm
@@ -104,7 +105,8 @@ class Separating(Solver[State, Separator]):
         if reason is not None:
             best = _with_direction(best, at.best.w, at.hulls, mine.hulls)
             state = state._replace(inner=_with_hull_state(state.inner, mine._replace(best=best)))
-        if reason is not None and state.stage + 1 < len(stages):
+        is_proof = reason == "overlap" and stages[state.stage][0] == state.inputs.problem
+        if reason is not None and not is_proof and state.stage + 1 < len(stages):
             return self._searching(state, state.stage + 1)
         return state._replace(verdict=reason)
 
@@ -135,7 +137,9 @@ def _stages(problem: Any) -> list[tuple[Any, AnySolver]]:
     """The problems that are solved in turn in the equilibrated metric, with their solvers."""
     newton = EntropicNewton(is_equilibrated=True)
     whole: tuple[Any, AnySolver] = HardMargin(), Auto((ActiveSet(is_equilibrated=True), newton), hand_over=Stalled())
-    return [whole] if isinstance(problem, HardMargin) else [whole, (problem, newton)]
+    if isinstance(problem, HardMargin):
+        return [whole]
+    return [(problem, HullMultipliers(is_equilibrated=True)), whole, (problem, newton)]
 
 
 def _hull_state(state: Any) -> HullState:
