@@ -12,6 +12,7 @@ import numpy as np
 
 from widemargin.codec import record
 from widemargin.comm.protocol import Communicator
+from widemargin.cores import one_blas_thread
 from widemargin.data.shard import Shard
 from widemargin.exceptions import ModelFileError
 from widemargin.ledger import Ledger
@@ -136,6 +137,7 @@ class Result:
     ledger: Ledger = field(default_factory=Ledger)
 
 
+@one_blas_thread()
 def run(
     solver: AnySolver,
     problem: Problem,
