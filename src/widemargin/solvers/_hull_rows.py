@@ -138,8 +138,8 @@ class HullRows:
         """``sum mass_i x_i`` over this rank's rows."""
         return self.factor * self.shard.combine(mass)
 
-    def combine_rows(self, rows: np.ndarray, mass: np.ndarray) -> np.ndarray:
-        return self.factor * self.shard.combine_rows(rows, mass)
+    def combine_sides(self, rows: np.ndarray, mass: np.ndarray, side: np.ndarray) -> np.ndarray:
+        return self.factor * self.shard.combine_sides(rows, mass, side)
 
     def curvature(self, rows: np.ndarray, mass: np.ndarray, v: np.ndarray) -> np.ndarray:
         return self.factor * self.shard.curvature(rows, mass, self.factor * v)

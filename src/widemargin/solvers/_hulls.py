@@ -24,13 +24,16 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass, field
+from functools import partial
 from typing import ClassVar, NamedTuple, Protocol, Self, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.random import Generator
 
 from widemargin.comm.protocol import Communicator
+from widemargin.compiled.labels import class_sums
 from widemargin.compiled.projections import capped_sums, class_extremes, class_histogram, class_levels
+from widemargin.data.pieces import each_piece, of_pieces, sum_of_pieces, sums_by_class
 from widemargin.data.shard import Shard
 from widemargin.pauses import BLAS_SPEED, pieces
 from widemargin.problems.polytope import OVERLAP_SHARE, HardMargin, NuMargin
@@ -164,21 +167,29 @@ class Hulls:
         return self.cap < np.inf
 
     def uniform_log_mass(self) -> np.ndarray:
-        return np.log(self.shard.weight) - np.log(self.totals)[self.side]
+        out, of_class = np.empty(self.shard.n_rows), np.log(self.totals)
+
+        def do(rows: slice) -> None:
+            out[rows] = np.log(self.shard.weight[rows]) - of_class[self.side[rows]]
+
+        each_piece(do, len(out), 32.0)
+        return out
 
     def scores(self, w: np.ndarray) -> np.ndarray:
         """``y_i w.(x_i - mean)``."""
-        scores = self.rows.scores(w)
-        return np.multiply(scores, self.shard.y, out=scores)
+        v = self.rows.factor * w
+        return self.shard.margins(v, -float(self.mean @ v))
 
     def combine(self, mass: np.ndarray) -> Combined:
         """``z = sum y_i mass_i x_i`` over all ranks, and the sums of the masses of each class."""
-        local = np.concatenate([self.rows.combine(self.shard.y * mass), self.per_class(mass)])
+        signed = np.empty(len(mass))
+        each_piece(lambda rows: np.multiply(self.shard.y[rows], mass[rows], out=signed[rows]), len(mass))
+        local = np.concatenate([self.rows.combine(signed), self.per_class(mass)])
         everywhere = self.comm.allreduce(local)
         return Combined(everywhere[:-2], everywhere[-2:])
 
     def per_class(self, values: np.ndarray) -> np.ndarray:
-        return np.bincount(self.side, values, 2)
+        return sums_by_class(self.side, values, 2)
 
     def level(self, values: np.ndarray) -> np.ndarray:
         """Per class: the smallest value up to which the bounds add up to one.
@@ -196,18 +207,20 @@ class Hulls:
         upper, side, below = self.upper, self.side, np.zeros(2)
         while (low < high).any():
             width = np.where(low < high, (high - low) / n_bins, 1.0)
-            histogram, bins = class_histogram(values, upper, side, low, width, n_bins)
+            parts = _histograms(values, upper, side, low, width, n_bins)
+            histogram = np.sum([part for part, _ in parts], axis=0)
             histogram = self.comm.allreduce(histogram.ravel()).reshape(2, n_bins)
             through = below[:, None] + np.cumsum(histogram, axis=1)
             chosen = np.minimum((through < 1 - _MASS_ROUNDING).sum(axis=1), n_bins - 1)
             below = through[[0, 1], chosen] - histogram[[0, 1], chosen]
-            kept = bins == chosen[side]
+            kept = np.flatnonzero(np.concatenate([bins for _, bins in parts]) == chosen[side])
             values, upper, side = values[kept], upper[kept], side[kept]
             low, high = self._extremes(values, side)
         return low
 
     def _extremes(self, values: np.ndarray, side: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        everywhere = self.comm.allreduce(class_extremes(values, side), "min")
+        local = np.min(of_pieces(lambda rows: class_extremes(values[rows], side[rows]), len(values)), axis=0)
+        everywhere = self.comm.allreduce(local, "min")
         return everywhere[:2], -everywhere[2:]
 
     def margin(self, w: np.ndarray, scores: np.ndarray | None = None, error: float | None = None) -> float:
@@ -241,8 +254,11 @@ class Hulls:
         """min over the capped simplex = max over t of t + sum upper min(s - t, 0); any t gives a true bound."""
         if not self.is_capped:
             return 0.0
-        local = self.upper @ np.minimum(scores - level[self.side], 0.0)
-        return float(self.comm.allreduce(np.array([local]))[0])
+
+        def of_piece(rows: slice) -> np.ndarray:
+            return np.array([self.upper[rows] @ np.minimum(scores[rows] - level[self.side[rows]], 0.0)])
+
+        return float(self.comm.allreduce(sum_of_pieces(of_piece, len(scores), 8.0))[0])
 
     def margin_of_levels(self, w: np.ndarray, level: np.ndarray, shortfall: float, error: float) -> tuple[float, float]:
         """A lower bound of the margin of w, and by how much rounding holds it down."""
@@ -291,9 +307,8 @@ class Hulls:
     def class_means(self, rows: np.ndarray, mass: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Per class the mass of the given ascending rows of all ranks, and the mean of the rows by it."""
         side = self.side[rows]
-        sums = [np.bincount(side, mass, 2)]
-        sums += [self.rows.combine_rows(rows[side == c], mass[side == c]) for c in (0, 1)]
-        everywhere = self.comm.allreduce(np.concatenate(sums))
+        local = [sums_by_class(side, mass, 2), self.rows.combine_sides(rows, mass, side).ravel()]
+        everywhere = self.comm.allreduce(np.concatenate(local))
         total = np.maximum(everywhere[:2], np.finfo(float).tiny)
         return total, everywhere[2:].reshape(2, -1) / total[:, None]
 
@@ -349,13 +364,27 @@ class Hulls:
         mass_i = min(upper_i, centre_i exp((level - s_i) / gamma)), where the level of each class makes its masses add
         up to one; ``level`` is where the search begins.
         """
-        scaled = log_centre - scores / gamma
-        weights = np.exp(np.minimum(scaled + (level / gamma)[self.side], _MAX_EXPONENT))
+
+        def weights_at(level: np.ndarray) -> np.ndarray:
+            out, shift = np.empty(len(scores)), level / gamma
+
+            def do(rows: slice) -> None:
+                few = out[rows]
+                np.divide(scores[rows], -gamma, out=few)
+                few += log_centre[rows]
+                few += shift[self.side[rows]]
+                np.exp(np.minimum(few, _MAX_EXPONENT, out=few), out=few)
+
+            each_piece(do, len(out), 32.0)
+            return out
+
+        weights = weights_at(level)
         scale = self.scale_to_one(weights)
         if scale is None:
             # Far from the level everything is clamped; the bounds themselves say where it must lie.
+            scaled = log_centre - scores / gamma
             level = gamma * self.level((np.log(self.upper) if self.is_capped else 0.0) - scaled)
-            weights = np.exp(np.minimum(scaled + (level / gamma)[self.side], _MAX_EXPONENT))
+            weights = weights_at(level)
             scale = self.scale_to_one(weights)
         if scale is None:
             raise ValueError(
@@ -363,16 +392,22 @@ class Hulls:
                 "differ by less, or leave out rows of tiny weight."
             )
         level = level + gamma * np.log(scale)
-        mass = weights * scale[self.side]
-        is_capped = mass >= self.upper
-        np.minimum(mass, self.upper, out=mass)
+        mass, is_capped = weights, np.empty(len(weights), np.bool_)
+
+        def bound_masses(rows: slice) -> np.ndarray:
+            few, upper, side = mass[rows], self.upper[rows], self.side[rows]
+            few *= scale[side]
+            np.greater_equal(few, upper, out=is_capped[rows])
+            np.minimum(few, upper, out=few)
+            capped = np.flatnonzero(is_capped[rows]) if self.is_capped else np.empty(0, np.intp)
+            bound = upper[capped]
+            value = bound @ (scores[rows][capped] + gamma * (np.log(bound) - log_centre[rows][capped]))
+            return np.append(value, class_sums(side[capped], bound, 2))
+
+        local = sum_of_pieces(bound_masses, len(mass), 32.0)
         capped_value, free_mass = 0.0, np.ones(2)
         if self.is_capped:
-            capped = np.flatnonzero(is_capped)
-            bound = self.upper[capped]
-            local = bound @ (scores[capped] + gamma * (np.log(bound) - log_centre[capped]))
-            capped_mass = np.bincount(self.side[capped], bound, 2)
-            capped_value, *rest = self.comm.allreduce(np.concatenate([[local], capped_mass]))
+            capped_value, *rest = self.comm.allreduce(local)
             free_mass = 1.0 - np.array(rest)
         return Softened(mass, is_capped, level, float(free_mass @ level + capped_value))
 
@@ -413,9 +448,17 @@ class Hulls:
 
     def log_mass(self, soft: Softened, scores: np.ndarray, log_centre: np.ndarray, gamma: float) -> np.ndarray:
         """The logarithm of softened masses, also where they underflow."""
-        log_mass = log_centre + (soft.level[self.side] - scores) / gamma
-        if self.is_capped:
-            np.minimum(log_mass, np.log(self.upper), out=log_mass)
+        log_mass = np.empty(len(scores))
+
+        def do(rows: slice) -> None:
+            few = log_mass[rows]
+            np.subtract(soft.level[self.side[rows]], scores[rows], out=few)
+            few /= gamma
+            few += log_centre[rows]
+            if self.is_capped:
+                np.minimum(few, np.log(self.upper[rows]), out=few)
+
+        each_piece(do, len(log_mass), 32.0)
         return log_mass
 
     def scale_to_one(self, weights: np.ndarray) -> np.ndarray | None:
@@ -426,7 +469,8 @@ class Hulls:
         """
         scale, low, high = np.ones(2), np.zeros(2), np.full(2, np.inf)
         for _ in range(100):
-            sums = self.comm.allreduce(capped_sums(weights, self.upper, self.shard.y, scale[0], scale[1])).reshape(2, 3)
+            local = sum_of_pieces(partial(self._capped_sums, weights, scale), len(weights), 8.0)
+            sums = self.comm.allreduce(local).reshape(2, 3)
             total, free, capped = sums.T
             if not np.all(total > _MIN_SCALE):
                 return None
@@ -445,6 +489,9 @@ class Hulls:
                 return _if_in_range(following) if np.all(np.abs(reached - 1) <= _MASS_ROUNDING) else None
             scale = following
         return None
+
+    def _capped_sums(self, weights: np.ndarray, scale: np.ndarray, rows: slice) -> np.ndarray:
+        return np.asarray(capped_sums(weights[rows], self.upper[rows], self.shard.y[rows], scale[0], scale[1]))
 
     def stop_reason(self, best: Best) -> str | None:
         """Why nothing more can be had: a proof of overlap, or a gap that is made of rounding."""
@@ -545,7 +592,8 @@ class Hulls:
         if low == high:
             return float(low), float(self.totals.min()), 0.0
         width = (high - low) / n_bins
-        weights, _ = class_histogram(values, self.shard.weight, self.side, np.full(2, low), np.full(2, width), n_bins)
+        parts = _histograms(values, self.shard.weight, self.side, np.full(2, low), np.full(2, width), n_bins)
+        weights = np.sum([part for part, _ in parts], axis=0)
         positive, negative = self.comm.allreduce(weights.ravel()).reshape(2, n_bins)
         misplaced = negative.sum() + np.concatenate([[0.0], np.cumsum(positive - negative)])
         is_least = misplaced <= misplaced.min() + _EQUAL_WEIGHT * self.totals.sum()
@@ -567,6 +615,15 @@ def solve_equilibrated(matrix: np.ndarray, target: np.ndarray) -> np.ndarray:
     return np.asarray(np.linalg.solve(scaled, target / unit) / unit)
 
 
+def _histograms(
+    values: np.ndarray, amounts: np.ndarray, side: np.ndarray, low: np.ndarray, width: np.ndarray, n_bins: int
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """The histogram of each piece of the rows, and the bins of its values."""
+    return of_pieces(
+        lambda rows: class_histogram(values[rows], amounts[rows], side[rows], low, width, n_bins), len(values), 16.0
+    )
+
+
 def _if_in_range(scale: np.ndarray) -> np.ndarray | None:
     """A factor so large or small that weights were clamped on the way is none."""
     return scale if np.all((scale > 10 * _MIN_SCALE) & (scale < 0.1 / _MIN_SCALE)) else None
@@ -574,8 +631,8 @@ def _if_in_range(scale: np.ndarray) -> np.ndarray | None:
 
 def _class_weights(side: np.ndarray, weight: np.ndarray) -> np.ndarray:
     """The weight of each class of this rank, rounded once."""
-    if (weight == np.rint(weight)).all():
-        return np.bincount(side, weight, 2)
+    if all(of_pieces(lambda rows: bool((weight[rows] == np.rint(weight[rows])).all()), len(weight))):
+        return sums_by_class(side, weight, 2)
     return np.array([math.fsum(weight[side == c]) for c in (0, 1)])
 
 

@@ -17,6 +17,7 @@ from widemargin.checkpoint import FitState
 from widemargin.comm.protocol import Communicator, place_among_ranks
 from widemargin.comm.solo import Solo
 from widemargin.cores import one_blas_thread
+from widemargin.data.pieces import distinct_labels, encoded, sums_by_class
 from widemargin.data.shard import Shard
 from widemargin.engines.select import launch
 from widemargin.kernels.arrays import on_host
@@ -238,7 +239,8 @@ class Ranks:
                 raise ValueError(self.resume.error)
             X, y, weight, _ = rows if self.are_rows_checked else checked(rows, self.plan.problem)
             shard = Shard(X, y, weight)
-            note = {"labels": np.unique(y if weight.all() else y[weight > 0]), "n_features": shard.n_features}
+            is_whole = bool(weight.all())
+            note = {"labels": distinct_labels(y if is_whole else y[weight > 0]), "n_features": shard.n_features}
         except Exception as error:
             note = {"error": str(error), "kind": type(error).__name__, "traceback": traceback.format_exc()}
         # Under MPI each rank drew its own seed; all must use the same.
@@ -246,17 +248,17 @@ class Ranks:
         check_classes(classes, self.name)
         numbers = _numbers(shard, rows.parts, comm)
         n_rows = int(comm.allreduce(np.array([float(shard.n_rows)]))[0])
-        present = np.flatnonzero(weight)
-        if len(present) < shard.n_rows:
-            shard = shard.take(present)
-        codes = np.searchsorted(classes, shard.y)
-        weight = multiplicity = shard.weight if self.counts_weight else np.ones(len(present))
-        totals = comm.allreduce(np.bincount(codes, weight, len(classes)))
+        if not is_whole:
+            present = np.flatnonzero(weight)
+            shard, numbers = shard.take(present), numbers[present]
+        codes = encoded(shard.y, classes)
+        weight = multiplicity = shard.weight if self.counts_weight else np.ones(shard.n_rows)
+        totals = comm.allreduce(sums_by_class(codes, weight, len(classes)))
         if self.plan.class_weight is not None:
             factors = weights_of_classes(self.plan.class_weight, classes, totals)
-            weight, totals = weight * factors[codes], totals * factors
-        shard = Shard(shard.X, codes.astype(np.float64), weight)
-        return shard, multiplicity, numbers[present], n_rows, classes, totals, seed
+            weight, totals = weight * factors[codes.astype(np.intp)], totals * factors
+        shard = Shard(shard.X, codes, weight)
+        return shard, multiplicity, numbers, n_rows, classes, totals, seed
 
 
 def _in_turn(runs: Iterator[Iterator[None]], lanes: Sequence[Lane]) -> None:
