@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, v
 
 from widemargin.comm.clusters import is_dask, is_mpi
 from widemargin.estimators._base import FORM, MarginClassifier, common_attributes, linear_scores
+from widemargin.estimators._linear import support_attributes
 from widemargin.estimators.registry import LABELS, Array, Each
 from widemargin.kernels import devices
 from widemargin.kernels.arrays import as_tensor, is_on_host, library_of, like, on_host, taken
@@ -148,6 +149,9 @@ class KernelClassifier(MarginClassifier):
     def _unpack(self, outcome: Outcome, rows: Rows) -> None:
         super()._unpack(outcome, rows)
         self.device_ = "cuda" if self._uses_gpu() else "cpu"
+        if self._is_linear():
+            self.__dict__.update(support_attributes(outcome, rows))
+            return
         if not hasattr(self, "support_"):
             return
         if is_dask(rows.X):

@@ -45,6 +45,7 @@ from widemargin.solvers.protocol import AnySolver, Inputs, Solver, Warm
 
 _MAX_EXPONENT = 200.0  # exponents are clamped here, so that sums and products with any scale are finite
 _MIN_SCALE = 1e-40  # a factor below this, or over its inverse, means that the search began too far away
+_NO_MASS = 1e-8  # by the largest: less does not make a support vector
 _MAX_SORTED = 4096  # rows whose values are sorted for their level
 _MASS_ROUNDING = 1e-9  # masses this close to 1 are 1: a cap is rarely the exact reciprocal of a whole number
 _ROUNDING = 1e-13  # relative to the size of rows: taken for zero
@@ -94,6 +95,7 @@ class Best(NamedTuple):
     certificate: Certificate
     w: np.ndarray  # the direction whose margin is the lower bound
     z: np.ndarray  # per column at most the difference of the points whose distance is the upper bound
+    mass: np.ndarray | None = None  # of this rank's rows, in these points; None where another rank has them
     gap_before: float = math.inf  # at the last sweep that made it smaller
     n_stalled: int = 0  # sweeps since
 
@@ -101,10 +103,10 @@ class Best(NamedTuple):
     def none(cls, w: np.ndarray) -> Best:
         return cls(Certificate(), w, np.full(len(w), math.inf))
 
-    def closer(self, distance: float, z: np.ndarray) -> Best:
+    def closer(self, distance: float, z: np.ndarray, mass: np.ndarray | None = None) -> Best:
         if not distance < self.certificate.primal:
             return self
-        return self._replace(certificate=self.certificate.tightened(primal=distance), z=z)
+        return self._replace(certificate=self.certificate.tightened(primal=distance), z=z, mass=mass)
 
     def wider(self, margin: float, w: np.ndarray) -> Best:
         if not margin > self.certificate.dual:
@@ -120,7 +122,7 @@ class Best(NamedTuple):
     def joined(self, other: Best) -> Best:
         """With the bounds of another in the same units."""
         primal, dual = other.certificate
-        return self.closer(primal, other.z).wider(dual, other.w)
+        return self.closer(primal, other.z, other.mass).wider(dual, other.w)
 
 
 @dataclass(frozen=True, eq=False)
@@ -291,7 +293,7 @@ class Hulls:
         ):
             accurate = self.distance_of(self.rows.accurate_point(self._balanced(mass), self.side))
             distance, z = min((distance, z), accurate, key=lambda bound: bound[0])
-        return best.closer(distance, z)
+        return best.closer(distance, z, mass)
 
     def _balanced(self, mass: np.ndarray) -> np.ndarray:
         """Masses that add up to one as nearly as they can, those at their bounds unchanged."""
@@ -336,7 +338,7 @@ class Hulls:
             mass = self._balanced(mass)
             point = self.rows.accurate_point(mass, self.side)
             distance, z = self.distance_of(point)
-            best = best.closer(distance, z)
+            best = best.closer(distance, z, mass)
             if self.overlaps(best) or distance > _SLOW * before:
                 break
             before = distance
@@ -682,6 +684,21 @@ class HullSolver(Solver[S, Separator]):
 
     def extract(self, state: S) -> Separator:
         return state.hulls.separator(state.best.w)
+
+    def coefficients(self, state: S, model: Separator) -> np.ndarray | None:
+        """``y_i mass_i``, scaled so that their sum of rows is nearest to the model; None without a margin."""
+        mass, certificate, hulls = self._masses(state), state.best.certificate, state.hulls
+        if mass is None or not certificate.dual > 0:
+            return None
+        largest = hulls.comm.allreduce(np.array([mass.max(initial=0.0)]), "max")[0]
+        mass = np.where(mass > _NO_MASS * largest, mass, 0.0)
+        z, unit = hulls.combine(mass).z, hulls.rows.unit
+        scale = float((model.coef / unit) @ (z / largest)) / float(z @ (z / largest)) * unit**2
+        return hulls.shard.y * mass * scale if math.isfinite(scale) else None
+
+    def _masses(self, state: S) -> np.ndarray | None:
+        """The masses of this rank's rows that give the upper bound; None, on all ranks alike, if they are not known."""
+        return state.best.mass
 
     def take_over(self, other: AnySolver, state: HullState, inputs: Inputs) -> S:
         started = self.start(*inputs, state.best.w)

@@ -145,6 +145,9 @@ class LinearDualSolver(Solver[S, Separator]):
     def warm_state(self, state: S) -> np.ndarray:
         return state.best.coef
 
+    def coefficients(self, state: S, model: Separator) -> np.ndarray:
+        return np.asarray(state.rows.shard.y * state.alpha)
+
     def extract(self, state: S) -> Separator:
         n_support = state.rows.comm.allreduce(np.array([float(np.count_nonzero(state.alpha))]))[0]
         return Separator(state.best.coef, state.best.intercept, {"n_support": int(n_support)})

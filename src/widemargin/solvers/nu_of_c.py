@@ -25,10 +25,13 @@ from widemargin.data.shard import Shard
 from widemargin.problems.hinge_l2 import HingeL2
 from widemargin.problems.polytope import NuMargin, largest_nu
 from widemargin.problems.protocol import Certificate
-from widemargin.solvers.auto import AutoState, Stalled, linear_csvm
+from widemargin.solvers.auto import Auto, AutoState, FewRows, Stalled, Unfinished, linear_csvm
 from widemargin.solvers.models import Separator
 from widemargin.solvers.protocol import AnySolver, Inputs, Solver, Warm
+from widemargin.solvers.small_dual import SmallLinearDual
 
+_FIRST_PART = 0.02  # of the tolerance: the relative gap of a small C-SVM after the first sweep
+_CACHE_BYTES = 1 << 25  # of the inner products of a small problem
 _SMALLEST_GAP = 1e-9  # relative, of the C-SVM: less is asked of it where ||w|| is tiny
 
 
@@ -49,17 +52,23 @@ class NuOfC(Solver[State, Separator]):
 
     solves = (NuMargin,)
 
+    @property
+    def _csvm(self) -> Auto:
+        """A small problem is solved closely enough for most tolerances at once; then the other solver goes on."""
+        small = SmallLinearDual(_FIRST_PART * self.tol)
+        return Auto((small, linear_csvm()), FewRows(_CACHE_BYTES, needs_cold=True), Unfinished(0.0))
+
     def start(self, problem: NuMargin, shard: Shard, comm: Communicator, rng: Generator, warm: Warm = None) -> State:
         inputs = Inputs(problem, shard, comm, rng)
         if problem.nu != "auto":
             return State(inputs, None, Stalled(self.patience), self.solver.start(*inputs, warm))
-        csvm = linear_csvm().start(HingeL2(1.0), shard, comm, rng, warm)
+        csvm = self._csvm.start(HingeL2(1.0), shard, comm, rng, warm)
         return State(inputs, csvm, Stalled(self.patience))
 
     def sweep(self, state: State) -> State:
         if state.hulls is not None:
             return state._replace(hulls=self.solver.sweep(state.hulls))
-        solver = linear_csvm()
+        solver = self._csvm
         certificate = solver.certify(state.csvm)
         if certificate is not None:
             w = solver.extract(state.csvm).coef
@@ -71,9 +80,8 @@ class NuOfC(Solver[State, Separator]):
 
     def _at_its_nu(self, state: State) -> Any:
         """The hull solver at the nu of the alphas so far, and along their direction."""
-        inner: AutoState = state.csvm
-        nu = _nu_of(inner.inner, state.inputs)
-        return self.solver.start(*state.inputs._replace(problem=NuMargin(nu)), linear_csvm().warm_state(inner))
+        nu = _nu_of(state.csvm, state.inputs)
+        return self.solver.start(*state.inputs._replace(problem=NuMargin(nu)), self._csvm.warm_state(state.csvm))
 
     def certify(self, state: State) -> Certificate | None:
         return None if state.hulls is None else self.solver.certify(state.hulls)
@@ -91,10 +99,13 @@ class NuOfC(Solver[State, Separator]):
         return 0.0 if state.hulls is None else self.solver.allowance(state.hulls)
 
     def warm_state(self, state: State) -> np.ndarray | None:
-        return linear_csvm().warm_state(state.csvm) if state.hulls is None else self.solver.warm_state(state.hulls)
+        return self._csvm.warm_state(state.csvm) if state.hulls is None else self.solver.warm_state(state.hulls)
 
     def diagnostics(self, state: State) -> dict[str, float]:
         return {} if state.hulls is None else self.solver.diagnostics(state.hulls)
+
+    def coefficients(self, state: State, model: Separator) -> np.ndarray | None:
+        return None if state.hulls is None else self.solver.coefficients(state.hulls, model)
 
     def extract(self, state: State) -> Separator:
         model: Separator = self.solver.extract(self._at_its_nu(state) if state.hulls is None else state.hulls)
@@ -103,6 +114,8 @@ class NuOfC(Solver[State, Separator]):
 
 def _nu_of(csvm: Any, inputs: Inputs) -> float:
     """``S / (W C)``; that of the class without free alphas where there is one, since its alphas are caps."""
+    while isinstance(csvm, AutoState):
+        csvm = csvm.inner
     alpha, upper, shard = csvm.alpha, csvm.rows.upper, inputs.shard
     side = (shard.y < 0).astype(np.intp)
     is_free = (alpha > 0) & (alpha < upper)

@@ -128,6 +128,9 @@ class Separating(Solver[State, Separator]):
     def diagnostics(self, state: State) -> dict[str, float]:
         return self.solver.diagnostics(state.inner)
 
+    def coefficients(self, state: State, model: Separator) -> np.ndarray | None:
+        return self.solver.coefficients(state.inner, model)
+
     def extract(self, state: State) -> Separator:
         model: Separator = self.solver.extract(state.inner)
         return model
@@ -156,7 +159,7 @@ def _in_metric(best: Best, at: Hulls, to: Hulls, known: Best) -> Best:
     """The bounds of one metric in another, joined to those that are known there."""
     if at.problem == to.problem:  # points of whole hulls are none of reduced ones
         z = best.z * at.rows.in_metric(to.rows.factor)
-        known = known.closer(to.problem.primal_value(0.0, length_at_most(z)), z)
+        known = known.closer(to.problem.primal_value(0.0, length_at_most(z)), z, best.mass)
     is_news = best.certificate.dual > 0 >= known.certificate.dual
     return _with_direction(known, best.w, at, to) if is_news else known
 
