@@ -406,7 +406,7 @@ def cold(report: Section) -> None:
 
 
 def classes(report: Section) -> None:
-    """All ten digits, each against the rest; the rows go to the device once."""
+    """All ten digits, in pairs; the rows go to the device once."""
     train, test = (sets._sets._fetch(f"mnist_{part}") for part in ("train", "test"))
     task = Task("mnist10", sets._pixels(train.X), train.y, sets._pixels(test.X), test.y, 0.02, 10.0, True)
     found, _ = timed_fits(task, repeats=3)

@@ -91,9 +91,16 @@ def test_kernel_svc_is_svc(rows, gamma):
     np.testing.assert_allclose(ours.decision_function(X), theirs.decision_function(X), atol=5e-3)
 
 
-def test_kernel_svc_of_several_classes_is_one_against_the_rest():
+def test_kernel_svc_of_several_classes_is_svc():
     X, y = load_iris(return_X_y=True)
-    ours = KernelSVC(C=3, gamma=0.5, tol=1e-8).fit(X, y)
+    ours, theirs = (model(C=3, gamma=0.5, tol=1e-8).fit(X, y) for model in (KernelSVC, SVC))
+    np.testing.assert_allclose(ours.decision_function(X), theirs.decision_function(X), atol=1e-2)
+    np.testing.assert_array_equal(ours.predict(X), theirs.predict(X))
+
+
+def test_kernel_svc_of_each_class_against_the_rest_is_that_of_svc():
+    X, y = load_iris(return_X_y=True)
+    ours = KernelSVC(C=3, gamma=0.5, tol=1e-8, multi_class="rest").fit(X, y)
     theirs = OneVsRestClassifier(SVC(C=3, gamma=0.5, tol=1e-8)).fit(X, y)
     np.testing.assert_allclose(ours.decision_function(X), theirs.decision_function(X), atol=1e-2)
 

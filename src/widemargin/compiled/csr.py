@@ -49,6 +49,15 @@ def combine_rows_csr(data, indices, indptr, rows, mass, out):
 
 
 @compiled()
+def combine_sides_csr(data, indices, indptr, rows, mass, side, out):
+    out[:, :] = 0.0
+    for r in range(rows.shape[0]):
+        i, m, c = rows[r], mass[r], side[r]
+        for k in range(np.uint64(indptr[i]), np.uint64(indptr[i + 1])):
+            out[c, np.uint64(indices[k])] += m * data[k]
+
+
+@compiled()
 def curvature_csr(data, indices, indptr, rows, mass, v, out):
     out[:] = 0.0
     for r in range(rows.shape[0]):

@@ -38,7 +38,7 @@ from widemargin.sklearn_private import (
 )
 from widemargin.solvers.protocol import AnySolver
 from widemargin.solvers.run import Limits, Result
-from widemargin.strategies.labels import FLOATS, checked_labels
+from widemargin.strategies.labels import FLOATS, checked_labels, is_known_finite
 from widemargin.strategies.parts import Parts
 from widemargin.strategies.protocol import Outcome, PartProgress, Plan, Rows, Strategy, Watch
 from widemargin.strategies.ranks import Ranks, Resume
@@ -154,6 +154,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         rows = Rows(X, y, sample_weight) if self._are_elsewhere(X) else self._validate(X, y, sample_weight)
         return self._fit(rows, X, y, sample_weight)
 
+    @one_blas_thread()
     def _fit(self, rows: Any, X: Any, y: Any, sample_weight: Any = None, strategy: Strategy | None = None) -> Self:
         """``fit`` after validation; callbacks get ``X``, ``y`` and ``sample_weight`` as the caller passed them."""
         strategy = self._strategy(rows) if strategy is None else strategy
@@ -168,7 +169,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         return is_mpi(self.cluster) or is_dask(X)
 
     def _validate(self, X: Any, y: Any, sample_weight: Any) -> Rows:
-        X, y = validate_data(self, X, y, **FORM)
+        X, y = validate_data(self, X, y, ensure_all_finite=not is_known_finite(X), **FORM)
         return checked_labels(Rows(X, y, sample_weight), X.shape[0], self._problem_of_rows())
 
     def _strategy(self, rows: Any) -> Strategy:
@@ -358,7 +359,8 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         if is_dask(X):
             return self._map_lazily("decision_function", X)
-        X = validate_data(self, X, accept_sparse="csr", dtype=FLOATS, reset=False)
+        form = {"accept_sparse": "csr", "dtype": FLOATS, "ensure_all_finite": not is_known_finite(X)}
+        X = validate_data(self, X, reset=False, **form)
         with one_blas_thread():
             return self._scores(X)
 

@@ -84,7 +84,7 @@ def solve(
     All is in float64, where it does not matter that pulls are measured from ``middle``.
     """
     n, width = len(dual.beta), padded(len(dual.beta))
-    K = np.pad(K, ((0, 0), (0, width - n))) if K.shape == (n, n) else K
+    K = np.pad(K, ((0, 0), (0, width - n))) if K.shape == (n, n) and n < width else K
     if K.shape != (n, width):
         raise ValueError(f"The kernel block of {n} rows has the shape {K.shape}: it must be {(n, n)} or {(n, width)}.")
     pull, beta, low, high = (np.pad(each, (0, width - n)) for each in dual)

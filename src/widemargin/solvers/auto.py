@@ -224,6 +224,9 @@ class Auto(Solver[AutoState, Any]):
     def scores(self, state: AutoState) -> np.ndarray | None:
         return self.candidates[state.number].scores(state.inner)
 
+    def coefficients(self, state: AutoState, model: Any) -> np.ndarray | None:
+        return self.candidates[state.number].coefficients(state.inner, model)
+
 
 def kernel_csvm(cache_bytes: int, tol: float, max_support: int | None = None) -> Auto:
     """The exact kernel C-SVM: on few rows with all kernel values at once, else on working sets."""
