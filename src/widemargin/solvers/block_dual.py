@@ -39,6 +39,7 @@ _MIN_BLOCK, _DRAWN_BLOCK, _MAX_BLOCK = 1024, 3008, 6016  # rows of a working set
 _MIN_STAGE = 8000  # rows
 _MAX_STAGE_SHARE = 1 / 4  # of all rows, where that is more than twice the minimum
 _FIRST_STAGE_SHARE, _MIN_FIRST_STAGE = 1 / 8, 1000  # of the random rows to start with
+_MIN_CLASS_SHARE = 1 / 4  # of these that are of one class, if it has as many
 _WORST_SHARE = 0.1  # of a drawn working set that are the worst rows
 _REDUCTION = 0.1  # of the violation by a round
 _STAGE_REDUCTION = 0.02  # by a stage
@@ -282,8 +283,20 @@ class BlockDual(KernelDual[State]):
         size = max(_MIN_FIRST_STAGE, total * _FIRST_STAGE_SHARE)
         if size >= total / 2:
             return None
-        chosen = np.sort(state.rng.choice(n, min(n, 1 + int(size * n / total)), replace=False))
+        share = (1 + size) / total
+        chosen = np.concatenate(
+            [self._drawn(state, state.y > 0, share, size), self._drawn(state, state.y < 0, share, size)]
+        )
+        chosen.sort()
         return self._enter(state, chosen, target=_STAGE_REDUCTION)
+
+    @staticmethod
+    def _drawn(state: State, is_class: np.ndarray, share: float, size: float) -> np.ndarray:
+        """This rank's rows of one class to begin with: a share of them, or all of a class that is small."""
+        rows = np.flatnonzero(is_class)
+        everywhere = state.comm.allreduce(np.array([float(len(rows))]))[0]
+        share = min(1.0, max(share, _MIN_CLASS_SHARE * size / max(everywhere, 1.0)))
+        return state.rng.choice(rows, min(len(rows), int(np.ceil(share * len(rows)))), replace=False)
 
     def _next_stage(self, state: State) -> _Stage:
         rise, fall, violation = self._forces(state, slice(None), state.beta, state.response)
