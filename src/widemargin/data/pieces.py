@@ -27,7 +27,11 @@ def row_pieces(n_rows: int) -> tuple[slice, ...]:
 
 def each_piece(do: Callable[[slice], object], n_rows: int, work_per_row: float = 4.0) -> None:
     """Call ``do`` for slices of the rows, several at a time; it writes where no other call does."""
-    each(do, row_pieces(n_rows), work_per_row * n_rows)
+    pieces = row_pieces(n_rows)
+    if len(pieces) == 1:
+        do(pieces[0])
+    else:
+        each(do, pieces, work_per_row * n_rows)
 
 
 def sum_of_pieces(part: Callable[[slice], np.ndarray], n_rows: int, work_per_row: float = 4.0) -> np.ndarray:
@@ -46,6 +50,8 @@ def sum_of_pieces(part: Callable[[slice], np.ndarray], n_rows: int, work_per_row
 def of_pieces(part: Callable[[slice], T], n_rows: int, work_per_row: float = 4.0) -> list[T]:
     """What ``part`` returns for slices of the rows."""
     pieces = row_pieces(n_rows)
+    if len(pieces) == 1:
+        return [part(pieces[0])]
     parts: list[Any] = [None] * len(pieces)
 
     def do(k: int) -> None:

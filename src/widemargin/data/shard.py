@@ -163,6 +163,22 @@ class Shard:
         self._pass("scores", lambda _, where: (w, out[where]))
         return out
 
+    def products(self, W: np.ndarray) -> np.ndarray:
+        """``X W`` for a matrix, in the type of the rows."""
+        W = np.ascontiguousarray(W, self.dtype)
+        out = np.empty((self.n_rows, W.shape[1]), self.dtype)
+
+        def do(k: int) -> None:
+            number, inside, where = self._cuts[k]
+            block = self.blocks[number]
+            if sp.issparse(block):
+                _call(None, "products", block, inside, W, out[where])
+            else:
+                np.matmul(block[inside], W, out=out[where])
+
+        each(do, range(len(self._cuts)), self.n_entries * W.shape[1])
+        return out
+
     def margins(self, w: np.ndarray, intercept: float) -> np.ndarray:
         """``y (X w + intercept)`` in float64."""
         out = np.empty(self.n_rows)

@@ -33,7 +33,7 @@ from numpy.random import Generator
 from widemargin.comm.protocol import Communicator
 from widemargin.compiled.labels import class_sums
 from widemargin.compiled.projections import capped_sums, class_extremes, class_histogram, class_levels
-from widemargin.data.pieces import each_piece, of_pieces, sum_of_pieces, sums_by_class
+from widemargin.data.pieces import each_piece, of_pieces, places_of, sum_of_pieces, sums_by_class
 from widemargin.data.shard import Shard
 from widemargin.pauses import BLAS_SPEED, pieces
 from widemargin.problems.polytope import OVERLAP_SHARE, HardMargin, NuMargin
@@ -215,7 +215,8 @@ class Hulls:
             through = below[:, None] + np.cumsum(histogram, axis=1)
             chosen = np.minimum((through < 1 - _MASS_ROUNDING).sum(axis=1), n_bins - 1)
             below = through[[0, 1], chosen] - histogram[[0, 1], chosen]
-            kept = np.flatnonzero(np.concatenate([bins for _, bins in parts]) == chosen[side])
+            bins = np.concatenate([part for _, part in parts])
+            kept = places_of(partial(_are_chosen, bins, chosen, side), len(bins))
             values, upper, side = values[kept], upper[kept], side[kept]
             low, high = self._extremes(values, side)
         return low
@@ -624,6 +625,10 @@ def _histograms(
     return of_pieces(
         lambda rows: class_histogram(values[rows], amounts[rows], side[rows], low, width, n_bins), len(values), 16.0
     )
+
+
+def _are_chosen(bins: np.ndarray, chosen: np.ndarray, side: np.ndarray, rows: slice) -> np.ndarray:
+    return np.asarray(bins[rows] == chosen[side[rows]])
 
 
 def _if_in_range(scale: np.ndarray) -> np.ndarray | None:
