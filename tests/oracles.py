@@ -144,10 +144,10 @@ def exact_svm(X, y, C, weight=None, fit_intercept=True) -> float:
 
 
 def nu_cap(y, nu, weight=None) -> float:
-    """The bound on a mass that scikit-learn's nu means; ``"auto"`` is 0.85 of the largest nu."""
+    """The bound on a mass that scikit-learn's nu means; ``"paper"`` is 0.85 of the largest nu."""
     weight = np.ones(len(y)) if weight is None else np.asarray(weight, dtype=np.float64)
     totals = np.array([weight[np.asarray(y) > 0].sum(), weight[np.asarray(y) <= 0].sum()])
-    if nu == "auto":
+    if nu == "paper":
         nu = 0.85 * 2 * totals.min() / totals.sum()
     return 2 / (nu * totals.sum())
 

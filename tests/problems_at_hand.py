@@ -3,13 +3,35 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass
 
 import numpy as np
 
+from widemargin import NuMarginSVC
 from widemargin.comm.solo import Solo
 from widemargin.comm.threads import Meeting, RankAborted, Threads
 from widemargin.data.shard import Shard
+from widemargin.problems.polytope import NuMargin, largest_nu
 from widemargin.solvers.run import Limits, run
+
+PAPER_SHARE = 0.85  # the paper's alpha: nu as a share of the largest
+
+
+@dataclass(frozen=True)
+class PaperNu(NuMargin):
+    """The nu-SVM at the paper's share of the largest nu, whatever the weights of the classes are."""
+
+    nu: float = PAPER_SHARE
+
+    def resolve_nu(self, total_positive, total_negative):
+        return self.nu * largest_nu(total_positive, total_negative)
+
+
+class PaperNuSVC(NuMarginSVC):
+    """NuMarginSVC at the paper's nu of each pair of classes."""
+
+    def _problem(self):
+        return PaperNu()
 
 
 def separable(seed, n=40, d=4, gap=2.0, offset=0.0):
@@ -23,7 +45,7 @@ def separable(seed, n=40, d=4, gap=2.0, offset=0.0):
 
 
 def overlapping(seed, n=50, d=4, shift=1.0):
-    """Two clouds that overlap, yet whose reduced hulls at nu="auto" do not."""
+    """Two clouds that overlap, yet whose reduced hulls at the paper's nu do not."""
     rng = np.random.default_rng(seed)
     y = np.where(rng.permutation(n) < 2 * n // 5, 1.0, -1.0)
     X = rng.normal(size=(n, d)) + shift * y[:, None]

@@ -12,7 +12,7 @@ import time
 import numpy as np
 import pytest
 
-from tests.problems_at_hand import on_ranks, part_of
+from tests.problems_at_hand import PaperNu, on_ranks, part_of
 from widemargin import pauses
 from widemargin.comm.protocol import place_among_ranks
 from widemargin.comm.solo import Solo
@@ -25,7 +25,7 @@ from widemargin.pauses import Clock, TimeIsUp, is_time_up, pause, pause_alone, p
 from widemargin.problems.hinge_l1 import HingeL1
 from widemargin.problems.hinge_l2 import HingeL2
 from widemargin.problems.margin_distribution import MarginDistribution
-from widemargin.problems.polytope import HardMargin, NuMargin
+from widemargin.problems.polytope import HardMargin
 from widemargin.solvers import _interior_point, active_set, dual_descent, saddle, svrg
 from widemargin.solvers import run as run_module
 from widemargin.solvers.active_set import ActiveSet
@@ -45,8 +45,8 @@ from widemargin.solvers.svrg import SVRG
 
 CASES = {
     "newton": (EntropicNewton(), HardMargin()),
-    "nu newton": (EntropicNewton(), NuMargin()),
-    "saddle": (SaddlePoint(block_size=2), NuMargin()),
+    "nu newton": (EntropicNewton(), PaperNu()),
+    "saddle": (SaddlePoint(block_size=2), PaperNu()),
     "active set": (ActiveSet(), HardMargin()),
     "descent": (DualDescent(), HingeL2(1.0)),
     "multipliers": (Multipliers(), HingeL2(1.0)),

@@ -18,14 +18,14 @@ import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from itertools import count
 from typing import Any, TypeVar
+from weakref import WeakSet
 
-from threadpoolctl import ThreadpoolController
-
-from widemargin.pauses import pause_alone
+from widemargin.pauses import pause_alone, pause_no_more
 from widemargin.sklearn_private import openmp_effective_n_threads
+from widemargin.threadpoolctl_private import BlasLibrary, blas_libraries
 
 T = TypeVar("T")
 
@@ -51,7 +51,10 @@ def available_threads() -> int:
 
 @contextmanager
 def at_most(n: int) -> Iterator[None]:
-    """Work inside the block uses at most ``n`` threads: a rank among others on the same cores."""
+    """Work inside the block uses ``n`` threads, or fewer: the part of a rank among others on the same cores.
+
+    The caller divides what :func:`n_threads` says. A larger number is taken as it is.
+    """
     token = _share.set(max(1, n))
     try:
         yield
@@ -63,25 +66,29 @@ def each(do: Callable[[T], object], pieces: Sequence[T], work: float) -> None:
     """Call ``do`` for every piece, several at a time.
 
     ``work`` is the number of multiplications for all of them, by which the calling thread pauses between its pieces
-    (``pauses.py``). What a call returns is dropped: it writes its result where no other does. Once a call raises, no
-    further pieces begin, and the error is raised here when those that have begun are done.
+    (``pauses.py``). What a call returns is dropped: it writes its result where no other does. Once a call raises, or
+    Ctrl-C is pressed, no further pieces begin, and the error is raised here when those that have begun are done. Other
+    threads have the context of the caller (NumPy's ``errstate``), but do not pause, and do not share their pieces.
     """
     n = min(n_threads(), len(pieces)) if work >= _MIN_WORK else 1
     part = work / max(len(pieces), 1)
-    if n == 1:
+    if n <= 1:
         for piece in pieces:
             do(piece)
             pause_alone(part)
         return
     job = _Job(do, pieces)
-    _pool.help(job, n - 1)
     try:
+        _pool.help(job, n - 1)
         while job.next():
             pause_alone(part)
     finally:
         job.close()
     if job.error is not None:
-        raise job.error
+        try:
+            raise job.error
+        finally:
+            job.error = None  # its traceback leads to this job, and to the rows
 
 
 class _Job:
@@ -89,10 +96,10 @@ class _Job:
 
     def __init__(self, do: Callable[[Any], object], pieces: Sequence[Any]) -> None:
         self.error: BaseException | None = None
-        self._do, self._pieces = do, pieces
+        self._do, self._pieces, self._context = do, pieces, copy_context()
         self._numbers = count()  # next() is atomic
         self._n_inside, self._is_closed = 0, False
-        self._condition = threading.Condition()
+        self._condition = threading.Condition(threading.Lock())
 
     def next(self) -> bool:
         """Do the next piece; False if there is none left."""
@@ -109,8 +116,7 @@ class _Job:
                 return
             self._n_inside += 1
         try:
-            while self.next():
-                pass
+            self._context.copy().run(self._do_all)
         except BaseException as error:
             self.error, self._is_closed = error, True
         finally:
@@ -118,87 +124,126 @@ class _Job:
                 self._n_inside -= 1
                 self._condition.notify()
 
+    def _do_all(self) -> None:
+        _share.set(1)
+        pause_no_more()
+        while self.next():
+            pass
+
     def close(self) -> None:
         """Let no further piece begin, and wait for those that have begun."""
         with self._condition:
             self._is_closed = True
-            self._condition.wait_for(lambda: self._n_inside == 0)
-        del self._do, self._pieces  # the queue may keep this job for a while
+            try:
+                self._condition.wait_for(self._is_left)
+            finally:  # after Ctrl-C, too: they write to arrays that the caller may use again
+                self._condition.wait_for(self._is_left)
+        del self._do, self._pieces, self._context  # the queue may keep this job for a while
+
+    def _is_left(self) -> bool:
+        return self._n_inside == 0
 
 
 class _Pool:
     """Threads that help with jobs; they begin when they are needed, and end when they are not."""
 
     def __init__(self) -> None:
-        self._jobs: queue.SimpleQueue[_Job] = queue.SimpleQueue()
+        self._tickets: queue.SimpleQueue[_Job] = queue.SimpleQueue()  # each lets one thread help with a job
+        self._n_valid = 0  # tickets that wait, or whose thread is at work
+        self._threads: set[threading.Thread] = set()
         self._lock = threading.Lock()
-        self._n_threads = self._n_waiting = 0
 
     def help(self, job: _Job, n: int) -> None:
-        """Let up to ``n`` threads help with a job."""
+        """Let up to ``n`` threads help with a job; all jobs together have those that the process may use."""
         with self._lock:
-            for _ in range(min(n - self._n_waiting, available_threads() - 1 - self._n_threads)):
-                self._n_threads += 1
-                threading.Thread(target=self._serve, name="widemargin-core", daemon=True).start()
-        for _ in range(n):
-            self._jobs.put(job)
+            if len(self._threads) < self._n_valid + n:
+                self._start(min(self._n_valid + n, max(available_threads() - 1, n)))
+            n = min(n, len(self._threads))
+            self._n_valid += n
+            for _ in range(n):
+                self._tickets.put(job)
+
+    def _start(self, n: int) -> None:
+        while len(self._threads) < n:
+            thread = threading.Thread(target=self._serve, name="widemargin-core", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # the system has no more of them, or the interpreter ends
+                return
+            self._threads.add(thread)
 
     def _serve(self) -> None:
+        _own_blas_thread()
         while True:
-            with self._lock:
-                self._n_waiting += 1
             try:
-                job = self._jobs.get(timeout=_IDLE_SECONDS)
+                job = self._tickets.get(timeout=_IDLE_SECONDS)
             except queue.Empty:
-                job = None
-            with self._lock:
-                self._n_waiting -= 1
-                if job is None:
-                    self._n_threads -= 1
-                    return
+                with self._lock:
+                    if self._tickets.empty():
+                        self._threads.discard(threading.current_thread())
+                        return
+                continue
             job.help()
             del job  # and with it the rows, while this thread waits
+            with self._lock:
+                self._n_valid -= 1
 
 
 _pool = _Pool()
 
 
 class _BlasThreads:
-    """The number of BLAS threads, a setting of the process: 1 while any thread is inside a block that needs it."""
+    """The number of BLAS threads: 1 while any thread is inside a block that needs it."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._n_inside = 0
-        self._libraries: list[Any] | None = None
-        self._before: list[int] = []
+        self._lock = threading.RLock()
+        self._blocks: WeakSet[_Block] = WeakSet()  # weak: Ctrl-C may end a block before it says so
+        self._before: list[int] | None = None  # while they are changed
+        self._libraries: list[BlasLibrary] | None = None  # looked for when they are needed
 
-    def enter(self) -> None:
+    def enter(self, block: _Block) -> None:
         with self._lock:
-            self._n_inside += 1
-            if self._n_inside > 1:
-                return
-            if self._libraries is None:  # looked for once: it takes milliseconds
-                self._libraries = ThreadpoolController().select(user_api="blas").lib_controllers
-            self._before = [library.get_num_threads() for library in self._libraries]
-            self._set([1] * len(self._before))
+            self._blocks.add(block)
+            if self._before is None:
+                self._before = [library.get() for library in self._shared()]
+                for library, number in zip(self._shared(), self._before, strict=True):
+                    if number != 1:
+                        library.set(1)
 
-    def leave(self) -> None:
+    def leave(self, block: _Block) -> None:
         with self._lock:
-            self._n_inside -= 1
-            if self._n_inside == 0:
-                self._set(self._before)
+            self._blocks.discard(block)
+            if not self._blocks and self._before is not None:
+                self._restore()
 
-    def restore(self) -> None:
+    def after_fork(self) -> None:
         """In a child process, which inherits the setting but none of the threads that asked for it."""
-        self._lock = threading.Lock()
-        if self._n_inside:
-            self._n_inside = 0
-            self._set(self._before)
+        self._lock, self._blocks = threading.RLock(), WeakSet()
+        if self._before is not None:
+            self._restore()
 
-    def _set(self, numbers: list[int]) -> None:
-        for library, number in zip(self._libraries or [], numbers, strict=True):
-            if library.get_num_threads() != number:
-                library.set_num_threads(number)
+    def _restore(self) -> None:
+        for library, number in zip(self._shared(), self._before or [], strict=True):
+            if number != 1:
+                library.set(number)
+        self._before = None
+
+    def own(self) -> list[BlasLibrary]:
+        """Libraries in which each thread has a number of its own."""
+        return [library for library in self._found() if library.is_per_thread]
+
+    def _shared(self) -> list[BlasLibrary]:
+        return [library for library in self._found() if not library.is_per_thread]
+
+    def _found(self) -> list[BlasLibrary]:
+        if self._libraries is None:
+            with self._lock:
+                self._libraries = self._libraries or blas_libraries()
+        return self._libraries
+
+
+class _Block:
+    """One block that is being executed."""
 
 
 _blas = _BlasThreads()
@@ -206,18 +251,34 @@ _blas = _BlasThreads()
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Products inside the block run on one BLAS thread each; so do, meanwhile, those of other threads."""
-    _blas.enter()
+    """Products inside the block run on one BLAS thread each; so do, meanwhile, those of other threads.
+
+    How many threads may share the work is fixed at the beginning: where BLAS has its threads from OpenMP, OpenMP would
+    then say one.
+    """
+    block, own = _Block(), [(library, library.get()) for library in _blas.own()]
+    token = _share.set(n_threads())
     try:
+        _blas.enter(block)
+        _own_blas_thread()
         yield
     finally:
-        _blas.leave()
+        _blas.leave(block)
+        for library, number in own:
+            library.set(number)
+        _share.reset(token)
+
+
+def _own_blas_thread() -> None:
+    """Of libraries in which each thread has its own number: products of this thread run on one thread from now on."""
+    for library in _blas.own():
+        library.set(1)
 
 
 def _after_fork() -> None:
     global _pool
     _pool = _Pool()  # threads do not survive a fork
-    _blas.restore()
+    _blas.after_fork()
 
 
 if hasattr(os, "register_at_fork"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 
-_INTERNAL_PACKAGES = {"widemargin", "sklearn", "joblib"}  # skipped when a warning is attributed to a line
+_INTERNAL_PACKAGES = {"widemargin", "sklearn", "joblib", "contextlib"}  # skipped when a warning is attributed to a line
 
 
 class OverlapWarning(UserWarning):

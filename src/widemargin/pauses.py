@@ -150,6 +150,11 @@ def pause_alone(work: float) -> None:
         clock.raise_once()
 
 
+def pause_no_more() -> None:
+    """In a thread that helps with work in a copy of the context of a run: its clock is for the thread of the run."""
+    _clock.set(None)
+
+
 @contextmanager
 def uneven(work: float) -> Iterator[None]:
     """Ranks differ in what they do in this block, each at most ``work``; those that are done wait for the others."""

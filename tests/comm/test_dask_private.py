@@ -21,7 +21,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
 
-PRIVATE = {"asyncio_loop", "handlers", "clients", "tasks", "last_seen"}
+PRIVATE = {"nthreads", "asyncio_loop", "handlers", "clients", "tasks", "last_seen"}
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,11 @@ def has(start, path):
 def on_worker():
     """What is missing on a worker."""
     worker = distributed.get_worker()
-    return [f"worker.{path}" for path in ("loop.asyncio_loop", "scheduler.address") if not has(worker, path)]
+    return [
+        f"worker.{path}"
+        for path in ("loop.asyncio_loop", "scheduler.address", "state.nthreads")
+        if not has(worker, path)
+    ]
 
 
 def on_scheduler(dask_scheduler):

@@ -168,12 +168,13 @@ def test_values_are_written_to_columns(name, rows, points, dtype, stored):
     assert np.isnan(out[:2]).all()
 
 
-def test_blocks_are_symmetric_to_the_last_bit(name, rows, dtype, stored):
+@pytest.mark.parametrize("tile_rows", [3, 8], ids=["low", "high"])
+def test_blocks_are_symmetric_to_the_last_bit(name, rows, dtype, stored, tile_rows):
     out = np.full((14, 20), np.nan, dtype)
     for first, last in ((0, 8), (8, 14)):  # points
         for begin, end in ((0, 5), (5, 14)):
             several = arguments(name, rows, rows[first:last], stored)
-            kernels.fill(*several, last - first, first, True, begin, end, TILE_ROWS, WIDTH, out)
+            kernels.fill(*several, last - first, first, True, begin, end, tile_rows, WIDTH, out)
     np.testing.assert_allclose(out[:, :14], formula(name, rows, rows), **within(dtype))
     np.testing.assert_array_equal(out[:, :14], out[:, :14].T)
     assert np.isnan(out[:, 14:]).all()

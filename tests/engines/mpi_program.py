@@ -9,9 +9,10 @@ import sys
 import numpy as np
 from mpi4py import MPI
 
-from widemargin import DebiasedSparseSVC, HardMarginSVC, KernelSVC, MarginDistributionSVC, NuMarginSVC, SparseSVC
+from widemargin import DebiasedSparseSVC, HardMarginSVC, KernelSVC, MarginDistributionSVC, NuMarginSVC, SparseSVC, cores
 from widemargin.comm.mpi import Mpi
 from widemargin.data import make_nonseparable, make_separable, make_sparse_gaussians
+from widemargin.engines.mpi import _n_threads
 from widemargin.solvers.newton import EntropicNewton
 
 WORLD = MPI.COMM_WORLD
@@ -35,6 +36,14 @@ def collectives() -> None:
     text = comm.broadcast(np.frombuffer(b"peers", np.uint8) if comm.rank == 0 else None).tobytes().decode()
     lengths = None if gathered is None else [len(each) for each in gathered]
     say(total=total.tolist(), lowest=lowest.tolist(), lengths=lengths, text=text, scalars=comm.ledger.scalars)
+
+
+def threads() -> None:
+    """On a machine of twelve cores, which ranks share, or of which each has its own."""
+    for own in (range(12), range(4 * WORLD.rank, 4 * WORLD.rank + 4), [WORLD.rank]):
+        os.sched_getaffinity = lambda _, own=own: set(own)
+        with cores.at_most(8):
+            say(n_threads=_n_threads(WORLD))
 
 
 def same_bits() -> None:

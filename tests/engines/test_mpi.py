@@ -56,6 +56,11 @@ def test_collectives_move_what_they_should():
     assert [each["scalars"] for each in said] == [2 * (2 + 1 + 1), 2 + 1 + 2, 2 + 1 + 3]
 
 
+def test_ranks_share_the_cores_they_have_in_common():
+    said = facts("threads")
+    assert sorted(each["n_threads"] for each in said) == [1] * N_RANKS + [4] * 2 * N_RANKS
+
+
 def test_same_seed_and_ranks_give_the_bits_of_threads():
     said = facts("same_bits")
     assert len(said) == 6 * N_RANKS

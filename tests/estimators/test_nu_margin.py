@@ -15,7 +15,7 @@ from widemargin import NuMarginSVC, OverlapWarning, max_nu
 from widemargin.solvers.newton import EntropicNewton
 from widemargin.solvers.saddle import SaddlePoint
 
-SOLVERS = pytest.mark.parametrize("solver", ["auto", "newton", "saddle"])
+SOLVERS = pytest.mark.parametrize("solver", ["auto", "multipliers", "newton", "saddle"])
 
 
 def libsvm(X, y, nu):
@@ -64,7 +64,7 @@ def test_the_distance_is_that_of_libsvm_s_masses(seed):
     theirs = libsvm(X, y, nu)
     mass = theirs.dual_coef_[0]
     z = (mass / mass[mass > 0].sum()) @ X[theirs.support_]
-    assert NuMarginSVC(tol=1e-8).fit(X, y).certificate_.primal == pytest.approx(np.linalg.norm(z), rel=1e-5)
+    assert NuMarginSVC(nu=nu, tol=1e-8).fit(X, y).certificate_.primal == pytest.approx(np.linalg.norm(z), rel=1e-5)
 
 
 def test_two_classes_are_shaped_and_signed_as_in_libsvm():
@@ -107,21 +107,44 @@ def test_scores_and_predictions_of_more_classes_are_votes_as_in_scikit_learn(see
 
 
 @SOLVERS
-def test_auto_is_a_share_of_the_bound_and_is_reported_with_the_cap(solver):
-    X, y = overlapping(0, n=50)
-    model = NuMarginSVC(solver=solver, random_state=0).fit(X, y)
-    assert model.nu_ == pytest.approx(0.85 * max_nu(y))
+@pytest.mark.parametrize("cluster", [None, 3])
+def test_auto_is_the_c_svm_at_one_with_its_nu_reported(solver, cluster, seed):
+    X, y = overlapping(seed, n=50)
+    model = NuMarginSVC(solver=solver, tol=1e-6 if solver != "saddle" else 1e-3, random_state=0, cluster=cluster)
+    model.fit(X, y)
+    theirs = SVC(kernel="linear", tol=1e-9).fit(X, y)
+    assert model.nu_ == pytest.approx(np.abs(theirs.dual_coef_).sum() / len(y), rel=1e-4)
     assert model.cap_ == pytest.approx(2 / (model.nu_ * 50))
+    precision = 1e-3 if solver != "saddle" else 0.1
+    np.testing.assert_allclose(model.coef_, theirs.coef_, rtol=precision, atol=precision)
+    np.testing.assert_allclose(model.intercept_, theirs.intercept_, rtol=precision, atol=precision)
     assert NuMarginSVC(nu=0.5).fit(X, y).nu_ == pytest.approx(0.5)
 
 
-def test_auto_is_per_pair_of_classes():
-    X, y = three_classes(0)
-    model = NuMarginSVC().fit(X, y)
-    sizes = {"a": 20, "b": 30, "c": 25}
-    expected = [0.85 * 2 * min(sizes[p], sizes[q]) / (sizes[p] + sizes[q]) for p, q in ("ab", "ac", "bc")]
-    np.testing.assert_allclose(model.nu_, expected)
-    np.testing.assert_allclose(model.cap_, [2 / (nu * n) for nu, n in zip(expected, (50, 45, 55), strict=True)])
+def test_auto_is_per_pair_of_classes(seed):
+    X, y = three_classes(seed)
+    model, theirs = NuMarginSVC(tol=1e-6).fit(X, y), SVC(kernel="linear", tol=1e-9).fit(X, y)
+    assert model.nu_.shape == (3,)
+    np.testing.assert_allclose(model.coef_, theirs.coef_, rtol=1e-3, atol=1e-3)
+    np.testing.assert_array_equal(model.predict(X), theirs.predict(X))
+
+
+def test_auto_with_weights_is_the_c_svm_with_weights(seed):
+    X, y = overlapping(seed)
+    weight = np.random.default_rng(seed).integers(1, 4, len(y))
+    model, theirs = NuMarginSVC(tol=1e-6).fit(X, y, weight), SVC(kernel="linear", tol=1e-9).fit(X, y, weight)
+    np.testing.assert_allclose(model.coef_, theirs.coef_, rtol=1e-3, atol=1e-3)
+
+
+def test_auto_where_no_support_vector_is_free_keeps_the_direction():
+    """One row against many, at its bound: neither the intercept nor the scale is determined."""
+    X = np.array([[0.0, 0.1], [0.1, 0.0], [-0.1, 0.0], [0.0, -0.1], [0.2, 0.3]])
+    y = np.array([-1, -1, -1, -1, 1])
+    model, theirs = NuMarginSVC(tol=1e-6).fit(X, y), SVC(kernel="linear", tol=1e-9).fit(X, y)
+    assert np.abs(theirs.dual_coef_).min() == 1.0
+    assert model.nu_ == pytest.approx(2 / 5)
+    lengths = np.linalg.norm(model.coef_), np.linalg.norm(theirs.coef_)
+    np.testing.assert_allclose(model.coef_ / lengths[0], theirs.coef_ / lengths[1], atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -229,8 +252,8 @@ def test_class_weight_is_the_same_sample_weight(cluster, seed):
 def test_balanced_gives_classes_equal_weight(weight, seed):
     X, y = overlapping(seed)
     weight = None if weight is None else np.random.default_rng(seed).uniform(0.5, 2.0, len(y))
-    model = NuMarginSVC(class_weight="balanced").fit(X, y, weight)
-    assert model.nu_ == pytest.approx(0.85)
+    model = NuMarginSVC(nu=1.0, class_weight="balanced").fit(X, y, weight)  # above max_nu(y) without the weights
+    assert model.nu_ == pytest.approx(1.0)
 
 
 def test_class_weights_multiply_sample_weights():

@@ -9,7 +9,7 @@ from sklearn.metrics.pairwise import pairwise_kernels, rbf_kernel
 
 from tests.conftest import STORAGES
 from widemargin.kernels.functions import Kernel
-from widemargin.kernels.on_cpu import RowsOnCPU
+from widemargin.kernels.on_cpu import RowsOnCPU, times_few
 from widemargin.kernels.points import Points
 from widemargin.ledger import Ledger
 
@@ -120,6 +120,23 @@ def test_values_of_many_rows_are_in_float32(name, share):
         assert_near(rows.times(points, coef[:, :columns], exact=True), K @ coef[:, :columns], 1e-12)
     assert_near(rows.rows(points), K.T, 1e-5)
     assert_near(rows.block(points), K[chosen], 1e-5)
+
+
+@pytest.mark.parametrize("n_rows", [1, 3, 9])
+def test_a_few_dense_rows_need_no_preparation(kernel, values, dtype, n_rows):
+    values, coef = values.astype(dtype), np.random.default_rng(1).normal(size=(2, 80))
+    few = times_few(kernel, values[:n_rows], values[10:], coef)
+    assert (few is None) == (n_rows > 8 or kernel.name == "cosine")
+    if few is not None:
+        assert_near(few, by_scikit_learn(kernel, values[:n_rows], values[10:]) @ coef.T, 1e-12)
+
+
+def test_few_rows_that_are_sparse_or_too_long_are_not_taken_as_they_are(values):
+    coef = np.ones((1, 90))
+    assert times_few(KERNELS["rbf"], sp.csr_matrix(values[:1]), values, coef) is None
+    assert times_few(KERNELS["rbf"], values[:1], sp.csr_matrix(values), coef) is None
+    assert times_few(KERNELS["rbf"], 1e160 * np.ones((1, 13)), values, coef) is None
+    assert times_few(Kernel("poly", 1.0, 200, 0.0), 1e10 * np.ones((1, 13)), values, coef) is None
 
 
 def test_only_some_rows_are_rows_of_the_same_kernel(kernel, values, storage):

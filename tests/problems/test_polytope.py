@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from tests.problems_at_hand import PaperNu
 from widemargin.problems.polytope import HardMargin, NuMargin, largest_nu
 
 
@@ -22,9 +23,12 @@ def test_cap_is_the_paper_s_nu():
     assert NuMargin(0.3).cap(20, 30) == pytest.approx(2 / (0.3 * 50))
 
 
-def test_auto_is_a_share_of_the_largest():
-    assert NuMargin().resolve_nu(20, 30) == pytest.approx(0.85 * 0.8)
-    assert NuMargin("auto").resolve_nu(1, 9) == pytest.approx(0.85 * 0.2)
+def test_auto_has_no_value_before_a_c_svm_is_solved_but_needs_both_classes():
+    NuMargin().check(20, 30)
+    with pytest.raises(ValueError, match="class"):
+        NuMargin("auto").check(20, 0)
+    with pytest.raises(TypeError, match="C-SVM"):
+        NuMargin().resolve_nu(20, 30)
 
 
 @pytest.mark.parametrize("nu", [0.81, 1.0, 0.8 * (1 + 1e-9), 0.0, -0.1])
@@ -61,7 +65,7 @@ def test_entropy_range_is_an_upper_bound_of_what_entropy_can_move(cap_share):
     assert problem.entropy_range(n_positive, n_negative) >= widest - 1e-9
 
 
-@pytest.mark.parametrize("problem", [HardMargin(), NuMargin()])
+@pytest.mark.parametrize("problem", [HardMargin(), PaperNu()])
 @pytest.mark.parametrize("totals", [(1, 1), (1, 5), (0.5, 0.5), (3, 0.25)])
 def test_entropy_range_is_positive_so_that_solvers_may_divide_by_it(problem, totals):
     assert problem.entropy_range(*totals) > 0

@@ -129,7 +129,7 @@ def of_slack_constrained(problem):
 
 PROBLEMS = {
     HardMargin: (HardMargin(), lambda problem: of_hulls(problem, HULL_X, HULL_Y)),
-    NuMargin: (NuMargin(), lambda problem: of_hulls(problem, X, Y)),
+    NuMargin: (NuMargin(0.4), lambda problem: of_hulls(problem, X, Y)),
     HingeL2: (HingeL2(0.5, False), lambda problem: of_hinge(problem, exact_svm(X, Y, 0.5, fit_intercept=False))),
     MeanHinge: (
         MeanHinge(0.1),

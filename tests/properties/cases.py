@@ -17,13 +17,13 @@ from scipy.spatial.distance import cdist
 from tests.estimators.test_sparse import by_highs
 from tests.oracles import exact_svm, hull_distance, nu_cap
 from tests.problems.test_margin_distribution import exact_odm
+from tests.problems_at_hand import PaperNuSVC
 from tests.solvers.test_block_dual import exact_of
 from widemargin import (
     GossipSVC,
     HardMarginSVC,
     KernelSVC,
     MarginDistributionSVC,
-    NuMarginSVC,
     SparseSVC,
 )
 from widemargin.problems.margin_distribution import MarginDistribution
@@ -60,12 +60,12 @@ CASES = {
         lambda X, y, weight: hull_distance(X, y, weight).distance,
     ),
     "nu": Case(
-        lambda cluster: NuMarginSVC(tol=TOL, cluster=cluster, random_state=0),
-        lambda X, y, weight: hull_distance(X, y, weight, nu_cap(y, "auto", weight)).distance,
+        lambda cluster: PaperNuSVC(tol=TOL, cluster=cluster, random_state=0),
+        lambda X, y, weight: hull_distance(X, y, weight, nu_cap(y, "paper", weight)).distance,
     ),
     "saddle": Case(
-        lambda cluster: NuMarginSVC(solver="saddle", tol=1e-2, max_iter=60, cluster=cluster, random_state=0),
-        lambda X, y, weight: hull_distance(X, y, weight, nu_cap(y, "auto", weight)).distance,
+        lambda cluster: PaperNuSVC(solver="saddle", tol=1e-2, max_iter=60, cluster=cluster, random_state=0),
+        lambda X, y, weight: hull_distance(X, y, weight, nu_cap(y, "paper", weight)).distance,
     ),
     "kernel": Case(
         lambda cluster: KernelSVC(gamma=GAMMA, tol=TOL, cluster=cluster),

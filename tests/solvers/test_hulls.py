@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from tests.oracles import hull_distance, intercept_interval, margin_of, nu_cap
-from tests.problems_at_hand import on_ranks, overlapping, part_of, separable
+from tests.problems_at_hand import PaperNu, on_ranks, overlapping, part_of, separable
 from widemargin.problems.polytope import HardMargin, NuMargin, largest_nu
 from widemargin.problems.protocol import Certificate
 from widemargin.solvers._hulls import Best, Hulls
 
-PROBLEMS = [HardMargin(), NuMargin(), NuMargin(0.2)]
+PROBLEMS = [HardMargin(), PaperNu(), NuMargin(0.2)]
 NAMES = ["hard", "nu-auto", "nu-0.2"]
 
 
@@ -51,8 +51,8 @@ def test_level_is_that_of_sorting(problem, ranks, seed):
 @pytest.mark.parametrize("values", [np.zeros(50), np.repeat([1.0, 2.0], 25), 1e300 * np.arange(50.0) / 50])
 def test_level_with_ties_and_with_extreme_values(values):
     X, y = overlapping(0)
-    upper = NuMargin().cap((y > 0).sum(), (y < 0).sum()) * np.ones(len(y))
-    level = hulls_of(NuMargin(), X, y, use=lambda hulls, rows: hulls.level(values))[0]
+    upper = PaperNu().cap((y > 0).sum(), (y < 0).sum()) * np.ones(len(y))
+    level = hulls_of(PaperNu(), X, y, use=lambda hulls, rows: hulls.level(values))[0]
     np.testing.assert_array_equal(level, plain_level(values, y, upper))
 
 
@@ -110,7 +110,7 @@ def test_scale_to_one_gives_a_sum_of_one_or_says_that_it_did_not(spread, shift, 
         scale = hulls.scale_to_one(weights)
         return None if scale is None else hulls.per_class(np.minimum(weights * scale[hulls.side], hulls.upper))
 
-    sums = hulls_of(NuMargin(), X, y, use=use)[0]
+    sums = hulls_of(PaperNu(), X, y, use=use)[0]
     assert sums is None or sums == pytest.approx([1.0, 1.0], abs=1e-9)
 
 
@@ -217,4 +217,4 @@ def test_bounds_are_the_same_to_the_bit_in_units_that_are_powers_of_two(problem,
 def test_rows_beyond_the_range_of_coefficients_are_refused_on_all_ranks(ranks, unit):
     X, y = separable(0)
     with pytest.raises(ValueError, match="scale the features"):
-        hulls_of(NuMargin(), X * unit, y, ranks=ranks, use=lambda hulls, rows: None)
+        hulls_of(PaperNu(), X * unit, y, ranks=ranks, use=lambda hulls, rows: None)

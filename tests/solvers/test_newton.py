@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from tests.oracles import hull_distance, nu_cap
-from tests.problems_at_hand import overlapping, solve
-from widemargin.problems.polytope import HardMargin, NuMargin
+from tests.problems_at_hand import PaperNu, overlapping, solve
+from widemargin.problems.polytope import HardMargin
 from widemargin.solvers.newton import EntropicNewton, conjugate_gradients
 
 
@@ -42,8 +42,8 @@ def test_forming_the_hessian_or_not_ends_at_the_same_distance(direct_features, r
     """Rows close to a plane make the Hessian ill-conditioned, so that conjugate gradients work hard."""
     X, y = overlapping(seed, n=60, d=8)
     X = X * np.logspace(0, 2, 8)
-    exact = hull_distance(X, y, cap=nu_cap(y, "auto")).distance
-    result = solve(EntropicNewton(direct_features=direct_features), NuMargin(), X, y, ranks=ranks)[0]
+    exact = hull_distance(X, y, cap=nu_cap(y, "paper")).distance
+    result = solve(EntropicNewton(direct_features=direct_features), PaperNu(), X, y, ranks=ranks)[0]
     assert result.stop_reason == "gap"
     assert result.certificate.primal == pytest.approx(exact, rel=1e-6)
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.conftest import STORAGES
 from tests.oracles import hull_distance, nu_cap
-from tests.problems_at_hand import assert_brackets, overlapping, separable, solve
+from tests.problems_at_hand import PaperNu, assert_brackets, overlapping, separable, solve
 from widemargin import solvers
 from widemargin.problems.hinge_l1 import HingeL1
 from widemargin.problems.hinge_l2 import HingeL2
@@ -21,13 +21,19 @@ from widemargin.problems.polytope import HardMargin, NuMargin, largest_nu
 from widemargin.problems.slack_constrained import SlackConstrained
 from widemargin.solvers.active_set import ActiveSet
 from widemargin.solvers.auto import Auto, Stalled
+from widemargin.solvers.hull_multipliers import HullMultipliers
 from widemargin.solvers.newton import EntropicNewton
+from widemargin.solvers.nu_of_c import NuOfC
 from widemargin.solvers.protocol import Solver
 from widemargin.solvers.saddle import SaddlePoint
 from widemargin.solvers.separating import Separating
 
 SADDLES = {f"saddle-{b}": SaddlePoint(block_size=b) for b in (1, 4, "auto")}
-TIGHT = {"newton": EntropicNewton(), "newton-saddle": Auto((EntropicNewton(), SaddlePoint()), hand_over=Stalled())}
+TIGHT = {
+    "multipliers": HullMultipliers(tol=1e-7),
+    "newton": EntropicNewton(),
+    "newton-saddle": Auto((EntropicNewton(), SaddlePoint()), hand_over=Stalled()),
+}
 TIGHT_HARD = {
     **TIGHT,
     "active-set": ActiveSet(),
@@ -72,21 +78,22 @@ def test_hard_margin_reaches_the_exact_distance(solver, tol, seed):
 
 
 @pytest.mark.parametrize(("solver", "tol"), NU)
-@pytest.mark.parametrize("nu", ["auto", 0.3])
+@pytest.mark.parametrize("nu", ["paper", 0.3])
 def test_nu_margin_reaches_the_exact_distance(solver, tol, nu, seed):
     # At the smaller nu the reduced hulls are large, so the clouds must be farther apart.
-    X, y = overlapping(seed, shift=1.0 if nu == "auto" else 1.6)
+    X, y = overlapping(seed, shift=1.0 if nu == "paper" else 1.6)
     exact = hull_distance(X, y, cap=nu_cap(y, nu)).distance
     assert exact > 0
-    assert_solved(solve(solver, NuMargin(nu), X, y, tol=tol)[0], exact, tol)
+    problem = PaperNu() if nu == "paper" else NuMargin(nu)
+    assert_solved(solve(solver, problem, X, y, tol=tol)[0], exact, tol)
 
 
 @pytest.mark.parametrize(("solver", "tol"), NU)
 def test_nu_margin_with_weights_reaches_the_exact_distance(solver, tol, seed):
     X, y = overlapping(seed)
     weight = np.random.default_rng(seed).uniform(0.2, 3.0, len(y))
-    exact = hull_distance(X, y, weight, nu_cap(y, "auto", weight)).distance
-    assert_solved(solve(solver, NuMargin(), X, y, weight, tol=tol)[0], exact, tol)
+    exact = hull_distance(X, y, weight, nu_cap(y, "paper", weight)).distance
+    assert_solved(solve(solver, PaperNu(), X, y, weight, tol=tol)[0], exact, tol)
 
 
 @pytest.mark.parametrize(("solver", "tol"), HARD)
@@ -126,8 +133,8 @@ def test_hard_margin_with_duplicate_rows(solver, tol):
 def test_nu_margin_with_duplicate_rows(solver, tol):
     X, y = overlapping(6, n=20, d=3)
     X, y = np.repeat(X, 3, axis=0), np.repeat(y, 3)
-    exact = hull_distance(X, y, cap=nu_cap(y, "auto")).distance
-    assert_solved(solve(solver, NuMargin(), X, y, tol=tol)[0], exact, tol)
+    exact = hull_distance(X, y, cap=nu_cap(y, "paper")).distance
+    assert_solved(solve(solver, PaperNu(), X, y, tol=tol)[0], exact, tol)
 
 
 @pytest.mark.parametrize("offset", [1e3, -1e3])
@@ -141,12 +148,12 @@ def test_hard_margin_far_from_the_origin(solver, tol, offset):
 def test_nu_margin_far_from_the_origin(solver, tol):
     X, y = overlapping(7)
     X = X + 1e3
-    exact = hull_distance(X, y, cap=nu_cap(y, "auto")).distance
-    assert_solved(solve(solver, NuMargin(), X, y, tol=tol)[0], exact, tol)
+    exact = hull_distance(X, y, cap=nu_cap(y, "paper")).distance
+    assert_solved(solve(solver, PaperNu(), X, y, tol=tol)[0], exact, tol)
 
 
 ALL = [pytest.param(HardMargin(), *each.values, id=each.id) for each in HARD]
-ALL += [pytest.param(NuMargin(), *each.values, id=each.id) for each in NU]
+ALL += [pytest.param(PaperNu(), *each.values, id=each.id) for each in NU]
 
 
 @pytest.mark.parametrize(("problem", "solver", "tol"), ALL)
@@ -208,8 +215,8 @@ def test_nu_margin_is_bracketed_at_every_sweep(solver, tol, seed, dtype, ranks):
     X, y = overlapping(20 + seed, n=45, d=6)
     X = X.astype(dtype)
     weight = np.random.default_rng(seed).choice([0.5, 1.0, 2.0], len(y))
-    exact = hull_distance(X, y, weight, nu_cap(y, "auto", weight)).distance
-    assert_brackets(every_sweep(solver, NuMargin(), X, y, weight, ranks=ranks, seed=seed), exact)
+    exact = hull_distance(X, y, weight, nu_cap(y, "paper", weight)).distance
+    assert_brackets(every_sweep(solver, PaperNu(), X, y, weight, ranks=ranks, seed=seed), exact)
 
 
 @pytest.mark.parametrize(("problem", "solver", "tol"), ALL)
@@ -243,7 +250,7 @@ def test_hulls_that_meet_end_in_the_verdict_overlap(problem, solver, tol):
 
 
 @pytest.mark.parametrize("block_size", [1, 4, 16])
-@pytest.mark.parametrize("problem", [HardMargin(), NuMargin()], ids=["hard", "nu"])
+@pytest.mark.parametrize("problem", [HardMargin(), PaperNu()], ids=["hard", "nu"])
 @pytest.mark.parametrize("ranks", [2, 3, 7])
 def test_saddle_iterates_do_not_depend_on_the_number_of_ranks(problem, block_size, ranks, seed):
     X, y = separable(40 + seed, n=42, d=10, gap=1.0)
@@ -255,7 +262,7 @@ def test_saddle_iterates_on_ranks_of_any_storage(block_size, storage, dtype):
     X, y = separable(40, n=42, d=10, gap=1.0)
     # float32 rows are summed in float32 within a block, in an order that the number of ranks decides.
     rtol = 1e-9 if dtype == np.float64 else 1e-4
-    assert_same_iterates(NuMargin(), SaddlePoint(block_size=block_size), storage(X.astype(dtype)), y, 3, 0, rtol)
+    assert_same_iterates(PaperNu(), SaddlePoint(block_size=block_size), storage(X.astype(dtype)), y, 3, 0, rtol)
 
 
 def assert_same_iterates(problem, solver, X, y, ranks, seed, rtol=1e-9):
@@ -370,9 +377,9 @@ def solver_classes():
     return sorted((kind for kind in ours if not inspect.isabstract(kind)), key=lambda kind: kind.__name__)
 
 
-OF_OTHERS = {Auto: (EntropicNewton(), SaddlePoint()), Separating: EntropicNewton()}
+OF_OTHERS = {NuOfC: HullMultipliers(), Auto: (EntropicNewton(), SaddlePoint()), Separating: EntropicNewton()}
 SOLVERS = [kind(OF_OTHERS[kind]) if kind in OF_OTHERS else kind() for kind in solver_classes()]
-PROBLEMS = [HardMargin(), NuMargin(), HingeL2(1.0), HingeL1(0.1), MarginDistribution(1.0), SlackConstrained(C=1.0)]
+PROBLEMS = [HardMargin(), PaperNu(), HingeL2(1.0), HingeL1(0.1), MarginDistribution(1.0), SlackConstrained(C=1.0)]
 
 
 @dataclass(frozen=True)

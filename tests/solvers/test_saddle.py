@@ -3,11 +3,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.problems_at_hand import on_ranks, overlapping, part_of, separable, solve
+from tests.problems_at_hand import PaperNu, on_ranks, overlapping, part_of, separable, solve
 from widemargin.comm.solo import Solo
 from widemargin.data.shard import Shard
 from widemargin.ledger import Ledger
-from widemargin.problems.polytope import HardMargin, NuMargin
+from widemargin.problems.polytope import HardMargin
 from widemargin.solvers import saddle
 from widemargin.solvers._hulls import Hulls
 from widemargin.solvers.saddle import AllAtOnce, Rotated, SaddlePoint
@@ -72,7 +72,7 @@ def test_masses_that_certify_are_feasible(monkeypatch, seed):
         return mass, log_density
 
     monkeypatch.setattr(saddle, "_normalise", spy)
-    solve(SaddlePoint(block_size=4), NuMargin(), X, y, tol=0.0, max_iter=25, seed=seed)
+    solve(SaddlePoint(block_size=4), PaperNu(), X, y, tol=0.0, max_iter=25, seed=seed)
     for sums, over in seen:
         assert sums == pytest.approx([1.0, 1.0], rel=1e-12)
         assert over <= 1e-12
@@ -128,7 +128,7 @@ def test_a_nu_round_adds_exchanges_of_six_numbers_for_the_projection():
 
     def task(comm):
         shard = part_of(X, y, np.ones(len(y)), comm.rank, 3)
-        return RoundsOnly(SaddlePoint(block_size=b), n_rounds).cost(NuMargin(), shard, comm)
+        return RoundsOnly(SaddlePoint(block_size=b), n_rounds).cost(PaperNu(), shard, comm)
 
     ledgers = on_ranks(3, task)
     extra = ledgers[0].rounds - n_rounds

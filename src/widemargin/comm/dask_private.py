@@ -18,6 +18,11 @@ def event_loop(worker: Worker) -> asyncio.AbstractEventLoop:
     return asyncio_loop
 
 
+def n_threads_of(worker: Worker) -> int:
+    """How many tasks a worker runs side by side."""
+    return int(worker.state.nthreads)
+
+
 def call_from_client(client: Client, handler: str, **arguments: Any) -> Any:
     """What a handler of the scheduler answers; OSError if it does not within ``PATIENCE``."""
     if client.status != "running":

@@ -20,6 +20,17 @@ def scores_csr(data, indices, indptr, w, out):
 
 
 @compiled()
+def products_csr(data, indices, indptr, W, out):
+    """``out = X W``, in the type of ``out``."""
+    out[:, :] = 0.0
+    for i in range(out.shape[0]):
+        for k in range(np.uint64(indptr[i]), np.uint64(indptr[i + 1])):
+            line, value = np.uint64(indices[k]), data[k]
+            for j in range(out.shape[1]):
+                out[i, j] += value * W[line, j]
+
+
+@compiled()
 def combine_csr(data, indices, indptr, mass, out):
     out[:] = 0.0
     for i in range(mass.shape[0]):
@@ -46,6 +57,15 @@ def combine_rows_csr(data, indices, indptr, rows, mass, out):
         m = mass[r]
         for k in range(np.uint64(indptr[i]), np.uint64(indptr[i + 1])):
             out[np.uint64(indices[k])] += m * data[k]
+
+
+@compiled()
+def combine_sides_csr(data, indices, indptr, rows, mass, side, out):
+    out[:, :] = 0.0
+    for r in range(rows.shape[0]):
+        i, m, c = rows[r], mass[r], side[r]
+        for k in range(np.uint64(indptr[i]), np.uint64(indptr[i + 1])):
+            out[c, np.uint64(indices[k])] += m * data[k]
 
 
 @compiled()

@@ -62,6 +62,17 @@ def combine_rows_dense(X, rows, mass, out):
 
 
 @compiled(fastmath=FAST)
+def combine_sides_dense(X, rows, mass, side, out):
+    """``out[c] = sum_i mass_i x_i`` over those of the given rows whose side is c."""
+    d = X.shape[1]
+    out[:, :] = 0.0
+    for k in range(rows.shape[0]):
+        i, m, c = rows[k], mass[k], side[k]
+        for j in range(d):
+            out[c, j] += m * X[i, j]
+
+
+@compiled(fastmath=FAST)
 def curvature_dense(X, rows, mass, v, out):
     """``out = sum_i mass_i x_i (x_i . v)`` over the given rows, each read once."""
     d = X.shape[1]

@@ -257,6 +257,42 @@ def times_many(
 
 
 @compiled(fastmath=FAST)
+def times_few(kind, X, Z, scale, shift, degree, coef, out):
+    """:func:`times` for a few dense rows and points as they are, in float64, with nothing prepared.
+
+    Squared distances come from differences. ``coef`` and ``out`` have a line for every column. Returns the largest
+    squared norm of a row.
+    """
+    n, m, d, longest = X.shape[0], Z.shape[0], X.shape[1], 0.0
+    x, products, values = np.empty(d), np.empty(m), np.empty(m)
+    for i in range(n):
+        square = 0.0
+        for k in range(d):
+            x[k] = X[i, k]
+            square += x[k] * x[k]
+        longest = max(longest, square)
+        for j in range(m):
+            z, total = Z[j], 0.0
+            if kind == RBF:
+                for k in range(d):
+                    total += (x[k] - z[k]) * (x[k] - z[k])
+            elif kind == LAPLACIAN:
+                for k in range(d):
+                    total += abs(x[k] - z[k])
+            else:
+                for k in range(d):
+                    total += x[k] * z[k]
+            products[j] = total
+        finish(DIFFERENCES if kind == RBF else kind, products, square, products, scale, shift, degree, values)
+        for c in range(coef.shape[0]):
+            b, total = coef[c], 0.0
+            for j in range(m):
+                total += values[j] * b[j]
+            out[i, c] = total
+    return longest
+
+
+@compiled(fastmath=FAST)
 def fill(
     kind, rows, norms, points, point_norms, scale, shift, degree, n_points, offset, is_symmetric,
     begin, end, tile_rows, width, out
@@ -279,12 +315,12 @@ def fill(
             for i in range(bottom - top):
                 few, norm = point_norms[first : first + m], norms[top + i]
                 finish(kind, tile[i], norm, few, scale, shift, degree, values[i, :m])
-            m = min(m, n_points - first)
+            last = min(m, n_points - first)
             if is_symmetric:
                 for i in range(bottom - top):
-                    n = min(m, top + i + 1 - left)
+                    n = max(0, min(last, top + i + 1 - left))
                     out[top + i, left : left + n] = values[i, :n]
-            for k in range(m):
+            for k in range(last):
                 for i in range(max(0, left + k + 1 - top) if is_symmetric else 0, bottom - top):
                     out[left + k, top + i] = values[i, k]
 

@@ -53,3 +53,18 @@ def class_histogram(values, amounts, side, low, width, n_bins):
         bins[i] = k
         out[c, k] += amounts[i]
     return out, bins
+
+
+@compiled()
+def class_levels(values, upper, side, enough):
+    """Per class the smallest value up to which ``upper`` adds up to ``enough``, or the largest of all."""
+    order = np.argsort(values)
+    out = np.full(2, np.inf)
+    total = np.zeros(2)
+    for k in range(order.shape[0]):
+        i = order[k]
+        c = side[i]
+        if total[c] < enough:
+            total[c] += upper[i]
+            out[c] = values[i]
+    return out

@@ -13,6 +13,7 @@ from widemargin.compiled.dense import FAST
 from widemargin.compiled.jit import compiled
 
 LANES = 64
+POINTS_PER_SUM = 256
 _FINITE = FAST | {"nnan", "ninf"}  # all numbers here are finite
 _BLOCKED = np.float32(1e15)  # larger than any pull, with a finite square
 _MIN_CURVATURE = np.float32(1e-12)  # for pairs of identical rows
@@ -134,3 +135,21 @@ def singles(K, diagonal, pull, beta, low, high, tol, max_steps):
         beta[i] = target
         _mark(i, beta, low, high, up, down)
     return max_steps
+
+
+@compiled(fastmath=FAST)
+def block_times(K, change, size, out):
+    """``out = K change`` and ``K size`` as two columns, in float64; partial sums of ``POINTS_PER_SUM`` terms."""
+    n = change.shape[0]
+    for i in range(K.shape[0]):
+        by, reach = 0.0, 0.0
+        for begin in range(0, n, POINTS_PER_SUM):
+            row, few, sizes = K[i, begin:n], change[begin:n], size[begin:n]
+            part, reached = 0.0, 0.0
+            for t in range(min(POINTS_PER_SUM, n - begin)):
+                value = np.float64(row[t])
+                part += value * few[t]
+                reached += value * sizes[t]
+            by += part
+            reach += reached
+        out[i, 0], out[i, 1] = by, reach

@@ -2,15 +2,19 @@
 
 import re
 from collections.abc import Iterator
+from functools import partial
+from itertools import islice
 from typing import Any, BinaryIO
 
 import numpy as np
 import scipy.sparse as sp
 
 from widemargin.compiled import libsvm
+from widemargin.cores import each, n_threads
 from widemargin.data.layout import MAX_LINE_BYTES, FileRows, Layout
 
 BLOCK_BYTES = 1 << 20
+_WORK_PER_BYTE = 4.0
 
 _WRONG = {
     libsvm.BAD_LABEL: "the label {token!r} is not a number",
@@ -24,21 +28,44 @@ _WRONG = {
 
 
 def iterate_libsvm(file: BinaryIO, layout: Layout) -> Iterator[FileRows]:
-    """Rows in blocks of CSR; the width is the highest index of the block, or that of the layout."""
+    """Rows in blocks of CSR; the width is the highest index of the block, or that of the layout.
+
+    As many blocks are parsed side by side as there are threads. They are the same on any number of them.
+    """
+    texts = _texts(file)
+    while batch := list(islice(texts, n_threads())):
+        parsed: list[FileRows | ValueError] = [ValueError()] * len(batch)
+        work = _WORK_PER_BYTE * sum(len(text) for text, _ in batch)
+        each(partial(_parse_into, parsed, batch, layout), range(len(batch)), work)
+        for rows in parsed:
+            if isinstance(rows, ValueError):  # the first one of the file
+                raise rows
+            yield rows
+
+
+def _parse_into(parsed: list[FileRows | ValueError], batch: list[tuple[bytes, int]], layout: Layout, k: int) -> None:
+    try:
+        parsed[k] = _parsed(*batch[k], layout)
+    except ValueError as error:
+        parsed[k] = error
+
+
+def _texts(file: BinaryIO) -> Iterator[tuple[bytes, int]]:
+    """The file in blocks of whole lines, each with the number of lines before it."""
     n_lines, rest, n_left = 0, list[bytes](), 0  # the pieces of a line whose end has not been read
     while block := file.read(BLOCK_BYTES):
         end = block.rfind(b"\n") + 1
         if end:
             text, block, n_left = b"".join([*rest, block[:end]]), block[end:], 0
             rest.clear()
-            yield _parsed(text, n_lines, layout)
+            yield text, n_lines
             n_lines += text.count(b"\n")
         rest.append(block)
         n_left += len(block)
         if n_left > MAX_LINE_BYTES:
             raise ValueError(f"line {n_lines + 1} is longer than {MAX_LINE_BYTES >> 20} MiB: this is not LIBSVM text.")
     if n_left:
-        yield _parsed(b"".join(rest), n_lines, layout)
+        yield b"".join(rest), n_lines
 
 
 def _parsed(text: bytes, n_lines_before: int, layout: Layout) -> FileRows:

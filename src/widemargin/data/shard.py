@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from widemargin.compiled import accurate, columns, csr, dense
 from widemargin.compiled.hashes import keyed_sum
 from widemargin.cores import each
-from widemargin.data.pieces import row_pieces, sum_of_pieces
+from widemargin.data.pieces import each_piece, row_pieces, sum_of_pieces
 
 if TYPE_CHECKING:
     from widemargin.kernels.protocol import KernelRows
@@ -163,6 +163,36 @@ class Shard:
         self._pass("scores", lambda _, where: (w, out[where]))
         return out
 
+    def products(self, W: np.ndarray) -> np.ndarray:
+        """``X W`` for a matrix, in the type of the rows."""
+        W = np.ascontiguousarray(W, self.dtype)
+        out = np.empty((self.n_rows, W.shape[1]), self.dtype)
+
+        def do(k: int) -> None:
+            number, inside, where = self._cuts[k]
+            block = self.blocks[number]
+            if sp.issparse(block):
+                _call(None, "products", block, inside, W, out[where])
+            else:
+                np.matmul(block[inside], W, out=out[where])
+
+        each(do, range(len(self._cuts)), self.n_entries * W.shape[1])
+        return out
+
+    def margins(self, w: np.ndarray, intercept: float) -> np.ndarray:
+        """``y (X w + intercept)`` in float64."""
+        out = np.empty(self.n_rows)
+
+        def do(k: int) -> None:
+            block, inside, where = self._cuts[k]
+            part = out[where]
+            _call(None, "scores", self.blocks[block], inside, w, part)
+            part += intercept
+            part *= self.y[where]
+
+        each(do, range(len(self._cuts)), self.n_entries)
+        return out
+
     def combine(self, mass: np.ndarray) -> np.ndarray:
         """``X' mass``, summed in float64."""
         parts, step = np.empty((len(self._cuts), self.n_features)), self._rows_per_sum
@@ -203,6 +233,13 @@ class Shard:
         cuts = self._cuts_of(rows)
         parts = np.empty((len(cuts), self.n_features))
         self._pass_over(rows, cuts, "combine_rows", lambda k, where: (mass[where], parts[k]))
+        return _added_up(parts)
+
+    def combine_sides(self, rows: np.ndarray, mass: np.ndarray, side: np.ndarray) -> np.ndarray:
+        """:meth:`combine_rows` over those of the given rows whose side is 0, and over those whose side is 1."""
+        cuts = self._cuts_of(rows)
+        parts = np.empty((len(cuts), 2, self.n_features))
+        self._pass_over(rows, cuts, "combine_sides", lambda k, where: (mass[where], side[where], parts[k]))
         return _added_up(parts)
 
     def curvature(self, rows: np.ndarray, mass: np.ndarray, v: np.ndarray) -> np.ndarray:
@@ -316,11 +353,22 @@ class Shard:
 
     def against_rest(self, positive: int) -> Shard:
         """The same rows with the labels +1 for one class and -1 for all others."""
-        return replace(self, y=np.where(self.y == positive, 1.0, -1.0))
+        signs = np.empty(self.n_rows)
+
+        def do(rows: slice) -> None:
+            signs[rows] = np.where(self.y[rows] == positive, 1.0, -1.0)
+
+        each_piece(do, self.n_rows)
+        return replace(self, y=signs)
 
     def between(self, positive: int, negative: int) -> Shard:
         """The rows of two classes with the labels +1 and -1; copied only if there are other classes."""
-        inside = (self.y == positive) | (self.y == negative)
+        inside = np.empty(self.n_rows, np.bool_)
+
+        def do(rows: slice) -> None:
+            inside[rows] = (self.y[rows] == positive) | (self.y[rows] == negative)
+
+        each_piece(do, self.n_rows)
         shard = self.against_rest(positive)
         return shard if inside.all() else shard.take(np.flatnonzero(inside))
 

@@ -23,7 +23,7 @@ from widemargin.codec import pack, unpack
 from widemargin.comm.dask import DaskRanks
 from widemargin.comm.dask_connections import Scheduler, SchedulerLost
 from widemargin.engines._plan import split_rows
-from widemargin.engines.dask_job import GONE, POLL_INTERVAL, Job, Member, forget, in_background
+from widemargin.engines.dask_job import GONE, POLL_INTERVAL, Job, Member, forget, in_background, on_own_threads
 from widemargin.engines.protocol import IsEnough, IsOver, Look, RankOutcome, RankProgram, Solve, Watch
 from widemargin.exceptions import PeerLost, PeerLostWarning, warn_user
 
@@ -317,7 +317,7 @@ def grow(
     scheduler = Scheduler(client)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Sending large graph")
-        branches = [client.submit(solve, [leaf], pure=False) for leaf in leaves]
+        branches = [client.submit(on_own_threads, solve, [leaf], pure=False) for leaf in leaves]
     try:
         is_first = True
         while True:
@@ -330,7 +330,7 @@ def grow(
             if is_enough(_gathered(scheduler, looks)) or len(branches) == 1:
                 return
             groups = [branches[k : k + fan_in] for k in range(0, len(branches), fan_in)]
-            branches, is_first = [client.submit(solve, group, pure=False) for group in groups], False
+            branches, is_first = [client.submit(on_own_threads, solve, group, pure=False) for group in groups], False
     finally:
         forget(scheduler, branches)
 
@@ -349,15 +349,22 @@ def map_items(client: Client, work: Callable[[Any, Any], Any], shared: Any, item
 
 
 def _mapped(scheduler: Scheduler, work: Callable[[Any, Any], Any], shared: Any, items: list[Any]) -> list[Any]:
-    client, sent, tasks = scheduler.client, [], []
+    client, sent, tasks, present = scheduler.client, [], [], set(scheduler.workers())
+
+    def check() -> None:
+        """Dask tries to reach a worker that has died for longer than anyone wants to wait."""
+        _refuse_to_wait_for_nobody(scheduler)
+        if not present <= set(scheduler.workers()):
+            raise PeerLost("A worker was lost while rows were sent.")
+
     try:
         send = partial(client.scatter, [shared], broadcast=True, hash=False)
         try:
-            sent = in_background(send, lambda: _refuse_to_wait_for_nobody(scheduler))
+            sent = in_background(send, check)
         except GONE as error:
             _refuse_to_wait_for_nobody(scheduler)
             raise PeerLost(f"A worker was lost while rows were sent ({type(error).__name__}).") from error
-        tasks = [client.submit(work, *sent, item, pure=False) for item in items]
+        tasks = [client.submit(on_own_threads, work, *sent, item, pure=False) for item in items]
         return _gathered(scheduler, tasks)
     finally:
         forget(scheduler, [*sent, *tasks])

@@ -19,7 +19,9 @@ from typing import Any, TypeVar
 
 from distributed import CancelledError, Future, KilledWorker, get_worker, secede
 
+from widemargin import cores
 from widemargin.comm.dask_connections import Connections, JobBoard, MemberBoard, Scheduler, SchedulerLost
+from widemargin.comm.dask_private import n_threads_of
 from widemargin.exceptions import PeerLost
 
 T = TypeVar("T")
@@ -174,6 +176,12 @@ class Member:
 
 def _run_member(main: Callable[..., Any], member: tuple[str, int, str], *arguments: Any) -> Any:
     own = Member(*member)
-    outcome = main(own, *arguments)
+    outcome = on_own_threads(main, own, *arguments)
     own.board.flush()
     return outcome
+
+
+def on_own_threads(work: Callable[..., T], *arguments: Any) -> T:
+    """In a task: do work on the threads of its worker at most; there may be several workers in one process."""
+    with cores.at_most(min(cores.n_threads(), n_threads_of(get_worker()))):
+        return work(*arguments)

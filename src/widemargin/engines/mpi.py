@@ -1,12 +1,17 @@
 """Fits under MPI: every rank of the job calls ``fit`` with its own rows."""
 
+import os
 import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from zlib import crc32
 
+import numpy as np
+
+from widemargin import cores
 from widemargin.comm.mpi import Mpi
 from widemargin.engines.protocol import RankProgram
 
@@ -21,13 +26,27 @@ def launch(rows: Any, cluster: Any, program: RankProgram, watch: Any) -> Any:
     """
     ours = cluster.Dup()  # keeps our messages apart from the caller's
     try:
-        outcome = program.run_on_rank(rows, Mpi(ours), watch if cluster.Get_rank() == 0 else None)
+        with cores.at_most(_n_threads(ours)):
+            outcome = program.run_on_rank(rows, Mpi(ours), watch if cluster.Get_rank() == 0 else None)
         ours.Free()
         return outcome
     except BaseException as error:
         if not _all_failed(ours):
             _abort(cluster, error)
         raise
+
+
+def _n_threads(comm: Any) -> int:
+    """How many threads this rank may use, so that ranks on the same cores of one machine share them."""
+    from mpi4py.MPI import COMM_TYPE_SHARED
+
+    own = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
+    machine, mine = comm.Split_type(COMM_TYPE_SHARED), np.array([crc32(repr(own).encode())])
+    everyone = np.empty(machine.Get_size(), mine.dtype)
+    machine.Allgather(mine, everyone)
+    machine.Free()
+    n_ranks = int(np.count_nonzero(everyone == mine))
+    return min(cores.n_threads(), len(own) // n_ranks)
 
 
 @contextmanager

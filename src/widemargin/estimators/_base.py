@@ -22,9 +22,12 @@ from widemargin.callbacks import Interruption, display, first_interrupt_kept
 from widemargin.checkpoint import FitState
 from widemargin.comm.clusters import is_dask, is_mpi
 from widemargin.cores import one_blas_thread
+from widemargin.data.pieces import each_piece
+from widemargin.data.shard import Shard
 from widemargin.estimators.registry import LABELS, Array
 from widemargin.estimators.words import fit_as_html, useless_in_words
 from widemargin.exceptions import DegenerateModelWarning, InterruptedFitWarning, PrecisionWarning, warn_user
+from widemargin.kernels.arrays import is_on_host
 from widemargin.kernels.functions import Kernel
 from widemargin.ledger import Ledger
 from widemargin.problems.protocol import Certificate, Problem
@@ -38,7 +41,7 @@ from widemargin.sklearn_private import (
 )
 from widemargin.solvers.protocol import AnySolver
 from widemargin.solvers.run import Limits, Result
-from widemargin.strategies.labels import FLOATS, checked_labels
+from widemargin.strategies.labels import FLOATS, checked_labels, is_known_finite
 from widemargin.strategies.parts import Parts
 from widemargin.strategies.protocol import Outcome, PartProgress, Plan, Rows, Strategy, Watch
 from widemargin.strategies.ranks import Ranks, Resume
@@ -46,6 +49,7 @@ from widemargin.strategies.training import TrainingCounts
 
 FORM: dict[str, Any] = {"accept_sparse": "csr", "dtype": FLOATS, "order": "C", "accept_large_sparse": True}
 _SWEEPS_PER_CHECKPOINT = 5
+_MANY_ROWS = 1 << 16  # whose scores are computed in pieces
 _COMPLETE = ("gap", "rounds")  # stop reasons of a fit that did all it was to do
 
 StopWarnings = dict[str, tuple[type[Warning], str]]  # category and text of the warning for each stop reason
@@ -154,6 +158,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         rows = Rows(X, y, sample_weight) if self._are_elsewhere(X) else self._validate(X, y, sample_weight)
         return self._fit(rows, X, y, sample_weight)
 
+    @one_blas_thread()
     def _fit(self, rows: Any, X: Any, y: Any, sample_weight: Any = None, strategy: Strategy | None = None) -> Self:
         """``fit`` after validation; callbacks get ``X``, ``y`` and ``sample_weight`` as the caller passed them."""
         strategy = self._strategy(rows) if strategy is None else strategy
@@ -168,7 +173,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         return is_mpi(self.cluster) or is_dask(X)
 
     def _validate(self, X: Any, y: Any, sample_weight: Any) -> Rows:
-        X, y = validate_data(self, X, y, **FORM)
+        X, y = validate_data(self, X, y, ensure_all_finite=not is_known_finite(X), **FORM)
         return checked_labels(Rows(X, y, sample_weight), X.shape[0], self._problem_of_rows())
 
     def _strategy(self, rows: Any) -> Strategy:
@@ -358,7 +363,8 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         if is_dask(X):
             return self._map_lazily("decision_function", X)
-        X = validate_data(self, X, accept_sparse="csr", dtype=FLOATS, reset=False)
+        form = {"accept_sparse": "csr", "dtype": FLOATS, "ensure_all_finite": not is_known_finite(X)}
+        X = validate_data(self, X, reset=False, **form)
         with one_blas_thread():
             return self._scores(X)
 
@@ -382,7 +388,15 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         return Parts(len(self.classes_), self.multi_class)
 
     def _labels(self, scores: np.ndarray) -> np.ndarray:
-        return np.take(self.classes_, self._parts.winners(scores))
+        if len(scores) < _MANY_ROWS or not isinstance(scores, np.ndarray):
+            return np.take(self.classes_, self._parts.winners(scores))
+        labels = np.empty(len(scores), self.classes_.dtype)
+
+        def do(rows: slice) -> None:
+            labels[rows] = np.take(self.classes_, self._parts.winners(scores[rows]))
+
+        each_piece(do, len(scores), 16.0)
+        return labels
 
     def _map_lazily(self, method: str, X: Any) -> Any:
         from widemargin.engines.dask import map_rows
@@ -431,5 +445,10 @@ def common_attributes(classes: np.ndarray, models: list[Any]) -> dict[str, Any]:
 def linear_scores(X: Any, coef: np.ndarray, intercept: np.ndarray) -> np.ndarray:
     """Scores of shape (n_rows, n_separators), in the dtype of the rows."""
     coef, intercept = coef.astype(X.dtype, copy=False), intercept.astype(X.dtype, copy=False)
-    scores: np.ndarray = safe_sparse_dot(X, coef.T, dense_output=True) + intercept
+    scores: np.ndarray
+    if X.shape[0] < _MANY_ROWS or not is_on_host(X):
+        scores = safe_sparse_dot(X, coef.T, dense_output=True) + intercept
+        return scores
+    scores = Shard(X, np.empty(0), np.empty(0)).products(coef.T)
+    each_piece(lambda rows: np.add(scores[rows], intercept, out=scores[rows]), len(scores))
     return scores

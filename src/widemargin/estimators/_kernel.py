@@ -14,10 +14,12 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, v
 
 from widemargin.comm.clusters import is_dask, is_mpi
 from widemargin.estimators._base import FORM, MarginClassifier, common_attributes, linear_scores
+from widemargin.estimators._linear import support_attributes
 from widemargin.estimators.registry import LABELS, Array, Each
 from widemargin.kernels import devices
 from widemargin.kernels.arrays import as_tensor, is_on_host, library_of, like, on_host, taken
 from widemargin.kernels.functions import NAMES, Kernel
+from widemargin.kernels.on_cpu import times_few
 from widemargin.kernels.points import Points
 from widemargin.sklearn_private import Interval, StrOptions
 from widemargin.solvers.models import KernelModel, Separator, shared_points, shared_support
@@ -147,6 +149,9 @@ class KernelClassifier(MarginClassifier):
     def _unpack(self, outcome: Outcome, rows: Rows) -> None:
         super()._unpack(outcome, rows)
         self.device_ = "cuda" if self._uses_gpu() else "cpu"
+        if self._is_linear():
+            self.__dict__.update(support_attributes(outcome, rows))
+            return
         if not hasattr(self, "support_"):
             return
         if is_dask(rows.X):
@@ -186,6 +191,9 @@ class KernelClassifier(MarginClassifier):
         elif self.dual_coef_.shape[1] == 0:
             scores = np.tile(self.intercept_, (X.shape[0], 1))
         else:
+            few = None if self._uses_gpu() else times_few(self.kernel_, X, self.support_vectors_, self.dual_coef_)
+            if few is not None:
+                return self._parts.class_scores(few + self.intercept_)
             precision = "float32" if self.precision == "auto" else self.precision
             rows = devices.kernel_rows(self.kernel_, X, device=devices.resolved(self.device), precision=precision)
             coef, intercept = rows.vector(self.dual_coef_.T), rows.vector(self.intercept_)

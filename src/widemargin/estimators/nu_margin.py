@@ -18,10 +18,14 @@ from widemargin.estimators.words import NO_MARGIN
 from widemargin.problems.polytope import NuMargin, largest_nu
 from widemargin.sklearn_private import Interval, StrOptions, check_sample_weight
 from widemargin.solvers.auto import Auto, Stalled
+from widemargin.solvers.hull_multipliers import HullMultipliers
 from widemargin.solvers.newton import EntropicNewton
+from widemargin.solvers.nu_of_c import NuOfC
 from widemargin.solvers.protocol import AnySolver
 from widemargin.solvers.saddle import SaddlePoint
 from widemargin.solvers.separating import Separating
+
+_PATIENCE = 30  # certificates that do not halve the gap, before another solver takes over
 
 
 class NuMarginSVC(HullClassifier):
@@ -42,10 +46,13 @@ class NuMarginSVC(HullClassifier):
     ----------
     nu : float in (0, 1] or "auto", default="auto"
         Upper bound on the share of margin errors and lower bound on the share of support vectors; at most
-        :func:`max_nu`. ``"auto"`` uses 0.85 times the largest feasible value of each pair of classes.
-    solver : {"auto", "newton", "saddle"}, default="auto"
-        ``"newton"`` is Newton's method on the entropic saddle point; ``"saddle"`` is the paper's Saddle-SVC;
-        ``"auto"`` starts with Newton and switches to Saddle-SVC if it stalls.
+        :func:`max_nu`. ``"auto"`` is the nu of the C-SVM at C = 1 on the same rows, for each pair of classes: the
+        model is then that of ``SVC(kernel="linear")`` where each class has a support vector strictly within its bounds
+        (see Notes). ``0.85 * max_nu(y)`` is the value of the paper.
+    solver : {"auto", "multipliers", "newton", "saddle"}, default="auto"
+        ``"multipliers"`` is the method of multipliers with semismooth Newton steps; ``"newton"`` is Newton's method on
+        the entropic saddle point; ``"saddle"`` is the paper's Saddle-SVC. ``"auto"`` starts with the multipliers and
+        switches to Newton, then to Saddle-SVC, if the gap stalls.
     block_size : int or "auto", default="auto"
         Coordinates updated per step of ``solver="saddle"``, and sent per round between ranks; 1 is the paper's method.
     tol : float, default=1e-3
@@ -112,6 +119,11 @@ class NuMarginSVC(HullClassifier):
     Do not use it for nonlinear boundaries (see :class:`KernelSVC`), or with a nu so small that the reduced hulls
     overlap: the margin is then zero and the direction is not unique, in any library. ``fit`` warns; raise nu.
 
+    The optimum of the C-SVM is that of the nu-SVM at one nu, :math:`\\nu(C) = \\sum_i \\alpha_i / (n C)`, which falls
+    as C grows, to a limit below which the reduced hulls overlap; ``nu="auto"`` reports :math:`\\nu(1)` as ``nu_``.
+    Rows of one class that are all at their bounds, or all without mass, leave the intercept and the scale of ``coef_``
+    open: a level anywhere between two neighbouring scores is optimal, and the middle is taken.
+
     References
     ----------
     Y. Jin, L. Huang, J. Li: SVM via Saddle Point Optimization: New Bounds and Distributed Algorithms, 2017.
@@ -132,7 +144,7 @@ class NuMarginSVC(HullClassifier):
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **HullClassifier._parameter_constraints,
         "nu": [Interval(Real, 0, 1, closed="right"), StrOptions({"auto"})],
-        "solver": [StrOptions({"auto", "newton", "saddle"})],
+        "solver": [StrOptions({"auto", "multipliers", "newton", "saddle"})],
     }
     _zero_margin_advice = "No positive margin was found yet: the reduced hulls may overlap. If so, raise nu."
 
@@ -140,7 +152,7 @@ class NuMarginSVC(HullClassifier):
         self,
         *,
         nu: float | Literal["auto"] = "auto",
-        solver: Literal["auto", "newton", "saddle"] = "auto",
+        solver: Literal["auto", "multipliers", "newton", "saddle"] = "auto",
         block_size: int | Literal["auto"] = "auto",
         tol: float = 1e-3,
         max_iter: int = 1000,
@@ -169,10 +181,16 @@ class NuMarginSVC(HullClassifier):
         return NuMargin(self.nu if self.nu == "auto" else float(self.nu))
 
     def _solver(self) -> AnySolver:
-        newton, saddle = EntropicNewton(), SaddlePoint(block_size=self.block_size)
+        solvers: dict[str, AnySolver] = {
+            "multipliers": HullMultipliers(tol=float(self.tol)),
+            "newton": EntropicNewton(),
+            "saddle": SaddlePoint(block_size=self.block_size),
+        }
         if self.solver == "auto":
-            return Separating(Auto((newton, saddle), hand_over=Stalled()))
-        return Separating(newton if self.solver == "newton" else saddle)
+            solver: AnySolver = Auto(tuple(solvers.values()), hand_over=Stalled(_PATIENCE))
+        else:
+            solver = solvers[self.solver]
+        return NuOfC(Separating(solver), float(self.tol))
 
     def _remedies(self) -> list[str]:
         nu = f"another nu (it is {np.min(self.nu_):.3g}, and at most max_nu(y))"
@@ -227,7 +245,7 @@ def max_nu(y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
 
 def _formula(model: NuMarginSVC) -> Formula:
     nu = getattr(model, "nu_", model.nu)
-    rule = "0.85 of the largest feasible value" if model.nu == "auto" else ""
+    rule = "that of the C-SVM at C = 1" if model.nu == "auto" else ""
     return Formula(
         "The hyperplane with the widest margin that leaves a share of the rows on its wrong side, found as the "
         "distance between the reduced convex hulls of the classes.",

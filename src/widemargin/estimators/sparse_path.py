@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_X_y
 
 from widemargin.comm.clusters import is_dask, is_mpi
 from widemargin.comm.solo import Solo
+from widemargin.cores import one_blas_thread
 from widemargin.data.shard import Shard
 from widemargin.engines.select import engine_for
 from widemargin.estimators._types import ClassWeight
@@ -48,6 +49,7 @@ class SparsePath(NamedTuple):
         return np.asarray(np.count_nonzero(self.coefs, axis=1))
 
 
+@one_blas_thread()
 def sparse_svc_path(
     X: Any,
     y: Any,
@@ -282,6 +284,7 @@ cost_, n_iter_, parts_, training_, n_features_in_, feature_names_in_
     def _problem(self) -> HingeL1:
         return HingeL1(self._chosen, bool(self.fit_intercept))
 
+    @one_blas_thread()
     def _choose(self, rows: Rows) -> dict[str, Any]:
         """Errors of all penalties on all folds, and the index of the best penalty."""
         X, y, weight, _ = rows
@@ -330,6 +333,7 @@ cost_, n_iter_, parts_, training_, n_features_in_, feature_names_in_
         return int(np.argmax(mean <= mean.min() + allowance + 1e-12))
 
 
+@one_blas_thread()
 def _fold_errors(
     rows: tuple[Any, np.ndarray, np.ndarray],
     fold: tuple[np.ndarray, np.ndarray],

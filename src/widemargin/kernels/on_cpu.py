@@ -48,6 +48,8 @@ _MIN_PANEL, _MAX_PANEL = 32, 512  # points that sparse rows are multiplied with
 _PANEL_BYTES = 1 << 20  # of a float64 panel; it stays in the second-level cache
 _BATCH_BYTES = 1 << 26  # of points that are prepared at a time
 _MAX_COLUMNS = 8  # of coefficients that are not worth a call of BLAS
+_FEW_ROWS = 8  # cost less as they are than points cost to be prepared
+_MAX_SQUARE = 1e200  # of the norm of such a row
 _GIVEN_TILE = 1 << 17  # kernel values that are given, or that the user's function gives at a time
 _LOG2E = math.log2(math.e)
 _KINDS = {
@@ -84,6 +86,31 @@ class _Prepared(NamedTuple):
 
     def taken(self, rows: np.ndarray) -> _Prepared:
         return _Prepared(taken(self.X, rows), self.norms[rows])
+
+
+def _parameters(kernel: Kernel, dtype: Any) -> tuple[Any, Any, int]:
+    """Scale, shift and degree for the compiled loops, which take exponents to base two."""
+    gamma = 1.0 if isinstance(kernel.gamma, str) else float(kernel.gamma)
+    scale, shift = gamma, kernel.coef0
+    if kernel.is_shift_invariant:
+        scale, shift = -gamma * _LOG2E, 0.0
+    elif kernel.name == "sigmoid":
+        scale, shift = 2 * gamma * _LOG2E, 2 * kernel.coef0 * _LOG2E
+    return dtype(scale), dtype(shift), kernel.degree
+
+
+def times_few(kernel: Kernel, X: Any, points: Any, coef: np.ndarray) -> np.ndarray | None:
+    """``sum_j coef_j k(x, z_j)`` for a few dense rows, in float64, where nothing needs to be prepared.
+
+    ``coef`` has a line for each column of the result. None if there are many rows, or the kernel needs more care.
+    """
+    if X.shape[0] > _FEW_ROWS or kernel.name not in _KINDS or kernel.name == "cosine":
+        return None
+    if not (isinstance(X, np.ndarray) and isinstance(points, np.ndarray)):
+        return None
+    out = np.empty((X.shape[0], len(coef)))
+    longest = compiled.times_few(_KINDS[kernel.name], X, points, *_parameters(kernel, np.float64), coef, out)
+    return out if longest < _MAX_SQUARE and np.isfinite(out).all() else None
 
 
 class RowsOnCPU(KernelRows):
@@ -258,17 +285,6 @@ class RowsOnCPU(KernelRows):
     def _kind(self) -> int:
         return compiled.DIFFERENCES if self.is_by_differences else _KINDS[self.kernel.name]
 
-    def _parameters(self, dtype: Any) -> tuple[Any, Any, int]:
-        """Scale, shift and degree for the compiled loops, which take exponents to base two."""
-        kernel = self.kernel
-        gamma = 1.0 if isinstance(kernel.gamma, str) else float(kernel.gamma)
-        scale, shift = {
-            "rbf": (-gamma * _LOG2E, 0.0),
-            "laplacian": (-gamma * _LOG2E, 0.0),
-            "sigmoid": (2 * gamma * _LOG2E, 2 * kernel.coef0 * _LOG2E),
-        }.get(kernel.name, (gamma, kernel.coef0))
-        return dtype(scale), dtype(shift), kernel.degree
-
     @property
     def _has_panels(self) -> bool:
         """Whether points are the columns of panels; BLAS multiplies with points as they are."""
@@ -330,7 +346,11 @@ class RowsOnCPU(KernelRows):
     def _add_times(self, points: Points, coef: np.ndarray, exact: bool, out: np.ndarray) -> None:
         dtype = np.float64 if exact else self.dtype
         rows = self._local(np.float32 if dtype == np.float64 and self._products_are_exact(points) else dtype)
-        norms, parameters, is_many = rows.norms.astype(dtype), self._parameters(dtype), coef.shape[1] > _MAX_COLUMNS
+        norms, parameters, is_many = (
+            rows.norms.astype(dtype),
+            _parameters(self.kernel, dtype),
+            coef.shape[1] > _MAX_COLUMNS,
+        )
         loop = compiled.times_many if is_many else compiled.times
         cost = self._cost(rows)
         size = self._piece(self.n_rows, cost)
@@ -347,7 +367,7 @@ class RowsOnCPU(KernelRows):
     def _fill(self, rows: _Prepared, points: Points, out: np.ndarray, *, is_symmetric: bool) -> None:
         """Write kernel values of rows with points to the columns of ``out``; if it is symmetric, to its rows too."""
         dtype, cost = out.dtype.type, self._cost(rows)
-        parameters, size = self._parameters(dtype), self._piece(rows.n_rows, cost)
+        parameters, size = _parameters(self.kernel, dtype), self._piece(rows.n_rows, cost)
         shape = self._tile_shape(size)
         for columns, batch in self._batches(points, dtype, size, cost):
             n_points = columns.stop - columns.start

@@ -14,11 +14,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from widemargin import cores
 from widemargin.compiled import working_set
 from widemargin.ledger import Ledger
 from widemargin.pauses import WORK, pause_alone
 
 _MIN_GROUPS = 1024
+_ROWS_AT_ONCE = 512  # of a block
 _WORK_PER_STEP = 4  # multiplications for each row of a working set
 
 
@@ -82,7 +84,7 @@ def solve(
     All is in float64, where it does not matter that pulls are measured from ``middle``.
     """
     n, width = len(dual.beta), padded(len(dual.beta))
-    K = np.pad(K, ((0, 0), (0, width - n))) if K.shape == (n, n) else K
+    K = np.pad(K, ((0, 0), (0, width - n))) if K.shape == (n, n) and n < width else K
     if K.shape != (n, width):
         raise ValueError(f"The kernel block of {n} rows has the shape {K.shape}: it must be {(n, n)} or {(n, width)}.")
     pull, beta, low, high = (np.pad(each, (0, width - n)) for each in dual)
@@ -95,6 +97,19 @@ def solve(
         if done < few or steps >= max_steps:
             return beta[:n], pull[:n], steps
         pause_alone(WORK)
+
+
+def block_times(K: np.ndarray, change: np.ndarray) -> np.ndarray:
+    """Sums of the values of a block times changes of coefficients, and times the sizes of the changes: two columns."""
+    n, size = len(change), np.abs(change)
+    out = np.empty((n, 2))
+
+    def some(begin: int) -> None:
+        few = slice(begin, min(begin + _ROWS_AT_ONCE, n))
+        working_set.block_times(K[few], change, size, out[few])
+
+    cores.each(some, range(0, n, _ROWS_AT_ONCE), 2.0 * n * n)
+    return out
 
 
 class Repeated:

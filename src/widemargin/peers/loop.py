@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from widemargin.cores import one_blas_thread
 from widemargin.peers.peer import MAX_MISSED_MESSAGES, Peer
 from widemargin.peers.protocol import Message, Traffic
 from widemargin.peers.records import Proof, Snapshot
@@ -143,6 +144,7 @@ class PeerLoop:
         self._history: list[HistoryRow] = []
         self._history_ticks = _HISTORY_TICKS
 
+    @one_blas_thread()
     def run(self) -> PeerReport:
         """Tick until a reason to stop; closes the transport in any case."""
         try:

@@ -22,6 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from widemargin.compiled.hinge import AT, found, go_on, hinge_sums, search, start_search
+from widemargin.data.pieces import row_pieces, sum_of_pieces
 from widemargin.problems._classes import Balanced, require_both_classes, require_positive
 from widemargin.rounding import UNIT, gamma
 
@@ -106,6 +107,8 @@ class HingeL2(Balanced):
         """
         if rounding is not None:
             scores, squared_norm = scores - y * rounding.score_error, squared_norm * (1 + 8 * UNIT)
+        if sums is hinge_sums and len(row_pieces(len(scores))) > 1:
+            sums = _hinge_sums_of_many
         state = start_search(self.C, squared_norm, near, self.fit_intercept, fixed_scale, precision)
         while True:
             local = sums(scores, y, weight, *state[AT])
@@ -120,3 +123,10 @@ class HingeL2(Balanced):
         if rounding is not None:
             value = rounding.largest_value(value, self.C, intercept)
         return PrimalPoint(value, scale, intercept)
+
+
+def _hinge_sums_of_many(
+    scores: np.ndarray, y: np.ndarray, weight: np.ndarray, scale: float, intercept: float
+) -> np.ndarray:
+    """:func:`hinge_sums` on all cores."""
+    return sum_of_pieces(lambda rows: hinge_sums(scores[rows], y[rows], weight[rows], scale, intercept), len(scores))

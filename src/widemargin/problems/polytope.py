@@ -27,11 +27,10 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Literal
 
-from widemargin.problems._classes import require_positive
+from widemargin.problems._classes import require_both_classes, require_positive
 
 _SMALLEST_RANGE = 1e-3  # entropy range where both hulls are points; solvers divide by it
 OVERLAP_SHARE = 1e-12  # of the radius of equilibrated rows: a margin that is not told from none
-AUTO_NU_SHARE = 0.85  # the paper's alpha: this share of the largest feasible nu usually keeps the hulls apart
 
 
 class _HullDistance(ABC):
@@ -68,15 +67,25 @@ class HardMargin(_HullDistance):
 
 @dataclass(frozen=True)
 class NuMargin(_HullDistance):
-    """Distance between two reduced convex hulls; ``nu`` is scikit-learn's, a share of the rows, or ``"auto"``."""
+    """Distance between two reduced convex hulls; ``nu`` is scikit-learn's, a share of the rows.
+
+    ``"auto"`` stands for the nu of the C-SVM at C = 1, which :class:`widemargin.solvers.nu_of_c.NuOfC` finds.
+    """
 
     nu: float | Literal["auto"] = "auto"
+
+    def check(self, total_positive: float, total_negative: float) -> None:
+        """Raise ValueError if a hull is empty for classes of these total weights."""
+        if self.nu == "auto":
+            require_both_classes(total_positive, total_negative)
+        else:
+            self.cap(total_positive, total_negative)
 
     def resolve_nu(self, total_positive: float, total_negative: float) -> float:
         """The value of nu for classes of these weights; raises ValueError, which states the bound, beyond it."""
         largest = largest_nu(total_positive, total_negative)
         if self.nu == "auto":
-            return AUTO_NU_SHARE * largest
+            raise TypeError("nu='auto' has a value only once a C-SVM is solved: wrap the solver in NuOfC.")
         # A nu computed as the bound itself may be above it by a rounding error.
         if not 0 < self.nu <= largest * (1 + 1e-12):
             raise ValueError(

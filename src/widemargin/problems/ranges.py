@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from widemargin.data.pieces import largest_size, sum_of_pieces
 from widemargin.problems._classes import LARGEST, SMALLEST
 from widemargin.problems.mean_hinge import MeanHinge
 from widemargin.problems.polytope import HardMargin, NuMargin
@@ -19,8 +20,13 @@ _LARGEST_SENT = 1e35  # of rows of peers, who send losses and sums in one format
 
 def refuse_weights_out_of_range(weight: np.ndarray) -> None:
     """Raise ValueError for weights other than 0 that are too small or too large."""
-    outside = weight[(weight != 0) & ~((weight >= SMALLEST) & (weight <= LARGEST))]
-    if len(outside):
+
+    def count(rows: slice) -> np.ndarray:
+        few = weight[rows]
+        return np.array([np.count_nonzero(((few >= SMALLEST) & (few <= LARGEST)) | (few == 0))])
+
+    if sum_of_pieces(count, len(weight))[0] < len(weight):
+        outside = weight[(weight != 0) & ~((weight >= SMALLEST) & (weight <= LARGEST))]
         raise ValueError(
             f"sample_weight has {len(outside)} value(s) such as {outside[0]:g}, too small or too large for float64: "
             f"weights must be 0, which leaves a row out, or lie in [{SMALLEST:g}, {LARGEST:g}]."
@@ -35,7 +41,7 @@ def refuse_rows_out_of_range(blocks: Iterable[Any], problem: Problem | None = No
     if isinstance(problem, HardMargin | NuMargin):
         return
     entries = [block.data if sp.issparse(block) else block for block in blocks]
-    largest = max((max(float(each.max()), -float(each.min())) for each in entries if each.size), default=0.0)
+    largest = max((largest_size(each) for each in entries), default=0.0)
     if not largest < np.inf:
         raise ValueError("Input X contains NaN or infinity.")
     limit = _LARGEST_SENT if isinstance(problem, MeanHinge) else _LARGEST_ENTRY

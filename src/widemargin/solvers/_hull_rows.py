@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -137,8 +138,8 @@ class HullRows:
         """``sum mass_i x_i`` over this rank's rows."""
         return self.factor * self.shard.combine(mass)
 
-    def combine_rows(self, rows: np.ndarray, mass: np.ndarray) -> np.ndarray:
-        return self.factor * self.shard.combine_rows(rows, mass)
+    def combine_sides(self, rows: np.ndarray, mass: np.ndarray, side: np.ndarray) -> np.ndarray:
+        return self.factor * self.shard.combine_sides(rows, mass, side)
 
     def curvature(self, rows: np.ndarray, mass: np.ndarray, v: np.ndarray) -> np.ndarray:
         return self.factor * self.shard.curvature(rows, mass, self.factor * v)
@@ -149,6 +150,13 @@ class HullRows:
     def dense(self, rows: np.ndarray) -> np.ndarray:
         """The given ascending rows, ``factor (x - mean)``."""
         return self.factor * (self.shard.dense_rows(rows) - self.mean)
+
+    def taken(self, rows: np.ndarray) -> Any:
+        """The given ascending rows, ``factor x``, as sparse as they are."""
+        blocks = [block[inside] for block, inside, _ in self.shard.by_block(rows)]
+        if self.shard.is_sparse:
+            return sp.csr_matrix(sp.vstack(blocks).multiply(self.factor))
+        return np.concatenate(blocks) * self.factor
 
     def point(self, z: np.ndarray, sums: np.ndarray) -> Point:
         """What ``z = sum y_i mass_i x_i`` says of the point with masses that add up to one.
@@ -161,7 +169,7 @@ class HullRows:
     def accurate_point(self, mass: np.ndarray, side: np.ndarray) -> Point:
         """The same from a compensated pass, divided by the sums."""
         high, low = self.shard.accurate_sums(mass, side)
-        local = [_sum_and_rest(mass[side == c]) for c in (0, 1)]
+        local = [_sum_and_rest(mass[(side == c) & (mass > 0)]) for c in (0, 1)]
         everyone = self._of_every_rank(np.concatenate([high.ravel(), low.ravel(), np.ravel(local)]))
         d = len(self.factor)
         high, low, totals = np.zeros((2, d)), np.zeros((2, d)), everyone[:, 4 * d :].reshape(-1, 2, 2)

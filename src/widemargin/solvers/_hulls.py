@@ -24,13 +24,16 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass, field
+from functools import partial
 from typing import ClassVar, NamedTuple, Protocol, Self, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.random import Generator
 
 from widemargin.comm.protocol import Communicator
-from widemargin.compiled.projections import capped_sums, class_extremes, class_histogram
+from widemargin.compiled.labels import class_sums
+from widemargin.compiled.projections import capped_sums, class_extremes, class_histogram, class_levels
+from widemargin.data.pieces import each_piece, of_pieces, places_of, sum_of_pieces, sums_by_class
 from widemargin.data.shard import Shard
 from widemargin.pauses import BLAS_SPEED, pieces
 from widemargin.problems.polytope import OVERLAP_SHARE, HardMargin, NuMargin
@@ -42,11 +45,14 @@ from widemargin.solvers.protocol import AnySolver, Inputs, Solver, Warm
 
 _MAX_EXPONENT = 200.0  # exponents are clamped here, so that sums and products with any scale are finite
 _MIN_SCALE = 1e-40  # a factor below this, or over its inverse, means that the search began too far away
+_NO_MASS = 1e-8  # by the largest: less does not make a support vector
+_MAX_SORTED = 4096  # rows whose values are sorted for their level
 _MASS_ROUNDING = 1e-9  # masses this close to 1 are 1: a cap is rarely the exact reciprocal of a whole number
 _ROUNDING = 1e-13  # relative to the size of rows: taken for zero
 _MIN_GAMMA = 1e-100
 _MAX_DIRECT_FEATURES = 1024  # of systems that are formed to make masses coincide
 _MAX_COINCIDING_STEPS = 30
+_SLOW = 0.7  # masses that keep more than this part of a distance do not come to coincide
 _EQUAL_WEIGHT = 1e-6  # of the weight of all rows: misplaced weights that differ by less are equal
 _MAX_COEFFICIENT = 2.0**1010  # LIBSVM's scale is given up where it would need larger ones
 _SMALL_PART = 0.01  # of a gap, which rounding may take without being looked at again
@@ -89,6 +95,7 @@ class Best(NamedTuple):
     certificate: Certificate
     w: np.ndarray  # the direction whose margin is the lower bound
     z: np.ndarray  # per column at most the difference of the points whose distance is the upper bound
+    mass: np.ndarray | None = None  # of this rank's rows, in these points; None where another rank has them
     gap_before: float = math.inf  # at the last sweep that made it smaller
     n_stalled: int = 0  # sweeps since
 
@@ -96,10 +103,10 @@ class Best(NamedTuple):
     def none(cls, w: np.ndarray) -> Best:
         return cls(Certificate(), w, np.full(len(w), math.inf))
 
-    def closer(self, distance: float, z: np.ndarray) -> Best:
+    def closer(self, distance: float, z: np.ndarray, mass: np.ndarray | None = None) -> Best:
         if not distance < self.certificate.primal:
             return self
-        return self._replace(certificate=self.certificate.tightened(primal=distance), z=z)
+        return self._replace(certificate=self.certificate.tightened(primal=distance), z=z, mass=mass)
 
     def wider(self, margin: float, w: np.ndarray) -> Best:
         if not margin > self.certificate.dual:
@@ -115,7 +122,7 @@ class Best(NamedTuple):
     def joined(self, other: Best) -> Best:
         """With the bounds of another in the same units."""
         primal, dual = other.certificate
-        return self.closer(primal, other.z).wider(dual, other.w)
+        return self.closer(primal, other.z, other.mass).wider(dual, other.w)
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,28 +169,39 @@ class Hulls:
         return self.cap < np.inf
 
     def uniform_log_mass(self) -> np.ndarray:
-        return np.log(self.shard.weight) - np.log(self.totals)[self.side]
+        out, of_class = np.empty(self.shard.n_rows), np.log(self.totals)
+
+        def do(rows: slice) -> None:
+            out[rows] = np.log(self.shard.weight[rows]) - of_class[self.side[rows]]
+
+        each_piece(do, len(out), 32.0)
+        return out
 
     def scores(self, w: np.ndarray) -> np.ndarray:
         """``y_i w.(x_i - mean)``."""
-        scores = self.rows.scores(w)
-        return np.multiply(scores, self.shard.y, out=scores)
+        v = self.rows.factor * w
+        return self.shard.margins(v, -float(self.mean @ v))
 
     def combine(self, mass: np.ndarray) -> Combined:
         """``z = sum y_i mass_i x_i`` over all ranks, and the sums of the masses of each class."""
-        local = np.concatenate([self.rows.combine(self.shard.y * mass), self.per_class(mass)])
+        signed = np.empty(len(mass))
+        each_piece(lambda rows: np.multiply(self.shard.y[rows], mass[rows], out=signed[rows]), len(mass))
+        local = np.concatenate([self.rows.combine(signed), self.per_class(mass)])
         everywhere = self.comm.allreduce(local)
         return Combined(everywhere[:-2], everywhere[-2:])
 
     def per_class(self, values: np.ndarray) -> np.ndarray:
-        return np.bincount(self.side, values, 2)
+        return sums_by_class(self.side, values, 2)
 
     def level(self, values: np.ndarray) -> np.ndarray:
         """Per class: the smallest value up to which the bounds add up to one.
 
         Without bounds that is the minimum. With them, histograms narrow the place down: each pass keeps one bin of each
-        class, so after the first pass few rows are left, and all ends where a bin holds a single distinct value.
+        class, so after the first pass few rows are left, and all ends where a bin holds a single distinct value. A few
+        rows at home are sorted instead.
         """
+        if self.is_capped and self.comm.size == 1 and len(values) <= _MAX_SORTED:
+            return np.asarray(class_levels(values, self.upper, self.side, 1 - _MASS_ROUNDING))
         low, high = self._extremes(values, self.side)
         if not self.is_capped:
             return low
@@ -191,18 +209,21 @@ class Hulls:
         upper, side, below = self.upper, self.side, np.zeros(2)
         while (low < high).any():
             width = np.where(low < high, (high - low) / n_bins, 1.0)
-            histogram, bins = class_histogram(values, upper, side, low, width, n_bins)
+            parts = _histograms(values, upper, side, low, width, n_bins)
+            histogram = np.sum([part for part, _ in parts], axis=0)
             histogram = self.comm.allreduce(histogram.ravel()).reshape(2, n_bins)
             through = below[:, None] + np.cumsum(histogram, axis=1)
             chosen = np.minimum((through < 1 - _MASS_ROUNDING).sum(axis=1), n_bins - 1)
             below = through[[0, 1], chosen] - histogram[[0, 1], chosen]
-            kept = bins == chosen[side]
+            bins = np.concatenate([part for _, part in parts])
+            kept = places_of(partial(_are_chosen, bins, chosen, side), len(bins))
             values, upper, side = values[kept], upper[kept], side[kept]
             low, high = self._extremes(values, side)
         return low
 
     def _extremes(self, values: np.ndarray, side: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        everywhere = self.comm.allreduce(class_extremes(values, side), "min")
+        local = np.min(of_pieces(lambda rows: class_extremes(values[rows], side[rows]), len(values)), axis=0)
+        everywhere = self.comm.allreduce(local, "min")
         return everywhere[:2], -everywhere[2:]
 
     def margin(self, w: np.ndarray, scores: np.ndarray | None = None, error: float | None = None) -> float:
@@ -236,8 +257,11 @@ class Hulls:
         """min over the capped simplex = max over t of t + sum upper min(s - t, 0); any t gives a true bound."""
         if not self.is_capped:
             return 0.0
-        local = self.upper @ np.minimum(scores - level[self.side], 0.0)
-        return float(self.comm.allreduce(np.array([local]))[0])
+
+        def of_piece(rows: slice) -> np.ndarray:
+            return np.array([self.upper[rows] @ np.minimum(scores[rows] - level[self.side[rows]], 0.0)])
+
+        return float(self.comm.allreduce(sum_of_pieces(of_piece, len(scores), 8.0))[0])
 
     def margin_of_levels(self, w: np.ndarray, level: np.ndarray, shortfall: float, error: float) -> tuple[float, float]:
         """A lower bound of the margin of w, and by how much rounding holds it down."""
@@ -270,14 +294,15 @@ class Hulls:
         ):
             accurate = self.distance_of(self.rows.accurate_point(self._balanced(mass), self.side))
             distance, z = min((distance, z), accurate, key=lambda bound: bound[0])
-        return best.closer(distance, z)
+        return best.closer(distance, z, mass)
 
     def _balanced(self, mass: np.ndarray) -> np.ndarray:
         """Masses that add up to one as nearly as they can, those at their bounds unchanged."""
         if not self.is_capped:
             return mass
-        is_free = mass < self.upper
-        sums = [[math.fsum(mass[mine]), math.fsum(mass[mine & is_free])] for mine in (self.side == 0, self.side == 1)]
+        is_free, some = mass < self.upper, mass > 0  # zeros take long to add up as well
+        mine = [some & (self.side == c) for c in (0, 1)]
+        sums = [[math.fsum(mass[its]), math.fsum(mass[its & is_free])] for its in mine]
         total, free = self.comm.allreduce(np.ravel(sums)).reshape(2, 2).T
         change = np.divide(1 - total, free, out=np.zeros(2), where=free > 0)
         return np.minimum(mass + mass * is_free * change[self.side], self.upper)
@@ -285,9 +310,8 @@ class Hulls:
     def class_means(self, rows: np.ndarray, mass: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Per class the mass of the given ascending rows of all ranks, and the mean of the rows by it."""
         side = self.side[rows]
-        sums = [np.bincount(side, mass, 2)]
-        sums += [self.rows.combine_rows(rows[side == c], mass[side == c]) for c in (0, 1)]
-        everywhere = self.comm.allreduce(np.concatenate(sums))
+        local = [sums_by_class(side, mass, 2), self.rows.combine_sides(rows, mass, side).ravel()]
+        everywhere = self.comm.allreduce(np.concatenate(local))
         total = np.maximum(everywhere[:2], np.finfo(float).tiny)
         return total, everywhere[2:].reshape(2, -1) / total[:, None]
 
@@ -305,32 +329,28 @@ class Hulls:
 
         The change of masses that makes z vanish and is the smallest in terms of their room to move,
         room_i = min(mass_i, upper_i - mass_i), is ``room_i (s_i - their mean over the class)`` for the scores of a
-        direction that solves one system with the covariance of rows by room. The step ends before a mass reaches a
-        bound, and is repeated.
+        direction that solves one system with the covariance of rows by room. Masses are kept within their bounds,
+        and the step is repeated.
         """
         if self.shard.n_features > _MAX_DIRECT_FEATURES:
             return best
-        before = math.inf
+        before, upper = math.inf, np.minimum(self.upper, 1.0)
         for _ in range(_MAX_COINCIDING_STEPS):
             mass = self._balanced(mass)
             point = self.rows.accurate_point(mass, self.side)
             distance, z = self.distance_of(point)
-            best = best.closer(distance, z)
-            if self.overlaps(best) or distance > _STALL_RATIO * before:
+            best = best.closer(distance, z, mass)
+            if self.overlaps(best) or distance > _SLOW * before:
                 break
             before = distance
             room = np.minimum(mass, self.upper - mass)
             some = np.flatnonzero(room > 0)
             total, means = self.class_means(some, room[some])
-            try:
-                direction = np.linalg.lstsq(self.covariance(some, room[some], total, means), -point.z, rcond=1e-13)[0]
-            except np.linalg.LinAlgError:
-                break
+            direction = -solve_equilibrated(self.covariance(some, room[some], total, means), point.z)
             scores = self.scores(direction)
             centre = self.comm.allreduce(self.per_class(room * scores)) / total
-            tilt = np.where(room > 0, scores - centre[self.side], 0.0)
-            steepest = self.comm.allreduce(np.array([np.abs(tilt).max(initial=0.0)]), "max")[0]
-            mass = mass + min(1.0, 0.9 / max(steepest, 0.9)) * room * tilt
+            # Masses that would leave their bounds end there: a step that stopped before would bring little.
+            mass = np.clip(mass + room * np.where(room > 0, scores - centre[self.side], 0.0), 0.0, upper)
         return best
 
     def distance_of(self, point: Point) -> tuple[float, np.ndarray]:
@@ -347,13 +367,27 @@ class Hulls:
         mass_i = min(upper_i, centre_i exp((level - s_i) / gamma)), where the level of each class makes its masses add
         up to one; ``level`` is where the search begins.
         """
-        scaled = log_centre - scores / gamma
-        weights = np.exp(np.minimum(scaled + (level / gamma)[self.side], _MAX_EXPONENT))
+
+        def weights_at(level: np.ndarray) -> np.ndarray:
+            out, shift = np.empty(len(scores)), level / gamma
+
+            def do(rows: slice) -> None:
+                few = out[rows]
+                np.divide(scores[rows], -gamma, out=few)
+                few += log_centre[rows]
+                few += shift[self.side[rows]]
+                np.exp(np.minimum(few, _MAX_EXPONENT, out=few), out=few)
+
+            each_piece(do, len(out), 32.0)
+            return out
+
+        weights = weights_at(level)
         scale = self.scale_to_one(weights)
         if scale is None:
             # Far from the level everything is clamped; the bounds themselves say where it must lie.
+            scaled = log_centre - scores / gamma
             level = gamma * self.level((np.log(self.upper) if self.is_capped else 0.0) - scaled)
-            weights = np.exp(np.minimum(scaled + (level / gamma)[self.side], _MAX_EXPONENT))
+            weights = weights_at(level)
             scale = self.scale_to_one(weights)
         if scale is None:
             raise ValueError(
@@ -361,16 +395,22 @@ class Hulls:
                 "differ by less, or leave out rows of tiny weight."
             )
         level = level + gamma * np.log(scale)
-        mass = weights * scale[self.side]
-        is_capped = mass >= self.upper
-        np.minimum(mass, self.upper, out=mass)
+        mass, is_capped = weights, np.empty(len(weights), np.bool_)
+
+        def bound_masses(rows: slice) -> np.ndarray:
+            few, upper, side = mass[rows], self.upper[rows], self.side[rows]
+            few *= scale[side]
+            np.greater_equal(few, upper, out=is_capped[rows])
+            np.minimum(few, upper, out=few)
+            capped = np.flatnonzero(is_capped[rows]) if self.is_capped else np.empty(0, np.intp)
+            bound = upper[capped]
+            value = bound @ (scores[rows][capped] + gamma * (np.log(bound) - log_centre[rows][capped]))
+            return np.append(value, class_sums(side[capped], bound, 2))
+
+        local = sum_of_pieces(bound_masses, len(mass), 32.0)
         capped_value, free_mass = 0.0, np.ones(2)
         if self.is_capped:
-            capped = np.flatnonzero(is_capped)
-            bound = self.upper[capped]
-            local = bound @ (scores[capped] + gamma * (np.log(bound) - log_centre[capped]))
-            capped_mass = np.bincount(self.side[capped], bound, 2)
-            capped_value, *rest = self.comm.allreduce(np.concatenate([[local], capped_mass]))
+            capped_value, *rest = self.comm.allreduce(local)
             free_mass = 1.0 - np.array(rest)
         return Softened(mass, is_capped, level, float(free_mass @ level + capped_value))
 
@@ -411,9 +451,17 @@ class Hulls:
 
     def log_mass(self, soft: Softened, scores: np.ndarray, log_centre: np.ndarray, gamma: float) -> np.ndarray:
         """The logarithm of softened masses, also where they underflow."""
-        log_mass = log_centre + (soft.level[self.side] - scores) / gamma
-        if self.is_capped:
-            np.minimum(log_mass, np.log(self.upper), out=log_mass)
+        log_mass = np.empty(len(scores))
+
+        def do(rows: slice) -> None:
+            few = log_mass[rows]
+            np.subtract(soft.level[self.side[rows]], scores[rows], out=few)
+            few /= gamma
+            few += log_centre[rows]
+            if self.is_capped:
+                np.minimum(few, np.log(self.upper[rows]), out=few)
+
+        each_piece(do, len(log_mass), 32.0)
         return log_mass
 
     def scale_to_one(self, weights: np.ndarray) -> np.ndarray | None:
@@ -424,7 +472,8 @@ class Hulls:
         """
         scale, low, high = np.ones(2), np.zeros(2), np.full(2, np.inf)
         for _ in range(100):
-            sums = self.comm.allreduce(capped_sums(weights, self.upper, self.shard.y, scale[0], scale[1])).reshape(2, 3)
+            local = sum_of_pieces(partial(self._capped_sums, weights, scale), len(weights), 8.0)
+            sums = self.comm.allreduce(local).reshape(2, 3)
             total, free, capped = sums.T
             if not np.all(total > _MIN_SCALE):
                 return None
@@ -443,6 +492,9 @@ class Hulls:
                 return _if_in_range(following) if np.all(np.abs(reached - 1) <= _MASS_ROUNDING) else None
             scale = following
         return None
+
+    def _capped_sums(self, weights: np.ndarray, scale: np.ndarray, rows: slice) -> np.ndarray:
+        return np.asarray(capped_sums(weights[rows], self.upper[rows], self.shard.y[rows], scale[0], scale[1]))
 
     def stop_reason(self, best: Best) -> str | None:
         """Why nothing more can be had: a proof of overlap, or a gap that is made of rounding."""
@@ -543,7 +595,8 @@ class Hulls:
         if low == high:
             return float(low), float(self.totals.min()), 0.0
         width = (high - low) / n_bins
-        weights, _ = class_histogram(values, self.shard.weight, self.side, np.full(2, low), np.full(2, width), n_bins)
+        parts = _histograms(values, self.shard.weight, self.side, np.full(2, low), np.full(2, width), n_bins)
+        weights = np.sum([part for part, _ in parts], axis=0)
         positive, negative = self.comm.allreduce(weights.ravel()).reshape(2, n_bins)
         misplaced = negative.sum() + np.concatenate([[0.0], np.cumsum(positive - negative)])
         is_least = misplaced <= misplaced.min() + _EQUAL_WEIGHT * self.totals.sum()
@@ -556,6 +609,28 @@ class Hulls:
         return threshold, float(misplaced.min()), float(ends[longest] - begins[longest]) / n_bins
 
 
+def solve_equilibrated(matrix: np.ndarray, target: np.ndarray) -> np.ndarray:
+    """Solve a system with a positive semidefinite matrix whose columns may have very different units."""
+    unit = np.sqrt(np.maximum(matrix.diagonal(), 0.0))
+    unit[unit == 0] = 1.0
+    scaled = matrix / unit / unit[:, None]
+    scaled[np.diag_indices(len(unit))] += _ROUNDING  # columns may depend on each other
+    return np.asarray(np.linalg.solve(scaled, target / unit) / unit)
+
+
+def _histograms(
+    values: np.ndarray, amounts: np.ndarray, side: np.ndarray, low: np.ndarray, width: np.ndarray, n_bins: int
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """The histogram of each piece of the rows, and the bins of its values."""
+    return of_pieces(
+        lambda rows: class_histogram(values[rows], amounts[rows], side[rows], low, width, n_bins), len(values), 16.0
+    )
+
+
+def _are_chosen(bins: np.ndarray, chosen: np.ndarray, side: np.ndarray, rows: slice) -> np.ndarray:
+    return np.asarray(bins[rows] == chosen[side[rows]])
+
+
 def _if_in_range(scale: np.ndarray) -> np.ndarray | None:
     """A factor so large or small that weights were clamped on the way is none."""
     return scale if np.all((scale > 10 * _MIN_SCALE) & (scale < 0.1 / _MIN_SCALE)) else None
@@ -563,8 +638,8 @@ def _if_in_range(scale: np.ndarray) -> np.ndarray | None:
 
 def _class_weights(side: np.ndarray, weight: np.ndarray) -> np.ndarray:
     """The weight of each class of this rank, rounded once."""
-    if (weight == np.rint(weight)).all():
-        return np.bincount(side, weight, 2)
+    if all(of_pieces(lambda rows: bool((weight[rows] == np.rint(weight[rows])).all()), len(weight))):
+        return sums_by_class(side, weight, 2)
     return np.array([math.fsum(weight[side == c]) for c in (0, 1)])
 
 
@@ -614,6 +689,21 @@ class HullSolver(Solver[S, Separator]):
 
     def extract(self, state: S) -> Separator:
         return state.hulls.separator(state.best.w)
+
+    def coefficients(self, state: S, model: Separator) -> np.ndarray | None:
+        """``y_i mass_i``, scaled so that their sum of rows is nearest to the model; None without a margin."""
+        mass, certificate, hulls = self._masses(state), state.best.certificate, state.hulls
+        if mass is None or not certificate.dual > 0:
+            return None
+        largest = hulls.comm.allreduce(np.array([mass.max(initial=0.0)]), "max")[0]
+        mass = np.where(mass > _NO_MASS * largest, mass, 0.0)
+        z, unit = hulls.combine(mass).z, hulls.rows.unit
+        scale = float((model.coef / unit) @ (z / largest)) / float(z @ (z / largest)) * unit**2
+        return hulls.shard.y * mass * scale if math.isfinite(scale) else None
+
+    def _masses(self, state: S) -> np.ndarray | None:
+        """The masses of this rank's rows that give the upper bound; None, on all ranks alike, if they are not known."""
+        return state.best.mass
 
     def take_over(self, other: AnySolver, state: HullState, inputs: Inputs) -> S:
         started = self.start(*inputs, state.best.w)

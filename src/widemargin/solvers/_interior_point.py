@@ -217,7 +217,7 @@ class _System:
 def _halves(difference: np.ndarray, whole: Any, mu: float) -> tuple[np.ndarray, np.ndarray]:
     """Two parts of ``whole``, for which ``mu / second - mu / first`` is ``difference``."""
     size = np.abs(difference)
-    # The smaller part is whole (size w + 2 - sqrt(size^2 w^2 + 4)) / (2 size w), w = whole / mu, without the difference.
+    # The smaller one is whole (z + 2 - sqrt(z^2 + 4)) / (2 z), z = size whole / mu; here without the subtraction.
     by_mu = size * whole / mu
     small = 2 * whole / (by_mu + 2 + np.sqrt(by_mu * by_mu + 4))
     large = whole - small

@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from widemargin.comm.protocol import Communicator
+from widemargin.data.pieces import each_piece, sums_by_sign
 from widemargin.data.shard import Shard
 from widemargin.problems.hinge_l2 import HingeL2, Rounding
 from widemargin.problems.protocol import Certificate
@@ -41,7 +42,7 @@ class Rows:
         """Sum the totals over all ranks; raises ValueError on every rank if the problem has no solution."""
         lengths, n_long = _rounding.lengths_of(shard)
         local = [n_long, float(shard.n_rows), shard.combine_depth + 1.0, float(shard.n_entries)]
-        sums = comm.allreduce(np.append(np.bincount(shard.y < 0, shard.weight, 2), local))
+        sums = comm.allreduce(np.append(sums_by_sign(shard.y, shard.weight), local))
         problem.check(*sums[:2])
         _rounding.refuse_long_rows(sums[2])
         own = np.random.default_rng([comm.rank, int(rng.integers(2**63))])
@@ -82,13 +83,19 @@ class Rows:
         """
         of_positive, of_negative = self.problem.balance_factors(positive, negative)
         if of_positive != of_negative:
-            part = self.combine(np.maximum(signed, 0.0))
+            part = self.combine(_positive(signed))
             z = of_positive * part + of_negative * (z - part)
         of_balance = gamma(2 * (PAIRWISE + self.comm.size))
         total = (of_positive * positive + of_negative * negative) * (1 - 2 * of_balance)
         squared = (math.sqrt(self.squared_norm(z)) + (self.of_sum + of_balance) * size) ** 2 * (1 + 8 * UNIT)
         factor = self.problem.best_factor(total, squared)
         return self.problem.dual_value(factor * total, factor**2 * squared * (1 + 4 * UNIT)) - 2 * UNIT * total
+
+
+def _positive(values: np.ndarray) -> np.ndarray:
+    out = np.empty_like(values)
+    each_piece(lambda rows: np.maximum(values[rows], 0.0, out=out[rows]), len(values))
+    return out
 
 
 class Best(NamedTuple):
@@ -137,6 +144,9 @@ class LinearDualSolver(Solver[S, Separator]):
 
     def warm_state(self, state: S) -> np.ndarray:
         return state.best.coef
+
+    def coefficients(self, state: S, model: Separator) -> np.ndarray:
+        return np.asarray(state.rows.shard.y * state.alpha)
 
     def extract(self, state: S) -> Separator:
         n_support = state.rows.comm.allreduce(np.array([float(np.count_nonzero(state.alpha))]))[0]

@@ -10,23 +10,19 @@ all of them are on the same side of the hinge. So with any rows merged
 Rows near the hinge of a model stay as they are. The others are merged with those of their class, on their side of the
 hinge, that stand out in the same column: a column with few rows keeps rows of its own, without which its coefficient
 would be free. How near is near depends on the row. A model of m rows is off by about ``1 / sqrt(m)`` on a typical row,
-and by more on those that are unusual: in proportion to ``spread_i = sqrt(1 + sum_j z_ij^2)``, z the standardised columns.
+and by more on those that are unusual: in proportion to ``spread_i = sqrt(1 + sum_j z_ij^2)``, z standardised columns.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
 from widemargin.comm.protocol import Communicator
-from widemargin.compiled.columns import (
-    add_by_group_dense,
-    outstanding_columns_csr,
-    outstanding_columns_dense,
-)
+from widemargin.compiled.columns import add_by_group_dense, outstanding_columns_csr, outstanding_columns_dense
 from widemargin.data.shard import Shard, csr_arrays
 
 _GOLDEN = 0.6180339887498949  # multiples of it, modulo 1, are spread evenly, without a period
@@ -78,19 +74,21 @@ class Outlines:
         place = len(singles) + group
         place[singles] = np.arange(len(singles))
         few = shard.take(singles)
-        X = [*few.blocks, self._sums(group, n_groups) / weight[:, None] if not shard.is_sparse else sp.csr_matrix(sp.diags(1 / weight) @ self._sums(group, n_groups))]
+        X = [*few.blocks, self._means(group, weight)]
         return Merged(Shard(X, np.append(few.y, labels), np.append(few.weight, weight)), place)
 
-    def _sums(self, group: np.ndarray, n_groups: int):
-        shard = self.shard
+    def _means(self, group: np.ndarray, weight: np.ndarray) -> Any:
+        """The mean of each group's rows, stored as these are."""
+        shard, n_groups = self.shard, len(weight)
         if shard.is_sparse:
             rows = np.flatnonzero(group >= 0)
-            choice = sp.csr_matrix((shard.weight[rows], (group[rows], rows)), shape=(n_groups, shard.n_rows))
-            return sum(choice[:, where] @ block for block, where in shard.pieces())
+            share = shard.weight[rows] / weight[group[rows]]
+            choice = sp.csr_matrix((share, (group[rows], rows)), shape=(n_groups, shard.n_rows))
+            return sp.csr_matrix(sum(choice[:, where] @ block for block, where in shard.pieces()))
         sums = np.zeros((n_groups, shard.n_features))
         for block, where in shard.pieces():
             add_by_group_dense(np.asarray(block), shard.weight[where], group[where], sums)
-        return sums
+        return sums / weight[:, None]
 
 
 def sample(shard: Shard, comm: Communicator, share: float) -> Shard:

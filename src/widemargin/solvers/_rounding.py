@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from widemargin.data.pieces import sum_of_pieces
 from widemargin.data.shard import Shard
 from widemargin.rounding import gamma
 
@@ -33,8 +34,14 @@ def of_combination(depth: float) -> float:
 def lengths_of(shard: Shard) -> tuple[np.ndarray, float]:
     """The norm of every row, and how many are over the limit."""
     with np.errstate(over="ignore", invalid="ignore"):
-        lengths = np.sqrt(shard.squared_norms())
-    return lengths, float(np.count_nonzero(~(lengths <= _MAX_ROW_NORM)))
+        lengths = shard.squared_norms()
+
+    def to_root(rows: slice) -> np.ndarray:
+        few = lengths[rows]
+        np.sqrt(few, out=few)
+        return np.array([float(np.count_nonzero(~(few <= _MAX_ROW_NORM)))])
+
+    return lengths, float(sum_of_pieces(to_root, len(lengths))[0])
 
 
 def refuse_long_rows(n_long: float) -> None:

@@ -126,6 +126,19 @@ class ActiveSet(HullSolver[State]):
             best = hulls.wider(best, w, hulls.scores(w))  # the last direction before the verdict
         return state._replace(w=w, level=level, best=best.counted(), n_working=int(n_working))
 
+    def _masses(self, state: State) -> np.ndarray | None:
+        """Rank 0 has them: it tells their rows and masses to all."""
+        comm, working = state.hulls.comm, state.working
+        told = None
+        if working is not None:
+            carries = np.flatnonzero(working.mass)
+            told = np.concatenate([working.keys[carries], working.mass[carries]])
+        keys, masses = comm.broadcast(told).reshape(2, -1)
+        ranks, rows = np.divmod(keys, _MAX_ROWS_PER_RANK)
+        mass, mine = np.zeros(state.hulls.shard.n_rows), ranks == comm.rank
+        mass[rows[mine].astype(np.intp)] = masses[mine]
+        return mass
+
     def _most_offered(self, hulls: Hulls) -> int:
         """Rows of a class that all ranks offer together in one sweep, at most."""
         # A hull in many dimensions has many rows next to the other. At home they are cheap; on the wire each is a row.

@@ -38,6 +38,7 @@ _MAX_EXACT_ROWS = 200_000
 # For a cautious estimate of the time of the exact solver: its kernel values, by those of all pairs of rows, and the
 # kernel values that a rank computes in a second.
 _KERNEL_PASSES = 1.0
+_MASS_RATIO, _LEAST_SHARE = 8.0, 0.02  # few rows of one class leave few support vectors of the other
 _VALUES_PER_SECOND = 2e8
 
 
@@ -78,8 +79,10 @@ class Affordable:
     max_time: float = np.inf
 
     def __call__(self, shard: Shard, comm: Communicator, warm: Warm) -> int:
-        n_rows = comm.allreduce(np.array([float(shard.n_rows)]))[0]
-        seconds = _KERNEL_PASSES * n_rows**2 / (_VALUES_PER_SECOND * comm.size)
+        n_rows, n_positive = comm.allreduce(np.array([float(shard.n_rows), float(np.count_nonzero(shard.y > 0))]))
+        smaller = min(n_positive, n_rows - n_positive) / max(n_rows, 1.0)
+        passes = _KERNEL_PASSES * min(1.0, _MASS_RATIO * smaller + _LEAST_SHARE)
+        seconds = passes * n_rows**2 / (_VALUES_PER_SECOND * comm.size)
         return int(n_rows > _MAX_EXACT_ROWS or seconds > self.max_time)
 
 
@@ -220,6 +223,9 @@ class Auto(Solver[AutoState, Any]):
 
     def scores(self, state: AutoState) -> np.ndarray | None:
         return self.candidates[state.number].scores(state.inner)
+
+    def coefficients(self, state: AutoState, model: Any) -> np.ndarray | None:
+        return self.candidates[state.number].coefficients(state.inner, model)
 
 
 def kernel_csvm(cache_bytes: int, tol: float, max_support: int | None = None) -> Auto:

@@ -17,6 +17,7 @@ together changes few of them. On several ranks the responses stay on their ranks
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.random import Generator
@@ -25,7 +26,7 @@ from widemargin.comm.protocol import Communicator, place_among_ranks
 from widemargin.data.shard import Shard
 from widemargin.kernels.points import Points
 from widemargin.kernels.protocol import KernelRows
-from widemargin.kernels.vectors import Dual
+from widemargin.kernels.vectors import Dual, block_times
 from widemargin.pauses import uneven
 from widemargin.problems.hinge_l2 import HingeL2, PrimalPoint
 from widemargin.problems.protocol import Certificate
@@ -37,9 +38,11 @@ from widemargin.solvers.protocol import Warm
 _MIN_BLOCK, _DRAWN_BLOCK, _MAX_BLOCK = 1024, 3008, 6016  # rows of a working set
 _MIN_STAGE = 8000  # rows
 _MAX_STAGE_SHARE = 1 / 4  # of all rows, where that is more than twice the minimum
-_FIRST_STAGE_SHARE, _MIN_FIRST_STAGE = 1 / 16, 1000  # of the random rows to start with
+_FIRST_STAGE_SHARE, _MIN_FIRST_STAGE = 1 / 8, 1000  # of the random rows to start with
+_MIN_CLASS_SHARE = 1 / 4  # of these that are of one class, if it has as many
 _WORST_SHARE = 0.1  # of a drawn working set that are the worst rows
-_REDUCTION = 0.1  # of the violation by a round or a stage
+_REDUCTION = 0.1  # of the violation by a round
+_STAGE_REDUCTION = 0.02  # by a stage
 _DRAWN_REDUCTION = 0.02  # by a round on a drawn working set, whose rows are far apart
 _MAX_ROUNDS = 20  # of a stage
 _STEPS_PER_ROW, _EXTRA_STEPS = 100, 10_000  # limit on the steps of a working set
@@ -63,6 +66,15 @@ class _Stage:
     rounds: int = 0
 
 
+class _Pending(NamedTuple):
+    """Rows that changed, by how much, and the rows whose responses do not know of it."""
+
+    points: Points
+    delta: np.ndarray
+    others: np.ndarray  # their places on this rank
+    rows: KernelRows
+
+
 @dataclass
 class State(DualState):
     """``response`` lacks the changes that are pending.
@@ -72,7 +84,7 @@ class State(DualState):
 
     reach: np.ndarray = field(default_factory=lambda: np.empty(0))
     stage: _Stage | None = None
-    pending: tuple[Points, np.ndarray] | None = None  # rows that changed, and by how much
+    pending: _Pending | None = None
     stage_violation: float = np.inf  # when the last stage began
     guess: PrimalPoint | None = None  # scale and intercept by the rows of a stage
 
@@ -104,7 +116,7 @@ class BlockDual(KernelDual[State]):
             state.stage = self._first_stage(state)
         else:
             points, coef = expansion(comm, state.rows, beta)
-            state.pending = (points, coef) if len(points) else None
+            state.pending = _Pending(points, coef, np.arange(len(beta)), state.rows) if len(points) else None
             state.summed = Summed.of(comm, state.rows, beta)
         return state
 
@@ -271,8 +283,20 @@ class BlockDual(KernelDual[State]):
         size = max(_MIN_FIRST_STAGE, total * _FIRST_STAGE_SHARE)
         if size >= total / 2:
             return None
-        chosen = np.sort(state.rng.choice(n, min(n, 1 + int(size * n / total)), replace=False))
-        return self._enter(state, chosen, target=_REDUCTION)
+        share = (1 + size) / total
+        chosen = np.concatenate(
+            [self._drawn(state, state.y > 0, share, size), self._drawn(state, state.y < 0, share, size)]
+        )
+        chosen.sort()
+        return self._enter(state, chosen, target=_STAGE_REDUCTION)
+
+    @staticmethod
+    def _drawn(state: State, is_class: np.ndarray, share: float, size: float) -> np.ndarray:
+        """This rank's rows of one class to begin with: a share of them, or all of a class that is small."""
+        rows = np.flatnonzero(is_class)
+        everywhere = state.comm.allreduce(np.array([float(len(rows))]))[0]
+        share = min(1.0, max(share, _MIN_CLASS_SHARE * size / max(everywhere, 1.0)))
+        return state.rng.choice(rows, min(len(rows), int(np.ceil(share * len(rows)))), replace=False)
 
     def _next_stage(self, state: State) -> _Stage:
         rise, fall, violation = self._forces(state, slice(None), state.beta, state.response)
@@ -286,7 +310,7 @@ class BlockDual(KernelDual[State]):
         chosen, _ = self._choose(state, rise, fall, _MIN_STAGE, most, most)
         if state.comm.allreduce(np.array([float(len(chosen))]))[0] > 0.7 * total:
             chosen = np.arange(len(rise))
-        return self._enter(state, chosen, target=_REDUCTION * violation)
+        return self._enter(state, chosen, target=_STAGE_REDUCTION * violation)
 
     @staticmethod
     def _noise(state: State) -> float:
@@ -304,23 +328,24 @@ class BlockDual(KernelDual[State]):
         delta = (stage.beta - state.beta[stage.chosen])[moved]
         state.beta[stage.chosen] = stage.beta
         state.stage = None
-        n_all, n_stage = state.comm.allreduce(np.array([float(state.shard.n_rows), float(len(stage.chosen))]))
-        if n_stage == n_all:
-            state.response, state.reach = stage.response, stage.reach
+        state.response[stage.chosen], state.reach[stage.chosen] = stage.response, stage.reach
+        others = _others(stage.chosen, state.shard.n_rows)
+        if state.comm.allreduce(np.array([float(len(others))]))[0] == 0:
             return
         points = share_points(state.comm, stage.rows.points(moved))
         if len(points):
-            state.pending = points, share(state.comm, delta)
+            state.pending = _Pending(points, share(state.comm, delta), others, state.rows.only(others))
 
     def _update_responses(self, state: State) -> None:
         assert state.pending is not None
-        points, delta = state.pending
-        largest = state.comm.allreduce(np.array([float(state.shard.n_rows)]), "max")[0]
+        points, delta, others, rows = state.pending
+        largest = state.comm.allreduce(np.array([float(len(others))]), "max")[0]
         few = max(256, int(_VALUES_PER_SWEEP / max(largest, 1)))
-        by, reach = _changes(state, state.rows, points[:few], delta[:few])
-        state.response += by
-        state.reach += reach
-        state.pending = (points[few:], delta[few:]) if len(points) > few else None
+        by, reach = _changes(state, rows, points[:few], delta[:few])
+        state.response[others] += by
+        state.reach[others] += reach
+        left = state.pending._replace(points=points[few:], delta=delta[few:])
+        state.pending = left if len(left.points) else None
 
     def _round(self, state: State, stage: _Stage) -> None:
         rise, fall, violation = self._forces(state, stage.chosen, stage.beta, stage.response)
@@ -339,24 +364,36 @@ class BlockDual(KernelDual[State]):
         pull = state.shard.y[where] - stage.response[working]
         numbers = np.stack([pull, stage.beta[working], state.low[where], state.high[where]], axis=1)
         pull, beta, low, high = share(comm, numbers.ravel()).reshape(-1, 4).T
-        solved = np.empty(0)
+        solved = np.empty((0, 3))
         max_steps = _STEPS_PER_ROW * len(points) + _EXTRA_STEPS
         with uneven(float(len(points)) * (len(points) * points.X.shape[1] + max_steps)):
             if comm.rank == 0:
                 tol = (_DRAWN_REDUCTION if is_drawn else _REDUCTION) * violation
                 K, dual = state.rows.working_block(points), Dual(pull, beta, low, high)
                 is_tied = state.problem.fit_intercept
-                solved, _, _ = state.rows.solve_block(K, dual, tol, is_tied=is_tied, max_steps=max_steps)
-        solved = comm.broadcast(solved)
-        moved = np.flatnonzero(solved != beta)
-        few, change = points[moved], (solved - beta)[moved]
-        by, reach = _changes(state, stage.rows, few, change)
-        stage.response += by
-        stage.reach += reach
+                found, _, _ = state.rows.solve_block(K, dual, tol, is_tied=is_tied, max_steps=max_steps)
+                solved = np.column_stack([found, block_times(K, found - beta)])
+        solved = comm.broadcast(solved.ravel()).reshape(-1, 3)
+        moved = np.flatnonzero(solved[:, 0] != beta)
+        few, change = points[moved], (solved[:, 0] - beta)[moved]
+        # The kernel values of the working set are known.
+        rest = _others(working, len(stage.chosen))
+        by, reach = _changes(state, stage.rows.only(rest), few, change)
+        stage.response[rest] += by
+        stage.reach[rest] += reach
+        stage.beta[working], by, reach = solved[place].T
+        stage.response[working] += by
+        stage.reach[working] += reach
         # The other rows will get the changes of all rounds as one sum, which is no larger.
         lengths = np.sqrt(np.abs(state.rows.diagonal_of(few)))
         state.summed = state.summed.plus(Summed(float(np.abs(change) @ lengths), float(len(moved))))
-        stage.beta[working] = solved[place]
+
+
+def _others(chosen: np.ndarray, n: int) -> np.ndarray:
+    """Places among ``n`` that are not chosen."""
+    is_other = np.ones(n, dtype=bool)
+    is_other[chosen] = False
+    return np.flatnonzero(is_other)
 
 
 def _changes(

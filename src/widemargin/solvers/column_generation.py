@@ -20,8 +20,7 @@ On ranks the rows stay where they are; their labels, weights and working columns
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -55,6 +54,8 @@ _NEAR = 4.0  # how many times their standard deviation margins are off
 _NEXT_NEAR = 0.25  # how far margins will move, by the last time
 _MERGED_TOL = 1e-8  # relative gap on merged rows, and at most so much of that on all rows
 _PART_OF_GAP = 1e-3
+_NEARLY = 1e-6  # relative distance of a correlation from alpha that is none
+_OPEN = 2.0  # times the allowance for rounding: a gap that will not get smaller
 _ON_HINGE = 1e-9  # distance of a row on the hinge
 _MANY_TIED = 4.0  # rows on the hinge for each column: more are merged too,
 _WORTH_MERGING = 0.1  # as long as that leaves so much of the gap
@@ -78,6 +79,8 @@ class Rows:
     all_y: np.ndarray  # of all ranks; empty but on rank 0
     all_caps: np.ndarray
     n_rows: float  # of all ranks
+    scores_depth: int  # roundings of a score, at most, over all ranks
+    known: list[Outlines] = field(default_factory=list)  # shared by problems on these rows
 
     @classmethod
     def of(cls, problem: HingeL1, shard: Shard, comm: Communicator) -> Rows:
@@ -95,10 +98,15 @@ class Rows:
         all_y, all_caps = (_joined(comm, values) for values in (y, caps))
         sizes = comm.allreduce(shard.column_sizes(), "max")
         depth = float(comm.allreduce(np.array([shard.combine_depth + 1.0]))[0])
-        of_sum = gamma(depth + 2)
+        of_sum, of_scores = gamma(depth + 2), int(comm.allreduce(np.array([float(shard.scores_depth)]), "max")[0])
+        shares = totals / total
         return cls(
-            problem, shard, comm, present, where, y, caps, totals / total, sizes, of_sum, all_y, all_caps, n_rows
+            problem, shard, comm, present, where, y, caps, shares, sizes, of_sum, all_y, all_caps, n_rows, of_scores
         )
+
+    def with_alpha(self, alpha: float) -> Rows:
+        """The same rows in the problem with another alpha."""
+        return replace(self, problem=replace(self.problem, alpha=alpha))
 
     def dual_bound(self, masses: np.ndarray, correlation: np.ndarray) -> float:
         """The dual objective of masses that are within caps and balanced up to rounding, divided by their excess.
@@ -161,20 +169,30 @@ class Rows:
     def objective(self, coef: np.ndarray, intercept: float, scores: np.ndarray) -> float:
         """An upper bound on the objective over all ranks."""
         size = float(np.abs(coef) @ self.sizes)
-        slack_error = gamma(self.shard.scores_depth + 12) * size + 4 * UNIT * (1 + abs(intercept))
+        slack_error = gamma(self.scores_depth + 12) * size + 4 * UNIT * (1 + abs(intercept))
         loss = self.problem.loss(scores, intercept, self.y, self.caps, slack_error if coef.any() else 0.0)
         loss = float(self.comm.allreduce(np.array([loss]))[0])
         value = self.problem.primal_value(loss, float(np.abs(coef).sum()))
         return value * (1 + gamma(2 * PAIRWISE + self.comm.size))
 
-    @cached_property
+    def allowance(self, coef: np.ndarray, intercept: float, correlation: np.ndarray, value: float) -> float:
+        """About how much of a gap is there for the sake of rounding, at bounds near ``value``."""
+        alpha = self.problem.penalty
+        size = float(np.max(self.sizes, initial=0.0, where=np.abs(correlation) > (1 - _NEARLY) * alpha))
+        slack_error = gamma(self.scores_depth + 12) * float(np.abs(coef) @ self.sizes) + 4 * UNIT * abs(intercept)
+        return slack_error + value * (value * self.of_sum * size / alpha + gamma(4 * PAIRWISE))
+
+    @property
     def outlines(self) -> Outlines:
-        """What tells which rows can be merged."""
-        shard = self.shard if self.present is None else self.shard.take(self.present)
-        total = float(self.comm.allreduce(np.array([shard.weight.sum()]))[0])
-        means = self.comm.allreduce(shard.combine(shard.weight)) / total
-        squares = _squares(replace(self.problem, fit_intercept=True), shard, self.comm, total)
-        return Outlines.of(shard, means, squares)
+        """What tells which rows can be merged; computed once, by all ranks together."""
+        # Not a cached property: in Python 3.11 its lock would keep thread ranks from meeting.
+        if not self.known:
+            shard = self.shard if self.present is None else self.shard.take(self.present)
+            total = float(self.comm.allreduce(np.array([shard.weight.sum()]))[0])
+            means = self.comm.allreduce(shard.combine(shard.weight)) / total
+            squares = _squares(replace(self.problem, fit_intercept=True), shard, self.comm, total)
+            self.known.append(Outlines.of(shard, means, squares))
+        return self.known[0]
 
     def signed_columns(self, which: np.ndarray) -> np.ndarray:
         """``y_i x_ij`` of some columns for all rows, on rank 0; nothing elsewhere."""
@@ -258,8 +276,10 @@ class ColumnGeneration(Solver[State, Separator]):
 
     def start(self, problem: HingeL1, shard: Shard, comm: Communicator, rng: Generator, warm: Warm = None) -> State:
         """At beta = 0, or on the columns of ``warm``: coefficients of an earlier model, its intercept or not."""
-        rows = Rows.of(problem, shard, comm)
-        problem, p = rows.problem, shard.n_features
+        return self.start_on(Rows.of(problem, shard, comm), rng, warm)
+
+    def start_on(self, rows: Rows, rng: Generator, warm: Warm = None) -> State:
+        p = rows.shard.n_features
         if warm is not None and len(warm) not in (p, p + 1):
             raise ValueError(f"A warm start of {len(warm)} numbers does not fit {p} features: p or p + 1 are due.")
         masses, loss, intercept = rows.at_zero()
@@ -332,17 +352,29 @@ class ColumnGeneration(Solver[State, Separator]):
         shortfall = 1 - rows.y * (scores + inner.intercept)
         intercept = rows.best_intercept(scores, inner.intercept)
         primal = rows.objective(coef, intercept, scores)
-        state = _bounded(state, coef, intercept, primal, masses, rows.correlation(masses))
+        correlation = rows.correlation(masses)
+        state = _bounded(state, coef, intercept, primal, masses, correlation)
         change = rows.caps @ ((shortfall - merging.shortfall) / outlines.spread) ** 2
         moved = float(np.sqrt(comm.allreduce(np.array([change]))[0]))
         has_crossed = sides * _sides(shortfall) < 0
         is_slower = moved > 0.5 * merging.moved
         next_distance = (2.0 if is_slower else _NEXT_NEAR) * moved
         merges_ties = state.certificate.gap < _WORTH_MERGING * gap_before
-        model, is_single = (coef, inner.intercept, shortfall), is_single | has_crossed
-        merging = Merging(*model, is_single, next_distance, merging.centre, moved, merges_ties, len(inner.working))
+        merging = Merging(
+            coef,
+            inner.intercept,
+            shortfall,
+            is_single | has_crossed,
+            next_distance,
+            merging.centre,
+            moved,
+            merges_ties,
+            len(inner.working),
+        )
         is_final = inner.certificate.relative <= _EXACT or inner.is_stuck
+        allowance = rows.allowance(coef, intercept, correlation, primal)
         is_stuck = is_final and state.is_final and state.certificate.gap > 0.5 * gap_before
+        is_stuck |= state.certificate.gap <= _OPEN * allowance
         return state._replace(merging=merging, is_final=is_final, is_stuck=is_stuck)
 
     def _answer(self, state: State) -> np.ndarray | None:
@@ -392,8 +424,7 @@ class ColumnGeneration(Solver[State, Separator]):
         if self.finds_alpha_max:
             rows = state.rows
             with suppress(TimeIsUp):
-                found = alpha_max(rows.problem, rows.shard, rows.comm, np.random.default_rng(0))
-                state.report["alpha_max"] = found
+                state.report["alpha_max"] = _alpha_max(rows, np.random.default_rng(0))
 
 
 def _with_columns(state: State, which: np.ndarray) -> State:
@@ -491,7 +522,10 @@ def solved(
     With ``below``, also a gap that is small beside the distance to that objective ends it.
     """
     solver = solver or ColumnGeneration()
-    state = solver.start(*inputs, warm)
+    return _swept(solver, solver.start(*inputs, warm), tol, max_iter, below)
+
+
+def _swept(solver: ColumnGeneration, state: State, tol: float, max_iter: int, below: float | None = None) -> State:
     for _ in range(max_iter):
         certificate = state.certificate
         if certificate.relative <= tol or state.is_stuck:
@@ -520,7 +554,11 @@ def alpha_max(problem: HingeL1, shard: Shard, comm: Communicator, rng: Generator
 
     which is Newton's method from the left, and ends on the last piece. 0 if some masses correlate with no column.
     """
-    rows = Rows.of(replace(problem, alpha=1.0), shard, comm)
+    return _alpha_max(Rows.of(replace(problem, alpha=1.0), shard, comm), rng)
+
+
+def _alpha_max(rows: Rows, rng: Generator) -> float:
+    solver, problem = ColumnGeneration(), rows.problem
     masses, level, _ = rows.at_zero()
     upper = largest(rows.correlation(masses))
     if upper == 0.0 or not problem.fit_intercept or rows.is_even:
@@ -530,8 +568,8 @@ def alpha_max(problem: HingeL1, shard: Shard, comm: Communicator, rng: Generator
         return 0.0
     alpha, lower, direction = 0.5 * upper, 0.0, None
     while alpha > _EXACT * upper:
-        inputs = Inputs(replace(problem, alpha=alpha), shard, comm, rng)
-        state = solved(inputs, _EXACT, _MAX_SWEEPS, direction, below=level)
+        state = solver.start_on(rows.with_alpha(alpha), rng, direction)
+        state = _swept(solver, state, _EXACT, _MAX_SWEEPS, below=level)
         gain = level - state.certificate.primal
         if gain <= _EXACT * level:  # beta = 0 is as good
             if lower > 0:

@@ -30,6 +30,7 @@ from numpy.random import Generator
 
 from widemargin.comm.protocol import Communicator
 from widemargin.compiled import margin_passes
+from widemargin.data.pieces import places_of, sum_of_pieces, sums_by_sign
 from widemargin.data.shard import Shard
 from widemargin.problems.margin_distribution import MarginDistribution
 from widemargin.problems.protocol import Certificate
@@ -63,9 +64,10 @@ class Rows:
         """Sum the totals over all ranks; raises ValueError on every rank if the problem has no solution."""
         lengths, n_long = _rounding.lengths_of(shard)
         with np.errstate(over="ignore", invalid="ignore"):
-            more = [n_long, shard.combine_depth + 1.0, shard.weight @ lengths**2, float(shard.n_rows)]
+            squares = sum_of_pieces(lambda few: np.array([shard.weight[few] @ lengths[few] ** 2]), shard.n_rows)[0]
+            more = [n_long, shard.combine_depth + 1.0, squares, float(shard.n_rows)]
             more.append(float(shard.n_entries))
-        sums = comm.allreduce(np.append(np.bincount(shard.y < 0, shard.weight, 2), more))
+        sums = comm.allreduce(np.append(sums_by_sign(shard.y, shard.weight), more))
         problem.check(*sums[:2])
         _rounding.refuse_long_rows(sums[2])
         total = float(sums[:2].sum())
@@ -77,7 +79,7 @@ class Rows:
         return cls(problem, shard, comm, *sizes, *roundings, own, float(sums[6]))
 
     def margins(self, w: np.ndarray) -> np.ndarray:
-        return self.shard.y * (self.shard.scores(w[:-1]) + self.problem.constant * w[-1])
+        return self.shard.margins(w[:-1], self.problem.constant * w[-1])
 
     def bounds(self, w: np.ndarray, z: np.ndarray, loss: float) -> tuple[Certificate, float]:
         """Both objectives, with allowance for rounding errors of margins and z, and the size of this allowance.
@@ -109,7 +111,7 @@ class Rows:
 class Point(NamedTuple):
     w: np.ndarray
     margin: np.ndarray
-    g: np.ndarray
+    signed: np.ndarray  # y_i g_i
     z: np.ndarray
     loss: float
     certificate: Certificate
@@ -117,12 +119,18 @@ class Point(NamedTuple):
 
     @classmethod
     def at(cls, rows: Rows, w: np.ndarray, margin: np.ndarray) -> Point:
-        problem, g = rows.problem, np.empty(len(margin))
-        loss = margin_passes.pulls(margin, rows.steep, *problem.shape, g)
-        signed = rows.shard.y * g
-        sums = rows.comm.allreduce(np.append(rows.shard.combine(signed), [problem.constant * signed.sum(), loss]))
+        problem, signed = rows.problem, np.empty(len(margin))
+
+        def of_piece(some: slice) -> np.ndarray:
+            few = signed[some]
+            loss = margin_passes.pulls(margin[some], rows.steep[some], *problem.shape, few)
+            few *= rows.shard.y[some]
+            return np.array([problem.constant * few.sum(), loss])
+
+        last = sum_of_pieces(of_piece, len(margin), 8.0)
+        sums = rows.comm.allreduce(np.append(rows.shard.combine(signed), last))
         z, loss = sums[:-1], float(sums[-1])
-        return cls(w, margin, g, z, loss, *rows.bounds(w, z, loss))
+        return cls(w, margin, signed, z, loss, *rows.bounds(w, z, loss))
 
 
 class State(NamedTuple):
@@ -169,8 +177,11 @@ class LinearMarginSolver(Solver[State, Separator]):
         along, squared = float(point.w @ step), float(step @ step)
 
         def slopes(length: float) -> tuple[float, float]:
-            sums = margin_passes.line_sums(point.margin, tilt, rows.steep, *rows.problem.shape, length)
-            slope, bend = rows.comm.allreduce(sums)
+            def of_piece(some: slice) -> np.ndarray:
+                numbers = (point.margin[some], tilt[some], rows.steep[some])
+                return np.asarray(margin_passes.line_sums(*numbers, *rows.problem.shape, length))
+
+            slope, bend = rows.comm.allreduce(sum_of_pieces(of_piece, len(tilt), 8.0))
             return along + length * squared + float(slope), squared + float(bend)
 
         length = best_length(slopes)
@@ -219,11 +230,10 @@ class MarginPrimal(LinearMarginSolver):
     def _step(self, rows: Rows, point: Point) -> np.ndarray:
         shard, comm, constant = rows.shard, rows.comm, rows.problem.constant
         d = shard.n_features
-        bend = rows.problem.bend(point.margin, rows.steep)
-        active = np.flatnonzero(bend)
+        active = places_of(lambda few: rows.problem.bend(point.margin[few], rows.steep[few]), shard.n_rows)
         gradient = point.w - point.z
         if d > self.direct_features:
-            mass = bend[active]
+            mass = rows.problem.bend(point.margin[active], rows.steep[active])
 
             def product(v: np.ndarray) -> np.ndarray:
                 inner = shard.curvature(active, mass, v[:-1])
@@ -235,7 +245,7 @@ class MarginPrimal(LinearMarginSolver):
         n_active = float(comm.allreduce(np.array([float(len(active))]))[0])
         stride = max(1, int(n_active // max(self.hessian_per_feature * d, 8192)))
         few = active[int(rows.rng.integers(stride)) :: stride]
-        mass = bend[few] * stride
+        mass = rows.problem.bend(point.margin[few], rows.steep[few]) * stride
         hessian = np.eye(d + 1)
         moment = second_moment(shard, few, mass, rows.n_entries).ravel()
         sums = comm.allreduce(np.concatenate([moment, shard.combine_rows(few, mass), mass.sum(keepdims=True)]))

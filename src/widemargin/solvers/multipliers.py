@@ -35,6 +35,7 @@ from numpy.random import Generator
 from widemargin.comm.protocol import Communicator
 from widemargin.compiled.dense import FAST
 from widemargin.compiled.jit import compiled
+from widemargin.data.pieces import each_piece, places_of, sum_of_pieces, sums_by_sign
 from widemargin.data.shard import Shard
 from widemargin.pauses import TimeIsUp
 from widemargin.problems.hinge_l2 import HingeL2
@@ -127,7 +128,12 @@ class Multipliers(LinearDualSolver[State]):
             w = w / (w @ w)
         scores = shard.scores(w)
         point = problem.primal_point(scores, shard.y, shard.weight, float(w @ w), comm.allreduce, precision=_ROUGH)
-        w, slack = point.scale * w, 1 - shard.y * (point.scale * scores + point.intercept)
+        w, slack = point.scale * w, np.empty(shard.n_rows)
+
+        def fall_short(some: slice) -> None:
+            slack[some] = 1 - shard.y[some] * (point.scale * scores[some] + point.intercept)
+
+        each_piece(fall_short, shard.n_rows)
         error = SlackError().after(rows, np.append(w, point.intercept), w, point.intercept)
         # Halfway up every cap, and as sharp as masses and direction agree the better: w = z at the optimum.
         centre, rho = rows.upper / 2, 1.0
@@ -143,7 +149,7 @@ class Multipliers(LinearDualSolver[State]):
     def take_over(self, other: AnySolver, state: LinearDualState, inputs: Inputs) -> State:
         """At the model, the alphas and the bounds that another solver of the linear C-SVM has found."""
         rows, best, alpha = state.rows, state.best, state.alpha
-        slack = 1 - rows.shard.y * (rows.shard.scores(best.coef) + best.intercept)
+        slack = 1 - rows.shard.margins(best.coef, best.intercept)
         error = SlackError().after(rows, np.append(best.coef, best.intercept), best.coef, best.intercept)
         soft = _soften(rows, slack, error, alpha, 1.0)
         return _bounded(State(rows, best.coef, best.intercept, slack, error, alpha, 1.0, soft, 0, best))
@@ -157,7 +163,7 @@ class Multipliers(LinearDualSolver[State]):
             return None
         chosen = np.sort(rows.rng.choice(shard.n_rows, -(-shard.n_rows // stride), replace=False))
         sample = shard.take(chosen)
-        if not comm.allreduce(np.bincount(sample.y < 0, sample.weight, 2)).all():
+        if not comm.allreduce(sums_by_sign(sample.y, sample.weight)).all():
             return None
         # Fewer rows, each of more weight.
         state = self.start(replace(rows.problem, C=rows.problem.C * stride), sample, comm, rng)
@@ -174,9 +180,10 @@ class Multipliers(LinearDualSolver[State]):
         imbalance = soft.positive - soft.negative if rows.problem.fit_intercept else 0.0
         gradient = np.append(state.w - soft.z, -imbalance)
         step = self._step(state, gradient)
-        tilt = rows.shard.y * (rows.shard.scores(step[:-1]) + step[-1])
+        tilt = rows.shard.margins(step[:-1], step[-1])
         length = _length(state, step[:-1], tilt, float(gradient @ step))
-        slack = state.slack - length * tilt
+        slack = np.empty_like(tilt)
+        each_piece(lambda some: np.subtract(state.slack[some], length * tilt[some], out=slack[some]), len(slack))
         w, intercept = state.w + length * step[:-1], float(state.intercept + length * step[-1])
         error = state.slack_error.after(rows, length * step, w, intercept)
         soft, n_inner = _soften(rows, slack, error, state.centre, state.rho), state.n_inner + 1
@@ -208,7 +215,7 @@ class Multipliers(LinearDualSolver[State]):
         """Solve Hessian times step = -gradient, the intercept last."""
         rows, n_features = state.rows, len(gradient) - 1
         shard, comm = rows.shard, rows.comm
-        free = np.flatnonzero(state.soft.is_free)
+        free = places_of(lambda some: state.soft.is_free[some], shard.n_rows)
         n_free = float(comm.allreduce(np.array([float(len(free))]))[0])
         stride = max(1, int(n_free // max(self.hessian_per_feature * n_features, 8192)))
         free = free[int(rows.rng.integers(stride)) :: stride]
@@ -241,7 +248,11 @@ def _length(state: State, step: np.ndarray, tilt: np.ndarray, slope: float) -> f
     rows, along, squared = state.rows, float(state.w @ step), float(step @ step)
 
     def slopes(length: float) -> tuple[float, float]:
-        pull, curvature = rows.comm.allreduce(line_sums(state.slack, tilt, state.centre, rows.upper, state.rho, length))
+        def of_piece(some: slice) -> np.ndarray:
+            numbers = (state.slack[some], tilt[some], state.centre[some], rows.upper[some])
+            return np.asarray(line_sums(*numbers, state.rho, length))
+
+        pull, curvature = rows.comm.allreduce(sum_of_pieces(of_piece, len(tilt)))
         return along + length * squared - pull, squared + curvature
 
     return bracketed_newton(slopes, lambda length: 0.1 * abs(slope), max_steps=30)
@@ -249,10 +260,14 @@ def _length(state: State, step: np.ndarray, tilt: np.ndarray, slope: float) -> f
 
 def _soften(rows: Rows, slack: np.ndarray, error: SlackError, centre: np.ndarray, rho: float) -> Softened:
     signed, is_free = np.empty(len(slack)), np.empty(len(slack), dtype=np.bool_)
-    numbers = (slack, rows.shard.y, centre, rows.upper, rho, rows.lengths, *error)
-    local = soften_rows(*numbers, signed, is_free)
-    masses = np.maximum(signed, 0.0).sum(), -np.minimum(signed, 0.0).sum()  # numpy.sum rounds less than one loop does
-    sums = rows.comm.allreduce(np.append(masses, local))
+
+    def of_piece(some: slice) -> np.ndarray:
+        numbers = (slack[some], rows.shard.y[some], centre[some], rows.upper[some], rho, rows.lengths[some], *error)
+        local = soften_rows(*numbers, signed[some], is_free[some])
+        masses = np.maximum(signed[some], 0.0).sum(), -np.minimum(signed[some], 0.0).sum()
+        return np.append(masses, local)  # numpy.sum rounds less than one loop does
+
+    sums = rows.comm.allreduce(sum_of_pieces(of_piece, len(slack), 16.0))
     return Softened(signed, is_free, rows.combine(signed), *map(float, sums))
 
 

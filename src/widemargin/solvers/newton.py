@@ -25,10 +25,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
+from widemargin.data.pieces import each_piece, places_of
 from widemargin.data.shard import Shard
 from widemargin.pauses import BLAS_SPEED, pause, pieces
 from widemargin.solvers._hulls import Best, Combined, Hulls, HullSolver, Softened
@@ -77,7 +79,9 @@ class EntropicNewton(HullSolver[State]):
         slope, tilt = gradient @ direction, hulls.scores(direction)
         value, step = 0.5 * state.w @ state.w - state.soft.value, 1.0
         while True:
-            w, scores = state.w + step * direction, state.scores + step * tilt
+            w, scores = state.w + step * direction, np.empty_like(tilt)
+            move = partial(_move, state.scores, step, tilt, scores)
+            each_piece(move, len(tilt))
             soft = hulls.soften(scores, state.log_centre, gamma, state.soft.level)
             fell = 0.5 * w @ w - soft.value <= value + 1e-4 * step * slope + 1e-14 * abs(value)
             if fell or step < 1e-6:
@@ -118,7 +122,12 @@ class EntropicNewton(HullSolver[State]):
         hulls, comm, rows = state.hulls, state.hulls.comm, state.hulls.rows
         mass, side = state.soft.mass, hulls.side
         n_features = len(gradient)
-        free = np.flatnonzero(~state.soft.is_capped & (mass > 1e-12 * rows.shard.weight / hulls.totals[side]))
+        least = 1e-12 / hulls.totals
+
+        def is_free(few: slice) -> np.ndarray:
+            return ~state.soft.is_capped[few] & (mass[few] > rows.shard.weight[few] * least[side[few]])
+
+        free = places_of(is_free, len(mass))
         free_mass = mass[free]
         total, means = hulls.class_means(free, free_mass)
         if state.worked_hard and n_features <= self.direct_features:
@@ -131,6 +140,10 @@ class EntropicNewton(HullSolver[State]):
             return v + (spread - means.T @ (total * (means @ v))) / state.gamma
 
         return conjugate_gradients(product, -gradient, self.cg_residual, 250, 2 * hulls.n_entries)
+
+
+def _move(scores: np.ndarray, step: float, tilt: np.ndarray, out: np.ndarray, rows: slice) -> None:
+    np.add(scores[rows], step * tilt[rows], out=out[rows])
 
 
 def _bound(state: State) -> State:

@@ -31,6 +31,7 @@ import numpy as np
 
 from widemargin.codec import check_row_numbers, record
 from widemargin.comm.solo import Solo
+from widemargin.cores import one_blas_thread
 from widemargin.data.shard import Shard
 from widemargin.exceptions import ModelFileError
 from widemargin.kernels.devices import kernel_rows
@@ -183,6 +184,7 @@ class Branching:
     n_numbers: int  # the largest number of a row is below it
     seed: int
 
+    @one_blas_thread()
     def solve(self, children: list[Branch], is_over: Callable[[], str | None] | None = None) -> Branch:
         """Merge and solve branches, from their coefficients; ``is_over`` returns a reason to stop, or None."""
         y, weights, numbers = (np.concatenate([child[k] for child in children]) for k in (1, 2, 3))

@@ -1,4 +1,4 @@
-"""What a solver is: fourteen verbs, four of them required; one loop (:mod:`widemargin.solvers.run`) calls them."""
+"""What a solver is: fifteen verbs, four of them required; one loop (:mod:`widemargin.solvers.run`) calls them."""
 
 from __future__ import annotations
 
@@ -100,6 +100,14 @@ class Solver(ABC, Generic[State, Model]):
 
     def scores(self, state: State) -> np.ndarray | None:
         """What the model of ``extract`` scores on this rank's rows, if that is known at the end of a run."""
+        return None
+
+    def coefficients(self, state: State, model: Model) -> np.ndarray | None:
+        """The coefficient of each of this rank's rows in a linear model of ``extract``, at the end of a run.
+
+        Their sum of rows is ``coef`` but for what the gap leaves open. None, on all ranks alike, where no such sum is
+        known.
+        """
         return None
 
     def take_over(self, other: AnySolver, state: Any, inputs: Inputs) -> State:

@@ -12,6 +12,7 @@ import numpy as np
 
 from widemargin.codec import record
 from widemargin.comm.protocol import Communicator
+from widemargin.cores import one_blas_thread
 from widemargin.data.shard import Shard
 from widemargin.exceptions import ModelFileError
 from widemargin.ledger import Ledger
@@ -136,6 +137,7 @@ class Result:
     ledger: Ledger = field(default_factory=Ledger)
 
 
+@one_blas_thread()
 def run(
     solver: AnySolver,
     problem: Problem,
@@ -151,6 +153,7 @@ def run(
     watch_model: bool = False,
     watch_state: bool | WatchState = False,
     take_scores: Callable[[np.ndarray | None], None] | None = None,
+    take_coefficients: Callable[[np.ndarray | None], None] | None = None,
     told: str = "",
 ) -> Result:
     """Sweep until the relative gap is at most ``tol`` or another limit is reached. Every rank calls it.
@@ -184,6 +187,8 @@ def run(
         first, which has one, with the seconds that the last state took, or None; what is sent for it is not counted.
     take_scores : callable, optional
         Called on every rank at the end with the model's scores of its rows, or None if the solver does not know them.
+    take_coefficients : callable, optional
+        Called likewise with the coefficients of its rows in a linear model.
     told : str, default=""
         A reason to stop that is known before: the run only starts, and returns what it has.
 
@@ -207,7 +212,7 @@ def run(
     running = sweeps(
         solver, problem, shard, comm, limits, rng, warm=warm, sweeps_before=sweeps_before,
         seconds_before=seconds_before, watch=watch, watch_model=watch_model, watch_state=watch_state,
-        take_scores=take_scores, told=told,
+        take_scores=take_scores, take_coefficients=take_coefficients, told=told,
     )  # fmt: skip
     while True:
         try:
@@ -232,6 +237,7 @@ def sweeps(
     watch_model: bool = False,
     watch_state: bool | WatchState = False,
     take_scores: Callable[[np.ndarray | None], None] | None = None,
+    take_coefficients: Callable[[np.ndarray | None], None] | None = None,
     told: str = "",
 ) -> Generator[None, None, Result]:
     """:func:`run` as a generator, which stops after each sweep, before it looks at what came out of it.
@@ -330,6 +336,8 @@ def sweeps(
         model = solver.extract(state)
         if take_scores is not None:
             take_scores(solver.scores(state))
+        if take_coefficients is not None:
+            take_coefficients(solver.coefficients(state, model))
     return _with_traffic_of_all(Result(model, certificate, reason, sweep, history, ledger), comm)
 
 

@@ -10,7 +10,7 @@ spread, until
     ``OVERLAP_SHARE`` of their radius
     neither gets any better                  "undecided": float64 does not tell
 
-For nu the whole hulls are tried first: what separates them separates the reduced ones.
+For nu, if the reduced hulls leave this undecided, the whole ones are tried: what separates them separates those.
 
 Bounds found on the way hold in the user's metric too: columns of z and w are only multiplied by powers of two.
 """
@@ -31,6 +31,7 @@ from widemargin.solvers._hull_rows import length_at_most
 from widemargin.solvers._hulls import Best, Hulls, HullState
 from widemargin.solvers.active_set import ActiveSet
 from widemargin.solvers.auto import Auto, AutoState, Stalled
+from widemargin.solvers.hull_multipliers import HullMultipliers
 from widemargin.solvers.models import Separator
 from widemargin.solvers.newton import EntropicNewton
 from widemargin.solvers.protocol import AnySolver, Inputs, Solver, Warm
@@ -104,7 +105,8 @@ class Separating(Solver[State, Separator]):
         if reason is not None:
             best = _with_direction(best, at.best.w, at.hulls, mine.hulls)
             state = state._replace(inner=_with_hull_state(state.inner, mine._replace(best=best)))
-        if reason is not None and state.stage + 1 < len(stages):
+        is_proof = reason == "overlap" and stages[state.stage][0] == state.inputs.problem
+        if reason is not None and not is_proof and state.stage + 1 < len(stages):
             return self._searching(state, state.stage + 1)
         return state._replace(verdict=reason)
 
@@ -126,6 +128,9 @@ class Separating(Solver[State, Separator]):
     def diagnostics(self, state: State) -> dict[str, float]:
         return self.solver.diagnostics(state.inner)
 
+    def coefficients(self, state: State, model: Separator) -> np.ndarray | None:
+        return self.solver.coefficients(state.inner, model)
+
     def extract(self, state: State) -> Separator:
         model: Separator = self.solver.extract(state.inner)
         return model
@@ -135,7 +140,9 @@ def _stages(problem: Any) -> list[tuple[Any, AnySolver]]:
     """The problems that are solved in turn in the equilibrated metric, with their solvers."""
     newton = EntropicNewton(is_equilibrated=True)
     whole: tuple[Any, AnySolver] = HardMargin(), Auto((ActiveSet(is_equilibrated=True), newton), hand_over=Stalled())
-    return [whole] if isinstance(problem, HardMargin) else [whole, (problem, newton)]
+    if isinstance(problem, HardMargin):
+        return [whole]
+    return [(problem, HullMultipliers(is_equilibrated=True)), whole, (problem, newton)]
 
 
 def _hull_state(state: Any) -> HullState:
@@ -152,7 +159,7 @@ def _in_metric(best: Best, at: Hulls, to: Hulls, known: Best) -> Best:
     """The bounds of one metric in another, joined to those that are known there."""
     if at.problem == to.problem:  # points of whole hulls are none of reduced ones
         z = best.z * at.rows.in_metric(to.rows.factor)
-        known = known.closer(to.problem.primal_value(0.0, length_at_most(z)), z)
+        known = known.closer(to.problem.primal_value(0.0, length_at_most(z)), z, best.mass)
     is_news = best.certificate.dual > 0 >= known.certificate.dual
     return _with_direction(known, best.w, at, to) if is_news else known
 

@@ -73,7 +73,8 @@ class SVRG(LinearMarginSolver):
         u, centre = w.copy(), point.z.copy()  # w_old - h = z
         scales = np.array([1.0, 0.0, problem.constant])
         for block, where in shard.pieces():
-            numbers = (shard.y[where], n_rows * rows.steep[where], *problem.shape, n_rows * point.g[where])
+            y, old = shard.y[where], n_rows * shard.y[where] * point.signed[where]
+            numbers = (y, n_rows * rows.steep[where], *problem.shape, old)
             per_row = _WORK_PER_ENTRY * shard.n_entries / shard.n_rows
             n_pieces = 1 + int(block.shape[0] * per_row / WORK)
             for order in np.array_split(rows.rng.permutation(block.shape[0]), n_pieces):

@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from sklearn import get_config
 from sklearn.utils import check_array, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length
 
 from widemargin.codec import pack, unpack
 from widemargin.comm.protocol import Communicator
+from widemargin.data.pieces import distinct_labels, largest_size
 from widemargin.kernels.arrays import is_on_host
 from widemargin.problems.protocol import Problem
 from widemargin.problems.ranges import refuse_rows_out_of_range, refuse_weights_out_of_range
@@ -20,6 +22,8 @@ from widemargin.sklearn_private import check_sample_weight
 from widemargin.strategies.protocol import Rows
 
 FLOATS = [np.float64, np.float32]
+_MANY = 1 << 16  # labels
+_COPIES = 3  # of each label: scikit-learn warns where most labels differ
 _ERRORS = {"ValueError": ValueError, "TypeError": TypeError}
 
 
@@ -58,7 +62,7 @@ def checked(rows: Rows, problem: Problem | None = None) -> Rows:
     """Check the rows of one rank: blocks that compiled loops can read, labels, and a weight for each row."""
     pieces = rows.X if isinstance(rows.X, list) else [rows.X]
     form: dict[str, Any] = {"accept_sparse": "csr", "dtype": FLOATS, "order": "C", "ensure_min_samples": 0}
-    X = [_canonical(check_array(piece, **form)) for piece in pieces]
+    X = [_canonical(check_array(piece, ensure_all_finite=not is_known_finite(piece), **form)) for piece in pieces]
     y = column_or_1d(np.concatenate(rows.y) if isinstance(rows.y, list) else rows.y)
     weight = np.concatenate(rows.weight) if isinstance(rows.weight, list) else rows.weight
     n_rows = sum(piece.shape[0] for piece in X)
@@ -71,13 +75,32 @@ def checked_labels(rows: Rows, n_rows: int, problem: Problem | None = None, *, a
 
     With ``are_all`` at least one weight must be positive.
     """
-    check_classification_targets(rows.y)
-    form = {"dtype": np.float64, "ensure_non_negative": True, "allow_all_zero_weights": not are_all}
-    weight = check_sample_weight(rows.weight, np.empty((n_rows, 1)), **form)
-    refuse_weights_out_of_range(np.asarray(weight))
+    _check_targets(rows.y)
+    if rows.weight is None and n_rows:
+        weight = np.ones(n_rows)
+    else:
+        form = {"dtype": np.float64, "ensure_non_negative": True, "allow_all_zero_weights": not are_all}
+        weight = check_sample_weight(rows.weight, np.empty((n_rows, 1)), **form)
+        refuse_weights_out_of_range(np.asarray(weight))
     X = _canonical(rows.X)
     refuse_rows_out_of_range((each for each in (X if isinstance(X, list) else [X]) if is_on_host(each)), problem)
     return Rows(X, np.asarray(rows.y), np.asarray(weight))
+
+
+def is_known_finite(X: Any) -> bool:
+    """Whether a pass on all cores finds that rows are finite; scikit-learn need not look then, and has the errors."""
+    values = X.data if sp.issparse(X) and X.format == "csr" else X
+    if not isinstance(values, np.ndarray) or values.dtype not in FLOATS or not values.flags.c_contiguous:
+        return False
+    return not get_config()["assume_finite"] and bool(np.isfinite(largest_size(values)))
+
+
+def _check_targets(y: Any) -> None:
+    """Raise ValueError for labels that are not those of a classification; of many labels each is looked at once."""
+    if isinstance(y, np.ndarray) and y.ndim == 1 and y.dtype.kind in "biuf" and len(y) >= _MANY:
+        few = np.repeat(distinct_labels(y), _COPIES)
+        y = few if len(few) < len(y) else y
+    check_classification_targets(y)
 
 
 def _canonical(X: Any) -> Any:

@@ -64,6 +64,13 @@ def watch_part(watch: Watch, part: int, classes: np.ndarray, begun: FitState | N
     return lambda progress: watch(PartProgress(part, classes, None if progress.warm_state is None else begun, progress))
 
 
+class Support(NamedTuple):
+    """The rows that make up a linear model: their ascending numbers among those of all ranks, and coefficients."""
+
+    numbers: np.ndarray
+    coef: np.ndarray
+
+
 class Outcome(NamedTuple):
     """The outcome of a fit: one result per part, and ``extra`` for what only one strategy provides.
 
@@ -75,6 +82,7 @@ class Outcome(NamedTuple):
     n_features: int
     extra: list[list[Level]] | NetworkOutcome | None = None
     training: TrainingCounts | None = None  # None if nobody could count all rows
+    support: list[Support] | None = None  # of each linear model, at rank 0; None if a solver does not know them
 
 
 class Strategy(Protocol):

@@ -17,6 +17,7 @@ from widemargin.checkpoint import FitState
 from widemargin.comm.protocol import Communicator, place_among_ranks
 from widemargin.comm.solo import Solo
 from widemargin.cores import one_blas_thread
+from widemargin.data.pieces import distinct_labels, encoded, sums_by_class
 from widemargin.data.shard import Shard
 from widemargin.engines.select import launch
 from widemargin.kernels.arrays import on_host
@@ -28,7 +29,7 @@ from widemargin.solvers.protocol import AnySolver
 from widemargin.solvers.run import Result, sweeps
 from widemargin.strategies.labels import agree, check_classes, checked, weights_of_classes
 from widemargin.strategies.parts import Parts
-from widemargin.strategies.protocol import Outcome, PartProgress, Plan, Rows, Watch, watch_part
+from widemargin.strategies.protocol import Outcome, PartProgress, Plan, Rows, Support, Watch, watch_part
 from widemargin.strategies.training import count_on_ranks
 
 _MAX_COMPARED = 8  # rows
@@ -119,7 +120,7 @@ class Ranks:
 
     def _run_on_rank(self, rows: Rows, comm: Communicator, watch: Watch | None, may_lose_ranks: bool) -> Outcome:
         prepared = self.prepare(rows, comm)
-        shard, classes, parts, width, seed, _ = prepared
+        shard, classes, parts, width, seed, numbers = prepared
         first = comm.ledger  # has the cost of `prepare`
         fresh = None if self.resume is None else self._fresh_state(prepared, comm)
         warm, n_sweeps = self._start(fresh, (len(parts), width), comm)
@@ -129,6 +130,7 @@ class Ranks:
         lanes = self._lanes(shard, len(parts), comm)
         found: dict[int, Result] = {}
         scores: dict[int, Any] = {}
+        coefficients: dict[int, Any] = {}
 
         def part(k: int) -> Iterator[None]:
             own, labelled = comm if len(lanes) == 1 else Solo(), parts.labelled(shard, k)
@@ -152,6 +154,7 @@ class Ranks:
                 watch_model=self.plan.watch_model,
                 watch_state=watch_state,
                 take_scores=lambda known: scores.update({k: known}),
+                take_coefficients=lambda known: coefficients.update({k: known}),
                 # Ctrl-C ends the whole fit: the parts that are left only start.
                 told="interrupted" if any(each.stop_reason == "interrupted" for each in found.values()) else "",
             )
@@ -161,7 +164,15 @@ class Ranks:
         with results[-1].ledger.phase("count"):
             models, known = [result.model for result in results], [scores[k] for k in range(len(parts))]
             training = count_on_ranks(shard, parts, models, known, comm, seed)
-        return Outcome(classes, results, shard.n_features, training=training)
+            support = [_support(numbers[parts.rows(shard, k)], coefficients[k], comm) for k in range(len(parts))]
+        complete = [each for each in support if each is not None]
+        return Outcome(
+            classes,
+            results,
+            shard.n_features,
+            training=training,
+            support=complete if len(complete) == len(parts) else None,
+        )
 
     def _lanes(self, shard: Shard, n_parts: int, comm: Communicator) -> list[Lane]:
         """Several where a device computes while this process prepares other parts, and no part has a limit of time."""
@@ -238,7 +249,8 @@ class Ranks:
                 raise ValueError(self.resume.error)
             X, y, weight, _ = rows if self.are_rows_checked else checked(rows, self.plan.problem)
             shard = Shard(X, y, weight)
-            note = {"labels": np.unique(y if weight.all() else y[weight > 0]), "n_features": shard.n_features}
+            is_whole = bool(weight.all())
+            note = {"labels": distinct_labels(y if is_whole else y[weight > 0]), "n_features": shard.n_features}
         except Exception as error:
             note = {"error": str(error), "kind": type(error).__name__, "traceback": traceback.format_exc()}
         # Under MPI each rank drew its own seed; all must use the same.
@@ -246,17 +258,29 @@ class Ranks:
         check_classes(classes, self.name)
         numbers = _numbers(shard, rows.parts, comm)
         n_rows = int(comm.allreduce(np.array([float(shard.n_rows)]))[0])
-        present = np.flatnonzero(weight)
-        if len(present) < shard.n_rows:
-            shard = shard.take(present)
-        codes = np.searchsorted(classes, shard.y)
-        weight = multiplicity = shard.weight if self.counts_weight else np.ones(len(present))
-        totals = comm.allreduce(np.bincount(codes, weight, len(classes)))
+        if not is_whole:
+            present = np.flatnonzero(weight)
+            shard, numbers = shard.take(present), numbers[present]
+        codes = encoded(shard.y, classes)
+        weight = multiplicity = shard.weight if self.counts_weight else np.ones(shard.n_rows)
+        totals = comm.allreduce(sums_by_class(codes, weight, len(classes)))
         if self.plan.class_weight is not None:
             factors = weights_of_classes(self.plan.class_weight, classes, totals)
-            weight, totals = weight * factors[codes], totals * factors
-        shard = Shard(shard.X, codes.astype(np.float64), weight)
-        return shard, multiplicity, numbers[present], n_rows, classes, totals, seed
+            weight, totals = weight * factors[codes.astype(np.intp)], totals * factors
+        shard = Shard(shard.X, codes, weight)
+        return shard, multiplicity, numbers, n_rows, classes, totals, seed
+
+
+def _support(numbers: np.ndarray, coef: np.ndarray | None, comm: Communicator) -> Support | None:
+    """The rows of all ranks that have a coefficient; on other ranks than 0, those of this rank."""
+    if coef is None:
+        return None
+    some = np.flatnonzero(coef)
+    gathered = comm.gather(np.concatenate([numbers[some].astype(np.float64), coef[some]]))
+    pieces = [each.reshape(2, -1) for each in (gathered or [np.stack([numbers[some], coef[some]]).ravel()])]
+    everything = np.concatenate(pieces, axis=1)
+    everything = everything[:, np.argsort(everything[0], kind="stable")]
+    return Support(everything[0].astype(np.intp), everything[1])
 
 
 def _in_turn(runs: Iterator[Iterator[None]], lanes: Sequence[Lane]) -> None:

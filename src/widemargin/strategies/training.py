@@ -14,6 +14,7 @@ import scipy.sparse as sp
 from widemargin.codec import record
 from widemargin.comm.protocol import Communicator
 from widemargin.comm.solo import Solo
+from widemargin.data.pieces import sum_of_pieces
 from widemargin.data.shard import Shard
 from widemargin.exceptions import ModelFileError
 from widemargin.kernels.protocol import KernelRows
@@ -85,7 +86,9 @@ def count_on_ranks(
     """
     y, weight = shard.y, shard.weight
     if isinstance(models[0], Separator):
-        scores = [shard.scores(model.coef) + model.intercept for model in models]
+        scores = [shard.scores(model.coef) for model in models]
+        for each, model in zip(scores, models, strict=True):
+            each += model.intercept
     elif not isinstance(models[0], KernelModel):
         return None
     else:
@@ -95,7 +98,12 @@ def count_on_ranks(
         if lacking:
             rows = _sample(len(y), int(n_rows), np.random.default_rng([seed, comm.rank]))
             y, weight, scores = y[rows], weight[rows], _kernel_scores(shard.kernel, rows, models)
-    found = _counted(y.astype(np.intp), weight, parts, np.stack(scores, axis=1))
+
+    def counted(rows: slice) -> np.ndarray:
+        some = np.stack([each[rows] for each in scores], axis=1)
+        return _counted(y[rows].astype(np.intp), weight[rows], parts, some)
+
+    found = sum_of_pieces(counted, len(y), 32.0)
     counts = _totals(comm.allreduce(np.append(found, float(shard.n_rows))))
     if counts.only_class is None or (shard.kernel_rows is not None and shard.kernel_rows.kernel.name == "precomputed"):
         return counts

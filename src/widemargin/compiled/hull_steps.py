@@ -1,0 +1,240 @@
+"""The passes of the method of multipliers for hulls (:mod:`widemargin.solvers.hull_multipliers`), and its whole steps.
+
+On a hundred rows a step takes a few microseconds of arithmetic, and a hundred times as long if Python calls each of its
+products: :func:`solve_few` makes all steps of a small problem in one call.
+"""
+
+import numpy as np
+
+from widemargin.compiled.dense import FAST
+from widemargin.compiled.jit import compiled
+
+MAX_LEVEL_STEPS = 200
+_ROUNDING = 1e-13  # relative: added so that no Hessian is singular
+
+
+@compiled(fastmath=FAST)
+def soften_rows(scores, side, centre, upper, rho, level, mass, is_free):
+    """Masses ``centre + rho upper (level - score)`` within bounds, and which of them are within.
+
+    Returns per class the sum of masses, then of the bounds of free rows, and the sum of
+    ``(mass - centre) (level - score)``.
+    """
+    first_level, second_level = level[0], level[1]
+    first_total = second_total = first_free = second_free = gain = 0.0
+    for i in range(scores.shape[0]):  # selections, as in compiled/projections.py
+        is_first = side[i] == 0
+        room = (first_level if is_first else second_level) - scores[i]
+        bound = upper[i]
+        wanted = centre[i] + rho * bound * room
+        held = min(max(wanted, 0.0), bound)
+        free = (wanted > 0.0) & (wanted < bound)
+        mass[i] = held
+        is_free[i] = free
+        within = bound if free else 0.0
+        first_total += held if is_first else 0.0
+        second_total += 0.0 if is_first else held
+        first_free += within if is_first else 0.0
+        second_free += 0.0 if is_first else within
+        gain += (held - centre[i]) * room
+    return np.array([first_total, second_total, first_free, second_free, gain])
+
+
+@compiled()
+def move_levels(search, sums, rho, precise):
+    """One step towards the levels at which masses add up to one; False once they do.
+
+    ``search`` has for each class the level, the bracket, and how far to go where there is none. The sum of masses is
+    piecewise linear in the level and increasing, so that Newton's method ends exactly.
+    """
+    moved = False
+    for c in range(2):
+        level, low, high, reach = search[c]
+        over, bend = sums[c] - 1.0, rho * sums[2 + c]
+        if abs(over) <= precise:
+            continue
+        if over < 0.0:
+            low = level
+        else:
+            high = level
+        following = level - over / bend if bend > 0.0 else np.inf
+        if not low < following < high or abs(following) == np.inf:
+            if high == np.inf:
+                following = level + reach
+            elif low == -np.inf:
+                following = level - reach
+            else:
+                following = low + (high - low) / 2
+            reach *= 4.0
+        if low < following < high:
+            moved = moved or abs(following - level) > 1e-16 * max(abs(level), abs(following))
+            search[c, 0] = following
+        search[c, 1], search[c, 2], search[c, 3] = low, high, reach
+    return moved
+
+
+@compiled(fastmath=FAST)
+def tilted_sums(mass, is_free, upper, side, tilt):
+    """The sum of ``mass tilt``; over free rows, of ``upper`` and of ``upper tilt`` by class, of ``upper tilt^2``."""
+    pull = second = first_free = second_free = first_tilt = second_tilt = 0.0
+    for i in range(mass.shape[0]):
+        is_first = side[i] == 0
+        slope = tilt[i]
+        within = upper[i] if is_free[i] else 0.0
+        pull += mass[i] * slope
+        second += within * slope * slope
+        first_free += within if is_first else 0.0
+        second_free += 0.0 if is_first else within
+        first_tilt += within * slope if is_first else 0.0
+        second_tilt += 0.0 if is_first else within * slope
+    return np.array([pull, first_free, second_free, first_tilt, second_tilt, second])
+
+
+@compiled()
+def _soften(scores, side, centre, upper, rho, level, search, mass, is_free):
+    """Masses whose sums are one; ``level`` is where the search begins, and holds the levels afterwards."""
+    for c in range(2):
+        search[c, 0], search[c, 1], search[c, 2], search[c, 3] = level[c], -np.inf, np.inf, 1.0 / rho
+    precise = 1e-14 + 2e-17 * scores.shape[0]
+    sums = soften_rows(scores, side, centre, upper, rho, level, mass, is_free)
+    for _ in range(MAX_LEVEL_STEPS):
+        if not move_levels(search, sums, rho, precise):
+            break
+        level[0], level[1] = search[0, 0], search[1, 0]
+        sums = soften_rows(scores, side, centre, upper, rho, level, mass, is_free)
+    return sums[4]
+
+
+@compiled()
+def _mean_tilts(sums):
+    means = np.zeros(2)
+    for c in range(2):
+        if sums[1 + c] > 0.0:
+            means[c] = sums[3 + c] / sums[1 + c]
+    return means
+
+
+@compiled()
+def _step(rows, side, upper, is_free, rho, gradient):
+    """Solve ``(I + scatter of free rows) step = -gradient``, in the smaller of the two forms."""
+    n, d = rows.shape
+    m = 0
+    for i in range(n):
+        m += 1 if is_free[i] else 0
+    if m == 0:
+        return -gradient
+    means = np.zeros((2, d))
+    total = np.zeros(2)
+    for i in range(n):
+        if is_free[i]:
+            c = side[i]
+            total[c] += upper[i]
+            for j in range(d):
+                means[c, j] += upper[i] * rows[i, j]
+    for c in range(2):
+        if total[c] > 0.0:
+            means[c] /= total[c]
+    free = np.empty((m, d))
+    k = 0
+    for i in range(n):
+        if is_free[i]:
+            root = np.sqrt(rho * upper[i])
+            for j in range(d):
+                free[k, j] = root * (rows[i, j] - means[side[i], j])
+            k += 1
+    small = m < d
+    system = np.dot(free, free.T) if small else np.dot(free.T, free)
+    target = np.dot(free, gradient) if small else gradient.copy()
+    size = system.shape[0]
+    unit = np.empty(size)
+    for j in range(size):
+        system[j, j] += 1.0
+        unit[j] = np.sqrt(system[j, j])
+    for j in range(size):
+        for k in range(size):
+            system[j, k] /= unit[j] * unit[k]
+        system[j, j] += _ROUNDING
+    solved = np.linalg.solve(system, target / unit) / unit
+    return np.dot(free.T, solved) - gradient if small else -solved
+
+
+@compiled()
+def lowest_sum(scores, side, upper):
+    """The least sum of ``mass score`` over masses within bounds that add up to one in each class."""
+    order = np.argsort(scores)
+    left = np.ones(2)
+    least = 0.0
+    for k in range(order.shape[0]):
+        i = order[k]
+        held = min(upper[i], left[side[i]])
+        least += held * scores[i]
+        left[side[i]] -= held
+    return least
+
+
+@compiled()
+def solve_few(rows, side, upper, centre, w, level, rho, n_inner, rules, tol, near, max_steps, mass, is_free):
+    """Steps until the gap is at most ``tol``, or the points are ``near`` while no margin is known.
+
+    ``rows`` are ``y_i (x_i - mean)``, ``rules`` are the growth of rho, its largest value, and how many steps at one
+    centre are few and most. In place on ``centre``, ``w``, ``level``, ``mass`` and ``is_free``; returns rho, the steps
+    at this centre, what moving it is worth, and the number of steps.
+    """
+    growth, largest_rho, few_inner, max_inner = rules
+    search = np.empty((2, 4))
+    scores = np.dot(rows, w)
+    tried = np.empty_like(scores)
+    gain = _soften(scores, side, centre, upper, rho, level, search, mass, is_free)
+    z = np.dot(mass, rows)
+    for step in range(max_steps):
+        error = 0.0
+        for j in range(w.shape[0]):
+            error += (w[j] - z[j]) ** 2
+        settled = error <= gain
+        if settled or n_inner >= max_inner:
+            if settled:
+                centre[:] = mass
+                if n_inner <= few_inner:
+                    rho = min(rho * growth, largest_rho)
+            else:
+                rho /= growth
+            n_inner = 0
+            gain = _soften(scores, side, centre, upper, rho, level, search, mass, is_free)
+            z = np.dot(mass, rows)
+        gradient = w - z
+        direction = _step(rows, side, upper, is_free, rho, gradient)
+        tilt = np.dot(rows, direction)
+        slope, along, squared = np.dot(gradient, direction), np.dot(w, direction), np.dot(direction, direction)
+        drift = _mean_tilts(tilted_sums(mass, is_free, upper, side, tilt))
+        # The zero of the derivative along the direction: Newton's method within a bracket.
+        length, low, high, at = 1.0, 0.0, np.inf, 0.0
+        for _ in range(30):
+            for i in range(scores.shape[0]):
+                tried[i] = scores[i] + length * tilt[i]
+            level += (length - at) * drift
+            at = length
+            gain = _soften(tried, side, centre, upper, rho, level, search, mass, is_free)
+            sums = tilted_sums(mass, is_free, upper, side, tilt)
+            means = _mean_tilts(sums)
+            rise = along + length * squared - sums[0]
+            bend = squared + rho * (sums[5] - sums[3] * means[0] - sums[4] * means[1])
+            if abs(rise) <= 0.1 * abs(slope):
+                break
+            if rise < 0.0:
+                low = length
+            else:
+                high = length
+            following = length - rise / bend if bend > 0.0 else np.inf
+            middle = (low + high) / 2 if high < np.inf else 4 * low
+            length = following if low < following < min(high, 10 * middle) else middle
+        w += at * direction
+        scores, tried = tried, scores
+        z = np.dot(mass, rows)
+        n_inner += 1
+        distance, norm = np.sqrt(np.dot(z, z)), np.sqrt(np.dot(w, w))
+        # At the optimum w = z: before they agree the gap is not worth a look.
+        if (norm > 0.0 and abs(distance - norm) <= 0.1 * distance) or distance <= near:
+            margin = lowest_sum(scores, side, upper) / norm if norm > 0.0 else 0.0
+            if distance - margin <= tol * distance or (margin <= 0.0 and distance <= near):
+                return rho, n_inner, gain, step + 1
+    return rho, n_inner, gain, max_steps

@@ -1,0 +1,126 @@
+"""``nu="auto"``: the nu-SVM at the nu of the C-SVM with C = 1.
+
+Both are one problem. At the optimum of the C-SVM, with alphas that add up to S/2 in each class and rows of weight W,
+
+    nu(C) = S / (W C),   masses 2 alpha_i / S of the reduced hulls,   the same hyperplane
+
+So the C-SVM is solved first, which gives nu, and then the nu-SVM at this number from the direction that is known. What
+is certified is the nu-SVM. The gap between the hulls, relative to their distance, is that of the C-SVM by ||w||^2: this
+says how closely the C-SVM is solved.
+
+Where no alpha of a class is strictly within its bounds, nu(C) is constant between two values of C, and neither the
+intercept nor the scale of w is determined by nu: :meth:`widemargin.solvers._hulls.Hulls.separator` has the rule.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.random import Generator
+
+from widemargin.comm.protocol import Communicator
+from widemargin.data.shard import Shard
+from widemargin.problems.hinge_l2 import HingeL2
+from widemargin.problems.polytope import NuMargin, largest_nu
+from widemargin.problems.protocol import Certificate
+from widemargin.solvers.auto import Auto, AutoState, FewRows, Stalled, Unfinished, linear_csvm
+from widemargin.solvers.models import Separator
+from widemargin.solvers.protocol import AnySolver, Inputs, Solver, Warm
+from widemargin.solvers.small_dual import SmallLinearDual
+
+_FIRST_PART = 0.02  # of the tolerance: the relative gap of a small C-SVM after the first sweep
+_CACHE_BYTES = 1 << 25  # of the inner products of a small problem
+_SMALLEST_GAP = 1e-9  # relative, of the C-SVM: less is asked of it where ||w|| is tiny
+
+
+class State(NamedTuple):
+    inputs: Inputs
+    csvm: Any  # the state of the C-SVM while it is solved
+    stalled: Stalled
+    hulls: Any = None  # the state of the hull solver afterwards
+
+
+@dataclass(frozen=True)
+class NuOfC(Solver[State, Separator]):
+    """A solver of the C-SVM, which finds nu, and a hull solver; a nu that is a number goes to the latter at once."""
+
+    solver: AnySolver
+    tol: float = 1e-3  # relative gap of the hulls that the C-SVM aims at
+    patience: int = 30  # sweeps without progress
+
+    solves = (NuMargin,)
+
+    @property
+    def _csvm(self) -> Auto:
+        """A small problem is solved closely enough for most tolerances at once; then the other solver goes on."""
+        small = SmallLinearDual(_FIRST_PART * self.tol)
+        return Auto((small, linear_csvm()), FewRows(_CACHE_BYTES, needs_cold=True), Unfinished(0.0))
+
+    def start(self, problem: NuMargin, shard: Shard, comm: Communicator, rng: Generator, warm: Warm = None) -> State:
+        inputs = Inputs(problem, shard, comm, rng)
+        if problem.nu != "auto":
+            return State(inputs, None, Stalled(self.patience), self.solver.start(*inputs, warm))
+        csvm = self._csvm.start(HingeL2(1.0), shard, comm, rng, warm)
+        return State(inputs, csvm, Stalled(self.patience))
+
+    def sweep(self, state: State) -> State:
+        if state.hulls is not None:
+            return state._replace(hulls=self.solver.sweep(state.hulls))
+        solver = self._csvm
+        certificate = solver.certify(state.csvm)
+        if certificate is not None:
+            w = solver.extract(state.csvm).coef
+            enough = max(0.5 * self.tol * float(w @ w), _SMALLEST_GAP * certificate.primal)
+            is_stuck = state.stalled.is_due(solver, state.csvm, certificate)
+            if certificate.gap <= enough or is_stuck or solver.stop_reason(state.csvm) is not None:
+                return state._replace(csvm=None, hulls=self._at_its_nu(state))
+        return state._replace(csvm=solver.sweep(state.csvm))
+
+    def _at_its_nu(self, state: State) -> Any:
+        """The hull solver at the nu of the alphas so far, and along their direction."""
+        nu = _nu_of(state.csvm, state.inputs)
+        return self.solver.start(*state.inputs._replace(problem=NuMargin(nu)), self._csvm.warm_state(state.csvm))
+
+    def certify(self, state: State) -> Certificate | None:
+        return None if state.hulls is None else self.solver.certify(state.hulls)
+
+    def confirm(self, state: State, latest: Certificate | None) -> Certificate:
+        if state.hulls is not None:
+            return self.solver.confirm(state.hulls, latest)
+        hulls = self._at_its_nu(state)
+        return self.solver.confirm(hulls, self.solver.certify(hulls))
+
+    def stop_reason(self, state: State) -> str | None:
+        return None if state.hulls is None else self.solver.stop_reason(state.hulls)
+
+    def allowance(self, state: State) -> float:
+        return 0.0 if state.hulls is None else self.solver.allowance(state.hulls)
+
+    def warm_state(self, state: State) -> np.ndarray | None:
+        return self._csvm.warm_state(state.csvm) if state.hulls is None else self.solver.warm_state(state.hulls)
+
+    def diagnostics(self, state: State) -> dict[str, float]:
+        return {} if state.hulls is None else self.solver.diagnostics(state.hulls)
+
+    def coefficients(self, state: State, model: Separator) -> np.ndarray | None:
+        return None if state.hulls is None else self.solver.coefficients(state.hulls, model)
+
+    def extract(self, state: State) -> Separator:
+        model: Separator = self.solver.extract(self._at_its_nu(state) if state.hulls is None else state.hulls)
+        return model
+
+
+def _nu_of(csvm: Any, inputs: Inputs) -> float:
+    """``S / (W C)``; that of the class without free alphas where there is one, since its alphas are caps."""
+    while isinstance(csvm, AutoState):
+        csvm = csvm.inner
+    alpha, upper, shard = csvm.alpha, csvm.rows.upper, inputs.shard
+    side = (shard.y < 0).astype(np.intp)
+    is_free = (alpha > 0) & (alpha < upper)
+    sums = [np.bincount(side, each, 2) for each in (alpha, is_free, shard.weight)]
+    of_class, n_free, weight = inputs.comm.allreduce(np.concatenate(sums)).reshape(3, 2)
+    total = 2 * float(of_class[n_free == 0].max() if (n_free == 0).any() else of_class.mean())
+    most = largest_nu(*weight)
+    return min(total / float(weight.sum()), most) if total > 0 else most
