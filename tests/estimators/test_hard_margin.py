@@ -116,3 +116,15 @@ def test_one_row_per_class(solver):
 def test_three_classes_of_one_row(solver):
     model = HardMarginSVC(solver=solver, random_state=0).fit(np.eye(3), [0, 1, 2])
     np.testing.assert_array_equal(model.predict(np.eye(3)), [0, 1, 2])
+
+
+@pytest.mark.parametrize("cluster", [None, 3])
+@pytest.mark.parametrize("solver", ["auto", "active-set", "newton"])
+def test_support_vectors_make_up_the_model(solver, cluster, seed):
+    X, y = separable(seed)
+    model = HardMarginSVC(solver=solver, tol=1e-9, cluster=cluster).fit(X, y)
+    np.testing.assert_allclose(model.dual_coef_ @ X[model.support_], model.coef_, rtol=1e-3, atol=1e-5)
+    assert np.sign(model.dual_coef_[0]).tolist() == y[model.support_].tolist()
+    assert model.n_support_.tolist() == [len(model.support_)]
+    if solver != "newton":  # whose masses fade, and never vanish
+        assert len(model.support_) <= X.shape[1] + 1

@@ -347,3 +347,34 @@ def test_sparse_rows_with_long_indices_are_taken_as_they_are():
     model = NuMarginSVC(tol=1e-9).fit(matrix, y)
     np.testing.assert_allclose(model.coef_, NuMarginSVC(tol=1e-9).fit(X, y).coef_, rtol=1e-6, atol=1e-7)
     assert model.predict(matrix).shape == y.shape
+
+
+# -- support vectors -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cluster", [None, 3])
+def test_support_vectors_are_those_of_libsvm_in_its_scale(cluster, seed):
+    X, y = overlapping(seed, n=61)
+    model, theirs = NuMarginSVC(nu=0.45, tol=1e-8, cluster=cluster).fit(X, y), libsvm(X, y, 0.45)
+    np.testing.assert_array_equal(model.support_, np.sort(theirs.support_))
+    order = np.argsort(theirs.support_)
+    np.testing.assert_allclose(model.dual_coef_, theirs.dual_coef_[:, order], rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(model.dual_coef_ @ X[model.support_], model.coef_, rtol=1e-5, atol=1e-7)
+    assert model.n_support_.tolist() == [len(model.support_)]
+
+
+@pytest.mark.parametrize("weight", [None, "some rows absent"])
+def test_support_vectors_of_several_classes_have_a_row_of_coefficients_for_each_pair(weight):
+    X, y = three_classes(0)
+    weight = None if weight is None else np.arange(len(y)) % 4
+    model = NuMarginSVC(nu=0.4, tol=1e-7).fit(X, y, weight)
+    assert model.dual_coef_.shape == (3, len(model.support_))
+    np.testing.assert_allclose(model.dual_coef_ @ X[model.support_], model.coef_, rtol=1e-4, atol=1e-6)
+    np.testing.assert_array_equal(np.count_nonzero(model.dual_coef_, axis=1), model.n_support_)
+
+
+def test_without_a_margin_no_rows_make_up_the_model():
+    X, y = overlapping(0, n=200, shift=0.1)
+    with pytest.warns(OverlapWarning):
+        model = NuMarginSVC(nu=0.05).fit(X, y)
+    assert not hasattr(model, "support_")

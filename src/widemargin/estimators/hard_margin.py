@@ -66,6 +66,8 @@ class HardMarginSVC(HullClassifier):
         In LIBSVM's scale: rows on the margin score +1 and -1. Two classes form one pair; more classes form one pair
         for every two, in LIBSVM's order.
     intercept_ : ndarray of shape (n_pairs,)
+    support_, dual_coef_, n_support_
+        Support vectors as in :class:`NuMarginSVC`.
     certificate_ : Certificate
         ``primal``, ``dual``, ``gap``, ``relative`` of the worst pair.
     stop_reason_ : str

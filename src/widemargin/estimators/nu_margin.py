@@ -88,6 +88,14 @@ class NuMarginSVC(HullClassifier):
         The nu that was used.
     cap_ : float or ndarray of shape (n_pairs,)
         Largest mass of a row of weight 1; the paper calls it nu.
+    support_ : ndarray of shape (n_SV,)
+        Row indices of the support vectors of all pairs: rows with mass. Absent for Dask collections, whose rows have no
+        index, and where hulls overlap, since no rows make up the model then.
+    dual_coef_ : ndarray of shape (n_pairs, n_SV)
+        Masses of the support vectors times their labels, in LIBSVM's scale: ``coef_`` is ``dual_coef_ @ X[support_]``
+        but for what the gap leaves open.
+    n_support_ : ndarray of shape (n_pairs,)
+        Number of support vectors of each pair; LIBSVM's is by class.
     certificate_ : Certificate
         ``primal``, ``dual``, ``gap``, ``relative`` of the worst pair.
     stop_reason_ : str
