@@ -9,8 +9,10 @@ import threading
 import numpy as np
 import pytest
 
+from tests.cores_program import clouds
+from tests.engines.conftest import eventually
 from tests.soak.fits import KINDS, Left, assert_nothing_left, fit_one, settled
-from widemargin import GossipSVC, NuMarginSVC, SparseSVC
+from widemargin import GossipSVC, KernelSVC, NuMarginSVC, SparseSVC, cores
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="open files are counted in /proc")
 MEBIBYTE = 1 << 20
@@ -24,6 +26,18 @@ def test_fits_of_all_kinds_leave_nothing(n_fits):
     # A leak of one tiny fit's rows and state would be a few KiB; of its compiled code or a thread's stack, far more.
     assert_nothing_left(before, settled(before), 24 * MEBIBYTE)
     assert {"gap", "raised", "max_time"} <= set(ends)
+
+
+def test_fits_on_threads_leave_nothing():
+    X, y = clouds(3_000, 20)
+    before = None
+    for number in range(12):
+        if number == 4:  # all is compiled, and threads have their stacks
+            assert eventually(lambda: "widemargin-core" not in Left.now().threads)
+            before = Left.now()
+        with cores.at_most(4):
+            KernelSVC(random_state=number).fit(X, y).predict(X)
+    assert_nothing_left(before, settled(before), 24 * MEBIBYTE)
 
 
 @pytest.mark.long
