@@ -14,9 +14,9 @@ with its answer tell which column is missing: one with |c_j| > alpha, c = X'(y a
 Early answers need not be exact: step 1 goes on until its own gap is a part of the whole one. When it is small the rows
 on the hinge and the columns that stay are known, and two linear systems give the exact answer.
 
-Where rows are many and columns few, all of this is done on fewer rows (:mod:`._merged_rows`): those far from the hinge of
-a model are merged, the first model being that of a sample. What comes out is bounded on all rows, and rows that crossed
-the hinge are no longer merged.
+Where rows are many and columns few, all of this is done on fewer rows (:mod:`._merged_rows`): those far from the hinge
+of a model are merged, the first model being that of a sample. What comes out is bounded on all rows, and rows that
+crossed the hinge are no longer merged.
 
 On ranks the rows stay where they are; their labels, weights and working columns travel once, the masses each sweep.
 """
