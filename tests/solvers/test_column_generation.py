@@ -452,7 +452,7 @@ def test_merged_rows_give_the_optimum_of_all_rows(alpha, storage, fit_intercept,
 
 
 def test_rows_are_merged_from_a_number_on(monkeypatch):
-    X, y = tall(0)
+    X, y = tall(0, 1000)  # 200 for each column
     for fewest, is_merged in ((len(y), True), (len(y) + 1, False)):
         monkeypatch.setattr(column_generation, "_TALL", float(fewest))
         state = SOLVER.start(HingeL1(0.02), Shard(X, y, np.ones(len(y))), Solo(), np.random.default_rng(0))
