@@ -11,7 +11,7 @@ from tests.problems_at_hand import assert_brackets, on_ranks, overlapping, part_
 from widemargin.comm.solo import Solo
 from widemargin.data.shard import Shard
 from widemargin.problems.hinge_l1 import HingeL1, auto_alpha
-from widemargin.solvers import _restricted_lp
+from widemargin.solvers import _merged_rows, _restricted_lp, column_generation
 from widemargin.solvers._interior_point import Program, steepest_loss
 from widemargin.solvers.column_generation import ColumnGeneration, alpha_max, solved
 from widemargin.solvers.protocol import Inputs
@@ -415,3 +415,68 @@ def test_real_sets_of_many_columns(real):
         assert objective(result.model, X, y, result.model.report["alpha"]) == pytest.approx(
             result.certificate.primal, rel=1e-10
         )
+
+
+# -- tall rows, which are merged
+
+
+@pytest.fixture
+def merges_few_rows(monkeypatch):
+    monkeypatch.setattr(column_generation, "_TALL", 40.0)
+    monkeypatch.setattr(column_generation, "_TALL_BY_COLUMNS", 5.0)
+    monkeypatch.setattr(_merged_rows, "_MIN_OF_CLASS", 10)
+
+
+def tall(seed, n=400, p=5, storage=np.asarray, dtype=np.float64):
+    """Rows of two columns that vary, one that few rows have, one of ties and one of noise."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, p))
+    X[:, 1] *= 3
+    X[:, 2] = rng.random(n) < 0.03
+    X[:, 3] = rng.integers(0, 2, n)
+    y = np.where(X[:, 0] + 0.3 * X[:, 1] + 2 * X[:, 2] + X[:, 3] + rng.normal(size=n) > 1, 1.0, -1.0)
+    return storage(X.astype(dtype)), y
+
+
+@pytest.mark.parametrize("storage", [np.asarray, sp.csr_matrix])
+@pytest.mark.parametrize("alpha", [3e-3, 0.02, 0.2, 1.0])
+def test_merged_rows_give_the_optimum_of_all_rows(alpha, storage, fit_intercept, n_ranks, merges_few_rows, seed):
+    X, y = tall(seed, storage=storage)
+    weight = np.random.default_rng(seed).integers(0, 3, len(y)).astype(np.float64)
+    exact = optimum(X, y, alpha, weight, fit_intercept)
+    results = solve(SOLVER, HingeL1(alpha, fit_intercept), X, y, weight=weight, tol=TOL, ranks=n_ranks)
+    assert_solved(results[0], exact)
+    for bounds in results[0].history:
+        assert bounds["dual"] <= exact * (1 + 1e-9)
+        assert bounds["primal"] >= exact * (1 - 1e-9)
+
+
+def test_rows_are_merged_from_a_number_on(monkeypatch):
+    X, y = tall(0, 1000)  # 200 for each column
+    for fewest, is_merged in ((len(y), True), (len(y) + 1, False)):
+        monkeypatch.setattr(column_generation, "_TALL", float(fewest))
+        state = SOLVER.start(HingeL1(0.02), Shard(X, y, np.ones(len(y))), Solo(), np.random.default_rng(0))
+        assert (state.merging is not None) == is_merged
+
+
+def test_merged_rows_weigh_as_much_and_have_the_means_of_theirs():
+    X, y = tall(1)
+    weight = np.random.default_rng(1).integers(1, 4, len(y)).astype(np.float64)
+    shard = Shard(X, y, weight)
+    outlines = _merged_rows.Outlines.of(shard, X.mean(axis=0), X.var(axis=0))
+    sides = np.sign(X[:, 0]).astype(np.int64)
+    merged = outlines.merged(np.abs(X[:, 0]) < 0.2, sides)
+    few = merged.shard
+    assert few.n_rows < len(y) / 2
+    np.testing.assert_allclose(few.combine(few.weight), shard.combine(weight))
+    np.testing.assert_array_equal(few.y[merged.place], y)
+    np.testing.assert_allclose(np.bincount(merged.place, weight), few.weight)
+
+
+def test_a_sample_weighs_as_much_and_has_both_classes():
+    X, y = tall(2, 5000)
+    y[:] = -1.0
+    y[:3] = 1.0
+    few = _merged_rows.sample(Shard(X, y, np.ones(len(y))), Solo(), 0.25)
+    assert few.n_rows < 1500
+    np.testing.assert_allclose(np.bincount(few.y > 0, few.weight), [4997, 3])

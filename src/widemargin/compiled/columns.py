@@ -85,7 +85,7 @@ def squared_distances_csr(data, indices, indptr, factor, centre, out):
 
 @compiled()
 def outstanding_columns_dense(X, factor, centre, out):
-    """Twice the column of the largest ``factor_j |x_ij - centre_j|`` of each row, and 1 more if x_ij is over centre_j."""
+    """Twice the column j of the largest ``factor_j |x_ij - centre_j|`` of each row, and 1 more if x_ij > centre_j."""
     n, d = X.shape
     for i in range(n):
         most, where = 0.0, 0

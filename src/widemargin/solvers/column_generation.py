@@ -14,6 +14,10 @@ with its answer tell which column is missing: one with |c_j| > alpha, c = X'(y a
 Early answers need not be exact: step 1 goes on until its own gap is a part of the whole one. When it is small the rows
 on the hinge and the columns that stay are known, and two linear systems give the exact answer.
 
+Where rows are many and columns few, all of this is done on fewer rows (:mod:`._merged_rows`): those far from the hinge
+of a model are merged, the first model being that of a sample. What comes out is bounded on all rows, and rows that
+crossed the hinge are no longer merged.
+
 On ranks the rows stay where they are; their labels, weights and working columns travel once, the masses each sweep.
 """
 
@@ -46,7 +50,7 @@ _WORK_PER_SOLVE = 60  # of a linear program, by its rows and the square of its c
 _SMALL_GAP = 0.1  # of the distance to another objective
 _FIRST_WIDTH, _WIDER, _LAST_WIDTH = 0.01, 8.0, 2.0  # of the places where an intercept is looked for
 _TALL = 16000.0  # rows; from so many on, and so many for each column,
-_TALL_BY_COLUMNS = 40.0  # rows are merged,
+_TALL_BY_COLUMNS = 100.0  # rows are merged,
 _MOST_MERGED = 0.5  # unless so many of them are left
 _SAMPLE, _SAMPLE_TOL = 0.25, 1e-2  # rows that a first model comes from, and its relative gap
 _WARM = 1 / 64  # and rows that any other model is taken to come from
@@ -334,14 +338,17 @@ class ColumnGeneration(Solver[State, Separator]):
         rows, comm, outlines, gap_before = state.rows, state.rows.comm, state.rows.outlines, state.certificate.gap
         sides = _sides(merging.shortfall)
         is_single = merging.is_single | (np.abs(merging.shortfall) <= merging.distance * outlines.spread)
+        has_ties = False
         if merging.merges_ties:
             n_tied = float(comm.allreduce(np.array([float(np.count_nonzero(sides == 0))]))[0])
             if n_tied > _MANY_TIED * (rows.shard.n_features + 1):
-                is_single &= sides != 0
+                has_ties, is_single = True, is_single & (sides != 0)
         merged = outlines.merged(is_single, sides)
         if float(comm.allreduce(np.array([float(merged.shard.n_rows)]))[0]) > _MOST_MERGED * rows.n_rows:
             model = state if state.coef.any() else merging
             state = self._with_program(state._replace(merging=None))
+            if not model.coef.any():
+                return self.sweep(self._extended(state, rows.correlation(rows.at_zero()[0])))
             return self.sweep(_with_model(state, model.coef, model.intercept, self))
         solver = replace(self, distance=merging.centre, loosest=_MERGED_TOL, finds_alpha_max=False)
         inputs = Inputs(rows.problem, merged.shard, comm, np.random.default_rng(0))
@@ -371,7 +378,8 @@ class ColumnGeneration(Solver[State, Separator]):
             merges_ties,
             len(inner.working),
         )
-        is_final = inner.certificate.relative <= _EXACT or inner.is_stuck
+        n_crossed = float(comm.allreduce(np.array([float(np.count_nonzero(has_crossed))]))[0])
+        is_final = (inner.certificate.relative <= _EXACT or inner.is_stuck) and n_crossed == 0 and not has_ties
         allowance = rows.allowance(coef, intercept, correlation, primal)
         is_stuck = is_final and state.is_final and state.certificate.gap > 0.5 * gap_before
         is_stuck |= state.certificate.gap <= _OPEN * allowance
@@ -465,8 +473,10 @@ def _with_merging(state: State, coef: np.ndarray | None, rng: Generator) -> Stat
         coef = state.coef
         with suppress(TimeIsUp):
             few = sample(rows.outlines.shard, comm, _SAMPLE)
-            found = solved(Inputs(rows.problem, few, comm, rng), _SAMPLE_TOL, _MAX_SWEEPS)
-            coef, intercept = found.coef, found.intercept
+            n_few = float(comm.allreduce(np.array([float(few.n_rows)]))[0])
+            if n_few <= rows.n_rows / 2:  # a rank of few rows may give all of them
+                found = solved(Inputs(rows.problem, few, comm, rng), _SAMPLE_TOL, _MAX_SWEEPS)
+                coef, intercept = found.coef, found.intercept
     scores = rows.scores(coef)
     intercept = rows.best_intercept(scores, intercept)
     primal = rows.objective(coef, intercept, scores)
