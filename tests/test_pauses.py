@@ -93,11 +93,11 @@ def lowered(monkeypatch, work):
 
 def counted(monkeypatch):
     """What is really done between two looks at the clock, for each look: entries of passes over rows, kernel values."""
-    amounts, passed, told, products = [0.0], shard_module._pass, pauses.told_by_rank_0, on_cpu.RowsOnCPU._products
+    amounts, passed, told, products = [0.0], shard_module._call, pauses.told_by_rank_0, on_cpu.RowsOnCPU._products
 
-    def count_pass(name, block, *arguments, **options):
-        amounts[-1] += block.size
-        passed(name, block, *arguments, **options)
+    def count_pass(module, name, block, rows, *arguments):
+        amounts[-1] += block[rows].size
+        passed(module, name, block, rows, *arguments)
 
     def count_tiles(self, local, ZT, dtype):
         for rows, tile in products(self, local, ZT, dtype):
@@ -109,7 +109,7 @@ def counted(monkeypatch):
         return told(comm, text)
 
     monkeypatch.setattr(on_cpu.RowsOnCPU, "_products", count_tiles)
-    monkeypatch.setattr(shard_module, "_pass", count_pass)
+    monkeypatch.setattr(shard_module, "_call", count_pass)
     monkeypatch.setattr(pauses, "told_by_rank_0", look)
     monkeypatch.setattr(run_module, "told_by_rank_0", look)
     return amounts
