@@ -78,12 +78,7 @@ class Outlines:
         place = len(singles) + group
         place[singles] = np.arange(len(singles))
         few = shard.take(singles)
-        X = [
-            *few.blocks,
-            self._sums(group, n_groups) / weight[:, None]
-            if not shard.is_sparse
-            else sp.csr_matrix(sp.diags(1 / weight) @ self._sums(group, n_groups)),
-        ]
+        X = [*few.blocks, self._sums(group, n_groups) / weight[:, None] if not shard.is_sparse else sp.csr_matrix(sp.diags(1 / weight) @ self._sums(group, n_groups))]
         return Merged(Shard(X, np.append(few.y, labels), np.append(few.weight, weight)), place)
 
     def _sums(self, group: np.ndarray, n_groups: int):
