@@ -45,3 +45,23 @@ def test_whole_numbers_are_told_from_others(dtype):
     assert not storage.are_whole(values, 1.0, 0, 4)
     assert storage.are_whole(values, 1.0, 1, 3)
     assert not storage.are_whole(np.array([np.nan, np.inf], dtype), 1.0, 0, 2)
+
+
+@pytest.mark.parametrize("n_features", [3, 64, 130])
+def test_zeros_and_ones_become_bits(dtype, n_features):
+    X = (np.random.default_rng(0).random((14, n_features)) < 0.4).astype(dtype)
+    matrix, found = sp.csr_matrix(X), np.empty((2, 14, -(-n_features // 64)), np.uint64)
+    for begin, end in ((0, 6), (6, 14)):
+        storage.bits_of_dense(X, begin, end, found[0])
+        storage.bits_of_csr(matrix.data, matrix.indices, matrix.indptr, begin, end, found[1])
+    for words in found:
+        bits = np.unpackbits(words.view(np.uint8), axis=1, bitorder="little")
+        np.testing.assert_array_equal(bits[:, :n_features], X)
+        assert not bits[:, n_features:].any()
+
+
+def test_zeros_and_ones_are_told_from_others(dtype):
+    values = np.array([0.0, 1.0, 1.0, 0.5, np.nan], dtype)
+    assert storage.are_binary(values, 0, 3)
+    assert not storage.are_binary(values, 0, 4)
+    assert not storage.are_binary(values, 4, 5)

@@ -122,6 +122,33 @@ def test_values_of_many_rows_are_in_float32(name, share):
     assert_near(rows.block(points), K[chosen], 1e-5)
 
 
+@pytest.mark.parametrize("n_features", [7, 64, 150])
+def test_rows_of_zeros_and_ones_are_multiplied_as_bits(kernel, storage, dtype, n_features):
+    rng = np.random.default_rng(4)
+    X = (rng.random((700, n_features)) < 0.25).astype(dtype)
+    X[5], X[6] = 0.0, X[7]
+    rows, coef, K = RowsOnCPU(kernel, storage(X)), rng.normal(size=(700, 12)), by_scikit_learn(kernel, X)
+    points, others = rows.points(np.arange(700)), Points(storage(X + dtype(0.01)), np.arange(700))
+    assert rows._is_binary == (kernel.name != "cosine")
+    for columns in (1, 2, 12):
+        assert_near(rows.times(points, coef[:, :columns], exact=True), K @ coef[:, :columns], 1e-12)
+    assert_near(rows.block(points), K, 1e-5)
+    assert_near(rows.rows(points[300:]), K[300:], 1e-5)
+    # Points of a fitted model need not be of zeros and ones.
+    mixed = by_scikit_learn(kernel, X, X + dtype(0.01))
+    assert_near(rows.times(others, coef, exact=True), mixed @ coef, 1e-10)  # theirs loses digits
+
+
+def test_rows_with_other_entries_or_entries_stored_twice_are_no_bits():
+    X = (np.random.default_rng(0).random((50, 9)) < 0.5).astype(float)
+    assert RowsOnCPU(KERNELS["rbf"], X)._is_binary
+    X[3, 4] = 2.0
+    assert not RowsOnCPU(KERNELS["rbf"], X)._is_binary
+    twice = sp.csr_matrix((np.ones(60), np.tile([0, 1, 1], 20), np.arange(0, 61, 3)), shape=(20, 2))
+    rows = RowsOnCPU(KERNELS["linear"], twice)
+    np.testing.assert_allclose(rows.times(rows.points(np.arange(1)), np.ones(1)), 5.0)
+
+
 @pytest.mark.parametrize("n_rows", [1, 3, 9])
 def test_a_few_dense_rows_need_no_preparation(kernel, values, dtype, n_rows):
     values, coef = values.astype(dtype), np.random.default_rng(1).normal(size=(2, 80))

@@ -2,7 +2,8 @@
 
 Rows are dense, an array ``X`` of shape (n, d), or sparse, a tuple ``data, indices, indptr``. Points are the rows of a
 dense array of shape (m, d), which BLAS multiplies; or they are the columns of dense panels, an array of shape
-(panels, d, width), which the loops here read: a sparse row reads only the lines at its nonzero features.
+(panels, d, width), which the loops here read: a sparse row reads only the lines at its nonzero features. Rows of zeros
+and ones may be stored as bits, 64 to a word: an array of shape (n, words), and panels of shape (panels, words, width).
 
 Each call works on the rows from ``begin`` to ``end``, on one thread, with buffers of its own.
 """
@@ -38,7 +39,13 @@ def _reinterpret(context, builder, signature, arguments):
     return builder.bitcast(arguments[0], context.get_value_type(signature.return_type))
 
 
+def _count_of(context, word):
+    """How many bits of a word are set."""
+    return word(word), lambda context, builder, signature, arguments: builder.ctpop(arguments[0])
+
+
 _bits: Any = intrinsic(_bits_of)
+_count: Any = intrinsic(_count_of)
 _number: Any = intrinsic(_number_of)
 
 
@@ -171,6 +178,35 @@ def _dense_distances(kind, x, ZT, row):
                 row[k] += (entry - z[k]) * (entry - z[k])
 
 
+@compiled()
+def _common_bits(x, ZT, row):
+    """How many bits a row has in common with each point: their inner products.
+
+    Counts have 16 bits, since Numba adds longer integers to float32 in float64.
+    """
+    row[:] = 0
+    last = x.shape[0] // 2 * 2
+    for j in range(0, last, 2):
+        x0, x1 = x[j], x[j + 1]
+        for k in range(row.shape[0]):
+            row[k] += np.int16(_count(x0 & ZT[j, k]) + _count(x1 & ZT[j + 1, k]))
+    for j in range(last, x.shape[0]):
+        x0 = x[j]
+        for k in range(row.shape[0]):
+            row[k] += np.int16(_count(x0 & ZT[j, k]))
+
+
+def _space(points, norms, size):
+    """Room for products: as points are stored, or of the type of the norms if these are bits."""
+
+
+@overload(_space)
+def _space_of_type(points, norms, size):
+    if isinstance(points.dtype, types.Integer):
+        return lambda points, norms, size: np.empty(size, norms.dtype)
+    return lambda points, norms, size: np.empty(size, points.dtype)
+
+
 def _multiply(kind, rows, begin, end, points, point_norms, first, tile):
     """Fill a tile with products (distances, for kernels of these) of rows with the points from ``first`` on."""
 
@@ -191,6 +227,14 @@ def _multiply_stored(kind, rows, begin, end, points, point_norms, first, tile):
                     _sparse_products(data, indices, low, high, ZT, tile[i])
 
         return sparse
+    if isinstance(points.dtype, types.Integer):
+
+        def bits(kind, rows, begin, end, points, point_norms, first, tile):
+            ZT = points[first // tile.shape[1]]
+            for i in range(end - begin):
+                _common_bits(rows[begin + i], ZT, tile[i])
+
+        return bits
     if points.ndim == 3:
 
         def by_distances(kind, rows, begin, end, points, point_norms, first, tile):
@@ -216,7 +260,7 @@ def times(
     time, and these sums in the order of the points.
     """
     m = point_norms.shape[0]
-    space, values = np.empty(tile_rows * width, points.dtype), np.empty(width, norms.dtype)
+    space, values = _space(points, norms, tile_rows * width), np.empty(width, norms.dtype)
     for first in range(0, m, width):
         w = min(width, m - first)
         for top in range(begin, end, tile_rows):
@@ -239,7 +283,7 @@ def times_many(
 ):  # fmt: skip
     """:func:`times` for many columns, by BLAS; ``coef`` has the shape (m, columns)."""
     m, n_columns = coef.shape
-    space, values = np.empty(tile_rows * width, points.dtype), np.empty(tile_rows * width, np.float64)
+    space, values = _space(points, norms, tile_rows * width), np.empty(tile_rows * width, np.float64)
     few, sums = np.empty(width, norms.dtype), np.empty((tile_rows, n_columns), np.float64)
     for first in range(0, m, width):
         w = min(width, m - first)
@@ -292,6 +336,13 @@ def times_few(kind, X, Z, scale, shift, degree, coef, out):
     return longest
 
 
+@compiled()
+def _copy(source, target):
+    """Faster than an assignment of slices, which looks for an overlap."""
+    for k in range(target.shape[0]):
+        target[k] = source[k]
+
+
 @compiled(fastmath=FAST)
 def fill(
     kind, rows, norms, points, point_norms, scale, shift, degree, n_points, offset, is_symmetric,
@@ -303,7 +354,7 @@ def fill(
     values right of the diagonal are copies of those left of it.
     """
     # Rows of values a power of two apart would take each other's places in the cache when a column is read.
-    space, values = np.empty(tile_rows * width, points.dtype), np.empty((tile_rows, width + _LANES), points.dtype)
+    space, values = _space(points, norms, tile_rows * width), np.empty((tile_rows, width + _LANES), norms.dtype)
     for first in range(0, n_points, width):
         m, left = min(width, point_norms.shape[0] - first), offset + first
         for top in range(begin, end, tile_rows):
@@ -319,10 +370,10 @@ def fill(
             if is_symmetric:
                 for i in range(bottom - top):
                     n = max(0, min(last, top + i + 1 - left))
-                    out[top + i, left : left + n] = values[i, :n]
+                    _copy(values[i, :n], out[top + i, left : left + n])
             for k in range(last):
-                for i in range(max(0, left + k + 1 - top) if is_symmetric else 0, bottom - top):
-                    out[left + k, top + i] = values[i, k]
+                i = max(0, left + k + 1 - top) if is_symmetric else 0
+                _copy(values[i : bottom - top, k], out[left + k, top + i : bottom])
 
 
 @compiled()

@@ -44,3 +44,31 @@ def are_whole(values, unit, begin, end):
         if scaled != np.rint(scaled):
             return False
     return True
+
+
+@compiled()
+def are_binary(values, begin, end):
+    """Whether each value is zero or one."""
+    n_others = 0
+    for k in range(begin, end):
+        n_others += (values[k] != 0) & (values[k] != 1)
+    return n_others == 0
+
+
+@compiled()
+def bits_of_dense(X, begin, end, words):
+    """Set the bit of every entry that is not zero; 64 columns share a word."""
+    for i in range(begin, end):
+        words[i] = 0
+        for j in range(X.shape[1]):
+            words[i, j // 64] |= np.uint64(X[i, j] != 0) << np.uint64(j % 64)
+
+
+@compiled()
+def bits_of_csr(data, indices, indptr, begin, end, words):
+    """:func:`bits_of_dense` of sparse rows."""
+    for i in range(begin, end):
+        words[i] = 0
+        for at in range(indptr[i], indptr[i + 1]):
+            j = np.int64(indices[at])
+            words[i, j // 64] |= np.uint64(data[at] != 0) << np.uint64(j % 64)

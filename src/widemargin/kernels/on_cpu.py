@@ -25,10 +25,13 @@ from widemargin.kernels.points import Points
 from widemargin.kernels.precision import Reduce
 from widemargin.kernels.protocol import KernelRows
 from widemargin.kernels.storage import (
+    are_binary,
+    as_bits,
     as_csr,
     converted,
     csr_arrays,
     dense,
+    entries_per_row,
     exact_in_float32,
     pieces,
     shifted,
@@ -51,6 +54,7 @@ _MAX_COLUMNS = 8  # of coefficients that are not worth a call of BLAS
 _FEW_ROWS = 8  # cost less as they are than points cost to be prepared
 _MAX_SQUARE = 1e200  # of the norm of such a row
 _GIVEN_TILE = 1 << 17  # kernel values that are given, or that the user's function gives at a time
+_BITS = np.uint64  # words of rows that are all zeros and ones
 _LOG2E = math.log2(math.e)
 _KINDS = {
     "linear": compiled.LINEAR,
@@ -71,7 +75,10 @@ def _on_piece(loop: Any, before: tuple[Any, ...], after: tuple[Any, ...], piece:
 
 
 class _Prepared(NamedTuple):
-    """Rows or points in one precision, centred or normalised where the kernel asks for it, and their squared norms."""
+    """Rows or points as they are multiplied, centred or normalised where the kernel asks for it.
+
+    The squared norms are in float64.
+    """
 
     X: Any
     norms: np.ndarray
@@ -138,8 +145,13 @@ class RowsOnCPU(KernelRows):
         self._is_exact: bool | None = None  # whether products of the rows are exact in float32, once it is known
         self.dtype, self._is_sparse, self._centre, self.is_by_differences = precision.choose(kernel, self.X, reduce)
         self.error = self.largest_error = float(np.finfo(self.dtype).eps) / 2
+        self._is_binary = False  # whether the rows of all ranks are zeros and ones
         if kernel.name in _KINDS:
             self.width, self.longest = precision.extent(self.X, self._is_sparse, reduce)
+            # Bits are counted faster than entries are multiplied, where rows are not very sparse.
+            is_fast = entries_per_row(self.X) > self.X.shape[1] / 32 and not self.is_by_differences
+            is_binary = is_fast and kernel.name != "cosine" and are_binary(self.X)
+            self._is_binary = not reduce(np.array([0.0 if is_binary else 1.0]), "max")[0]
         self.has_relative_errors = self.dtype == np.float32 and kernel.name in ("rbf", "laplacian")
 
     def vector(self, values: np.ndarray) -> np.ndarray:
@@ -192,7 +204,7 @@ class RowsOnCPU(KernelRows):
         out = np.empty((len(points), self.n_rows), self.dtype)
         if self.kernel.name in _KINDS:
             if out.size:
-                self._fill(self._local(self.dtype), points, out, is_symmetric=False)
+                self._fill(points, out, is_symmetric=False)
             return out
         for begin, end, values in self._given_tiles(self.X, points):
             out[:, begin:end] = values.T
@@ -224,6 +236,8 @@ class RowsOnCPU(KernelRows):
         n_entries = np.full(self.n_rows, float(self.width))
         if self.kernel.name == "rbf" and self._centre is None:
             n_entries = float32_error.entries_of_rows(self.X)
+        if self._is_binary:
+            n_entries = np.zeros(self.n_rows)  # products of bits are exact
         longest = self.longest if self._centre is None else self.longest + float(np.linalg.norm(self._centre))
         lengths = np.sqrt(self._squares(reach))
         return float32_error.relative_error(self.kernel, n_entries, lengths, longest, self.X.shape[1])
@@ -243,79 +257,89 @@ class RowsOnCPU(KernelRows):
         """Write the kernel values between points to the first columns of ``out``."""
         self.ledger.kernel_evaluations += len(points) ** 2
         if self.kernel.name in _KINDS:
-            self._fill(self._prepare(points.X, out.dtype.type), points, out, is_symmetric=True)
+            self._fill(points, out, is_symmetric=True)
             return
         for begin, end, values in self._given_tiles(points.X, points):
             out[begin:end, : len(points)] = values
 
     # -- rows as the compiled loops read them ------------------------------------------------------------------------
 
-    def _local(self, dtype: Any) -> _Prepared:
-        """The rows of this rank, prepared once per precision; a float64 copy is needed rarely and not kept."""
-        if dtype in self._kept:
-            return self._kept[dtype]
-        prepared = self._prepare(self.X, dtype)
-        if dtype == self.dtype or (prepared.X is self.X and not sp.issparse(self.X)):
-            self._kept[dtype] = prepared
+    def _local(self, stored: Any) -> _Prepared:
+        """The rows of this rank, prepared once for each type; a float64 copy is needed rarely and not kept."""
+        if stored in self._kept:
+            return self._kept[stored]
+        prepared = self._prepare(self.X, stored)
+        if stored in (self.dtype, _BITS) or (prepared.X is self.X and not sp.issparse(self.X)):
+            self._kept[stored] = prepared
         return prepared
 
-    def _prepare(self, X: Any, dtype: Any) -> _Prepared:
+    def _stored(self, points: Points, dtype: Any) -> Any:
+        """How rows and points are stored for values of this type: in a smaller type if their products are exact."""
+        if self._is_binary and are_binary(points.X):
+            return _BITS
+        if dtype == np.float32 or not self._is_sparse or self.kernel.name == "cosine":
+            return dtype
+        if self._is_exact is None:
+            self._is_exact = exact_in_float32(self.X)
+        return np.float32 if self._is_exact and exact_in_float32(points.X) else dtype
+
+    def _prepare(self, X: Any, stored: Any) -> _Prepared:
+        if stored == _BITS:
+            return _Prepared(as_bits(X), squared_norms(X))
         if self._is_sparse:
-            X = as_csr(X, dtype)
+            X = as_csr(X, stored)
         elif self._centre is None:
-            X = converted(dense(X), dtype)
+            X = converted(dense(X), stored)
         else:
-            X = shifted(dense(X), self._centre, dtype)
+            X = shifted(dense(X), self._centre, stored)
         norms = squared_norms(X)
         if self.kernel.name == "cosine":
             lengths = np.sqrt(np.where(norms > 0, norms, 1.0))
-            X = sp.diags_array(1 / lengths, dtype=dtype) @ X if self._is_sparse else X / lengths[:, None].astype(dtype)
+            X = (
+                sp.diags_array(1 / lengths, dtype=stored) @ X
+                if self._is_sparse
+                else X / lengths[:, None].astype(stored)
+            )
             X = sp.csr_matrix(X) if self._is_sparse else X
-        return _Prepared(X, norms.astype(dtype))
+        return _Prepared(X, norms)
 
-    def _products_are_exact(self, points: Points) -> bool:
-        """Whether products of sparse rows can be made in float32, in half the time, since no digit is lost."""
-        if not self._is_sparse or self.kernel.name == "cosine":
-            return False
-        if self._is_exact is None:
-            self._is_exact = exact_in_float32(self.X)
-        return self._is_exact and exact_in_float32(points.X)
-
-    @property
-    def _kind(self) -> int:
-        return compiled.DIFFERENCES if self.is_by_differences else _KINDS[self.kernel.name]
-
-    @property
-    def _has_panels(self) -> bool:
-        """Whether points are the columns of panels; BLAS multiplies with points as they are."""
-        return self._is_sparse or self.is_by_differences or self.kernel.name == "laplacian"
+    def _kind(self, stored: Any) -> int:
+        if self.is_by_differences:
+            return compiled.DIFFERENCES
+        # Between zeros and ones, the 1-norm distance is the squared one.
+        return compiled.RBF if stored == _BITS and self.kernel.name == "laplacian" else _KINDS[self.kernel.name]
 
     @property
     def _points_at_once(self) -> int:
-        if not self._has_panels:
+        """How many products a sum adds up before it is added to the others."""
+        if not self._is_sparse:
             return _POINTS_AT_ONCE
         fitting = _PANEL_BYTES // (8 * max(self.X.shape[1], 1))
         return int(min(_MAX_PANEL, max(_MIN_PANEL, fitting // _MIN_PANEL * _MIN_PANEL)))
 
-    def _batches(self, points: Points, dtype: Any, piece: int, cost: float) -> Iterator[tuple[slice, _Prepared]]:
+    def _batches(self, points: Points, stored: Any, piece: int, cost: float) -> Iterator[tuple[slice, _Prepared]]:
         """Points as the compiled loops read them, and their norms; as many at a time as ``piece`` rows take well.
 
         Memory is limited, since sparse points become dense, and so is the work between two looks at the clock.
         """
         width, d = self._points_at_once, max(self.X.shape[1], 1)
-        most = min(_BATCH_BYTES / (d * np.dtype(dtype).itemsize), WORK / (piece * cost))
+        most = min(_BATCH_BYTES / (d * np.dtype(stored).itemsize), WORK / (piece * cost))
         for begin, end in pieces(len(points), max(1, int(most / width)) * width):
-            prepared = self._prepare(points.X if end - begin == len(points) else points.X[begin:end], dtype)
-            yield slice(begin, end), self._panels(prepared) if self._has_panels else prepared
+            prepared = self._prepare(points.X if end - begin == len(points) else points.X[begin:end], stored)
+            yield slice(begin, end), prepared if self._is_by_blas(stored) else self._panels(prepared)
+
+    def _is_by_blas(self, stored: Any) -> bool:
+        """Whether BLAS multiplies rows with points as they are; other loops read points as columns of panels."""
+        return not (stored == _BITS or self._is_sparse or self.is_by_differences or self.kernel.name == "laplacian")
 
     def _panels(self, points: _Prepared) -> _Prepared:
         """Points as columns of panels, the last one filled up with points of no coordinates."""
         X, width = points.X, self._points_at_once
         n, d = X.shape
         each = list(pieces(n, width))
-        panels, norms = np.empty((len(each), d, width), X.dtype), np.zeros(len(each) * width, X.dtype)
+        panels, norms = np.empty((len(each), d, width), X.dtype), np.zeros(len(each) * width)
         norms[:n] = points.norms
-        if self.kernel.name == "laplacian":
+        if self.kernel.name == "laplacian" and X.dtype != _BITS:
             norms[:n] = np.asarray(abs(X).sum(axis=1)).ravel()
 
         def fill(k: int) -> None:
@@ -339,46 +363,43 @@ class RowsOnCPU(KernelRows):
 
     def _cost(self, rows: _Prepared) -> float:
         """Multiplications of a plain loop in the time of a kernel value."""
-        if self._is_sparse:
-            return float(rows.X.nnz / max(rows.n_rows, 1)) + 8
-        return float(rows.X.shape[1]) / (1 if self._has_panels else BLAS_SPEED) + 8
+        return entries_per_row(rows.X) / (BLAS_SPEED if self._is_by_blas(rows.X.dtype) else 1) + 8
 
     def _add_times(self, points: Points, coef: np.ndarray, exact: bool, out: np.ndarray) -> None:
         dtype = np.float64 if exact else self.dtype
-        rows = self._local(np.float32 if dtype == np.float64 and self._products_are_exact(points) else dtype)
-        norms, parameters, is_many = (
-            rows.norms.astype(dtype),
-            _parameters(self.kernel, dtype),
-            coef.shape[1] > _MAX_COLUMNS,
-        )
-        loop = compiled.times_many if is_many else compiled.times
+        stored, parameters = self._stored(points, dtype), _parameters(self.kernel, dtype)
+        rows, is_many = self._local(stored), coef.shape[1] > _MAX_COLUMNS
+        loop, norms = compiled.times_many if is_many else compiled.times, rows.norms.astype(dtype)
         cost = self._cost(rows)
         size = self._piece(self.n_rows, cost)
-        shape = self._tile_shape(size)
-        for columns, batch in self._batches(points, rows.X.dtype, size, cost):
+        shape = self._tile_shape(size, stored)
+        for columns, batch in self._batches(points, stored, size, cost):
             few = np.zeros((len(batch.norms), coef.shape[1]))
             few[: columns.stop - columns.start] = coef[columns]
             few = few if is_many else np.ascontiguousarray(few.T)
-            arguments = (self._kind, rows.arrays, norms, batch.X, batch.norms.astype(dtype), *parameters, few)
+            arguments = (self._kind(stored), rows.arrays, norms, batch.X, batch.norms.astype(dtype), *parameters, few)
             work = self.n_rows * (columns.stop - columns.start) * cost
             do = partial(_on_piece, loop, arguments, (*shape, out))
             cores.each(do, list(pieces(self.n_rows, size)), work)
 
-    def _fill(self, rows: _Prepared, points: Points, out: np.ndarray, *, is_symmetric: bool) -> None:
-        """Write kernel values of rows with points to the columns of ``out``; if it is symmetric, to its rows too."""
-        dtype, cost = out.dtype.type, self._cost(rows)
-        parameters, size = _parameters(self.kernel, dtype), self._piece(rows.n_rows, cost)
-        shape = self._tile_shape(size)
-        for columns, batch in self._batches(points, dtype, size, cost):
+    def _fill(self, points: Points, out: np.ndarray, *, is_symmetric: bool) -> None:
+        """Write kernel values of rows with points to the columns of ``out``; if symmetric, of points to rows too."""
+        dtype = out.dtype.type
+        stored, parameters = self._stored(points, dtype), _parameters(self.kernel, dtype)
+        rows = self._prepare(points.X, stored) if is_symmetric else self._local(stored)
+        cost, norms = self._cost(rows), rows.norms.astype(dtype)
+        size = self._piece(rows.n_rows, cost)
+        shape = self._tile_shape(size, stored)
+        for columns, batch in self._batches(points, stored, size, cost):
             n_points = columns.stop - columns.start
-            arguments = (self._kind, rows.arrays, rows.norms, batch.X, batch.norms, *parameters)
+            arguments = (self._kind(stored), rows.arrays, norms, batch.X, batch.norms.astype(dtype), *parameters)
             where = (n_points, columns.start, is_symmetric)
             do = partial(_on_piece, compiled.fill, (*arguments, *where), (*shape, out))
             # The last rows of a symmetric block have most values: they come first.
             cores.each(do, list(pieces(rows.n_rows, size))[::-1], rows.n_rows * n_points * cost)
 
-    def _tile_shape(self, piece: int) -> tuple[int, int]:
-        return (min(piece, _TILE_ROWS) if self._has_panels else piece), self._points_at_once
+    def _tile_shape(self, piece: int, stored: Any) -> tuple[int, int]:
+        return (piece if self._is_by_blas(stored) else min(piece, _TILE_ROWS)), self._points_at_once
 
     def _given_tiles(self, X: Any, points: Points) -> Iterator[tuple[int, int, np.ndarray]]:
         """Values that are given, or that the user's function gives."""

@@ -33,7 +33,7 @@ def row_pieces(n: int, width: float) -> list[tuple[int, int]]:
     return list(pieces(n, max(1, int(_PIECE_SIZE / max(width, 1)))))
 
 
-def _entries_per_row(X: Any) -> float:
+def entries_per_row(X: Any) -> float:
     return float((X.nnz / max(X.shape[0], 1)) if sp.issparse(X) else X.shape[1])
 
 
@@ -65,7 +65,7 @@ def squared_norms(X: Any) -> np.ndarray:
         else:
             squared_norms_dense(X[begin:end], out[begin:end])
 
-    width = _entries_per_row(X)
+    width = entries_per_row(X)
     cores.each(fill, row_pieces(len(out), width), width * len(out))
     return out
 
@@ -120,6 +120,27 @@ def _are_multiples(X: Any, unit: float) -> bool:
     return all(found)
 
 
+def are_binary(X: Any) -> bool:
+    """Whether all entries are zero or one, and each is stored once."""
+    if sp.issparse(X) and not X.has_canonical_format:
+        return False
+    values, found = np.ravel(X.data if sp.issparse(X) else X), []
+    each = row_pieces(len(values), 1)
+    cores.each(lambda piece: found.append(compiled.are_binary(values, *piece)), each, float(len(values)))
+    return all(found)
+
+
+def as_bits(X: Any) -> np.ndarray:
+    """Rows of zeros and ones as words of 64 bits."""
+    words = np.empty((X.shape[0], -(-X.shape[1] // 64)), np.uint64)
+    loop, arrays = (
+        (compiled.bits_of_csr, (X.data, X.indices, X.indptr)) if sp.issparse(X) else (compiled.bits_of_dense, (X,))
+    )
+    each = row_pieces(X.shape[0], X.shape[1])
+    cores.each(lambda piece: loop(*arrays, *piece, words), each, float(X.shape[0] * X.shape[1]))
+    return words
+
+
 def converted(X: np.ndarray, dtype: Any) -> np.ndarray:
     """An array in C order and of this type; a copy only if it is not so already."""
     if X.dtype == dtype and X.flags.c_contiguous:
@@ -163,7 +184,7 @@ def taken(X: Any, rows: np.ndarray) -> Any:
     """The rows at these places, as ``X[rows]``."""
     if not (sp.issparse(X) or isinstance(X, np.ndarray)):
         return X[rows]
-    if len(rows) * _entries_per_row(X) < _PIECE_SIZE or rows.dtype.kind not in "iu" or rows.min(initial=0) < 0:
+    if len(rows) * entries_per_row(X) < _PIECE_SIZE or rows.dtype.kind not in "iu" or rows.min(initial=0) < 0:
         return X[rows]
     if not sp.issparse(X):
         out = np.empty((len(rows), X.shape[1]), X.dtype)
