@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
@@ -16,6 +14,21 @@ from widemargin.codec import record
 class Ranked(Protocol):
     rank: int
     size: int
+
+
+class _Phase:
+    """Not a generator: fits on few rows take so little time that they would notice."""
+
+    __slots__ = ("_begin", "_name", "_seconds")
+
+    def __init__(self, seconds: dict[str, float], name: str) -> None:
+        self._seconds, self._name, self._begin = seconds, name, 0.0
+
+    def __enter__(self) -> None:
+        self._begin = time.perf_counter()
+
+    def __exit__(self, *error: object) -> None:
+        self._seconds[self._name] = self._seconds.get(self._name, 0.0) + time.perf_counter() - self._begin
 
 
 @record()
@@ -49,6 +62,7 @@ class Ledger:
     """
 
     TRAFFIC: ClassVar = ("messages", "scalars", "bytes", "kernel_evaluations", "cache_hits", "cache_misses")
+    _COUNTS: ClassVar = ("rounds", *TRAFFIC)
 
     rounds: int = 0
     messages: int = 0
@@ -74,18 +88,13 @@ class Ledger:
         elif comm.rank == centre and down is not None:
             self.sent(down, copies=comm.size - 1)
 
-    @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
+    def phase(self, name: str) -> _Phase:
         """Add the time spent inside the block to the named phase."""
-        begin = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - begin
+        return _Phase(self.seconds, name)
 
     def counts(self) -> dict[str, int]:
         """The counters, as entries of a history."""
-        return {name: getattr(self, name) for name in ("rounds", *self.TRAFFIC)}
+        return {name: getattr(self, name) for name in self._COUNTS}
 
     def in_units(self, n_ranks: int, n_features: int) -> float:
         """Scalars sent, in the unit of the distributed SVM literature: one row per rank, ``k * d``."""

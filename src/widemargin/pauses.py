@@ -37,6 +37,21 @@ class TimeIsUp(Exception):
     """Raised by a pause when the run is to stop."""
 
 
+class _Running:
+    """Not a generator: fits on few rows take so little time that they would notice."""
+
+    __slots__ = ("_clock", "_token")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def __enter__(self) -> None:
+        self._token = _clock.set(self._clock)
+
+    def __exit__(self, *error: object) -> None:
+        _clock.reset(self._token)
+
+
 class Clock:
     """What a run listens to: ``ask`` is called on rank 0 and returns a reason to stop, or an empty text."""
 
@@ -51,14 +66,9 @@ class Clock:
         """Another clock for the same ranks, after the run was told to stop."""
         return Clock(self._comm, ask)
 
-    @contextmanager
-    def running(self) -> Iterator[None]:
+    def running(self) -> _Running:
         """Work inside the block pauses at this clock."""
-        token = _clock.set(self)
-        try:
-            yield
-        finally:
-            _clock.reset(token)
+        return _Running(self)
 
     def is_due(self, work: float) -> bool:
         """Count work that all ranks do; whether it is time to stop."""

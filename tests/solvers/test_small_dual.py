@@ -184,14 +184,15 @@ def test_fewer_support_vectors_have_bounds_of_their_own():
 
 def test_rows_take_their_values_from_those_of_all_rows(seed):
     X, _ = overlapping(seed, n=90)
-    rows, some = RowsOnCPU(RBF, X), np.flatnonzero(np.random.default_rng(seed).random(90) < 0.5)
-    fewer, K = rows.only(some), gram(RBF, X)
-    few = fewer.only(np.arange(5))
-    for part, places in ((rows, np.arange(90)), (fewer, some), (few, some[:5])):
+    rng, rows, K = np.random.default_rng(seed), RowsOnCPU(RBF, X), gram(RBF, X)
+    rows.groups, some = rng.integers(0, 3, 90), np.flatnonzero(rng.random(90) < 0.5)
+    fewer = rows.only(some)
+    for part, places in ((fewer, some), (fewer.only(np.arange(5)), some[:5])):
         values = part.values(100)
         np.testing.assert_allclose(values[:, : len(places)], K[np.ix_(places, places)], rtol=1e-12)
         assert not values[:, len(places) :].any()
     assert rows.ledger.kernel_evaluations == 90**2  # once
+    np.testing.assert_allclose(rows.values(100)[:, :90], K, rtol=1e-12)
     other = RowsOnCPU(RBF, X).only(some)
     np.testing.assert_allclose(other.values(50), fewer.values(100), rtol=1e-13)
     assert other.ledger.kernel_evaluations == len(some) ** 2  # all rows would be too many
@@ -204,6 +205,16 @@ def test_classes_share_kernel_values(kernel):
     given = rbf_kernel(X) if kernel == "precomputed" else X
     model = KernelSVC(kernel=kernel).fit(given, y)
     assert model.cost_.kernel_evaluations == (0 if kernel == "linear" else 90**2)
+
+
+def test_some_rows_have_the_rounding_errors_of_all_rows(seed):
+    X, _ = overlapping(seed, n=90)
+    some, coef = np.arange(3, 60, 7), np.random.default_rng(seed).normal(size=9)
+    for kernel in KERNELS.values():
+        rows = RowsOnCPU(kernel, X)
+        part, alone = rows.only(some), RowsOnCPU(kernel, X[some], some)
+        assert part.mass(coef) == alone.mass(coef)
+        np.testing.assert_array_equal(part.score_error(1.0, 9.0, coef), alone.score_error(1.0, 9.0, coef))
 
 
 # -- which solver ----------------------------------------------------------------------------------------------------

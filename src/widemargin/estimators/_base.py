@@ -6,6 +6,7 @@ import copy
 import os
 from abc import abstractmethod
 from collections.abc import Callable
+from functools import partial
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -250,7 +251,8 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             outcome = strategy.run(rows, self.cluster, self._watch(root, contexts, interruption, data))
         for context in contexts.values():
             context.call_on_fit_task_end(estimator=self, **data)
-        attributes = self._model_attributes(outcome.classes, [result.model for result in outcome.results])
+        models = [result.model for result in outcome.results]
+        attributes = partial(self._model_attributes, outcome.classes, models)  # only callbacks need them here
         root.call_on_fit_task_end(estimator=self, **data, reconstruction_attributes=attributes)
         return outcome
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -177,8 +177,7 @@ class RowsOnCPU(KernelRows):
     def only(self, rows: np.ndarray) -> RowsOnCPU:
         part = copy.copy(self)
         part.X, part.numbers, part._cache = taken(self.X, rows), self.numbers[rows], None
-        part._kept = {dtype: kept.taken(rows) for dtype, kept in self._kept.items()}
-        part._rounding, part._values = {}, None
+        part._kept, part._rounding, part._values = {}, {}, {}
         whole, places = self._whole or (self, None)
         part._whole = whole, rows if places is None else places[rows]
         return part
@@ -224,6 +223,24 @@ class RowsOnCPU(KernelRows):
         self._fill_block(points, K)
         return K
 
+    def _all_values(self, order: np.ndarray) -> np.ndarray:
+        n = self.n_rows
+        out = np.empty((n, vectors.padded(n)))
+        out[:, n:] = 0.0
+        self._fill_block(self.points(order), out)
+        if self.kernel.name not in _KINDS:  # which need not be quite symmetric
+            out[:, :n] = out[:, :n].T.copy()
+        return out
+
+    def _once(self, name: str, compute: Callable[[np.ndarray], Any], coef: np.ndarray) -> Any:
+        """Some rows take their errors from those of all rows, which parts of a fit share."""
+        if self._whole is None or (name, type(coef)) in self._rounding:
+            return super()._once(name, compute, coef)
+        whole, places = self._whole
+        found = whole._once(name, getattr(whole, compute.__name__), np.zeros(whole.n_rows))
+        self._rounding[name, type(coef)] = found[places] if np.ndim(found) else found
+        return self._rounding[name, type(coef)]
+
     def sweep_error(self, reach: np.ndarray, mass: float, n_terms: float) -> np.ndarray:
         if self.kernel.name == "cosine" and self.dtype == np.float32:
             return np.full(self.n_rows, mass * (float32_error.of_cosine(self.width) + gamma(n_terms)))
@@ -264,6 +281,7 @@ class RowsOnCPU(KernelRows):
 
     # -- rows as the compiled loops read them ------------------------------------------------------------------------
 
+<<<<<<< HEAD
     def _local(self, stored: Any) -> _Prepared:
         """The rows of this rank, prepared once for each type; a float64 copy is needed rarely and not kept."""
         if stored in self._kept:
@@ -271,6 +289,20 @@ class RowsOnCPU(KernelRows):
         prepared = self._prepare(self.X, stored)
         if stored in (self.dtype, _BITS) or (prepared.X is self.X and not sp.issparse(self.X)):
             self._kept[stored] = prepared
+=======
+    def _local(self, dtype: Any) -> _Prepared:
+        """The rows of this rank, prepared once per precision; a float64 copy is needed rarely and not kept."""
+        if dtype in self._kept:
+            return self._kept[dtype]
+        whole, places = self._whole or (self, None)
+        assert isinstance(whole, RowsOnCPU)
+        if places is not None and dtype in whole._kept:
+            self._kept[dtype] = whole._kept[dtype].taken(places)
+            return self._kept[dtype]
+        prepared = self._prepare(self.X, dtype)
+        if dtype == self.dtype or (prepared.X is self.X and not sp.issparse(self.X)):
+            self._kept[dtype] = prepared
+>>>>>>> 0ad8111ae0dcb3e3d795e594c4723854097aea5b
         return prepared
 
     def _stored(self, points: Points, dtype: Any) -> Any:

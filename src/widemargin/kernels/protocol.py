@@ -56,7 +56,10 @@ class KernelRows(ABC):
         self.n_everywhere = n_everywhere
         self._rounding: dict[tuple[str, type], Any] = {}
         self._whole: tuple[KernelRows, np.ndarray] | None = None  # the rows that these are some of, and their places
-        self._values: np.ndarray | None = None
+        # Labels, where problems are on some of them: kernel values of rows with the same label are kept together.
+        self.groups: np.ndarray | None = None
+        # All kernel values: as rows are, or by label with the place of each row there. Copies of this object share it.
+        self._values: dict[str, tuple[np.ndarray, np.ndarray]] = {}
 
     @property
     def n_rows(self) -> int:
@@ -136,24 +139,27 @@ class KernelRows(ABC):
     def values(self, most_rows: int) -> np.ndarray:
         """Kernel values in float64 between all rows, on the host: a line for each point, with its values for all rows.
 
-        Lines are filled up with zeros to the width that working sets have. The values are computed once for all rows,
-        and rows of :meth:`only` take theirs from them, where all rows are at most ``most_rows``.
+        Lines are filled up with zeros to the width that working sets have. Rows of :meth:`only` take theirs from the
+        values between the rows that they are some of, where these are at most ``most_rows``.
         """
-        whole, places = self._whole or (self, None)
-        if whole.n_rows > most_rows:
-            whole, places = self, None
-        if whole._values is None:
-            whole._values = whole._all_values()
-        if places is None:
-            return whole._values
-        out = np.empty((len(places), padded(len(places))))
-        sub_block(whole._values, places, out)
+        if self._whole is None or self._whole[0].n_rows > most_rows:
+            return self._kept_values("as they are", None)[0]
+        (whole, places), n = self._whole, self.n_rows
+        values, place_of = whole._kept_values("by label", whole.groups)
+        out = np.empty((n, padded(n)))
+        sub_block(values, place_of[places], out)
         return out
 
-    def _all_values(self) -> np.ndarray:
+    def _kept_values(self, name: str, groups: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+        if name not in self._values:
+            order = np.arange(self.n_rows) if groups is None else np.argsort(groups, kind="stable")
+            self._values[name] = self._all_values(order), np.argsort(order)
+        return self._values[name]
+
+    def _all_values(self, order: np.ndarray) -> np.ndarray:
         n = self.n_rows
         out = np.zeros((n, padded(n)))
-        out[:, :n] = self.block(Points(self.X, self.numbers), exact=True).T
+        out[:, :n] = self.host(self.block(self.points(self.places(order)), exact=True)).T
         return out
 
     def diagonal_of(self, points: Points) -> np.ndarray:

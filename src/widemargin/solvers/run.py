@@ -406,6 +406,8 @@ class _Precision:
 
 def _with_traffic_of_all(result: Result, comm: Communicator) -> Result:
     """The result with the traffic of all ranks in ledger and history; times stay those of this rank."""
+    if comm.size == 1:
+        return result
     rows: list[Mapping[str, float]] = [*result.history, result.ledger.counts()]
     local = np.array([[row[name] for name in Ledger.TRAFFIC] for row in rows], dtype=np.float64)
     everywhere = comm.allreduce(local.ravel()).reshape(local.shape)

@@ -223,12 +223,12 @@ class SmallLinearDual(LinearDualSolver[LinearState]):
 
 def _products(shard: Shard) -> np.ndarray:
     """Inner products of all rows, filled up with zeros."""
-    n = shard.n_rows
-    K = np.zeros((n, padded(n)))
+    n, width = shard.n_rows, padded(shard.n_rows)
     if shard.is_sparse:
         X = sp.vstack(shard.blocks, format="csr", dtype=np.float64)
+        K = np.zeros((n, width))
         K[:, :n] = (X @ X.T).toarray()
-    else:
-        X = np.concatenate(shard.blocks, dtype=np.float64)
-        K[:, :n] = X @ X.T
-    return K
+        return K
+    filled = np.zeros((width, shard.n_features))
+    np.concatenate(shard.blocks, out=filled[:n], casting="same_kind")
+    return filled[:n] @ filled.T

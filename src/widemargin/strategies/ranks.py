@@ -136,8 +136,9 @@ class Ranks:
             own, labelled = comm if len(lanes) == 1 else Solo(), parts.labelled(shard, k)
             own.ledger = first if k == 0 else Ledger()
             if labelled.kernel_rows is not None:
-                rows = labelled.kernel_rows if len(lanes) == 1 else copy(labelled.kernel_rows)
-                rows.ledger, labelled = own.ledger, replace(labelled, kernel_rows=rows)
+                if len(lanes) > 1:
+                    labelled = replace(labelled, kernel_rows=copy(labelled.kernel_rows))
+                labelled.kernel.ledger = own.ledger
             start = KeptState(int(n_sweeps[k]), 0.0, np.zeros(0) if warm is None else warm[k])
             start = self.kept.get(k, start)
             found[k] = yield from sweeps(
@@ -201,6 +202,7 @@ class Ranks:
             self.kernel, shard.X, numbers, comm.ledger, device=self.device, precision=self.precision,
             reduce=comm.allreduce, n_everywhere=n_rows, weight=multiplicity,
         )  # fmt: skip
+        on_rows.groups = shard.y if parts.are_votes else None
         return Prepared(replace(shard, kernel_rows=on_rows), classes, parts, n_rows, seed, numbers)
 
     def _fresh_state(self, prepared: Prepared, comm: Communicator) -> FitState:
