@@ -281,28 +281,18 @@ class RowsOnCPU(KernelRows):
 
     # -- rows as the compiled loops read them ------------------------------------------------------------------------
 
-<<<<<<< HEAD
     def _local(self, stored: Any) -> _Prepared:
         """The rows of this rank, prepared once for each type; a float64 copy is needed rarely and not kept."""
         if stored in self._kept:
             return self._kept[stored]
+        whole, places = self._whole or (self, None)
+        assert isinstance(whole, RowsOnCPU)
+        if places is not None and stored in whole._kept:
+            self._kept[stored] = whole._kept[stored].taken(places)
+            return self._kept[stored]
         prepared = self._prepare(self.X, stored)
         if stored in (self.dtype, _BITS) or (prepared.X is self.X and not sp.issparse(self.X)):
             self._kept[stored] = prepared
-=======
-    def _local(self, dtype: Any) -> _Prepared:
-        """The rows of this rank, prepared once per precision; a float64 copy is needed rarely and not kept."""
-        if dtype in self._kept:
-            return self._kept[dtype]
-        whole, places = self._whole or (self, None)
-        assert isinstance(whole, RowsOnCPU)
-        if places is not None and dtype in whole._kept:
-            self._kept[dtype] = whole._kept[dtype].taken(places)
-            return self._kept[dtype]
-        prepared = self._prepare(self.X, dtype)
-        if dtype == self.dtype or (prepared.X is self.X and not sp.issparse(self.X)):
-            self._kept[dtype] = prepared
->>>>>>> 0ad8111ae0dcb3e3d795e594c4723854097aea5b
         return prepared
 
     def _stored(self, points: Points, dtype: Any) -> Any:
