@@ -103,10 +103,8 @@ def test_runs_take_turns_in_lanes_and_each_lane_takes_the_next():
 def test_parts_in_lanes_are_those_one_after_the_other(multi_class, monkeypatch):
     X, y = load_digits(n_class=5, return_X_y=True)
     X, y = X[:400] / 16, y[:400]
-    options = {
-        "multi_class": multi_class,
-        "cache_size": 0.1,
-    }  # too small for all kernel values, which parts would share
+    # The cache is too small for all kernel values, which parts would share.
+    options = {"multi_class": multi_class, "cache_size": 0.1, "random_state": 0}
     alone = KernelSVC(**options).fit(X, y)
     asked = []
     monkeypatch.setattr(RowsOnCPU, "lanes", lambda rows, n_rows: asked.append(n_rows) or [nullcontext] * 3)
