@@ -5,7 +5,7 @@ Both are one problem. At the optimum of the C-SVM, with alphas that add up to S/
     nu(C) = S / (W C),   masses 2 alpha_i / S of the reduced hulls,   the same hyperplane
 
 So the first sweep solves the C-SVM, which gives nu, and the others the nu-SVM at this number, from the direction that
-is known. What is certified is the nu-SVM. The gap between the hulls, relative to their distance, is that of the C-SVM by
+is known. What is certified is the nu-SVM. The gap of the hulls, relative to their distance, is that of the C-SVM by
 ||w||^2: this says how closely the C-SVM is solved.
 
 Where no alpha of a class is strictly within its bounds, nu(C) is constant between two values of C, and neither the
