@@ -40,10 +40,10 @@ def limited(kind, sweeps, folder, **settings):
 @pytest.mark.parametrize(
     ("kind", "settings"),
     [
-        (NuMarginSVC, {"solver": "saddle", "block_size": 8, "random_state": 0}),
-        (NuMarginSVC, {"solver": "newton"}),
+        (NuMarginSVC, {"nu": 0.8, "solver": "saddle", "block_size": 8, "random_state": 0}),
+        (NuMarginSVC, {"nu": 0.8, "solver": "newton"}),
         (HardMarginSVC, {"solver": "newton"}),
-        (NuMarginSVC, {"solver": "saddle", "block_size": 8, "random_state": 0, "cluster": 2}),
+        (NuMarginSVC, {"nu": 0.8, "solver": "saddle", "block_size": 8, "random_state": 0, "cluster": 2}),
     ],
 )
 def test_goes_on_with_the_bounds_it_had(kind, settings, tmp_path):
@@ -58,7 +58,7 @@ def test_goes_on_with_the_bounds_it_had(kind, settings, tmp_path):
 
 def test_other_data_other_parameters_and_other_estimators_are_refused(tmp_path):
     X, y = make_nonseparable(600, 5, random_state=0)
-    limited(NuMarginSVC, 5, tmp_path, tol=1e-12)(X, y)
+    limited(NuMarginSVC, 5, tmp_path, tol=1e-12, solver="newton")(X, y)
     for model, rows in (
         (NuMarginSVC(), X + 1e-3),
         (NuMarginSVC(nu=0.5), X),

@@ -113,7 +113,8 @@ def test_auto_is_the_c_svm_at_one_with_its_nu_reported(solver, cluster, seed):
     model = NuMarginSVC(solver=solver, tol=1e-6 if solver != "saddle" else 1e-3, random_state=0, cluster=cluster)
     model.fit(X, y)
     theirs = SVC(kernel="linear", tol=1e-9).fit(X, y)
-    assert model.nu_ == pytest.approx(np.abs(theirs.dual_coef_).sum() / len(y), rel=1e-4)
+    nu = np.abs(theirs.dual_coef_).sum() / len(y)
+    assert model.nu_ == pytest.approx(nu, rel=1e-4 if solver != "saddle" else 1e-2)
     assert model.cap_ == pytest.approx(2 / (model.nu_ * 50))
     precision = 1e-3 if solver != "saddle" else 0.1
     np.testing.assert_allclose(model.coef_, theirs.coef_, rtol=precision, atol=precision)

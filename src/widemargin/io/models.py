@@ -118,7 +118,9 @@ def verify(model: Any) -> None:
         raise ModelFileError(f"{kind} has counts of training rows for another number of classes")
     if len(model.parts_) != sizes["P"]:
         raise ModelFileError(f"{kind} has {len(model.parts_)} results for {sizes['P']} problems")
-    if _EXPANSION & set(attributes):
+    # A linear model scores by its coefficients; those of its rows are beside them.
+    beside = {"dual_coef_"} if "coef_" in attributes else set()
+    if (_EXPANSION - beside) & set(attributes):
         _verify_expansion(attributes, sizes)
     for part in model.parts_:
         if hasattr(part.model, "points"):

@@ -698,7 +698,7 @@ class HullSolver(Solver[S, Separator]):
         largest = hulls.comm.allreduce(np.array([mass.max(initial=0.0)]), "max")[0]
         mass = np.where(mass > _NO_MASS * largest, mass, 0.0)
         z, unit = hulls.combine(mass).z, hulls.rows.unit
-        scale = float((model.coef / unit) @ (z / largest)) / float(z @ (z / largest)) * unit**2
+        scale = float((model.coef / unit) @ (z / largest)) / float(z @ (z / largest)) * unit * unit
         return hulls.shard.y * mass * scale if math.isfinite(scale) else None
 
     def _masses(self, state: S) -> np.ndarray | None:

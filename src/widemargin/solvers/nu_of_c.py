@@ -4,9 +4,9 @@ Both are one problem. At the optimum of the C-SVM, with alphas that add up to S/
 
     nu(C) = S / (W C),   masses 2 alpha_i / S of the reduced hulls,   the same hyperplane
 
-So the C-SVM is solved first, which gives nu, and then the nu-SVM at this number from the direction that is known. What
-is certified is the nu-SVM. The gap between the hulls, relative to their distance, is that of the C-SVM by ||w||^2: this
-says how closely the C-SVM is solved.
+So the first sweep solves the C-SVM, which gives nu, and the others the nu-SVM at this number, from the direction that
+is known. What is certified is the nu-SVM. The gap of the hulls, relative to their distance, is that of the C-SVM by
+||w||^2: this says how closely the C-SVM is solved.
 
 Where no alpha of a class is strictly within its bounds, nu(C) is constant between two values of C, and neither the
 intercept nor the scale of w is determined by nu: :meth:`widemargin.solvers._hulls.Hulls.separator` has the rule.
@@ -14,6 +14,7 @@ intercept nor the scale of w is determined by nu: :meth:`widemargin.solvers._hul
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ from numpy.random import Generator
 
 from widemargin.comm.protocol import Communicator
 from widemargin.data.shard import Shard
+from widemargin.pauses import TimeIsUp, is_time_up
 from widemargin.problems.hinge_l2 import HingeL2
 from widemargin.problems.polytope import NuMargin, largest_nu
 from widemargin.problems.protocol import Certificate
@@ -68,19 +70,27 @@ class NuOfC(Solver[State, Separator]):
     def sweep(self, state: State) -> State:
         if state.hulls is not None:
             return state._replace(hulls=self.solver.sweep(state.hulls))
-        solver = self._csvm
-        certificate = solver.certify(state.csvm)
-        if certificate is not None:
-            w = solver.extract(state.csvm).coef
-            enough = max(0.5 * self.tol * float(w @ w), _SMALLEST_GAP * certificate.primal)
-            is_stuck = state.stalled.is_due(solver, state.csvm, certificate)
-            if certificate.gap <= enough or is_stuck or solver.stop_reason(state.csvm) is not None:
-                return state._replace(csvm=None, hulls=self._at_its_nu(state))
-        return state._replace(csvm=solver.sweep(state.csvm))
+        csvm = state.csvm
+        with suppress(TimeIsUp):  # any alphas have a nu
+            while not self._is_close(csvm, state.stalled):
+                csvm = self._csvm.sweep(csvm)
+                if is_time_up(2 * _at_work(csvm).rows.n_entries):
+                    break
+        return state._replace(csvm=None, hulls=self._at_its_nu(state._replace(csvm=csvm)))
+
+    def _is_close(self, csvm: AutoState, stalled: Stalled) -> bool:
+        """Whether the C-SVM is solved as closely as the hulls are to be, or cannot be."""
+        certificate = self._csvm.certify(csvm)
+        if certificate is None:
+            return False
+        w = _at_work(csvm).best.coef
+        enough = max(0.1 * self.tol * float(w @ w), _SMALLEST_GAP * certificate.primal)
+        is_stuck = stalled.is_due(self._csvm, csvm, certificate) or self._csvm.stop_reason(csvm) is not None
+        return certificate.gap <= enough or is_stuck
 
     def _at_its_nu(self, state: State) -> Any:
         """The hull solver at the nu of the alphas so far, and along their direction."""
-        nu = _nu_of(state.csvm, state.inputs)
+        nu = _nu_of(_at_work(state.csvm), state.inputs)
         return self.solver.start(*state.inputs._replace(problem=NuMargin(nu)), self._csvm.warm_state(state.csvm))
 
     def certify(self, state: State) -> Certificate | None:
@@ -112,10 +122,13 @@ class NuOfC(Solver[State, Separator]):
         return model
 
 
+def _at_work(csvm: Any) -> Any:
+    """The state of the solver of the C-SVM at work."""
+    return _at_work(csvm.inner) if isinstance(csvm, AutoState) else csvm
+
+
 def _nu_of(csvm: Any, inputs: Inputs) -> float:
     """``S / (W C)``; that of the class without free alphas where there is one, since its alphas are caps."""
-    while isinstance(csvm, AutoState):
-        csvm = csvm.inner
     alpha, upper, shard = csvm.alpha, csvm.rows.upper, inputs.shard
     side = (shard.y < 0).astype(np.intp)
     is_free = (alpha > 0) & (alpha < upper)
