@@ -73,7 +73,9 @@ def test_bits_do_not_depend_on_the_number_of_threads(by_threads, case):
 
 @pytest.mark.parametrize("case", CASES)
 def test_rows_are_shared(by_threads, case):
-    assert min(n_pieces for _, n_pieces in by_threads[case].values()) > 1
+    n_pieces = {number: n for number, (_, n) in by_threads[case].items()}
+    assert n_pieces["1"] == 0, "one thread shares with none"
+    assert min(n_pieces[number] for number in NUMBERS[1:]) > 1
 
 
 @pytest.mark.parametrize("limits", [{"OMP_NUM_THREADS": "1"}, {"OMP_NUM_THREADS": "3", "OPENBLAS_NUM_THREADS": "2"}])

@@ -32,13 +32,27 @@ T = TypeVar("T")
 _MIN_WORK = 3e5  # multiplications that are worth waking other threads for: a tenth of a millisecond
 _IDLE_SECONDS = 0.5  # after which a thread with nothing to do ends
 
-_share: ContextVar[int | None] = ContextVar("threads that work in this context may use", default=None)
+
+class _Share:
+    """How many threads may share work, found out when it is first asked for: that takes some microseconds."""
+
+    def __init__(self, n: int | None = None) -> None:
+        self._n = n
+
+    @property
+    def n(self) -> int:
+        if self._n is None:
+            self._n = available_threads()
+        return self._n
+
+
+_share: ContextVar[_Share | None] = ContextVar("threads that work in this context may use", default=None)
 
 
 def n_threads() -> int:
     """How many threads may share the work of the caller."""
     share = _share.get()
-    return available_threads() if share is None else share
+    return available_threads() if share is None else share.n
 
 
 def available_threads() -> int:
@@ -55,7 +69,7 @@ def at_most(n: int) -> Iterator[None]:
 
     The caller divides what :func:`n_threads` says. A larger number is taken as it is.
     """
-    token = _share.set(max(1, n))
+    token = _share.set(_Share(max(1, n)))
     try:
         yield
     finally:
@@ -125,7 +139,7 @@ class _Job:
                 self._condition.notify()
 
     def _do_all(self) -> None:
-        _share.set(1)
+        _share.set(_Share(1))
         pause_no_more()
         while self.next():
             pass
@@ -253,11 +267,11 @@ _blas = _BlasThreads()
 def one_blas_thread() -> Iterator[None]:
     """Products inside the block run on one BLAS thread each; so do, meanwhile, those of other threads.
 
-    How many threads may share the work is fixed at the beginning: where BLAS has its threads from OpenMP, OpenMP would
-    then say one.
+    How many threads may share the work is found out once, and at the beginning where BLAS has its threads from OpenMP:
+    inside, OpenMP would say one.
     """
     block, own = _Block(), [(library, library.get()) for library in _blas.own()]
-    token = _share.set(n_threads())
+    token = _share.set(_share.get() or _Share(available_threads() if own else None))
     try:
         _blas.enter(block)
         _own_blas_thread()
