@@ -142,6 +142,15 @@ def test_few_rows_are_solved_exactly_and_many_early(monkeypatch):
     assert chosen(101) is BatchPerceptron
 
 
+def test_few_rows_of_one_class_take_little_time(monkeypatch):
+    monkeypatch.setattr(auto, "_VALUES_PER_SECOND", 1e4)
+    X, shards = np.zeros((1000, 1)), []
+    for n_positive in (1, 500):
+        y = np.where(np.arange(1000) < n_positive, 1.0, -1.0)
+        shards.append(Shard(X, y, np.ones(1000), RowsOnCPU(RBF, X)))
+    assert [Affordable(max_time=10.0)(shard, Solo(), None) for shard in shards] == [0, 1]
+
+
 def test_a_time_that_will_not_do_is_for_the_early_one(monkeypatch):
     monkeypatch.setattr(auto, "_VALUES_PER_SECOND", 1e4)
     assert chosen(100, max_time=1.1) is BlockDual

@@ -528,6 +528,32 @@ def test_a_round_costs_its_block_and_one_pass_of_the_other_rows_over_those_that_
     np.testing.assert_allclose(state.stage.response, gram(RBF, X)[state.stage.chosen] @ warm_of(state), rtol=1e-12)
 
 
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_rows_far_outside_the_margin_are_late_and_catch_up(ranks, small_sets, fit_intercept, monkeypatch):
+    monkeypatch.setattr(block_dual, "_FAR", 0.0)
+    seen, catch_up = [], BlockDual._catch_up
+    monkeypatch.setattr(
+        BlockDual, "_catch_up", lambda self, state, late: (seen.append(len(late.places)), catch_up(state, late))
+    )
+    X, y = overlapping(3, n=400, shift=2.0)
+    result = solve(RBF, HingeL2(1.0, fit_intercept), X, y, tol=1e-5, ranks=ranks)[0]
+    assert sum(seen) > 0
+    assert_solved(result, exact_of(gram(RBF, X), y, 1.0, fit_intercept=fit_intercept), 1e-5)
+
+
+def test_late_rows_have_the_responses_of_all_others_when_a_certificate_is_shown(small_sets, monkeypatch):
+    monkeypatch.setattr(block_dual, "_FAR", 0.0)
+    X, y = overlapping(3, n=400, shift=2.0)
+    shard, n_late = Shard(X, y, np.ones(400), RowsOnCPU(RBF, X)), 0
+    state = BlockDual().start(HingeL2(1.0), shard, Solo(), np.random.default_rng(0), None)
+    for _ in range(60):
+        state = BlockDual().sweep(state)
+        n_late += state.late is not None
+        if BlockDual().certify(state) is not None:
+            np.testing.assert_allclose(state.response, gram(RBF, X) @ state.beta, rtol=0, atol=1e-11)
+    assert n_late > 0
+
+
 def warm_of(state):
     return BlockDual().warm_state(state)
 

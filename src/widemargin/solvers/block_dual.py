@@ -2,7 +2,8 @@
 
 The problem is in :mod:`widemargin.solvers._kernel_dual`. The three sets:
 
-* All rows: their responses are updated once per stage, by one kernel pass over the rows that changed.
+* All rows: the responses of those outside a stage are updated after it, by one kernel pass over the rows that changed.
+  Rows far outside the margin wait until the others look solved.
 * The rows of a stage: those that violate the optimality conditions, or nearly do; at first a random few.
 * The working set of a round: rows of the stage, few enough to hold all kernel values between them. Its problem is
   solved by sequential minimal optimisation (:mod:`widemargin.compiled.working_set`).
@@ -42,10 +43,12 @@ _FIRST_STAGE_SHARE, _MIN_FIRST_STAGE = 1 / 8, 1000  # of the random rows to star
 _MIN_CLASS_SHARE = 1 / 4  # of these that are of one class, if it has as many
 _WORST_SHARE = 0.1  # of a drawn working set that are the worst rows
 _REDUCTION = 0.1  # of the violation by a round
-_STAGE_REDUCTION = 0.02  # by a stage
+_STAGE_REDUCTION = 0.1  # by a stage
 _DRAWN_REDUCTION = 0.02  # by a round on a drawn working set, whose rows are far apart
 _MAX_ROUNDS = 20  # of a stage
 _STEPS_PER_ROW, _EXTRA_STEPS = 100, 10_000  # limit on the steps of a working set
+_FAR = 0.6  # outside the margin: rows that may be late
+_MIN_LATE_SHARE = 0.1  # of the rows, for it to be worth it
 _CLEARANCE = 0.01  # rows that are nearer to the margin are computed in float64, as it may move
 _CONFIRMED_SHARE = 1.25  # rows in float64, for each row with a coefficient
 _SMALL_PART = 0.01  # an allowance for rounding below this part of a gap need not become smaller
@@ -75,6 +78,13 @@ class _Pending(NamedTuple):
     rows: KernelRows
 
 
+class _Late(NamedTuple):
+    """Rows far outside the margin, which are updated once the others look solved."""
+
+    places: np.ndarray  # on this rank
+    beta: np.ndarray  # that their responses belong to
+
+
 @dataclass
 class State(DualState):
     """``response`` lacks the changes that are pending.
@@ -85,12 +95,19 @@ class State(DualState):
     reach: np.ndarray = field(default_factory=lambda: np.empty(0))
     stage: _Stage | None = None
     pending: _Pending | None = None
+    late: _Late | None = None
     stage_violation: float = np.inf  # when the last stage began
     guess: PrimalPoint | None = None  # scale and intercept by the rows of a stage
 
     @property
     def is_settled(self) -> bool:
-        return self.stage is None and self.pending is None
+        return self.stage is None and self.pending is None and self.late is None
+
+    @property
+    def in_play(self) -> np.ndarray:
+        """Rows that are not late."""
+        n = len(self.beta)
+        return np.arange(n) if self.late is None else _others(self.late.places, n)
 
 
 @dataclass(frozen=True)
@@ -122,11 +139,14 @@ class BlockDual(KernelDual[State]):
 
     def sweep(self, state: State) -> State:
         """A round on a working set; or, after a stage, a piece of the pass that updates all responses."""
-        if state.is_settled:
-            state.stage = self._next_stage(state)
+        if state.stage is None and state.pending is None:
+            if state.late is not None and self._looks_solved(state):
+                self._catch_up(state, state.late)
+            else:
+                state.stage = self._next_stage(state)
         if state.stage is not None:
             self._round(state, state.stage)
-        else:
+        elif state.pending is not None:
             self._update_responses(state)
         return state
 
@@ -180,7 +200,7 @@ class BlockDual(KernelDual[State]):
         state.response = responses(state.comm, state.rows, points, coef, exact=True)
         state.summed = Summed.of(state.comm, state.rows, state.beta)
         state.reach = np.zeros(len(state.beta))
-        state.pending = state.best = None  # the best was measured less exactly
+        state.pending = state.late = state.best = None  # the best was measured less exactly
 
     def _confirmed_bounds(self, state: State, point: PrimalPoint) -> Certificate:
         """Bounds that allow for rounding, from float64 responses of the rows that they depend on.
@@ -299,18 +319,50 @@ class BlockDual(KernelDual[State]):
         return state.rng.choice(rows, min(len(rows), int(np.ceil(share * len(rows)))), replace=False)
 
     def _next_stage(self, state: State) -> _Stage:
-        rise, fall, violation = self._forces(state, slice(None), state.beta, state.response)
+        places, rise, fall, violation = self._forces_in_play(state)
         if violation > state.stage_violation / 2 and violation <= self._noise(state):
             # The last stage helped little, and what is left may be the error of the responses.
             self._refresh(state)
-            rise, fall, violation = self._forces(state, slice(None), state.beta, state.response)
+            places, rise, fall, violation = self._forces_in_play(state)
         state.stage_violation = violation
         total = int(state.comm.allreduce(np.array([float(len(rise))]))[0])
         most = max(2 * _MIN_STAGE, int(total * _MAX_STAGE_SHARE))
         chosen, _ = self._choose(state, rise, fall, _MIN_STAGE, most, most)
         if state.comm.allreduce(np.array([float(len(chosen))]))[0] > 0.7 * total:
             chosen = np.arange(len(rise))
-        return self._enter(state, chosen, target=_STAGE_REDUCTION * violation)
+        elif state.late is None and state.rows.kernel.is_positive:
+            is_far = (state.beta == 0) & (np.maximum(rise, fall) <= -_FAR)
+            is_far[chosen] = False
+            if state.comm.allreduce(np.array([float(np.count_nonzero(is_far))]))[0] > _MIN_LATE_SHARE * total:
+                state.late = _Late(np.flatnonzero(is_far), state.beta.copy())
+        return self._enter(state, places[chosen], target=_STAGE_REDUCTION * violation)
+
+    def _forces_in_play(self, state: State) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
+        """Rows in play, how strongly they pull up and down, and the violation."""
+        places = state.in_play
+        return places, *self._forces(state, places, state.beta[places], state.response[places])
+
+    def _looks_solved(self, state: State) -> bool:
+        """Whether the gap is about small enough if rows that are late have no loss."""
+        places = state.in_play
+        beta, response = state.beta[places], state.response[places]
+        sums = np.array([beta @ response, np.abs(beta).sum()])
+        squared, alpha_sum = map(float, state.comm.allreduce(sums))
+        point = state.problem.primal_point(
+            response, state.y[places], state.weight[places], max(squared, 0.0), state.comm.allreduce, precision=1e-6
+        )
+        gap = point.value - state.problem.dual_value(alpha_sum, squared)
+        return gap <= self.stationary * abs(point.value)
+
+    @staticmethod
+    def _catch_up(state: State, late: _Late) -> None:
+        """Let rows that are late have all changes since: these are pending."""
+        state.late = None
+        changed = np.flatnonzero(state.beta != late.beta)
+        points = share_points(state.comm, state.rows.points(changed))
+        if len(points):
+            delta = share(state.comm, (state.beta - late.beta)[changed])
+            state.pending = _Pending(points, delta, late.places, state.rows.only(late.places))
 
     @staticmethod
     def _noise(state: State) -> float:
@@ -329,7 +381,8 @@ class BlockDual(KernelDual[State]):
         state.beta[stage.chosen] = stage.beta
         state.stage = None
         state.response[stage.chosen], state.reach[stage.chosen] = stage.response, stage.reach
-        others = _others(stage.chosen, state.shard.n_rows)
+        late = np.empty(0, np.intp) if state.late is None else state.late.places
+        others = _others(np.concatenate([stage.chosen, late]), state.shard.n_rows)
         if state.comm.allreduce(np.array([float(len(others))]))[0] == 0:
             return
         points = share_points(state.comm, stage.rows.points(moved))
