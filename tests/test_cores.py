@@ -449,7 +449,12 @@ def test_predictions_have_one_blas_thread(monkeypatch, blas):
     X, y = overlapping(0, n=60)
     model = NuMarginSVC().fit(X, y)
     numbers, scores = [], type(model)._scores
-    monkeypatch.setattr(type(model), "_scores", lambda self, X: (numbers.append(blas.get()), scores(self, X))[1])
+
+    def noted(self, X):
+        numbers.append(blas.get())
+        return scores(self, X)
+
+    monkeypatch.setattr(type(model), "_scores", noted)
     model.predict(X)
     assert numbers == [1]
     assert blas.get() == 3

@@ -93,22 +93,22 @@ def lowered(monkeypatch, work):
 
 def counted(monkeypatch):
     """What is really done between two looks at the clock, for each look: entries of passes over rows, kernel values."""
-    amounts, passed, told, products = [0.0], shard_module._call, pauses.told_by_rank_0, on_cpu.RowsOnCPU._products
+    amounts, passed, told, on_piece = [0.0], shard_module._call, pauses.told_by_rank_0, on_cpu._on_piece
 
     def count_pass(module, name, block, rows, *arguments):
         amounts[-1] += block[rows].size
         passed(module, name, block, rows, *arguments)
 
-    def count_tiles(self, local, ZT, dtype):
-        for rows, tile in products(self, local, ZT, dtype):
-            amounts[-1] += tile.size * len(ZT) / 4  # by BLAS, which is as much faster
-            yield rows, tile
+    def count_values(loop, before, after, piece):
+        _, rows, _, _, norms, *_ = before  # of the points, which are multiplied with the rows of the piece
+        amounts[-1] += (piece[1] - piece[0]) * len(norms) * rows.shape[1] / 4  # by BLAS, which is as much faster
+        on_piece(loop, before, after, piece)
 
     def look(comm, text):
         amounts.append(0.0)
         return told(comm, text)
 
-    monkeypatch.setattr(on_cpu.RowsOnCPU, "_products", count_tiles)
+    monkeypatch.setattr(on_cpu, "_on_piece", count_values)
     monkeypatch.setattr(shard_module, "_call", count_pass)
     monkeypatch.setattr(pauses, "told_by_rank_0", look)
     monkeypatch.setattr(run_module, "told_by_rank_0", look)

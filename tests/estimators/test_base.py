@@ -18,8 +18,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from tests.conftest import STORAGES
-from tests.problems_at_hand import overlapping, separable
-from widemargin import HardMarginSVC, NuMarginSVC
+from tests.problems_at_hand import PAPER_SHARE, overlapping, separable
+from widemargin import HardMarginSVC, NuMarginSVC, max_nu
 from widemargin.data import make_separable
 from widemargin.ledger import Ledger
 from widemargin.strategies import labels
@@ -80,7 +80,7 @@ def test_bad_input_is_named_before_any_work(monkeypatch, Estimator, cluster, cha
     def never(*arguments):
         raise AssertionError("the work has begun")
 
-    monkeypatch.setattr("widemargin.strategies.ranks.run", never)
+    monkeypatch.setattr("widemargin.strategies.ranks.sweeps", never)
     X, y = separable(0)
     before = set(threading.enumerate())
     with pytest.raises(ValueError, match=message):
@@ -204,6 +204,11 @@ def fitted(Estimator, options, X, y, weight=None, tol=1e-9, **more):
     return Estimator(**{"tol": tol, "random_state": 0, **options, **more}).fit(X, y, weight)
 
 
+def at_one_nu(Estimator, y):
+    """The paper's nu for these labels, since nu="auto" depends on the unit of length and takes a sweep to find."""
+    return {"nu": PAPER_SHARE * max_nu(y)} if Estimator is NuMarginSVC else {}
+
+
 def assert_same_model(one, other, rtol=1e-5, rotation=None):
     coef = other.coef_ if rotation is None else other.coef_ @ rotation
     scale = np.abs(one.coef_).max()
@@ -254,6 +259,7 @@ def test_a_translation_moves_the_intercept_only(Estimator, options, seed):
 @pytest.mark.parametrize("scale", [1e-3, 1e4])
 def test_a_unit_of_length_scales_the_model(Estimator, options, scale):
     X, y = data_for(Estimator, 0)
+    options = {**options, **at_one_nu(Estimator, y)}
     one, other = fitted(Estimator, options, X, y), fitted(Estimator, options, X * scale, y)
     np.testing.assert_allclose(other.coef_ * scale, one.coef_, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(other.intercept_, one.intercept_, rtol=1e-5, atol=1e-5)
@@ -334,7 +340,7 @@ def test_same_seed_and_ranks_give_the_same_bits(Estimator, options, cluster):
 @pytest.mark.parametrize("Estimator", [NuMarginSVC, HardMarginSVC])
 def test_saddle_fits_are_the_serial_ones_on_any_number_of_ranks(Estimator, n_ranks):
     X, y = data_for(Estimator, 2)
-    options = {"solver": "saddle", "block_size": 2, "random_state": 0, "tol": 1e-3}
+    options = {"solver": "saddle", "block_size": 2, "random_state": 0, "tol": 1e-3, **at_one_nu(Estimator, y)}
     serial, parallel = (Estimator(**options, cluster=cluster).fit(X, y) for cluster in (None, n_ranks))
     assert parallel.n_iter_ == serial.n_iter_
     for name in ("primal", "dual"):
@@ -462,7 +468,8 @@ def test_a_warm_start_on_the_same_data_takes_fewer_sweeps(Estimator, options, cl
         X, y, _ = make_separable(200, 10, random_state=0)
     else:
         X, y = overlapping(0, n=200, d=10, shift=0.6)
-    model = Estimator(**options, warm_start=True, random_state=0, tol=1e-4, max_iter=5000, cluster=cluster).fit(X, y)
+    options = {**options, **at_one_nu(Estimator, y), "tol": 1e-4, "max_iter": 5000}
+    model = Estimator(**options, warm_start=True, random_state=0, cluster=cluster).fit(X, y)
     cold = model.n_iter_
     model.fit(X, y)
     assert model.n_iter_ < cold

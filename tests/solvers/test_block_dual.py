@@ -532,9 +532,12 @@ def test_a_round_costs_its_block_and_one_pass_of_the_other_rows_over_those_that_
 def test_rows_far_outside_the_margin_are_late_and_catch_up(ranks, small_sets, fit_intercept, monkeypatch):
     monkeypatch.setattr(block_dual, "_FAR", 0.0)
     seen, catch_up = [], BlockDual._catch_up
-    monkeypatch.setattr(
-        BlockDual, "_catch_up", lambda self, state, late: (seen.append(len(late.places)), catch_up(state, late))
-    )
+
+    def noted(self, state, late):
+        seen.append(len(late.places))
+        catch_up(state, late)
+
+    monkeypatch.setattr(BlockDual, "_catch_up", noted)
     X, y = overlapping(3, n=400, shift=2.0)
     result = solve(RBF, HingeL2(1.0, fit_intercept), X, y, tol=1e-5, ranks=ranks)[0]
     assert sum(seen) > 0

@@ -107,7 +107,12 @@ def test_parts_in_lanes_are_those_one_after_the_other(multi_class, monkeypatch):
     options = {"multi_class": multi_class, "cache_size": 0.1, "random_state": 0}
     alone = KernelSVC(**options).fit(X, y)
     asked = []
-    monkeypatch.setattr(RowsOnCPU, "lanes", lambda rows, n_rows: asked.append(n_rows) or [nullcontext] * 3)
+
+    def three_lanes(rows, n_rows):
+        asked.append(n_rows)
+        return [nullcontext] * 3
+
+    monkeypatch.setattr(RowsOnCPU, "lanes", three_lanes)
     beside = KernelSVC(**options).fit(X, y)
     largest = sum(sorted(np.bincount(y))[-2:])
     assert asked[0] >= largest if multi_class == "pairs" else asked == [400]
