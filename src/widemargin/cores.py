@@ -76,26 +76,29 @@ def at_most(n: int) -> Iterator[None]:
         _share.reset(token)
 
 
-def each(do: Callable[[T], object], pieces: Sequence[T], work: float) -> None:
+def each(do: Callable[[T], object], pieces: Sequence[T], work: float, *, may_end: bool = False) -> None:
     """Call ``do`` for every piece, several at a time.
 
-    ``work`` is the number of multiplications for all of them, by which the calling thread pauses between its pieces
-    (``pauses.py``). What a call returns is dropped: it writes its result where no other does. Once a call raises, or
-    Ctrl-C is pressed, no further pieces begin, and the error is raised here when those that have begun are done. Other
-    threads have the context of the caller (NumPy's ``errstate``), but do not pause, and do not share their pieces.
+    ``work`` is the number of multiplications for all of them. Where ``may_end``, the calling thread pauses between its
+    pieces (``pauses.py``): for long work whose caller is ready to be stopped. What a call returns is dropped: it writes
+    its result where no other does. Once a call raises, or Ctrl-C is pressed, no further pieces begin, and the error is
+    raised here when those that have begun are done. Other threads have the context of the caller (NumPy's
+    ``errstate``), but do not pause, and do not share their pieces.
     """
     n = min(n_threads(), len(pieces)) if work >= _MIN_WORK else 1
-    part = work / max(len(pieces), 1)
+    part = work / max(len(pieces), 1) if may_end else 0.0
     if n <= 1:
         for piece in pieces:
             do(piece)
-            pause_alone(part)
+            if part:
+                pause_alone(part)
         return
     job = _Job(do, pieces)
     try:
         _pool.help(job, n - 1)
         while job.next():
-            pause_alone(part)
+            if part:
+                pause_alone(part)
     finally:
         job.close()
     if job.error is not None:

@@ -182,7 +182,7 @@ class FailingSVC(NuMarginSVC):
 def test_a_rank_that_raises_in_the_middle_ends_all_with_its_own_error(client, data):
     X, y = data
     with pytest.raises(RuntimeError, match="this rank has had enough") as caught:
-        FailingSVC(cluster=client, tol=1e-9).fit(X, y)
+        FailingSVC(cluster=client, nu=0.5, tol=1e-9).fit(X, y)
     assert not isinstance(caught.value, PeerLost)
     assert any(entry.name == "sweep" for entry in caught.traceback)
     assert NuMarginSVC(cluster=client).fit(X, y).stop_reason_ == "gap"

@@ -26,7 +26,7 @@ from widemargin.solvers import run as run_module
 
 FITS = {
     "hard": HardMarginSVC(),
-    "nu": NuMarginSVC(),
+    "nu": NuMarginSVC(nu=0.6),
     "kernel": KernelSVC(),
     "kernel on ranks": KernelSVC(cluster=2, solver="exact"),
     "kernel of few": KernelSVC(max_support=5),
@@ -108,7 +108,8 @@ def test_ctrl_c_at_any_look_ends_all_parts_with_a_model(name, n_classes, after, 
     if name == "kernel of few":
         assert len(model.support_) <= 5 * len(model.parts_)
     if after == 0 and "debiased" not in name:
-        assert model.stop_reason_ in ("interrupted", "overlap")  # which may be proved at once
+        # Overlap may be proved at once, and the first sweep of a small linear fit may be the last.
+        assert model.stop_reason_ in ("interrupted", "overlap", *(["gap"] if name == "linear" else []))
 
 
 def test_the_search_of_a_penalty_ends_in_time_and_says_so():

@@ -271,7 +271,7 @@ class Shard:
             X, where = np.asarray(self.blocks[cuts[k].block]), cuts[k].where
             dense.second_moment_dense(X, self._within(rows, cuts[k]), mass[where], first, last, parts[k])
 
-        each(do, tiles, len(rows) * d * d / _BLAS_SPEED)
+        each(do, tiles, len(rows) * d * d / _BLAS_SPEED, may_end=True)
         lower = np.tril(_added_up(parts))
         return np.asarray(lower + np.tril(lower, -1).T)
 

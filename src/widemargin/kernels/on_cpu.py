@@ -402,7 +402,7 @@ class RowsOnCPU(KernelRows):
             arguments = (self._kind(stored), rows.arrays, norms, batch.X, batch.norms.astype(dtype), *parameters, few)
             work = self.n_rows * (columns.stop - columns.start) * cost
             do = partial(_on_piece, loop, arguments, (*shape, out))
-            cores.each(do, list(pieces(self.n_rows, size)), work)
+            cores.each(do, list(pieces(self.n_rows, size)), work, may_end=True)
 
     def _fill(self, points: Points, out: np.ndarray, *, is_symmetric: bool) -> None:
         """Write kernel values of rows with points to the columns of ``out``; if symmetric, of points to rows too."""
@@ -418,7 +418,8 @@ class RowsOnCPU(KernelRows):
             where = (n_points, columns.start, is_symmetric)
             do = partial(_on_piece, compiled.fill, (*arguments, *where), (*shape, out))
             # The last rows of a symmetric block have most values: they come first.
-            cores.each(do, list(pieces(rows.n_rows, size))[::-1], rows.n_rows * n_points * cost)
+            work = rows.n_rows * n_points * cost
+            cores.each(do, list(pieces(rows.n_rows, size))[::-1], work, may_end=True)
 
     def _tile_shape(self, piece: int, stored: Any) -> tuple[int, int]:
         return (piece if self._is_by_blas(stored) else min(piece, _TILE_ROWS)), self._points_at_once
