@@ -1,12 +1,14 @@
-"""The dual of a kernel SVM whose kernel values are all known: steps until the duality gap is closed, and responses.
+"""The dual of a kernel SVM whose kernel values are all known: steps until the duality gap is closed, and bounds.
 
 Vectors are as in :mod:`widemargin.compiled.working_set`, filled up with rows that cannot move.
 """
 
 import numpy as np
 
+from widemargin.compiled.hinge import found, search, start_search
 from widemargin.compiled.jit import compiled
 from widemargin.compiled.working_set import pairs, singles
+from widemargin.rounding import UNIT
 
 GROUP = 32  # terms of a response that are added up before their sum is added to the others
 _FIRST_VIOLATION = 0.1
@@ -83,6 +85,66 @@ def responses(K: np.ndarray, beta: np.ndarray, out: np.ndarray) -> None:
                 part[i] = 0.0
     for i in range(out.shape[0]):
         out[i] += part[i]
+
+
+@compiled()
+def _gamma(k: float) -> float:
+    """:func:`widemargin.rounding.gamma`, for the few terms that are here."""
+    return k * UNIT / (1.0 - k * UNIT)
+
+
+@compiled()
+def bounds(
+    K: np.ndarray, beta: np.ndarray, y: np.ndarray, weight: np.ndarray, lengths: np.ndarray, of_values: np.ndarray,
+    C: float, has_intercept: bool, near: float, precision: float, response: np.ndarray,
+) -> tuple[float, float, float, float, float, float, float]:  # fmt: skip
+    """Responses of coefficients, and bounds from them that allow for rounding.
+
+    ``lengths`` are ``||phi(x)||`` of the rows, ``of_values`` errors of their kernel values, relative to the lengths of
+    both rows. Returns the primal objective at the best multiple of w with its best intercept, that multiple and
+    intercept, ``||w||^2`` and by how much more than the exact one that may be, the dual objective, and the number of
+    coefficients that are not 0. The formulas are those of ``ResponseSums`` and ``HingeL2.primal_point``.
+    """
+    n, n_terms, mass, alpha_sum, balance, total = beta.shape[0], 0.0, 0.0, 0.0, 0.0, 0.0
+    responses(K, beta, response)
+    for i in range(n):
+        size = abs(beta[i])
+        n_terms += 1.0 if size > 0.0 else 0.0
+        mass += size * lengths[i]
+        alpha_sum += size
+        balance += beta[i]
+        total += weight[i]
+    # A product, the sum of a group, and the sum of all groups.
+    of_response = _gamma(min(n_terms, GROUP) + n_terms / GROUP + 6.0)
+    scores, squared, norm_error, sizes = np.empty(n), 0.0, 0.0, 0.0
+    for i in range(n):
+        error = mass * (of_values[i] + of_response * (1.0 + of_values[i])) * lengths[i]
+        scores[i] = response[i] - y[i] * error
+        squared += beta[i] * response[i]
+        norm_error += abs(beta[i]) * error
+        sizes += abs(beta[i]) * abs(response[i])
+    of_sum = _gamma(n + 9.0)
+    norm_error = (norm_error + of_sum * sizes) * (1.0 + of_sum)
+    squared = max(squared, 0.0) + norm_error
+    state = start_search(C, squared * (1.0 + 8.0 * UNIT), near, has_intercept, False, precision)
+    search(state, scores, y, weight)
+    value, scale, intercept = found(state)
+    primal = value * (1.0 + _gamma(n + 16.0)) + 16.0 * UNIT * C * total * (1.0 + abs(intercept))
+    # The heavier class is scaled down by what it has too much.
+    excess = abs(balance) + of_sum * alpha_sum if has_intercept else 0.0
+    norm = np.sqrt(squared) + (2.1 * mass * (excess / alpha_sum) if alpha_sum > 0.0 else 0.0)
+    gain = max(alpha_sum - excess, 0.0) * (1.0 - _gamma(n + 16.0))
+    dual = gain - 0.5 * (norm * norm * (1.0 + 8.0 * UNIT))
+    return primal, scale, intercept, squared, norm_error, dual, n_terms
+
+
+@compiled()
+def combined(K: np.ndarray, lines: np.ndarray, coef: np.ndarray, out: np.ndarray) -> None:
+    """``out_i = sum_j coef_j K_li`` over some lines l of ``K``."""
+    out[:] = 0.0
+    for j in range(lines.shape[0]):
+        for i in range(out.shape[0]):
+            out[i] += coef[j] * K[lines[j], i]
 
 
 @compiled()

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from widemargin.compiled.small_dual import sub_block
+from widemargin.compiled.small_dual import combined, sub_block
 from widemargin.kernels.cache import RowCache
 from widemargin.kernels.functions import Kernel
 from widemargin.kernels.points import Points
@@ -150,6 +150,18 @@ class KernelRows(ABC):
         sub_block(values, place_of[places], out)
         return out
 
+    def times_known(self, points: Points, coef: np.ndarray) -> np.ndarray | None:
+        """:meth:`times` for rows of this rank, from all kernel values if they are kept; None if they are not."""
+        if not self._values:
+            return None
+        values, place_of = next(iter(self._values.values()))
+        own = np.minimum(np.searchsorted(self.numbers, points.numbers), self.n_rows - 1)
+        if not np.array_equal(self.numbers[own], points.numbers):
+            return None
+        out = np.empty(self.n_rows)
+        combined(values, place_of[own], coef, out)
+        return out[place_of]
+
     def _kept_values(self, name: str, groups: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
         if name not in self._values:
             order = np.arange(self.n_rows) if groups is None else np.argsort(groups, kind="stable")
@@ -212,8 +224,12 @@ class KernelRows(ABC):
 
     def score_error(self, mass: float, n_terms: float, coef: Vector) -> Vector:
         """By how much the exact response of each row may be wrong, for so many coefficients of this mass."""
-        of_values, of_sum = self._once("value error", self._value_error, coef), gamma(self._sum_depth(n_terms) + 4)
-        return mass * (of_values + of_sum * (1 + of_values)) * self._once("lengths", self._lengths, coef)
+        (lengths, of_values), of_sum = self.error_terms(coef), gamma(self._sum_depth(n_terms) + 4)
+        return mass * (of_values + of_sum * (1 + of_values)) * lengths
+
+    def error_terms(self, coef: Vector) -> tuple[Vector, Any]:
+        """``||phi(x)||`` of every row, and the error of its kernel values: a number of each row, or of all."""
+        return self._once("lengths", self._lengths, coef), self._once("value error", self._value_error, coef)
 
     def sweep_error(self, reach: Vector, mass: float, n_terms: float) -> Vector:
         """By how much responses may be wrong that are sums of values that are not exact.

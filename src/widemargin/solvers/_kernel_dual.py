@@ -215,14 +215,20 @@ class KernelDual(Solver[S, KernelModel]):
         dual = -np.inf
         if rows.kernel.is_positive:
             dual = problem.dual_value(*sums.feasible(problem.fit_intercept, mass))
-        if best is not None:
-            dual = max(dual, best.certificate.dual)
-        if best is None or point.value <= best.certificate.primal:
-            best = Best(Certificate(point.value, dual), rows.host(state.beta), point, sums.squared_norm)
-        state.best = best._replace(certificate=best.certificate._replace(dual=dual))
         # C times the errors of the rows that have a loss, which are about those with a coefficient.
         state.is_confirmed = summed is not None
         state.allowance = sums.norm_error * (1 + point.scale)
+        return KernelDual._note_bounds(state, point, sums.squared_norm, dual)
+
+    @staticmethod
+    def _note_bounds(state: S, point: PrimalPoint, squared_norm: float, dual: float) -> Certificate:
+        """The certificate with these bounds, if they are better than those so far."""
+        best = state.best
+        if best is not None:
+            dual = max(dual, best.certificate.dual)
+        if best is None or point.value <= best.certificate.primal:
+            best = Best(Certificate(point.value, dual), state.rows.host(state.beta), point, squared_norm)
+        state.best = best._replace(certificate=best.certificate._replace(dual=dual))
         return state.best.certificate
 
     @staticmethod

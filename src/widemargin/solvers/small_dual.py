@@ -23,10 +23,10 @@ from widemargin.compiled import small_dual as compiled
 from widemargin.data.shard import Shard
 from widemargin.kernels.vectors import Dual, padded
 from widemargin.pauses import WORK
-from widemargin.problems.hinge_l2 import HingeL2
+from widemargin.problems.hinge_l2 import HingeL2, PrimalPoint
 from widemargin.problems.protocol import Certificate
 from widemargin.solvers._kernel_dual import DualState, KernelDual, feasible_start
-from widemargin.solvers._kernel_ranks import Summed, spread
+from widemargin.solvers._kernel_ranks import NOTHING, spread
 from widemargin.solvers._linear_dual import Best, LinearDualSolver, Rows
 from widemargin.solvers.protocol import Warm
 
@@ -91,6 +91,7 @@ class Known:
 @dataclass
 class State(DualState):
     known: Known | None = None  # from the first sweep on
+    n_support: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -135,9 +136,7 @@ class SmallDual(KernelDual[State]):
 
     def _move(self, state: State, beta: np.ndarray) -> None:
         """Take new coefficients, with responses and bounds."""
-        assert state.known is not None
-        compiled.responses(state.known.K, beta, state.response)
-        state.beta, state.summed = beta, Summed.of(state.comm, state.rows, beta)
+        state.beta = beta
         self._exact_bounds(state)
 
     def certify(self, state: State) -> Certificate | None:
@@ -145,7 +144,7 @@ class SmallDual(KernelDual[State]):
 
     def confirm(self, state: State, latest: Certificate | None = None) -> Certificate:
         if state.best is None:  # no sweep was finished, and all coefficients are 0
-            self._exact_bounds(state)
+            self._bounds(state, _precision(self.target, None), NOTHING)
         assert state.best is not None
         self._note_confirmed(state, state.best.certificate)
         return state.best.certificate
@@ -153,17 +152,30 @@ class SmallDual(KernelDual[State]):
     def warm_state(self, state: State) -> np.ndarray:
         return spread(state.comm, state.rows, state.beta)
 
+    def diagnostics(self, state: State) -> dict[str, float]:
+        state.violation = self._violation(state)
+        return {"violation": state.violation, "n_support": state.n_support, "is_confirmed": 1.0}
+
     def _violation(self, state: State) -> float:
         highest, lowest = compiled.violation(state.y - state.response, state.beta, state.low, state.high)
         return float(highest - lowest if state.problem.fit_intercept else max(highest, 0.0) - min(lowest, 0.0))
 
     def _refresh(self, state: State) -> None:
-        assert state.known is not None
-        compiled.responses(state.known.K, state.beta, state.response)
-        state.summed, state.best = Summed.of(state.comm, state.rows, state.beta), None
+        state.best = None  # responses are computed with bounds
 
     def _exact_bounds(self, state: State) -> Certificate:
-        return self._bounds(state, _precision(self.target, self.certify(state)), state.summed)
+        known, problem, best, beta = state.known or self._known(state), state.problem, state.best, state.beta
+        state.known = known
+        lengths, of_values = state.rows.error_terms(beta)
+        value, scale, intercept, squared_norm, norm_error, dual, state.n_support = compiled.bounds(
+            known.K, beta, state.y, state.weight, lengths, np.broadcast_to(of_values, beta.shape), problem.C,
+            problem.fit_intercept, 0.0 if best is None else best.point.intercept,
+            _precision(self.target, self.certify(state)), state.response,
+        )  # fmt: skip
+        if not state.rows.kernel.is_positive:
+            dual = -np.inf  # without an inner product there is no lower bound
+        point, state.is_confirmed, state.allowance = PrimalPoint(value, scale, intercept), True, norm_error * (1 + scale)
+        return self._note_bounds(state, point, squared_norm, dual)
 
 
 class LinearState(NamedTuple):

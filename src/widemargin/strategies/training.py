@@ -95,7 +95,10 @@ def count_on_ranks(
         # A vote of pairs needs the scores of all pairs on all rows.
         is_unknown = any(each is None or len(each) < len(y) for each in scores)
         lacking, n_rows = comm.allreduce(np.array([float(is_unknown), float(len(y))]))
-        if lacking:
+        known = _known_scores(shard.kernel, models) if lacking and comm.size == 1 else None
+        if known is not None:
+            scores = known
+        elif lacking:
             rows = _sample(len(y), int(n_rows), np.random.default_rng([seed, comm.rank]))
             y, weight, scores = y[rows], weight[rows], _kernel_scores(shard.kernel, rows, models)
 
@@ -149,6 +152,18 @@ def _sample(n_here: int, n_everywhere: int, rng: np.random.Generator) -> np.ndar
     if n_everywhere <= _MAX_SCORED_ROWS:
         return np.arange(n_here)
     return np.sort(rng.choice(n_here, -(-_MAX_SCORED_ROWS * n_here // n_everywhere), replace=False))
+
+
+def _known_scores(rows: KernelRows, models: Sequence[KernelModel]) -> list[np.ndarray] | None:
+    """Scores of all rows, where all kernel values are kept."""
+    scores = []
+    for model in models:
+        times = rows.times_known(model.points, model.coef)
+        if times is None:
+            return None
+        times += model.intercept
+        scores.append(times)
+    return scores
 
 
 def _kernel_scores(rows: KernelRows, places: np.ndarray, models: Sequence[KernelModel]) -> list[np.ndarray]:
