@@ -476,7 +476,7 @@ def main() -> None:
             "--threads": {"type": numbers, "default": [1], "help": "numbers of cores, with commas between them"},
             "--sets": {
                 "type": lambda text: text.split(","),
-                "help": "of the sections kernel and nu, with commas between them (default: all)",
+                "help": "of kernel or nu, with commas between them (default: all)",
             },
             "--repeats": {"type": int, "default": 3, "help": "runs after the first (default: 3)"},
             "--draw": {"action": "store_true", "help": "only draw what was found before"},
