@@ -405,6 +405,7 @@ def growth(chosen: Any) -> None:
         most = max((each["MiB"] or 0.0 for each in by_size.values() if each), default=0.0)
         table.append([name, *cells, exponent(by_size), most])
     harness.show(f"Growth, covtype, {n_threads} core(s)", ["", *(f"{n:,}" for n in sizes), "exponent", "MiB"], table)
+    section.add("exponents", {name: exponent(by_size) for name, by_size in found.items()})
     draw_growth(section, n_threads)
 
 
