@@ -17,12 +17,13 @@ out. Sections:
     growth    seconds and memory against the number of rows of covtype, with exponents
     floor     seconds that the kernel values would take at the speed of products and exponentials here
 
-``--draw`` only draws the pictures of what earlier runs have left. Results of each section are files of their own in
-``results/cores``; a run on some numbers of threads keeps what others have found.
+``--draw`` only shows tables and draws pictures of what earlier runs have left. Results of each section are a file of
+their own in ``results/cores``; a run on some numbers of threads keeps what others have found, also beside it.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import sys
 import time
@@ -104,9 +105,20 @@ class Section(Report):
         return found
 
     def add(self, section: str, content: Any) -> None:
-        self._content[section] = content
-        text = json.dumps(self._content, indent=1, default=harness._plain, allow_nan=True)
-        self._path.write_text(text + "\n", encoding="utf8")
+        """Write the section, with what other runs have found in the meantime: on other cores some run side by side."""
+        with self._path.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            before = json.loads(self._path.read_text(encoding="utf8")) if self._path.exists() else {}
+            self._content[section] = content
+            self._content = _merged(before, self._content)
+            text = json.dumps(self._content, indent=1, default=harness._plain, allow_nan=True)
+            self._path.write_text(text + "\n", encoding="utf8")
+
+
+def _merged(before: Any, now: Any) -> Any:
+    if not isinstance(before, dict) or not isinstance(now, dict):
+        return now
+    return {**before, **{key: _merged(before.get(key), each) for key, each in now.items()}}
 
 
 def libraries(*wanted: str) -> list[str]:
@@ -146,10 +158,13 @@ def kernel(chosen: Any) -> None:
                 print(f"{name}, {n_threads} threads: {', '.join(show)} s", flush=True)
         for contestant in contestants.values():
             contestant.close()
-    _show_kernel(section, found)
+    show_kernel(section)
 
 
-def _show_kernel(section: Section, found: dict[str, Any]) -> None:
+def show_kernel(section: Section) -> None:
+    found = section.read("fits")
+    if not found:
+        return
     head = [
         "set",
         "cores",
@@ -191,12 +206,7 @@ def _show_kernel(section: Section, found: dict[str, Any]) -> None:
                 bars.append(Bar(f"{name}, from 1 to 16 cores", f"{asked} times", f"{speed_up:.3g}", speed_up >= asked))
     harness.show("Kernel C-SVM, gap 1e-3 (ours) and tol=1e-3 (intelex)", head, rows)
     section.bars(bars)
-    draw_kernel(section)
-
-
-def draw_kernel(section: Section) -> None:
-    if section.read("fits"):
-        figures.draw_cores_kernel(section, section.read("fits"), OURS, INTELEX)
+    figures.draw_cores_kernel(section, found, OURS, INTELEX)
 
 
 # -- rows --------------------------------------------------------------------------------------------------------------
@@ -250,11 +260,13 @@ def nu(chosen: Any) -> None:
             section.add(f"fits on {n_threads}", found)
     for contestant in (ours, sklearn, *intelex):
         contestant.close()
-    _show_nu(section, found, n_threads)
+    show_nu(section, n_threads)
 
 
-def _show_nu(section: Section, found: dict[str, Any], n_threads: int) -> None:
-    rows, bars = [], []
+def show_nu(section: Section, n_threads: int) -> None:
+    rows, bars, found = [], [], section.read(f"fits on {n_threads}")
+    if not found:
+        return
     for data, each in found.items():
         linear = each["LinearSVC"]["seconds"]
         for share, fits in each["fits"].items():
@@ -480,11 +492,12 @@ def main() -> None:
                 "help": "of kernel or nu, with commas between them (default: all)",
             },
             "--repeats": {"type": int, "default": 3, "help": "runs after the first (default: 3)"},
-            "--draw": {"action": "store_true", "help": "only draw what was found before"},
+            "--draw": {"action": "store_true", "help": "only show and draw what was found before"},
         },
     )
     if chosen.draw:
-        draw_kernel(Section("kernel", quick=chosen.quick))
+        show_kernel(Section("kernel", quick=chosen.quick))
+        show_nu(Section("nu", quick=chosen.quick), chosen.threads[0])
         draw_growth(Section("growth", quick=chosen.quick), chosen.threads[0])
         return
     for name in chosen.only:
