@@ -1,78 +1,80 @@
-"""How long does the nu-SVM take at each nu, beside NuSVC and LinearSVC, and does every fit end by gap or proof?"""
+"""How long does the nu-SVM take at each nu, beside NuSVC, intelex's NuSVC and LinearSVC? What contestants do.
+
+Ours, NuSVC and LinearSVC get the rows as they are stored; intelex gets them dense in float32, which it is fastest on.
+"""
 
 from __future__ import annotations
 
-import lzma
-import time
-import warnings
-from collections.abc import Callable
-from pathlib import Path
+from functools import cache
 from typing import Any
 
 import numpy as np
-from sklearn.datasets import load_breast_cancer, load_digits, load_svmlight_file, load_wine
+from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 from sklearn.preprocessing import scale
-from sklearn.svm import LinearSVC, NuSVC
 
-from widemargin import NuMarginSVC, max_nu
+from benchmarks._cores_runs import INTELEX, OURS, dense, in_folder, timed
+from widemargin import max_nu
 
 SHARES = (0.05, 0.1, 0.3, 0.5, 0.85)  # of the largest nu
-TOL = 1e-3
-MAX_PEER_ROWS = 12_000  # beyond, NuSVC takes minutes
-REPEATS = 5  # of fits that take less than a second; the median is reported
-TEXTS = ("w8a", "spambase", "a9a", "phishing", "reuters-moneyfx")
-SMALL = {"breast cancer": load_breast_cancer, "digits": load_digits, "wine": load_wine}
+_SMALL = {"breast cancer": load_breast_cancer, "digits": load_digits, "wine": load_wine}
+SMALL_SETS = tuple(f"{name}{scaled}" for name in _SMALL for scaled in ("", " scaled"))
+SETS = (*SMALL_SETS, "spambase", "phishing", "reuters-moneyfx", "usps odd/even", "w8a", "a9a")
+_ENOUGH = 0.3  # seconds of repeated fits, of which the median is taken
+_MOST_FITS = 7
 
 
-def run(data_folder: Path | str, quick: bool) -> list[dict[str, Any]]:
-    """One entry for each set and nu: seconds and stop reason of NuMarginSVC, seconds of the others.
-
-    With ``quick`` only sets of at most a few thousand rows.
-    """
-    found = []
-    for name, X, y in _sets(Path(data_folder), quick):
-        linear = _median(lambda X=X, y=y: LinearSVC(loss="hinge", random_state=0).fit(X, y))[0]
-        for share in SHARES:
-            found.append({**_at(X, y, share * max_nu(y)), "set": name, "share": share, "linear_svc_seconds": linear})
-    return found
-
-
-def _at(X: Any, y: np.ndarray, nu: float) -> dict[str, Any]:
-    entry: dict[str, Any] = {"nu": nu, "n": X.shape[0], "d": X.shape[1]}
-    seconds, model = _median(lambda: NuMarginSVC(nu=nu, tol=TOL).fit(X, y))
-    reasons = sorted({part.stop_reason for part in model.parts_})
-    entry |= {"seconds": seconds, "stop_reasons": reasons, "relative_gap": model.certificate_.relative}
-    entry["is_met"] = set(reasons) <= {"gap", "overlap"}
-    # On raw features NuSVC may run for minutes; a limit of steps keeps it within about one.
-    if X.shape[0] <= MAX_PEER_ROWS:
-        entry["nu_svc_seconds"] = _median(lambda: NuSVC(nu=nu, kernel="linear", max_iter=10**6).fit(X, y))[0]
-    return entry
+@cache
+def _rows(name: str) -> tuple[Any, np.ndarray]:
+    if name in SMALL_SETS:
+        X, y = _SMALL[name.removesuffix(" scaled")](return_X_y=True)
+        return (scale(X), y) if name.endswith("scaled") else (X, y)
+    X, y = in_folder(name.split()[0])
+    if name.endswith("odd/even"):
+        return X, y.astype(int) % 2
+    X.indices, X.indptr = X.indices.astype(np.int32), X.indptr.astype(np.int32)  # as LinearSVC wants them
+    return X, y
 
 
-def _median(fit: Callable[[], Any]) -> tuple[float, Any]:
-    seconds = []
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        model = fit()  # the first fit of a process compiles, or reads what was compiled
-        while len(seconds) < REPEATS and sum(seconds) < 1.0:
-            begin = time.perf_counter()
-            model = fit()
-            seconds.append(time.perf_counter() - begin)
-    return float(np.median(seconds)), model
+@cache
+def _dense_rows(name: str) -> np.ndarray:
+    return dense(_rows(name)[0])
 
 
-def _sets(folder: Path, quick: bool) -> list[tuple[str, Any, np.ndarray]]:
-    found = []
-    for name, load in SMALL.items():
-        X, y = load(return_X_y=True)
-        found += [(name, X, y), (f"{name}, scaled", scale(X), y)]
-    for name in ("spambase",) if quick else TEXTS:
-        with lzma.open(folder / f"{name}.xz") as file:
-            X, y = load_svmlight_file(file)
-        X.indices, X.indptr = X.indices.astype(np.int32), X.indptr.astype(np.int32)  # as LinearSVC wants them
-        found.append((name, X, y))
-    if not quick:
-        usps = np.load(folder / "usps.npz")
-        X, y = (usps[key] for key in usps.files[:2])
-        found.append(("usps, odd against even", X, y.astype(int) % 2))
-    return found
+def shape(library: str, name: str) -> tuple[int, int]:
+    rows: tuple[int, int] = _rows(name)[0].shape
+    return rows
+
+
+def linear_fit(library: str, name: str) -> dict[str, Any]:
+    """LinearSVC with the hinge loss at C = 1."""
+    from sklearn.svm import LinearSVC
+
+    X, y = _rows(name)
+    return _median(lambda: LinearSVC(loss="hinge", random_state=0).fit(X, y))[0]
+
+
+def nu_fit(library: str, name: str, share: float) -> dict[str, Any]:
+    """The nu-SVM at that share of the largest nu; ours says how it ended."""
+    X, y = _rows(name)
+    nu = share * max_nu(y)
+    if library == OURS:
+        from widemargin import NuMarginSVC
+
+        found, model = _median(lambda: NuMarginSVC(nu=nu, tol=1e-3).fit(X, y))
+        reasons = sorted({part.stop_reason for part in model.parts_})
+        return found | {"nu": nu, "stop_reasons": reasons, "gap": model.certificate_.relative}
+    if library == INTELEX:
+        from sklearnex.svm import NuSVC  # its threads were set when this process began
+
+        X = _dense_rows(name)
+    else:
+        from sklearn.svm import NuSVC
+    return _median(lambda: NuSVC(nu=nu, kernel="linear").fit(X, y))[0]
+
+
+def _median(fit: Any) -> tuple[dict[str, Any], Any]:
+    runs: list[float] = []
+    while len(runs) < _MOST_FITS and sum(runs) < _ENOUGH:
+        found, model = timed(fit)
+        runs.append(found["seconds"])
+    return {"seconds": float(np.median(runs))}, model

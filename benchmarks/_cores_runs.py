@@ -33,7 +33,7 @@ _STARTUP = 300.0  # seconds until a contestant is ready, on a busy machine
 
 
 class Contestant:
-    """A process with so many cores, which does what it is asked for: functions of this module."""
+    """A process with so many cores, which calls module-level functions with its library as the first argument."""
 
     def __init__(self, library: str, n_threads: int) -> None:
         self.library, self.n_threads = library, n_threads
@@ -43,7 +43,7 @@ class Contestant:
         """What the function returned; None if it took over ``limit`` seconds, and the process is then replaced."""
         if self._process is None:
             self._start()
-        self._pipe.send((function.__name__, arguments))
+        self._pipe.send((function, arguments))
         if not self._pipe.poll(limit):
             self.close()
             return None
@@ -89,10 +89,10 @@ def _serve(pipe: Any, library: str, n_threads: int) -> None:
         daalinit(nthreads=n_threads)
     pipe.send("ready")
     while True:
-        name, arguments = pipe.recv()
+        function, arguments = pipe.recv()
         try:
             with harness.quietly():
-                pipe.send(("value", globals()[name](library, *arguments)))
+                pipe.send(("value", function(library, *arguments)))
         except BaseException:
             pipe.send(("error", traceback.format_exc()))
 
@@ -127,7 +127,7 @@ def _summary(answers: list[dict[str, Any]]) -> dict[str, Any]:
 # -- what contestants do: their library is the first argument ----------------------------------------------------------
 
 
-def _timed(work: Callable[[], Any]) -> tuple[dict[str, float], Any]:
+def timed(work: Callable[[], Any]) -> tuple[dict[str, float], Any]:
     begin, cpu = time.perf_counter(), time.process_time()
     outcome = work()
     return {"seconds": time.perf_counter() - begin, "cpu_seconds": time.process_time() - cpu}, outcome
@@ -141,14 +141,14 @@ def task_of(name: str) -> Task:
     """Dense float32 rows for everybody; ``usps`` has ten classes."""
     if name in ("usps", "w8a"):
         gamma, C = (1 / 128, 10.0) if name == "usps" else (0.05, 8.0)
-        train = _in_folder(name)
-        task = Task(name, *train, *_in_folder(f"{name}.t", train[0].shape[1]), gamma, C, True)
+        train = in_folder(name)
+        task = Task(name, *train, *in_folder(f"{name}.t", train[0].shape[1]), gamma, C, True)
     else:
         task = sets.task(name)
-    return task._replace(X=_dense(task.X), X_test=_dense(task.X_test))
+    return task._replace(X=dense(task.X), X_test=dense(task.X_test))
 
 
-def _in_folder(name: str, n_features: int | None = None) -> tuple[Any, np.ndarray]:
+def in_folder(name: str, n_features: int | None = None) -> tuple[Any, np.ndarray]:
     """A set that the package does not know by name, from the folder of data sets."""
     path = Path(os.environ["WIDEMARGIN_DATA"]) / name
     if path.with_name(f"{name}.npz").exists():
@@ -159,7 +159,7 @@ def _in_folder(name: str, n_features: int | None = None) -> tuple[Any, np.ndarra
     return X, y
 
 
-def _dense(X: Any) -> np.ndarray:
+def dense(X: Any) -> np.ndarray:
     return np.ascontiguousarray(X.toarray() if sp.issparse(X) else X, dtype=np.float32)
 
 
@@ -168,9 +168,9 @@ def kernel_fit(library: str, name: str, multi_class: str, n_rows: int | None) ->
     task = task_of(name)
     task = task if n_rows is None else sets.part_of(task, n_rows, 2_000)
     model = _kernel_model(library, task, multi_class)
-    found, _ = _timed(lambda: model.fit(task.X, task.y))
+    found, _ = timed(lambda: model.fit(task.X, task.y))
     model.predict(task.X_test[:100])
-    predicted, labels = _timed(lambda: model.predict(task.X_test))
+    predicted, labels = timed(lambda: model.predict(task.X_test))
     found |= {
         "predict_seconds": predicted["seconds"],
         "test_error": float(np.mean(labels != task.y_test)),
@@ -237,12 +237,12 @@ def rows_fit(library: str, name: str, n: int, d: int) -> dict[str, Any]:
     """A linear fit to tall rows, and the part of its time before the first sweep."""
     X, y = tall_rows(n, d)
     model = linear_model(name)
-    found, _ = _timed(lambda: model.fit(X, y))
+    found, _ = timed(lambda: model.fit(X, y))
     if library == OURS:
         solving = sum(part.history[-1]["seconds"] for part in model.parts_ if part.history)
         found["checking_seconds"] = found["seconds"] - solving
         found["gap"] = model.certificate_.relative
-    predicted, _ = _timed(lambda: model.predict(X))
+    predicted, _ = timed(lambda: model.predict(X))
     return found | {"predict_seconds": predicted["seconds"]}
 
 
@@ -267,7 +267,7 @@ def growth_fit(library: str, name: str, n: int) -> dict[str, Any]:
     else:
         model = linear_model(name)
     before = _reset_peak()
-    found, _ = _timed(lambda: model.fit(X, y))
+    found, _ = timed(lambda: model.fit(X, y))
     return found | {"MiB": None if before is None else _peak() - before}
 
 
@@ -304,7 +304,7 @@ def speeds(library: str, d: int) -> dict[str, float]:
     found = {}
     with cores.one_blas_thread():
         for name, do, amount in (("products", product, n_tiles * n * m * d), ("exp", exponential, n_tiles * n * m)):
-            best = min(_timed(lambda do=do: cores.each(do, range(n_tiles), 1e9))[0]["seconds"] for _ in range(7))
+            best = min(timed(lambda do=do: cores.each(do, range(n_tiles), 1e9))[0]["seconds"] for _ in range(7))
             found[name] = amount / best
     return found
 
@@ -313,7 +313,7 @@ def shape_fit(library: str, name: str) -> dict[str, Any]:
     X, y = _SHAPES[name]()
     C, gamma = 1.0, 1 / X.shape[1]
     model = _kernel_model(library, Task(name, X, y, X, y, gamma, C, True), "pairs")
-    found, _ = _timed(lambda: model.fit(X, y))
+    found, _ = timed(lambda: model.fit(X, y))
     return found | {"train_error": float(np.mean(model.predict(X[:2_000]) != y[:2_000]))}
 
 

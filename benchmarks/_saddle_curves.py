@@ -10,7 +10,7 @@ from sklearn.svm import NuSVC
 
 from benchmarks import _harness as harness
 from benchmarks._ranks import Recording, accuracies, solve_alone, solve_on_ranks, units
-from benchmarks._sets import Rows, load, nu_of, shuffled, split
+from benchmarks._sets import ALPHA, Rows, load, nu_of, shuffled, split
 from benchmarks.baselines.gilbert import Gilbert
 from benchmarks.baselines.hogwild import Hinge, Hogwild
 from widemargin.problems.polytope import HardMargin, NuMargin
@@ -18,21 +18,24 @@ from widemargin.solvers.newton import EntropicNewton
 from widemargin.solvers.run import Limits, Result
 from widemargin.solvers.saddle import SaddlePoint
 
-ALPHA = 0.85
 RANKS = 20
 GAP = 1e-3
 HOGWILD_C = 32.0
 LADDER = (1, 4_000, -1)  # NuSVC's max_iter, to see it on its way; -1 is to the end
 
 
+def problem_of(y: np.ndarray) -> NuMargin:
+    return NuMargin(nu_of(y, ALPHA))
+
+
 def seconds_curves(name: str, peer_limit: float) -> dict[str, Any]:
     """Objective and test accuracy against seconds: Saddle-SVC, Newton and NuSVC at alpha .85 (Figures 1 and 2)."""
     train, test = split(name)
-    problem, limits = NuMargin(), Limits(GAP, 10_000, 20.0)
+    problem, limits = problem_of(train.y), Limits(GAP, 10_000, 20.0)
     few = np.sort(np.concatenate([np.flatnonzero(train.y == sign)[:100] for sign in (1.0, -1.0)]))
     found: dict[str, Any] = {"n": train.X.shape[0], "d": train.X.shape[1], "curves": {}}
     for who, solver in (("Saddle-SVC", SaddlePoint()), ("Newton", EntropicNewton())):
-        solve_alone(solver, problem, Rows(train.X[few], train.y[few]), Limits(GAP, 2))  # compiles
+        solve_alone(solver, problem_of(train.y[few]), Rows(train.X[few], train.y[few]), Limits(GAP, 2))  # compiles
         recording = Recording(solver)
         result = solve_alone(recording, problem, train, limits)
         found["curves"][who] = {
@@ -97,12 +100,12 @@ def margin_curves(name: str, limit: float) -> dict[str, Any]:
 def objective_curves(name: str, limit: float) -> dict[str, Any]:
     """Hull distance against communication for nu: Saddle-DSVC, and Newton on real ranks (Figure 4)."""
     rows = shuffled(load(name))
-    limits = Limits(GAP, 10**6, limit)
+    problem, limits = problem_of(rows.y), Limits(GAP, 10**6, limit)
     found = {
-        f"Saddle-DSVC b={b}": curve_of(solve_alone(SaddlePoint(b), NuMargin(), rows, limits, counted_as=RANKS), rows)
+        f"Saddle-DSVC b={b}": curve_of(solve_alone(SaddlePoint(b), problem, rows, limits, counted_as=RANKS), rows)
         for b in (1, 8)
     }
-    return {**found, "Newton": curve_of(solve_on_ranks(EntropicNewton(), NuMargin(), rows, RANKS, limits), rows)}
+    return {**found, "Newton": curve_of(solve_on_ranks(EntropicNewton(), problem, rows, RANKS, limits), rows)}
 
 
 def curve_of(result: Result, rows: Rows) -> dict[str, Any]:
@@ -120,12 +123,12 @@ def accuracy_curves(name: str, limit: float) -> dict[str, Any]:
     """Test accuracy against communication: Saddle-DSVC and Newton (nu), HOGWILD! (C-SVM) and Gilbert (Figure 6)."""
     train, test = split(name)
     train = shuffled(train)
-    limits = Limits(GAP, 10**6, limit)
+    nu_problem, limits = problem_of(train.y), Limits(GAP, 10**6, limit)
     found: dict[str, Any] = {}
     for who, solver, problem in (
-        ("Saddle-DSVC b=1", SaddlePoint(1), NuMargin()),
-        ("Saddle-DSVC b=8", SaddlePoint(8), NuMargin()),
-        ("Newton", EntropicNewton(), NuMargin()),
+        ("Saddle-DSVC b=1", SaddlePoint(1), nu_problem),
+        ("Saddle-DSVC b=8", SaddlePoint(8), nu_problem),
+        ("Newton", EntropicNewton(), nu_problem),
         ("Gilbert", Gilbert(), HardMargin()),
     ):
         recording = Recording(solver)

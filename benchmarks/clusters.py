@@ -27,7 +27,7 @@ from scipy.optimize import nnls
 
 from benchmarks import _harness as harness
 from benchmarks._harness import COLOURS, ROOT, Bar, Report
-from benchmarks._sets import SEED, load
+from benchmarks._sets import ALPHA, SEED, load, nu_of
 from benchmarks.clusters_mpi import SIZES, RoundCosts, fits, idle_rows
 from widemargin import HardMarginSVC, NuMarginSVC
 
@@ -49,7 +49,7 @@ COPY_SHARE = 0.5  # of a second copy's bytes; a fit whose memory grows by less h
 
 SPARK_LIMIT = 120.0
 SPARK_PRECISION = 1e-3
-NUS = ("auto", 0.15)  # the default, and one that leaves few rows within the margin
+FEW = 0.15  # a nu that leaves few rows within the margin
 
 
 def main() -> None:
@@ -69,7 +69,7 @@ def main() -> None:
     show_memory(held)
     draw_memory(report, held)
     name = "nonseparable-20000-50" if quick else "nonseparable-200000-50"
-    beside = [beside_spark(name, nu, 1 if quick else 3) for nu in NUS]
+    beside = [beside_spark(name, nu, 1 if quick else 3) for nu in (nu_of(load(name).y, ALPHA), FEW)]
     report.add("spark", beside)
     show_spark(beside)
     report.bars(bars(measured, held, beside))
@@ -94,7 +94,8 @@ def on_threads(n_ranks: int, name: str, repeats: int) -> dict[str, Any]:
     from widemargin.engines import inline
 
     costs = inline.launch(idle_rows(n_ranks), n_ranks, RoundCosts(), None)
-    return {"rounds": costs, "fits": fits(n_ranks, *load(name), repeats)}
+    rows = load(name)
+    return {"rounds": costs, "fits": fits(n_ranks, *rows, repeats, nu_of(rows.y, ALPHA))}
 
 
 def on_dask(n_ranks: int, name: str, repeats: int) -> dict[str, Any]:
@@ -103,7 +104,8 @@ def on_dask(n_ranks: int, name: str, repeats: int) -> dict[str, Any]:
 
     with dask_cluster(n_ranks) as client:
         costs = engine.launch(idle_rows(n_ranks), client, RoundCosts(), None)
-        return {"rounds": costs, "fits": fits(client, *load(name), repeats)}
+        rows = load(name)
+        return {"rounds": costs, "fits": fits(client, *rows, repeats, nu_of(rows.y, ALPHA))}
 
 
 def on_mpi(n_ranks: int, name: str, repeats: int) -> dict[str, Any]:
@@ -443,7 +445,7 @@ def show_memory(held: dict[str, Any]) -> None:
 # --- beside Spark ------------------------------------------------------------------------------------------------
 
 
-def beside_spark(name: str, nu: float | str, repeats: int) -> dict[str, Any]:
+def beside_spark(name: str, nu: float, repeats: int) -> dict[str, Any]:
     """How long do we and Spark's LinearSVC take to an equal objective, on two cores, rows in memory?
 
     nu-SVM and the regularised hinge loss have the same solutions: with rho of the nu-SVM, its separator in the scale of
@@ -489,7 +491,7 @@ def lower_bound(fitted: Any, regularisation: float) -> float:
     return float(fitted.nu_ - length**2 / (2 * regularisation))
 
 
-def dask_seconds(rows: Any, nu: float | str, repeats: int) -> harness.Timing:
+def dask_seconds(rows: Any, nu: float, repeats: int) -> harness.Timing:
     """Our fit of rows that lie on two workers."""
     import dask.array as da
     from distributed import wait

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from benchmarks._harness import quietly
-from benchmarks._sets import SEED, load
+from benchmarks._sets import ALPHA, SEED, load, nu_of
 from widemargin import HardMarginSVC, NuMarginSVC
 from widemargin.comm.protocol import Communicator
 from widemargin.engines._plan import split_rows
@@ -60,24 +60,24 @@ def idle_rows(n_ranks: int) -> Rows:
     return Rows(np.zeros((n_ranks, 1)), np.zeros(n_ranks), None)
 
 
-def models(cluster: Any) -> dict[str, Any]:
+def models(cluster: Any, nu: float) -> dict[str, Any]:
     """The fits that are compared, unfitted."""
     common = {"cluster": cluster, "random_state": SEED, "max_time": _LIMIT}
     return {
-        "nu, Newton": NuMarginSVC(solver="newton", **common),
-        "nu, saddle": NuMarginSVC(solver="saddle", **common),
+        "nu, Newton": NuMarginSVC(nu=nu, solver="newton", **common),
+        "nu, saddle": NuMarginSVC(nu=nu, solver="saddle", **common),
         "hard margin": HardMarginSVC(**common),
     }
 
 
-def fits(cluster: Any, X: np.ndarray, y: np.ndarray, repeats: int) -> dict[str, Any]:
+def fits(cluster: Any, X: np.ndarray, y: np.ndarray, repeats: int, nu: float) -> dict[str, Any]:
     """What does each fit take and send? Medians of ``repeats`` after a first one that loads compiled code.
 
     ``seconds`` is what the caller waits, with the sending of rows and the starting of ranks; ``solving`` is the time
     that rank 0 spends from checking its rows to the model.
     """
     found = {}
-    for name, model in models(cluster).items():
+    for name, model in models(cluster, nu).items():
         walls, solving = [], []
         for _ in range(1 + repeats):  # the same on all ranks, whatever their clocks say
             begin = time.perf_counter()
@@ -112,7 +112,7 @@ def main() -> None:
     costs = mpi.launch(idle_rows(1), world, RoundCosts(), None)
     X, y = load(name)
     mine = split_rows(Rows(X, y, None), world.Get_size())[world.Get_rank()]
-    found = fits(world, mine.X, mine.y, repeats)
+    found = fits(world, mine.X, mine.y, repeats, nu_of(y, ALPHA))
     if world.Get_rank() == 0:
         print(json.dumps({"rounds": costs, "fits": found}), flush=True)
 

@@ -10,18 +10,20 @@ out. Sections:
 
     kernel    the kernel C-SVM beside intelex's on each number of cores; predictions, own speed-up, kernel values
     rows      2,000,000 x 50 float32: linear fits on each number of cores, and the share of checking rows
-    nu        nu-SVM for several nu beside NuSVC and intelex's
+    nu        nu-SVM for several nu beside NuSVC (at most 12,000 rows), intelex's (over 20,000) and LinearSVC; a fit of
+              a peer is stopped after 25 seconds
     small     iris, wine, breast cancer, digits, 100 x 20: all beside their counterparts; one row predicted
     shapes    one row against 100,000, unequal classes, duplicated rows, sorted rows, beside SVC
     growth    seconds and memory against the number of rows of covtype, with exponents
     floor     seconds that the kernel values would take at the speed of products and exponentials here
 
-``--draw`` only draws the pictures of what earlier runs have left. Results of each section are files of their own in
-``results/cores``; a run on some numbers of threads keeps what others have found.
+``--draw`` only shows tables and draws pictures of what earlier runs have left. Results of each section are a file of
+their own in ``results/cores``; a run on some numbers of threads keeps what others have found, also beside it.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import sys
 import time
@@ -32,6 +34,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks import _cores_nu as nus
 from benchmarks import _figures as figures
 from benchmarks import _harness as harness
 from benchmarks._cores_runs import (
@@ -73,6 +76,11 @@ ASKED = {
 SPEED_UP = {"mnist8-bias": 7, "a9a-exact": 6, "ijcnn1": 4}
 PREDICTION = 3
 ROWS_SPEED_UP = 3.5
+NU_LIMIT = 25.0  # seconds of a peer's fit; where it takes longer its time is at least this
+NUSVC_ROWS, INTELEX_ROWS = 12_000, 20_000  # NuSVC is asked up to the one, intelex's NuSVC beyond the other
+NU_INTELEX = 50  # times faster than intelex's
+NU_SMALL = 0.01  # seconds of NuSVC under which ours may take NU_SMALL_TIMES as long
+NU_SMALL_TIMES = 3
 GROWTH_SIZES = (1_000, 4_000, 16_000, 64_000, 100_000, 250_000, 500_000)
 MOST_ROWS = {"rbf": 100_000, "SVC": 100_000}
 GROWTH = {
@@ -97,9 +105,20 @@ class Section(Report):
         return found
 
     def add(self, section: str, content: Any) -> None:
-        self._content[section] = content
-        text = json.dumps(self._content, indent=1, default=harness._plain, allow_nan=True)
-        self._path.write_text(text + "\n", encoding="utf8")
+        """Write the section, with what other runs have found in the meantime: on other cores some run side by side."""
+        with self._path.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            before = json.loads(self._path.read_text(encoding="utf8")) if self._path.exists() else {}
+            self._content[section] = content
+            self._content = _merged(before, self._content)
+            text = json.dumps(self._content, indent=1, default=harness._plain, allow_nan=True)
+            self._path.write_text(text + "\n", encoding="utf8")
+
+
+def _merged(before: Any, now: Any) -> Any:
+    if not isinstance(before, dict) or not isinstance(now, dict):
+        return now
+    return {**before, **{key: _merged(before.get(key), each) for key, each in now.items()}}
 
 
 def libraries(*wanted: str) -> list[str]:
@@ -139,10 +158,13 @@ def kernel(chosen: Any) -> None:
                 print(f"{name}, {n_threads} threads: {', '.join(show)} s", flush=True)
         for contestant in contestants.values():
             contestant.close()
-    _show_kernel(section, found)
+    show_kernel(section)
 
 
-def _show_kernel(section: Section, found: dict[str, Any]) -> None:
+def show_kernel(section: Section) -> None:
+    found = section.read("fits")
+    if not found:
+        return
     head = [
         "set",
         "cores",
@@ -184,12 +206,7 @@ def _show_kernel(section: Section, found: dict[str, Any]) -> None:
                 bars.append(Bar(f"{name}, from 1 to 16 cores", f"{asked} times", f"{speed_up:.3g}", speed_up >= asked))
     harness.show("Kernel C-SVM, gap 1e-3 (ours) and tol=1e-3 (intelex)", head, rows)
     section.bars(bars)
-    draw_kernel(section)
-
-
-def draw_kernel(section: Section) -> None:
-    if section.read("fits"):
-        figures.draw_cores_kernel(section, section.read("fits"), OURS, INTELEX)
+    figures.draw_cores_kernel(section, found, OURS, INTELEX)
 
 
 # -- rows --------------------------------------------------------------------------------------------------------------
@@ -226,9 +243,54 @@ def rows(chosen: Any) -> None:
 
 
 def nu(chosen: Any) -> None:
-    from benchmarks import _cores_nu
+    section, n_threads = Section("nu", quick=chosen.quick), chosen.threads[0]
+    found = section.read(f"fits on {n_threads}")
+    ours, sklearn, *intelex = (Contestant(name, n_threads) for name in libraries(OURS, SKLEARN, INTELEX))
+    for data in chosen.sets or (nus.SMALL_SETS[:2] if chosen.quick else nus.SETS):
+        n, d = sklearn.ask(nus.shape, data, limit=LIMIT)
+        linear = interleaved({SKLEARN: sklearn}, nus.linear_fit, data, repeats=1, limit=LIMIT)[SKLEARN]
+        found[data] = {"n": n, "d": d, "LinearSVC": linear, "fits": {}}
+        peers = {SKLEARN: sklearn} if n <= NUSVC_ROWS else {}
+        if n > INTELEX_ROWS and intelex:
+            peers = {INTELEX: intelex[0]}
+        for share in nus.SHARES:
+            fits = interleaved({OURS: ours}, nus.nu_fit, data, share, repeats=1, limit=LIMIT)
+            fits |= interleaved(peers, nus.nu_fit, data, share, repeats=1, limit=NU_LIMIT)
+            found[data]["fits"][str(share)] = fits
+            section.add(f"fits on {n_threads}", found)
+    for contestant in (ours, sklearn, *intelex):
+        contestant.close()
+    show_nu(section, n_threads)
 
-    _cores_nu.run(Section("nu", quick=chosen.quick))
+
+def show_nu(section: Section, n_threads: int) -> None:
+    rows, bars, found = [], [], section.read(f"fits on {n_threads}")
+    if not found:
+        return
+    for data, each in found.items():
+        linear = each["LinearSVC"]["seconds"]
+        for share, fits in each["fits"].items():
+            claim, mine = f"{data}, {share} of the largest", fits[OURS]
+            if mine is None:
+                bars.append(Bar(claim, "gap or overlap", f"over {LIMIT:g} s", False))
+                continue
+            peer = next((name for name in fits if name != OURS), None)
+            theirs = None if peer is None else seconds(fits[peer])
+            text = None if peer is None else harness.at_most(theirs, NU_LIMIT)
+            reasons = ", ".join(mine["stop_reasons"])
+            rows.append([data, share, mine["seconds"], reasons, mine["gap"], peer, text, linear])
+            bars.append(Bar(claim, "gap or overlap", reasons, set(mine["stop_reasons"]) <= {"gap", "overlap"}))
+            if peer is not None:
+                times = (NU_LIMIT if theirs is None else theirs) / mine["seconds"]
+                is_small = peer == SKLEARN and theirs is not None and theirs < NU_SMALL
+                asked = NU_INTELEX if peer == INTELEX else 1 / NU_SMALL_TIMES if is_small else 1
+                sign = "at least " if theirs is None else ""
+                bars.append(Bar(f"{claim}, {peer}", f"{asked:.3g} times", f"{sign}{times:.3g}", times >= asked))
+            if data == "w8a" and share == "0.85":
+                bars.append(_no_slower(f"{claim}, LinearSVC", mine["seconds"], linear, NU_SMALL_TIMES))
+    head = ["set", "share", "ours s", "ends by", "gap", "peer", "its NuSVC s", "LinearSVC s"]
+    harness.show(f"nu-SVM, {n_threads} core(s)", head, rows)
+    section.bars(bars)
 
 
 # -- small -------------------------------------------------------------------------------------------------------------
@@ -355,6 +417,7 @@ def growth(chosen: Any) -> None:
         most = max((each["MiB"] or 0.0 for each in by_size.values() if each), default=0.0)
         table.append([name, *cells, exponent(by_size), most])
     harness.show(f"Growth, covtype, {n_threads} core(s)", ["", *(f"{n:,}" for n in sizes), "exponent", "MiB"], table)
+    section.add("exponents", {name: exponent(by_size) for name, by_size in found.items()})
     draw_growth(section, n_threads)
 
 
@@ -424,13 +487,17 @@ def main() -> None:
         SECTIONS,
         options={
             "--threads": {"type": numbers, "default": [1], "help": "numbers of cores, with commas between them"},
-            "--sets": {"type": lambda text: text.split(","), "help": f"of {', '.join(KERNEL_SETS)} (default: all)"},
+            "--sets": {
+                "type": lambda text: text.split(","),
+                "help": "of kernel or nu, with commas between them (default: all)",
+            },
             "--repeats": {"type": int, "default": 3, "help": "runs after the first (default: 3)"},
-            "--draw": {"action": "store_true", "help": "only draw what was found before"},
+            "--draw": {"action": "store_true", "help": "only show and draw what was found before"},
         },
     )
     if chosen.draw:
-        draw_kernel(Section("kernel", quick=chosen.quick))
+        show_kernel(Section("kernel", quick=chosen.quick))
+        show_nu(Section("nu", quick=chosen.quick), chosen.threads[0])
         draw_growth(Section("growth", quick=chosen.quick), chosen.threads[0])
         return
     for name in chosen.only:

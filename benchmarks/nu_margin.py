@@ -14,12 +14,11 @@ from sklearn.svm import LinearSVC, NuSVC
 from benchmarks import _harness as harness
 from benchmarks._harness import Bar, Report
 from benchmarks._ranks import shard_of
-from benchmarks._sets import Rows, load, nu_of, split
+from benchmarks._sets import ALPHA, Rows, load, nu_of, split
 from widemargin import NuMarginSVC
 from widemargin.data import shard as passes
 
 QUESTION = __doc__
-ALPHA = 0.85  # the paper's: this share of the largest feasible nu
 GAP = 1e-3
 SOLVERS = ("auto", "newton", "saddle")
 DISTANCES = {"phishing": 0.233856, "a9a": 0.124054}
@@ -51,7 +50,8 @@ def compare(name: str) -> dict[str, Any]:
     X, y = load(name)
     found: dict[str, Any] = {"n": X.shape[0], "d": X.shape[1], "nu": nu_of(y, ALPHA)}
     for solver in SOLVERS:
-        timing, model = harness.measure(lambda s=solver: NuMarginSVC(solver=s, tol=GAP, random_state=0).fit(X, y))
+        estimator = NuMarginSVC(nu=found["nu"], solver=solver, tol=GAP, random_state=0)
+        timing, model = harness.measure(lambda estimator=estimator: estimator.fit(X, y))
         proof = model.certificate_
         found[solver] = {
             **vars(timing),
@@ -121,7 +121,7 @@ def agreement(name: str, peer: dict[str, Any] | None) -> dict[str, Any] | None:
     if peer is None:
         return None
     train, test = split(name)
-    model = NuMarginSVC(tol=GAP).fit(*train)
+    model = NuMarginSVC(nu=nu_of(train.y, ALPHA), tol=GAP).fit(*train)
     ours = model.decision_function(test.X) > 0
     same = ours == np.array(peer["is_positive"])
     return {"rows": len(same), "share": float(same.mean()), "accuracy": float(np.mean(ours == (test.y > 0)))}
@@ -142,7 +142,7 @@ def _memory_of_a_fit(n_rows: int) -> dict[str, float]:
     X, y = float32_rows(n_rows, 50)
     with_data = _peak_bytes()
     begin = time.perf_counter()
-    model = NuMarginSVC(tol=GAP).fit(X, y)
+    model = NuMarginSVC(nu=nu_of(y, ALPHA), tol=GAP).fit(X, y)
     seconds = time.perf_counter() - begin
     used = _peak_bytes() - before
     return {
@@ -196,9 +196,10 @@ def floor(name: str) -> dict[str, Any]:
         "combine": best_of(lambda: shard.combine(mass)),
         "library X @ w": best_of(lambda: X @ w.astype(X.dtype)),
     }
-    with counted_passes() as count:
-        NuMarginSVC(tol=GAP).fit(X, y)
-    fit = harness.measure_peer(lambda: NuMarginSVC(tol=GAP).fit(X, y))[0].seconds
+    model = NuMarginSVC(nu=nu_of(y, ALPHA), tol=GAP)
+    with counted_passes(X.shape[0]) as count:
+        model.fit(X, y)
+    fit = harness.measure_peer(lambda: model.fit(X, y))[0].seconds
     n_passes = sum(share for share in count)
     return {
         "set": name,
@@ -221,21 +222,23 @@ def best_of(job: Callable[[], Any], repeats: int = 7) -> float:
 class counted_passes:
     """Inside, notes each compiled pass over rows as the share of the rows that it reads."""
 
+    def __init__(self, n_rows: int) -> None:
+        self.n_rows = n_rows
+
     def __enter__(self) -> list[float]:
-        self._original = passes._pass
+        self._original = passes._call
         shares: list[float] = []
 
-        def counting(name: str, block: Any, *arguments: np.ndarray) -> None:
-            # These passes are given row numbers and read no other rows.
-            some = name in ("combine_rows", "curvature", "second_moment")
-            shares.append(len(arguments[0]) / block.shape[0] if some else 1.0)
-            self._original(name, block, *arguments)
+        def counting(module: Any, name: str, block: Any, rows: slice, *arguments: Any) -> None:
+            n_read = len(arguments[0]) if rows.stop is None else rows.stop - rows.start  # some rows by number, or all
+            shares.append(n_read / self.n_rows)
+            self._original(module, name, block, rows, *arguments)
 
-        passes._pass = counting
+        passes._call = counting
         return shares
 
     def __exit__(self, *exception: object) -> None:
-        passes._pass = self._original
+        passes._call = self._original
 
 
 def bars(results: dict[str, Any], memory: dict[str, float], quick: bool) -> list[Bar]:

@@ -15,7 +15,7 @@ import numpy as np
 from benchmarks import _harness as harness
 from benchmarks._harness import Bar, Report
 from benchmarks._ranks import first_below, gaps, solve_alone, solve_on_ranks, units
-from benchmarks._sets import Rows, load, shuffled
+from benchmarks._sets import ALPHA, Rows, load, nu_of, shuffled
 from benchmarks.baselines.gilbert import Gilbert
 from widemargin.problems.polytope import HardMargin, NuMargin
 from widemargin.solvers.active_set import ActiveSet
@@ -74,7 +74,7 @@ def compare(name: str, is_hard: bool, limit: float) -> dict[str, Any]:
     """Every method on one set, from 20 shards of shuffled rows."""
     rows = shuffled(load(name))
     n, d = rows.X.shape
-    problem = HardMargin() if is_hard else NuMargin()
+    problem = HardMargin() if is_hard else NuMargin(nu_of(rows.y, ALPHA))
     found: dict[str, Any] = {"n": n, "d": d, "is_hard": is_hard, "counts_agree": counts_agree(problem, rows)}
     found["methods"] = {}
     for method in methods(d, is_hard):

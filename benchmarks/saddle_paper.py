@@ -18,7 +18,7 @@ from benchmarks import _harness as harness
 from benchmarks import _saddle_curves as curves
 from benchmarks._harness import Report
 from benchmarks._ranks import solve_alone
-from benchmarks._sets import load, nu_of, split
+from benchmarks._sets import ALPHA, load, nu_of, split
 from benchmarks.baselines import saddle_as_written
 from benchmarks.baselines.gilbert import Gilbert
 from widemargin import HardMarginSVC, NuMarginSVC
@@ -221,7 +221,8 @@ def beside_linear(name: str, limit: float) -> dict[str, Any]:
     found: dict[str, Any] = {"nnz": float((X.nnz if sp.issparse(X) else np.count_nonzero(X)) / np.prod(X.shape))}
     for who in ("auto", "saddle"):
         with harness.quietly():
-            job = NuMarginSVC(solver=who, tol=GAP, max_time=limit, random_state=0)
+            nu = nu_of(train.y, ALPHA)
+            job = NuMarginSVC(nu=nu, solver=who, tol=GAP, max_time=limit, random_state=0)
             timing, model = harness.measure(lambda job=job: job.fit(*train))
         found[who] = {**vars(timing), "accuracy": float(model.score(*test)), "gap": model.certificate_.relative}
         found[who]["stop"] = model.stop_reason_

@@ -158,6 +158,127 @@ def gpu(results: Path) -> str:
     )  # fmt: skip
 
 
+OURS, INTELEX, SKLEARN = "widemargin", "scikit-learn-intelex", "scikit-learn"
+
+
+def of_cores(results: Path, section: str) -> tuple[dict[str, Any], str]:
+    """Fits of a section of ``benchmarks.cores``, and where they were measured; nothing where they were not."""
+    path = results / "cores" / f"{section}.json"
+    if not path.exists():
+        return {}, f"*Not measured in this checkout: `python -m benchmarks.cores --only {section}`.*\n"
+    found = load(results, f"cores/{section}")
+    fits: dict[str, Any] = next((each for key, each in found.items() if key.startswith(("fits", "floor"))), {})
+    return fits, f"\n{found['machine']['cpu']}, {found['machine']['cores']} cores, {found['machine']['date'][:10]}.\n"
+
+
+def picture_of_cores(results: Path, name: str, title: str) -> str:
+    there = (results / "cores" / f"{name}.png").exists()
+    return f"\n![{title}](../benchmarks/results/cores/{name}.png)\n" if there else ""
+
+
+def seconds_of(entry: dict[str, Any] | None, key: str = "seconds") -> float | None:
+    return None if entry is None else entry.get(key)
+
+
+def cores_kernel(results: Path) -> str:
+    fits, where = of_cores(results, "kernel")
+    rows = []
+    for name, by_threads in fits.items():
+        for n_threads in sorted((key for key in by_threads if key.isdigit()), key=int):
+            ours, peer = by_threads[n_threads].get(OURS), by_threads[n_threads].get(INTELEX)
+            if ours is None:
+                continue
+            alone = seconds_of(by_threads.get("1", {}).get(OURS))
+            speed_up = None if alone is None else alone / ours["seconds"]
+            rows.append([
+                name, n_threads, number(ours["seconds"]), times(seconds_of(peer), ours["seconds"]),
+                number(speed_up, 2), f"{number(ours['kernel values / n^2'], 2)} n²", number(ours["predict_seconds"]),
+                times(seconds_of(peer, "predict_seconds"), ours["predict_seconds"]),
+            ])  # fmt: skip
+    if not rows:
+        return where
+    head = ["set", "cores", "`KernelSVC`, s", "scikit-learn-intelex, s", "speed-up over one core", "kernel values",
+            "predictions, s", "scikit-learn-intelex, s"]  # fmt: skip
+    return table(head, rows) + where + picture_of_cores(results, "kernel", "Seconds over cores")
+
+
+def cores_rows(results: Path) -> str:
+    fits, where = of_cores(results, "rows")
+    counts = sorted({n for each in fits.values() for n in each}, key=int)
+    rows = [[name, *(number(seconds_of(each.get(n))) for n in counts)] for name, each in fits.items()]
+    return table(["fit, s", *(f"{n} cores" if n != "1" else "1 core" for n in counts)], rows) + where if rows else where
+
+
+def cores_nu(results: Path) -> str:
+    fits, where = of_cores(results, "nu")
+    rows = []
+    for name, each in fits.items():
+        cells = []
+        for answers in each["fits"].values():
+            ours, peers = answers[OURS], [answer for who, answer in answers.items() if who != OURS]
+            if ours is None:
+                cells.append("-")
+            elif peers and peers[0] is not None:
+                cells.append(f"{number(ours['seconds'])}{NO_BREAK}({number(peers[0]['seconds'] / ours['seconds'], 2)})")
+            else:
+                cells.append(number(ours["seconds"]))
+        peer = {SKLEARN: "NuSVC", INTELEX: "scikit-learn-intelex"}
+        peer_name = next((peer[who] for who in next(iter(each["fits"].values()), {}) if who in peer), "-")
+        rows.append([name, size(each), peer_name, number(each["LinearSVC"]["seconds"]), *cells])
+    if not rows:
+        return where
+    shares = list(next(iter(fits.values()))["fits"])
+    return table(["set", "rows x columns", "peer", "LinearSVC, s", *shares], rows) + where
+
+
+def cores_small(results: Path) -> str:
+    fits, where = of_cores(results, "small")
+    if not fits:
+        return where
+    models = list(next(iter(fits.values())))
+    parts = []
+    for key, title in (("seconds", "fit, ms"), ("one row", "one row predicted, ms")):
+        rows = [[name, *(number(1e3 * each[name][key]) for each in fits.values())] for name in models]
+        parts.append(table([title, *fits], rows))
+    return "\n".join(parts) + where
+
+
+def cores_shapes(results: Path) -> str:
+    fits, where = of_cores(results, "shapes")
+    rows = []
+    for name, each in fits.items():
+        ours = seconds_of(each[OURS])
+        if ours is not None:
+            others = [times(seconds_of(each.get(who)), ours) for who in (SKLEARN, INTELEX)]
+            rows.append([name, number(ours), *others])
+    return table(["rows", "`KernelSVC`, s", "SVC, s", "scikit-learn-intelex, s"], rows) + where if rows else where
+
+
+def cores_growth(results: Path) -> str:
+    fits, where = of_cores(results, "growth")
+    if not fits:
+        return where
+    exponents = load(results, "cores/growth")["exponents"]
+    counts = sorted({int(n) for each in fits.values() for n in each})
+    rows = []
+    for name, each in fits.items():
+        memory = max((answer["MiB"] or 0.0 for answer in each.values() if answer), default=0.0)
+        cells = [number(seconds_of(each.get(str(n)))) for n in counts]
+        rows.append([name, *cells, number(exponents[name], 2), number(memory)])
+    head = ["fit, s", *(f"{n:,}" for n in counts), "exponent", "most memory, MiB"]
+    return table(head, rows) + where + picture_of_cores(results, "growth", "Growth")
+
+
+def cores_floor(results: Path) -> str:
+    fits, where = of_cores(results, "floor")
+    keys = ["seconds", "its kernel values s", "n x support vectors s"]
+    rows = [
+        [name, *(number(each[key]) for key in keys), percent(each["share of the first"])] for name, each in fits.items()
+    ]
+    head = ["set", "fit, s", "its kernel values alone, s", "n x support vectors alone, s", "share of kernel values"]
+    return table(head, rows) + where if rows else where
+
+
 def first_use(results: Path) -> str:
     """Seconds of a process that compiles, and of a later one."""
     if not (results / "first_use" / "results.json").exists():
@@ -180,5 +301,8 @@ def not_met(results: Path) -> str:
     return table(["benchmark", "what", "asked", "measured"], rows) if rows else "None.\n"
 
 
-_TABLES = (nu_margin, hard_margin, kernel, linear, margin_distribution, sparse, gossip, gpu, first_use, not_met)
+_TABLES = (
+    nu_margin, hard_margin, kernel, linear, margin_distribution, sparse, gossip, gpu, cores_kernel, cores_rows,
+    cores_nu, cores_small, cores_shapes, cores_growth, cores_floor, first_use, not_met,
+)  # fmt: skip
 TABLES: dict[str, Callable[[Path], str]] = {function.__name__: function for function in _TABLES}

@@ -126,7 +126,7 @@ def conforms(value: Any, hint: Any) -> bool:
     if origin in (Union, types.UnionType):
         return any(conforms(value, each) for each in arguments)
     if origin is Literal:
-        return value in arguments
+        return isinstance(value, str) and value in arguments
     if origin in (dict, Mapping):
         return isinstance(value, dict) and all(all(map(conforms, item, arguments)) for item in value.items())
     if origin is tuple and arguments[-1] is not Ellipsis:

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
+from sklearn.datasets import make_blobs
 from sklearn.decomposition import PCA
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, ShuffleSplit
@@ -365,13 +366,17 @@ def test_a_model_from_before_pairs_is_still_one_against_the_rest(way, tmp_path):
     """The file has four classes and no ``multi_class``: it was made when there were no pairs."""
     model = load(GOLDEN.with_name("against-the-rest.wm"))
     if way == "pickle":
-        del model.multi_class
+        del model.multi_class, model.multi_class_
         model = pickle.loads(pickle.dumps(model))
     told = json.loads(GOLDEN.with_name("against-the-rest.json").read_text(encoding="utf8"))
     scores = model.decision_function(told["rows"])
     np.testing.assert_allclose(scores, told["scores"], rtol=0, atol=1e-12)
     assert model.predict(told["rows"]).tolist() == told["labels"]
     assert model.get_params()["multi_class"] == "rest"
+    if way == "file":
+        model.set_params(multi_class="pairs")
+        np.testing.assert_array_equal(model.decision_function(told["rows"]), scores)
+        model.set_params(multi_class="rest")
     save(model, tmp_path / "model.wm")
     again = load(tmp_path / "model.wm")
     assert again.multi_class == "rest"
@@ -496,3 +501,22 @@ def test_the_examples_of_save_work():
     outcome = doctest.testmod(archive)
     assert outcome.attempted > 0
     assert outcome.failed == 0
+
+
+def test_predictions_follow_the_fit_after_multi_class_is_set(tmp_path):
+    """Three classes have three pairs: the number of problems does not tell how the model was fitted."""
+    X, y = make_blobs(90, centers=3, cluster_std=4.0, random_state=0)
+    for fitted_as, other in (("pairs", "rest"), ("rest", "pairs")):
+        model = KernelSVC(multi_class=fitted_as).fit(X, y)
+        scores, labels = model.decision_function(X), model.predict(X)
+        model.set_params(multi_class=other)
+        save(model, tmp_path / "model.wm")
+        for each in (model, load(tmp_path / "model.wm"), pickle.loads(pickle.dumps(model))):
+            assert each.multi_class == other
+            assert each.multi_class_ == fitted_as
+            np.testing.assert_array_equal(each.decision_function(X), scores)
+            np.testing.assert_array_equal(each.predict(X), labels)
+        fresh = KernelSVC(multi_class=other).fit(X, y)
+        again = model.set_params(warm_start=True).fit(X, y)
+        assert again.multi_class_ == other
+        np.testing.assert_array_equal(again.decision_function(X), fresh.decision_function(X))

@@ -60,7 +60,7 @@ def make(name: str, seed: int) -> Any:
 
 
 def set_nu(model: Any, y: np.ndarray) -> Any:
-    """NuSVC with the default nu of NuMarginSVC, as its own is often infeasible."""
+    """NuSVC with a nu that is feasible, which its default often is not."""
     from widemargin.estimators.nu_margin import max_nu
 
     return model.set_params(nu=0.85 * max_nu(y)) if type(model).__name__ == "NuSVC" else model

@@ -387,7 +387,8 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
     @property
     def _parts(self) -> Parts:
-        return Parts(len(self.classes_), self.multi_class)
+        """The problems of the fit; ``multi_class`` may have been set since."""
+        return Parts(len(self.classes_), getattr(self, "multi_class_", self.multi_class))
 
     def _labels(self, scores: np.ndarray) -> np.ndarray:
         if len(scores) < _MANY_ROWS or not isinstance(scores, np.ndarray):

@@ -129,7 +129,7 @@ class KernelSVC(KernelClassifier):
         Ascending row indices of the support vectors of all problems, each once; absent for Dask collections, whose rows
         have no index.
     support_vectors_ : {ndarray, sparse matrix} of shape (n_SV, n_features)
-        Empty with a precomputed kernel.
+        Empty with a precomputed kernel; absent with the linear one.
     dual_coef_ : ndarray of shape (n_problems, n_SV)
         Dual coefficients of the support vectors, times their labels +1 and -1 in each problem: one row for two classes;
         for more, one row per pair of classes, (0, 1), (0, 2) ... (1, 2) ..., with zeros for all rows of other classes,
@@ -139,8 +139,10 @@ class KernelSVC(KernelClassifier):
     n_support_ : ndarray of shape (n_problems,)
         Number of support vectors of each problem; ``SVC`` counts those of each class.
     coef_ : ndarray of shape (n_problems, n_features)
-        Linear kernel only.
+        Linear kernel only, which predicts by it: it is ``dual_coef_ @ X[support_]`` but for what the gap leaves open.
     intercept_ : ndarray of shape (n_problems,)
+    multi_class_ : {"pairs", "rest"}
+        ``multi_class`` of the fit, which predictions follow.
     C_, slack_ : float or ndarray of shape (n_problems,)
         The one that was given, and the equivalent value of the other; not with the linear kernel.
     violation_ : float or ndarray of shape (n_problems,)
@@ -300,7 +302,7 @@ class KernelSVC(KernelClassifier):
         warm = np.zeros((len(self.dual_coef_), len(y)))
         warm[:, : old.shape[0]] = self.dual_coef_
         names = getattr(self, "feature_names_in_", None)
-        self._partial_fit_state = warm
+        self._partial_fit_state = warm if self._solves_the_same_parts() else None
         try:
             self.fit(X, y, np.concatenate([self.support_weight_, sample_weight]))
         finally:
@@ -359,8 +361,20 @@ class KernelSVC(KernelClassifier):
             strength = f"a larger C (it is {self.C:g})"
         return [strength, *super()._remedies()]
 
+    def _model_attributes(self, classes: np.ndarray, models: list[Any]) -> dict[str, Any]:
+        return {**super()._model_attributes(classes, models), "multi_class_": self.multi_class}
+
+    def _solves_the_same_parts(self) -> bool:
+        """Whether ``multi_class`` is that of the last fit: three classes have as many pairs, but other problems."""
+        return (
+            len(getattr(self, "classes_", ())) == 2
+            or getattr(self, "multi_class_", self.multi_class) == self.multi_class
+        )
+
     def _warm_state(self, rows: Rows) -> np.ndarray | None:
-        return self._partial_fit_state if hasattr(self, "_partial_fit_state") else super()._warm_state(rows)
+        if hasattr(self, "_partial_fit_state"):
+            return self._partial_fit_state
+        return super()._warm_state(rows) if self._solves_the_same_parts() else None
 
 
 _LEVEL = Bracket("The highest possible level", "the level that this model reaches is within {} of it", True, "level")
@@ -389,7 +403,10 @@ register(
         problem=_formula,
         bracket=lambda model: OPTIMUM if model.slack is None else _LEVEL,
         earlier={"multi_class": "rest"},
-        fitted=dict.fromkeys(("C_", "slack_", "violation_", "kernel_error_"), Each("f")),
+        fitted={
+            "multi_class_": Literal["pairs", "rest"],
+            **dict.fromkeys(("C_", "slack_", "violation_", "kernel_error_"), Each("f")),
+        },
         variants={"": {}, "linear": {"kernel": "linear"}},
     )
 )

@@ -86,6 +86,8 @@ def joined(kind: str, parameters: dict[str, Any], attributes: dict[str, Any]) ->
         validate_parameters(model)
     except ValueError as error:
         raise ModelFileError(str(error)[:300].rstrip(".")) from None
+    if "multi_class_" in schema:  # files of earlier versions lack it
+        attributes = {"multi_class_": model.multi_class, **attributes}
     for name in sorted(attributes):
         setattr(model, name, attributes[name])
     verify(model)
@@ -108,6 +110,8 @@ def verify(model: Any) -> None:
     if missing:
         raise ModelFileError(f"{kind} lacks {missing[0]}")
     sizes["K"] = _n_classes(attributes["classes_"])
+    if "multi_class_" in schema:  # which the number of problems depends on
+        _check_attributes(kind, {"multi_class_": schema["multi_class_"]}, attributes, sizes)
     sizes["P"] = len(model._parts)
     maps = [attributes.get(name) for name, form in schema.items() if isinstance(form, registry.FeatureMap)]
     sizes["D"] = next((_n_mapped(each, sizes["I"]) for each in maps if each is not None), sizes["I"])
