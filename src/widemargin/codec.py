@@ -200,8 +200,8 @@ class Encoder:
             kind = "matrix" if isinstance(value, sp.spmatrix) else "array"
             arrays = [self._place(each, name) for each in (value.data, value.indices, value.indptr)]
             return {"csr": [kind, list(value.shape), *arrays]}
-        entry = _RECORDS.get(type(value).__name__)
-        if entry is not None and entry.kind is type(value):
+        entry = next((_RECORDS[each.__name__] for each in type(value).__mro__ if each.__name__ in _RECORDS), None)
+        if entry is not None and isinstance(value, entry.kind):
             if not self._is_trusted:
                 _check_record(value, entry, is_trusted=False)
             inner = {each: self.encode(getattr(value, each), f"{name}.{each}") for each in entry.names}

@@ -16,8 +16,8 @@ from widemargin import (
 )
 
 # Weighted and repeated rows take different paths to the same optimum, and end anywhere within tol of it; the same at a
-# tight tol: test_kernel.py::test_a_weight_is_a_number_of_copies_at_a_tight_tolerance, test_margin_distribution.py, and for
-# nu="auto" test_base.py::test_weight_two_is_the_row_twice_and_weight_zero_is_the_row_absent.
+# tight tol: test_kernel.py::test_a_weight_is_a_number_of_copies_at_a_tight_tolerance, test_margin_distribution.py, and
+# for nu="auto" test_base.py::test_weight_two_is_the_row_twice_and_weight_zero_is_the_row_absent.
 ANOTHER_PATH = {
     f"check_sample_weight_equivalence_on_{kind}_data": "stops at tol on another path than repeated rows"
     for kind in ("dense", "sparse")

@@ -369,8 +369,8 @@ class Shard:
             inside[rows] = (self.y[rows] == positive) | (self.y[rows] == negative)
 
         each_piece(do, self.n_rows)
-        shard = self.against_rest(positive)
-        return shard if inside.all() else shard.take(np.flatnonzero(inside))
+        shard = self if inside.all() else self.take(np.flatnonzero(inside))
+        return shard.against_rest(positive)
 
 
 class _Cut(NamedTuple):

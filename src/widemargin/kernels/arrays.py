@@ -7,6 +7,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from widemargin.kernels import storage
+
 Tensor: TypeAlias = Any
 
 
@@ -48,6 +50,10 @@ class Chosen:
     def __init__(self, X: Any, places: np.ndarray) -> None:
         self._X, self._places = X, places
 
+    def source(self, chosen: np.ndarray) -> tuple[Any, np.ndarray]:
+        """Where the chosen ones of these rows are: an array, and their places there."""
+        return self._X, self._places[chosen]
+
     @property
     def shape(self) -> tuple[int, int]:
         return len(self._places), self._X.shape[1]
@@ -62,4 +68,4 @@ class Chosen:
 
 def taken(X: Any, chosen: np.ndarray) -> Any:
     """The chosen rows of an array, a sparse matrix or a tensor, on its device."""
-    return X[chosen] if is_on_host(X) else X[as_tensor(np.array(chosen, dtype=np.int64)).to(X.device)]
+    return storage.taken(X, chosen) if is_on_host(X) else X[as_tensor(np.array(chosen, dtype=np.int64)).to(X.device)]

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,10 +17,11 @@ from widemargin.kernels import torch_tensors
 from widemargin.kernels.arrays import Chosen, on_host, taken
 from widemargin.kernels.cache import RowCache
 from widemargin.kernels.functions import Kernel
-from widemargin.kernels.points import Points
-from widemargin.kernels.protocol import KernelRows, Lane
+from widemargin.kernels.points import TakenPoints
+from widemargin.kernels.protocol import KernelRows, Lane, T
 from widemargin.kernels.torch_rows import KINDS, StoredRows, free_bytes
 from widemargin.kernels.torch_tensors import Form, Side
+from widemargin.kernels.vectors import group_size
 from widemargin.ledger import Ledger
 
 _TERMS_PER_TILE = 32  # of the narrowest tile of an exact sum
@@ -45,6 +51,27 @@ class PointsOnDevice:
         return on_host(taken(self.rows.X, self.places.cpu().numpy()))
 
 
+@dataclass
+class _Room:
+    """Memory for rows of problems in one lane, each after the other, and what was built on it."""
+
+    rows: RowsOnTorch
+    built: Any = None
+
+
+_lane: ContextVar[int | None] = ContextVar("lane", default=None)
+
+
+@contextmanager
+def _in_lane(number: int, lane: Lane) -> Iterator[None]:
+    before = _lane.set(number)
+    try:
+        with lane():
+            yield
+    finally:
+        _lane.reset(before)
+
+
 class RowsOnTorch(KernelRows):
     """A kernel on rows of a torch device; see :mod:`torch_rows` for how they are rounded."""
 
@@ -69,6 +96,10 @@ class RowsOnTorch(KernelRows):
         self.device = torch.device(device)
         self._primitives = _primitives(self.device)
         self._hinge: Any = ((None, None, None), None)  # tensors, and the function of their sums
+        self._host_squares: np.ndarray | None = None
+        self._widest = 0  # rows of the largest problem on some of these, where problems go on in lanes
+        self._rooms: dict[int, _Room] = {}  # of each lane
+        self._room: _Room | None = None  # that these rows are in
         self.stored = StoredRows(kernel, self.X, self.device, precision)
         self.largest_error, self.error = self._errors()
         self.width = int(self.X.shape[1])
@@ -78,8 +109,16 @@ class RowsOnTorch(KernelRows):
         """As many as the memory allows; a run takes a few copies of its rows in float64 for its certificate."""
         free = _LANES_SHARE * free_bytes(self.device) / (_COPIES_PER_LANE * 8 * max(n_rows * self.width, 1))
         n_lanes = int(min(max(free, 1), _MAX_LANES)) if self.stored.is_resident else 1
-        lanes: list[Lane] = self._primitives.lanes(n_lanes)
-        return lanes
+        self._widest = n_rows if self.stored.is_resident else 0
+        return [partial(_in_lane, number, lane) for number, lane in enumerate(self._primitives.lanes(n_lanes))]
+
+    def room(self, make: Callable[[KernelRows], T]) -> T:
+        if self._room is None:
+            return make(self)
+        if self._room.built is None:
+            self._room.built = make(self._room.rows)
+        built: T = self._room.built
+        return built
 
     def vector(self, values: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(np.array(values, dtype=np.float64, order="C")).to(self.device)
@@ -96,8 +135,9 @@ class RowsOnTorch(KernelRows):
     def nonzero(self, values: torch.Tensor | np.ndarray) -> Any:
         return np.flatnonzero(values) if isinstance(values, np.ndarray) else values.nonzero()[:, 0]
 
-    def where_sums_are_fast(self, vectors: list[torch.Tensor]) -> list[Any]:
-        return list(torch.stack(vectors).cpu().numpy()) if self.n_rows <= _MAX_HOST_ROWS else vectors
+    @property
+    def are_sums_on_host(self) -> bool:
+        return self.n_rows <= _MAX_HOST_ROWS
 
     def hinge_sums(
         self, scores: torch.Tensor, y: torch.Tensor, weight: torch.Tensor, scale: float, intercept: float
@@ -111,14 +151,32 @@ class RowsOnTorch(KernelRows):
     def points(self, rows: torch.Tensor | np.ndarray) -> Any:
         """For places on the device, points that stay there."""
         if isinstance(rows, np.ndarray):
-            return Points(on_host(taken(self.X, rows)), self.numbers[rows])
+            source = self.X.source(rows) if isinstance(self.X, Chosen) else (self.X, rows)
+            return TakenPoints(*source, self.numbers[rows])
         return PointsOnDevice(self, rows)
 
     def only(self, rows: np.ndarray) -> RowsOnTorch:
         part = copy.copy(self)
         part.X, part.numbers, part._rounding = Chosen(self.X, rows), self.numbers[rows], {}
-        part.stored = self.stored.only(rows, part.X)
+        if self.kernel.is_shift_invariant:
+            part._host_squares = self._squares(np.empty(0))[rows]
+        part._room = self._room_for(len(rows))
+        part.stored = self.stored.only(rows, part.X, None if part._room is None else part._room.rows.stored)
         return part
+
+    def _room_for(self, n_rows: int) -> _Room | None:
+        """The room of the lane that this is called in, for rows whose working sets are chosen as in a full one."""
+        lane = _lane.get()
+        if lane is None or n_rows > self._widest or group_size(n_rows) != group_size(self._widest):
+            return None
+        if lane not in self._rooms:
+            rows = copy.copy(self)
+            rows._rooms, rows.ledger, rows._rounding = {}, Ledger(), {}
+            rows.X = Chosen(self.X, np.zeros(self._widest, np.int64))
+            rows.numbers = np.zeros(self._widest, np.int64)
+            rows.stored = self.stored.zeros(self._widest, rows.X)
+            self._rooms[lane] = _Room(rows)
+        return self._rooms[lane]
 
     def cache(self, n_bytes: int) -> RowCache:
         """Empty: kernel rows are computed faster than they would be found."""
@@ -153,10 +211,15 @@ class RowsOnTorch(KernelRows):
         return min(n_terms, torch_tensors.TERMS_PER_SUM) + n_terms / _TERMS_PER_TILE
 
     def _squares(self, coef: Any) -> Any:
+        if isinstance(coef, np.ndarray) and self._host_squares is not None:
+            return self._host_squares
         squares = torch.cat(
             [side.matrix.square().sum(dim=1) for side in self.stored.exact_rows()] or [self.vector(np.empty(0))]
         )
-        return squares.cpu().numpy() if isinstance(coef, np.ndarray) else squares
+        if isinstance(coef, np.ndarray):
+            self._host_squares = squares.cpu().numpy()
+            return self._host_squares
+        return squares
 
     def _side(self, points: Any, *, exact: bool = False) -> tuple[Side, Form]:
         """Points as the right side of a product, and how values are computed from it."""

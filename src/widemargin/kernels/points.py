@@ -9,6 +9,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from widemargin.codec import check_row_numbers, check_rows, record
+from widemargin.kernels.arrays import on_host
+from widemargin.kernels.arrays import taken as taken_anywhere
 from widemargin.kernels.storage import joined, taken
 
 
@@ -54,3 +56,20 @@ class Points:
         if len(parts) == 1:
             return parts[0]
         return cls(joined([part.X for part in parts]), np.concatenate([part.numbers for part in parts]))
+
+
+class TakenPoints(Points):
+    """Points whose rows are copied from an array, a sparse matrix or a tensor of more rows when they are asked for."""
+
+    source: Any
+    places: np.ndarray
+
+    def __init__(self, source: Any, places: np.ndarray, numbers: np.ndarray) -> None:
+        self.__dict__.update(source=source, places=places, numbers=numbers)
+
+    @property
+    def X(self) -> Any:
+        return on_host(taken_anywhere(self.source, self.places))
+
+    def __getitem__(self, chosen: Any) -> Points:
+        return TakenPoints(self.source, self.places[chosen], self.numbers[chosen])

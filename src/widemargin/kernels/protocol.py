@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -27,6 +27,7 @@ Places: TypeAlias = Any  # row positions, on the device of the rows
 Block: TypeAlias = Any  # kernel values, on the device of the rows
 Matrix: TypeAlias = Any  # rows: a dense array, a CSR matrix, or a tensor
 Lane: TypeAlias = Callable[[], AbstractContextManager[Any]]
+T = TypeVar("T")
 
 _EXP_ERROR = 6 * UNIT  # of an exponential
 
@@ -99,9 +100,17 @@ class KernelRows(ABC):
         repeat: Callable[[int], None] = self._primitives.Repeated(step, self.ledger)
         return repeat
 
-    def where_sums_are_fast(self, vectors: list[Vector]) -> list[Vector]:
-        """Vectors as they are; copies on the host where the device takes longer to answer than the host to add up."""
-        return vectors
+    def room(self, make: Callable[[KernelRows], T]) -> T:
+        """What ``make`` builds on these rows, or on rows in memory that problems in the same lane use in turn.
+
+        There rows that are all zero follow these. It is then built once, so that a recorded step can be used again.
+        """
+        return make(self)
+
+    @property
+    def are_sums_on_host(self) -> bool:
+        """Whether the device takes longer to answer than the host to add up a copy of its vectors."""
+        return False
 
     @abstractmethod
     def hinge_sums(self, scores: Vector, y: Vector, weight: Vector, scale: float, intercept: float) -> np.ndarray:
@@ -160,7 +169,7 @@ class KernelRows(ABC):
             return None
         out = np.empty(self.n_rows)
         combined(values, place_of[own], coef, out)
-        return out[place_of]
+        return np.asarray(out[place_of])
 
     def _kept_values(self, name: str, groups: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
         if name not in self._values:

@@ -54,16 +54,28 @@ class StoredRows:
         self.form, self.exact_form = self._form_of(self._scale), self._form_of(1.0)
         self.left, self.right = self._prepared_rows()
 
-    def only(self, rows: np.ndarray, X: Any) -> StoredRows:
-        """Some of the rows, which are also given as ``X``."""
+    def only(self, rows: np.ndarray, X: Any, room: StoredRows | None = None) -> StoredRows:
+        """Some of the rows, which are also given as ``X``; in memory of ``room``, whose other rows become zero."""
         part, places = copy.copy(self), torch.from_numpy(np.array(rows, dtype=np.int64))
         part._X = X
+        places = places.to(self.left.term.device)  # that of the given rows too, if they are on the device
         if self.given is not None:
-            part.given = self.given[places.to(self.device)]
-        part.left = self.left[places.to(self.left.term.device)]
+            part.given = self.given[places]
         is_one = self.right.matrix is self.left.matrix
-        part.right = part.left if is_one else self.right[places.to(self.right.term.device)]
+        part.left = self.left[places] if room is None else _moved(self.left, places, room.left)
+        if is_one:
+            part.right = part.left
+        else:
+            part.right = self.right[places] if room is None else _moved(self.right, places, room.right)
         return part
+
+    def zeros(self, n_rows: int, X: Any) -> StoredRows:
+        """Memory for so many rows of this kind, which are named by ``X``; they have no exact values."""
+        room = copy.copy(self)
+        room._X, room.given = X, None
+        room.left = _zeros_like(self.left, n_rows)
+        room.right = room.left if self.right.matrix is self.left.matrix else _zeros_like(self.right, n_rows)
+        return room
 
     def rows(self) -> Iterator[Side]:
         """All rows as left sides on the device, in one block or several."""
@@ -225,6 +237,19 @@ class StoredRows:
             piece = piece - self._shift / self._scale
         term = -0.5 * self.exact_form.scale * (piece * piece).sum(dim=1)
         return Side(piece if len(self._columns) == piece.shape[1] else piece[:, self._columns], term)
+
+
+def _zeros_like(side: Side, n_rows: int) -> Side:
+    return Side(side.matrix.new_zeros((n_rows, side.matrix.shape[1])), side.term.new_zeros(n_rows))
+
+
+def _moved(side: Side, places: torch.Tensor, room: Side) -> Side:
+    """The rows at these places, as the first of ``room``."""
+    n = len(places)
+    for source, target in ((side.matrix, room.matrix), (side.term, room.term)):
+        torch.index_select(source, 0, places, out=target[:n])
+        target[n:] = 0
+    return room[:n]
 
 
 def free_bytes(device: torch.device) -> float:

@@ -75,6 +75,14 @@ class DualState:
         """Whether the responses of all rows belong to ``beta``."""
         return True
 
+    def on_host(self, name: str) -> np.ndarray:
+        """The vector of this name, copied."""
+        return self.rows.host(getattr(self, name))
+
+    def for_sums(self) -> list[Vector]:
+        """Beta, responses, labels and weights, where they are added up."""
+        return [self.beta, self.response, self.y, self.weight]
+
 
 S = TypeVar("S", bound=DualState)
 
@@ -117,7 +125,8 @@ class KernelDual(Solver[S, KernelModel]):
         if state.is_crude:
             state.best = state.best._replace(beta=largest_only(state.comm, state.best.beta, self.max_support))
             return self._crude_bounds(state)
-        small = reduced(state.comm, rows, rows.host(state.beta), rows.host(state.response), self.max_support, state.rng)
+        beta, response = state.on_host("beta"), state.on_host("response")
+        small = reduced(state.comm, rows, beta, response, self.max_support, state.rng)
         if small is None:
             return None
         state.beta, point = rows.vector(small), state.best.point
@@ -143,7 +152,7 @@ class KernelDual(Solver[S, KernelModel]):
         guessed.
         """
         rows, problem, comm = state.rows, state.problem, state.comm
-        beta = rows.host(state.beta) if state.best is None else state.best.beta
+        beta = state.on_host("beta") if state.best is None else state.best.beta
         point = state.best.point if state.best is not None else guess or PrimalPoint(np.inf, 1.0, 0.0)
         kernel = rows.kernel
         lengths = row_lengths(rows)
@@ -163,7 +172,8 @@ class KernelDual(Solver[S, KernelModel]):
 
         ``is_confirmed`` is 0 where bounds are estimates, from responses that are not in float64.
         """
-        support = float(state.comm.allreduce(np.array([float(len(state.rows.nonzero(state.beta)))]))[0])
+        n_own = float(len(state.rows.nonzero(state.for_sums()[0])))
+        support = float(state.comm.allreduce(np.array([n_own]))[0])
         state.violation = self._violation(state)
         return {"violation": state.violation, "n_support": support, "is_confirmed": float(state.is_confirmed)}
 
@@ -190,9 +200,9 @@ class KernelDual(Solver[S, KernelModel]):
     def scores(self, state: S) -> np.ndarray | None:
         if state.best is None or not state.is_settled:
             return None
-        if not np.array_equal(state.best.beta, state.rows.host(state.beta)):
+        if not np.array_equal(state.best.beta, state.on_host("beta")):
             return None  # the responses belong to another beta
-        return np.asarray(state.best.point.scale * state.rows.host(state.response) + state.best.point.intercept)
+        return np.asarray(state.best.point.scale * state.on_host("response") + state.best.point.intercept)
 
     @staticmethod
     def _bounds(state: S, precision: float, summed: Summed | None, error: Vector | None = None) -> Certificate:
@@ -202,7 +212,7 @@ class KernelDual(Solver[S, KernelModel]):
         are sums of ``summed``, or wrong by ``error`` where that is given; without ``summed`` they are estimates.
         """
         problem, rows, comm, best = state.problem, state.rows, state.comm, state.best
-        beta, response, y, weight = rows.where_sums_are_fast([state.beta, state.response, state.y, state.weight])
+        beta, response, y, weight = state.for_sums()
         sums = ResponseSums.of(comm, rows, beta, response, weight, summed, error)
         near = 0.0 if best is None else best.point.intercept
         point = problem.primal_point(
@@ -227,7 +237,7 @@ class KernelDual(Solver[S, KernelModel]):
         if best is not None:
             dual = max(dual, best.certificate.dual)
         if best is None or point.value <= best.certificate.primal:
-            best = Best(Certificate(point.value, dual), state.rows.host(state.beta), point, squared_norm)
+            best = Best(Certificate(point.value, dual), state.on_host("beta"), point, squared_norm)
         state.best = best._replace(certificate=best.certificate._replace(dual=dual))
         return state.best.certificate
 

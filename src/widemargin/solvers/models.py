@@ -10,7 +10,7 @@ import numpy as np
 from widemargin.codec import record
 from widemargin.exceptions import ModelFileError
 from widemargin.kernels.functions import Kernel
-from widemargin.kernels.points import Points
+from widemargin.kernels.points import Points, TakenPoints
 
 
 def _check_separator(model: Separator) -> None:
@@ -82,10 +82,14 @@ class KernelModel(NamedTuple):
 
 def shared_support(models: Sequence[KernelModel]) -> tuple[np.ndarray, np.ndarray]:
     """The ascending row numbers of the support vectors of all models; their coefficients, one row per model."""
-    support = np.unique(np.concatenate([model.points.numbers for model in models]))
+    largest = max(int(model.points.numbers.max(initial=-1)) for model in models)
+    is_support = np.zeros(largest + 1, dtype=bool)
+    for model in models:
+        is_support[model.points.numbers] = True
+    support, place = np.flatnonzero(is_support), np.cumsum(is_support) - 1
     coef = np.zeros((len(models), len(support)))
     for k, model in enumerate(models):
-        coef[k, np.searchsorted(support, model.points.numbers)] = model.coef
+        coef[k, place[model.points.numbers]] = model.coef
     return support, coef
 
 
@@ -93,6 +97,14 @@ def shared_points(models: Sequence[KernelModel], support: np.ndarray) -> Points:
     """The support vectors of all models in ascending order, each copied from the first model that has it."""
     if len(models) == 1 and np.array_equal(models[0].points.numbers, support):
         return models[0].points
+    taken = _taken_points(models)
+    if taken:
+        places = np.empty(len(support), np.intp)
+        for each in taken:
+            places[np.searchsorted(support, each.numbers)] = each.places
+        is_all = len(places) == taken[0].source.shape[0] and np.array_equal(places, np.arange(len(places)))
+        X = taken[0].source
+        return Points(X, support) if is_all else Points(TakenPoints(X, places, support).X, support)
     is_missing = np.ones(len(support), dtype=bool)
     parts = []
     for model in models:
@@ -102,3 +114,26 @@ def shared_points(models: Sequence[KernelModel], support: np.ndarray) -> Points:
         parts.append(model.points[is_new])
     points = Points.joined(parts)
     return points[np.argsort(points.numbers)]
+
+
+def without_training_rows(models: Sequence[Any]) -> list[Any]:
+    """The same models, where their support vectors are not yet copied: then in one array for all of them."""
+    taken = _taken_points(models)
+    if not taken:
+        return list(models)
+    if len(models) == 1:
+        return [models[0]._replace(points=Points(taken[0].X, taken[0].numbers))]
+    support, _ = shared_support(models)
+    X = shared_points(models, support).X
+    return [
+        model._replace(points=TakenPoints(X, np.searchsorted(support, model.points.numbers), model.points.numbers))
+        for model in models
+    ]
+
+
+def _taken_points(models: Sequence[Any]) -> list[TakenPoints]:
+    """The points of all models, if they are places in one array; else none."""
+    found = [model.points for model in models if isinstance(model, KernelModel)]
+    taken = [points for points in found if isinstance(points, TakenPoints)]
+    is_one = len(taken) == len(models) and all(points.source is taken[0].source for points in taken)
+    return taken if is_one else []

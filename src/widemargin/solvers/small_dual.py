@@ -174,7 +174,11 @@ class SmallDual(KernelDual[State]):
         )  # fmt: skip
         if not state.rows.kernel.is_positive:
             dual = -np.inf  # without an inner product there is no lower bound
-        point, state.is_confirmed, state.allowance = PrimalPoint(value, scale, intercept), True, norm_error * (1 + scale)
+        point, state.is_confirmed, state.allowance = (
+            PrimalPoint(value, scale, intercept),
+            True,
+            norm_error * (1 + scale),
+        )
         return self._note_bounds(state, point, squared_norm, dual)
 
 

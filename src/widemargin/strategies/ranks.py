@@ -25,6 +25,7 @@ from widemargin.kernels.devices import kernel_rows
 from widemargin.kernels.functions import Kernel
 from widemargin.kernels.protocol import Lane
 from widemargin.ledger import Ledger
+from widemargin.solvers.models import without_training_rows
 from widemargin.solvers.protocol import AnySolver
 from widemargin.solvers.run import Result, sweeps
 from widemargin.strategies.labels import agree, check_classes, checked, weights_of_classes
@@ -165,7 +166,12 @@ class Ranks:
         with results[-1].ledger.phase("count"):
             models, known = [result.model for result in results], [scores[k] for k in range(len(parts))]
             training = count_on_ranks(shard, parts, models, known, comm, seed)
-            support = [_support(numbers[parts.rows(shard, k)], coefficients[k], comm) for k in range(len(parts))]
+            support = [
+                None if coefficients[k] is None else _support(numbers[parts.rows(shard, k)], coefficients[k], comm)
+                for k in range(len(parts))
+            ]
+            models = without_training_rows(models)
+            results = [replace(each, model=model) for each, model in zip(results, models, strict=True)]
         complete = [each for each in support if each is not None]
         return Outcome(
             classes,
@@ -273,10 +279,8 @@ class Ranks:
         return shard, multiplicity, numbers, n_rows, classes, totals, seed
 
 
-def _support(numbers: np.ndarray, coef: np.ndarray | None, comm: Communicator) -> Support | None:
+def _support(numbers: np.ndarray, coef: np.ndarray, comm: Communicator) -> Support:
     """The rows of all ranks that have a coefficient; on other ranks than 0, those of this rank."""
-    if coef is None:
-        return None
     some = np.flatnonzero(coef)
     gathered = comm.gather(np.concatenate([numbers[some].astype(np.float64), coef[some]]))
     pieces = [each.reshape(2, -1) for each in (gathered or [np.stack([numbers[some], coef[some]]).ravel()])]
