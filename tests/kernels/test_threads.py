@@ -85,7 +85,7 @@ def test_several_threads_share_a_pass(stored, monkeypatch):
     rows, each, seen = RowsOnCPU(KERNELS["rbf"], some_rows(stored, np.float32)), cores.each, set()
     points, meet = rows.points(np.arange(N_POINTS)), threading.Barrier(3)
 
-    def watched(do, pieces, work):
+    def watched(do, pieces, work, may_end=False):
         def met(piece):
             seen.add(threading.get_ident())
             meet.wait(60)

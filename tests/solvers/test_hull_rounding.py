@@ -10,6 +10,7 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import strategies as st
 
+from tests.problems_at_hand import PaperNuSVC
 from tests.properties.cases import check
 from widemargin import HardMarginSVC, NuMarginSVC, OverlapWarning, PrecisionWarning
 
@@ -18,8 +19,8 @@ MODELS = {
     "hard": lambda **options: HardMarginSVC(**options),
     "hard newton": lambda **options: HardMarginSVC(solver="newton", **options),
     "hard saddle": lambda **options: HardMarginSVC(solver="saddle", random_state=0, **options),
-    "nu": lambda **options: NuMarginSVC(random_state=0, **options),
-    "nu saddle": lambda **options: NuMarginSVC(solver="saddle", random_state=0, **options),
+    "nu": lambda **options: PaperNuSVC(random_state=0, **options),
+    "nu saddle": lambda **options: PaperNuSVC(solver="saddle", random_state=0, **options),
 }
 
 

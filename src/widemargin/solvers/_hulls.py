@@ -45,7 +45,7 @@ from widemargin.solvers.protocol import AnySolver, Inputs, Solver, Warm
 
 _MAX_EXPONENT = 200.0  # exponents are clamped here, so that sums and products with any scale are finite
 _MIN_SCALE = 1e-40  # a factor below this, or over its inverse, means that the search began too far away
-_NO_MASS = 1e-8  # by the largest: less does not make a support vector
+_NO_MASS = 1e-8  # by the largest of the class: less does not make a support vector
 _MAX_SORTED = 4096  # rows whose values are sorted for their level
 _MASS_ROUNDING = 1e-9  # masses this close to 1 are 1: a cap is rarely the exact reciprocal of a whole number
 _ROUNDING = 1e-13  # relative to the size of rows: taken for zero
@@ -695,10 +695,16 @@ class HullSolver(Solver[S, Separator]):
         mass, certificate, hulls = self._masses(state), state.best.certificate, state.hulls
         if mass is None or not certificate.dual > 0:
             return None
-        largest = hulls.comm.allreduce(np.array([mass.max(initial=0.0)]), "max")[0]
-        mass = np.where(mass > _NO_MASS * largest, mass, 0.0)
+        ends = [mass[hulls.side == side].max(initial=0.0) for side in (0, 1)]
+        largest = hulls.comm.allreduce(np.array(ends), "max")
+        mass = np.where(mass > _NO_MASS * largest[hulls.side], mass, 0.0)
+        if not largest.min() > 0:
+            return None
         z, unit = hulls.combine(mass).z, hulls.rows.unit
-        scale = float((model.coef / unit) @ (z / largest)) / float(z @ (z / largest)) * unit * unit
+        length = float(np.linalg.norm(z))
+        if not length > 0:
+            return None
+        scale = float((model.coef / unit) @ (z / length)) / length * unit * unit
         return hulls.shard.y * mass * scale if math.isfinite(scale) else None
 
     def _masses(self, state: S) -> np.ndarray | None:
