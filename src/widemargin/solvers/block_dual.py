@@ -3,7 +3,7 @@
 The problem is in :mod:`widemargin.solvers._kernel_dual`. The three sets:
 
 * All rows: the responses of those outside a stage are updated after it, by one kernel pass over the rows that changed.
-  Rows far outside the margin wait until the others look solved.
+  Rows far outside the margin wait until the others are about solved.
 * The rows of a stage: those that violate the optimality conditions, or nearly do; at first a random few.
 * The working set of a round: rows of the stage, few enough to hold all kernel values between them. Its problem is
   solved by sequential minimal optimisation (:mod:`widemargin.compiled.working_set`).
@@ -43,11 +43,14 @@ _FIRST_STAGE_SHARE, _MIN_FIRST_STAGE = 1 / 8, 1000  # of the random rows to star
 _MIN_CLASS_SHARE = 1 / 4  # of these that are of one class, if it has as many
 _WORST_SHARE = 0.1  # of a drawn working set that are the worst rows
 _REDUCTION = 0.1  # of the violation by a round
-_STAGE_REDUCTION = 0.1  # by a stage
+_STAGE_REDUCTION, _LAST_REDUCTION = 0.1, 0.5  # by a stage, and by one that may be the last
+_AIM = 0.4  # of the tolerance: the gap after the last stage, if it shrinks as the violation does
+_ENOUGH = 0.5  # of what a stage is to reach: no round needs more
 _DRAWN_REDUCTION = 0.02  # by a round on a drawn working set, whose rows are far apart
 _MAX_ROUNDS = 20  # of a stage
 _STEPS_PER_ROW, _EXTRA_STEPS = 100, 10_000  # limit on the steps of a working set
 _FAR = 0.6  # outside the margin: rows that may be late
+_CATCH_UP = 30  # times the tolerance: a gap of the other rows, which need not be solved before late rows join them
 _MIN_LATE_SHARE = 0.1  # of the rows, for it to be worth it
 _CLEARANCE = 0.01  # rows that are nearer to the margin are computed in float64, as it may move
 _CONFIRMED_SHARE = 1.25  # rows in float64, for each row with a coefficient
@@ -79,7 +82,7 @@ class _Pending(NamedTuple):
 
 
 class _Late(NamedTuple):
-    """Rows far outside the margin, which are updated once the others look solved."""
+    """Rows far outside the margin, which are updated once the others are about solved."""
 
     places: np.ndarray  # on this rank
     beta: np.ndarray  # that their responses belong to
@@ -140,10 +143,11 @@ class BlockDual(KernelDual[State]):
     def sweep(self, state: State) -> State:
         """A round on a working set; or, after a stage, a piece of the pass that updates all responses."""
         if state.stage is None and state.pending is None:
-            if state.late is not None and self._looks_solved(state):
+            gap = self._gap_in_play(state)
+            if state.late is not None and gap <= _CATCH_UP * self.stationary:
                 self._catch_up(state, state.late)
             else:
-                state.stage = self._next_stage(state)
+                state.stage = self._next_stage(state, gap)
         if state.stage is not None:
             self._round(state, state.stage)
         elif state.pending is not None:
@@ -318,7 +322,8 @@ class BlockDual(KernelDual[State]):
         share = min(1.0, max(share, _MIN_CLASS_SHARE * size / max(everywhere, 1.0)))
         return state.rng.choice(rows, min(len(rows), int(np.ceil(share * len(rows)))), replace=False)
 
-    def _next_stage(self, state: State) -> _Stage:
+    def _next_stage(self, state: State, gap: float) -> _Stage:
+        """The rows to work on next, and how well, where the relative gap of the rows in play is about ``gap``."""
         places, rise, fall, violation = self._forces_in_play(state)
         if violation > state.stage_violation / 2 and violation <= self._noise(state):
             # The last stage helped little, and what is left may be the error of the responses.
@@ -335,15 +340,20 @@ class BlockDual(KernelDual[State]):
             is_far[chosen] = False
             if state.comm.allreduce(np.array([float(np.count_nonzero(is_far))]))[0] > _MIN_LATE_SHARE * total:
                 state.late = _Late(np.flatnonzero(is_far), state.beta.copy())
-        return self._enter(state, places[chosen], target=_STAGE_REDUCTION * violation)
+        enough = _AIM * self.stationary / gap if gap > 0 else _STAGE_REDUCTION
+        reduction = min(max(enough, _STAGE_REDUCTION), _LAST_REDUCTION)
+        return self._enter(state, places[chosen], target=reduction * violation)
 
     def _forces_in_play(self, state: State) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
         """Rows in play, how strongly they pull up and down, and the violation."""
         places = state.in_play
         return places, *self._forces(state, places, state.beta[places], state.response[places])
 
-    def _looks_solved(self, state: State) -> bool:
-        """Whether the gap is about small enough if rows that are late have no loss."""
+    @staticmethod
+    def _gap_in_play(state: State) -> float:
+        """About the relative gap, if rows that are late have no loss."""
+        if state.late is None:
+            return np.inf if state.best is None else state.best.certificate.relative
         places = state.in_play
         beta, response = state.beta[places], state.response[places]
         sums = np.array([beta @ response, np.abs(beta).sum()])
@@ -352,7 +362,7 @@ class BlockDual(KernelDual[State]):
             response, state.y[places], state.weight[places], max(squared, 0.0), state.comm.allreduce, precision=1e-6
         )
         gap = point.value - state.problem.dual_value(alpha_sum, squared)
-        return gap <= self.stationary * abs(point.value)
+        return float(gap / abs(point.value)) if point.value else 0.0
 
     @staticmethod
     def _catch_up(state: State, late: _Late) -> None:
@@ -421,7 +431,7 @@ class BlockDual(KernelDual[State]):
         max_steps = _STEPS_PER_ROW * len(points) + _EXTRA_STEPS
         with uneven(float(len(points)) * (len(points) * points.X.shape[1] + max_steps)):
             if comm.rank == 0:
-                tol = (_DRAWN_REDUCTION if is_drawn else _REDUCTION) * violation
+                tol = max((_DRAWN_REDUCTION if is_drawn else _REDUCTION) * violation, _ENOUGH * stage.target)
                 K, dual = state.rows.working_block(points), Dual(pull, beta, low, high)
                 is_tied = state.problem.fit_intercept
                 found, _, _ = state.rows.solve_block(K, dual, tol, is_tied=is_tied, max_steps=max_steps)
