@@ -16,6 +16,7 @@ from sklearn.svm import SVC
 from tests.problems_at_hand import overlapping
 from tests.test_exact_arithmetic import Setting, falsehoods, fitted, rows_of
 from widemargin import InterruptedFitWarning, KernelSVC, MarginDistributionSVC
+from widemargin.io import archive
 from widemargin.kernels import devices
 
 torch = pytest.importorskip("torch", reason="kernels on a GPU need torch: make test-gpu installs it")
@@ -80,6 +81,49 @@ def test_several_classes_share_the_rows(sizes, monkeypatch, multi_class):
     assert there.kernel_error_.shape == (45 if multi_class == "pairs" else 10,)
     theirs = SVC(C=10).fit(X, y)
     assert np.mean(there.predict(X) == theirs.predict(X)) > 0.99
+
+
+def test_pairs_use_the_memory_of_their_lane_in_turn(monkeypatch):
+    """Rows of zeros behind those of a smaller pair change nothing, and each lane records its rounds once."""
+    monkeypatch.setattr(flat_dual, "BLOCK", 32)
+    monkeypatch.setattr(vectors, "_MIN_GROUPS", 32)
+    monkeypatch.setattr(on_torch, "_MAX_LANES", 2)
+    rng, made = np.random.default_rng(0), []
+    y = np.repeat(np.arange(4), [60, 60, 55, 30])
+    X = rng.normal(size=(len(y), 6)) + 0.8 * rng.normal(size=(4, 6))[y]
+    monkeypatch.setattr(flat_dual.Memory, "on", counted(flat_dual.Memory.on, made))
+    model = KernelSVC(device="cuda", C=10, tol=1e-6).fit(X, y)
+    assert [rows.n_rows for rows in made] == [120, 120]
+    monkeypatch.setattr(on_torch.RowsOnTorch, "_room_for", lambda self, n_rows: None)
+    alone = KernelSVC(device="cuda", C=10, tol=1e-6).fit(X, y)
+    assert len(made) == 2 + 6
+    for ours, theirs in zip(model.parts_, alone.parts_, strict=True):
+        assert ours.certificate.relative <= 1e-6
+        assert ours.certificate.primal == pytest.approx(theirs.certificate.primal, rel=2e-6)
+    np.testing.assert_allclose(model.decision_function(X), alone.decision_function(X), atol=0.01)
+
+
+def test_models_of_pairs_share_their_support_vectors():
+    X, y = load_digits(return_X_y=True)
+    X, y = X[:200] / 16, y[:200]
+    model = KernelSVC(device="cuda").fit(X, y)
+    np.testing.assert_array_equal(model.support_vectors_, X[model.support_])
+    again = pickle.loads(pickle.dumps(model))
+    for part, copy in zip(model.parts_, again.parts_, strict=True):
+        points = part.model.points
+        assert points.source is model.support_vectors_  # no part keeps the training rows
+        np.testing.assert_array_equal(points.X, X[points.numbers])
+        np.testing.assert_array_equal(points[1:3].X, X[points.numbers[1:3]])
+        np.testing.assert_array_equal(copy.model.points.X, points.X)
+
+
+def test_a_file_holds_the_points_of_each_pair(tmp_path):
+    X, y = load_digits(return_X_y=True)
+    model = KernelSVC(device="cuda").fit(X[:200] / 16, y[:200])
+    archive.save(model, tmp_path / "pairs.wm")
+    loaded = archive.load(tmp_path / "pairs.wm")
+    for ours, theirs in zip(model.parts_, loaded.parts_, strict=True):
+        np.testing.assert_array_equal(ours.model.points.X, theirs.model.points.X)
 
 
 def counted(function, made):

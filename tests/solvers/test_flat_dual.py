@@ -24,13 +24,17 @@ TOL = 1e-5
 NAMED = [name for name in KERNELS if name != "callable"]
 
 
-@pytest.fixture(autouse=True, params=["cpu", "cpu:0"], ids=["numpy", "torch"])
+@pytest.fixture(autouse=True, params=["numpy", "torch", "torch-sums-on-device"])
 def device(request, monkeypatch):
-    """Where :func:`solve` puts the rows."""
-    if request.param != "cpu":
+    """Where :func:`solve` puts the rows; sums of many rows are computed there too."""
+    if request.param != "numpy":
         pytest.importorskip("torch", reason="kernels on a GPU need torch: make test-gpu installs it")
-    monkeypatch.setitem(PLACE, "device", request.param)
-    return request.param
+        monkeypatch.setitem(PLACE, "device", "cpu:0")
+    if request.param == "torch-sums-on-device":
+        from widemargin.kernels import on_torch
+
+        monkeypatch.setattr(on_torch, "_MAX_HOST_ROWS", 0)
+    return PLACE["device"]
 
 
 PLACE = {"device": "cpu"}

@@ -25,7 +25,7 @@ from widemargin.kernels.vectors import group_size
 from widemargin.ledger import Ledger
 
 _TERMS_PER_TILE = 32  # of the narrowest tile of an exact sum
-_MAX_HOST_ROWS = 1 << 15  # up to here the host has computed a sum before the device has answered
+_MAX_HOST_ROWS = 1 << 16  # up to here the host has computed a sum about when the device has answered
 _MAX_LANES, _LANES_SHARE, _COPIES_PER_LANE = 8, 0.25, 4  # runs at a time, the share of free memory that they take
 _SAMPLE = 256  # rows whose kernel values are computed both ways, to measure the error of rounding
 

@@ -95,6 +95,7 @@ class State(DualState):
     is_exact: bool = True
     is_due: bool = False  # the next sweep computes exact responses, or the last one did
     copies: dict[str, tuple[Vector, np.ndarray]] = field(default_factory=dict)  # vectors as they are, on the host
+    known_violation: float | None = None  # of beta and the responses as they are
 
     def on_host(self, name: str) -> np.ndarray:
         """Copied once, until a sweep changes the vector."""
@@ -144,7 +145,7 @@ class FlatDual(KernelDual[State]):
         if memory.rows is not state.rows:
             state.rows.ledger.kernel_evaluations += memory.rows.ledger.kernel_evaluations - count
         state.copies.clear()
-        state.is_exact = False
+        state.is_exact, state.known_violation = False, None
         return state
 
     def certify(self, state: State) -> Certificate | None:
@@ -206,18 +207,25 @@ class FlatDual(KernelDual[State]):
         state.exact_beta, state.exact_response, state.summed = beta, response, state.summed.plus(summed)
         state.response[...] = response
         state.copies.pop("response", None)
+        state.known_violation = None
         state.memory.numbers[1] = 0.0
         state.is_exact, state.best = True, None  # the best model so far was measured less exactly
 
     def _violation(self, state: State) -> float:
-        if not state.rows.are_sums_on_host:
-            memory, dual = state.memory, Dual(state.y - state.response, state.beta, state.low, state.high)
-            _, top, bottom = state.rows.working_set(dual, memory.kept, memory.middle, BLOCK)
-            return float(_violation_of(top, bottom, memory.is_tied))  # one answer of the device
-        (beta, response, y, _), (low, high) = state.for_sums(), state.limits
-        top = np.max(y - response, where=beta < high, initial=-np.inf)
-        bottom = np.min(y - response, where=beta > low, initial=np.inf)
-        return float(_violation_of(top, bottom, state.problem.fit_intercept))
+        if state.known_violation is None:
+            top, bottom = _ends(state)
+            state.known_violation = float(_violation_of(top, bottom, state.memory.is_tied))
+        return state.known_violation
+
+
+def _ends(state: State) -> tuple[Vector, Vector]:
+    """The largest pull of a row that may rise and the smallest of one that may fall."""
+    if not state.rows.are_sums_on_host:
+        memory, dual = state.memory, Dual(state.y - state.response, state.beta, state.low, state.high)
+        return state.rows.working_set(dual, memory.kept, memory.middle, BLOCK)[1:]
+    (beta, response, y, _), (low, high) = state.for_sums(), state.limits
+    pull = y - response
+    return pull[beta < high].max(initial=-np.inf), pull[beta > low].min(initial=np.inf)
 
 
 def _violation_of(top: Vector, bottom: Vector, is_tied: bool) -> Vector:
