@@ -94,8 +94,9 @@ def iterate_csv(open_file: Callable[[], BinaryIO], layout: Layout) -> Iterator[F
         for block in _blocks(table, layout):
             if isinstance(block, pa.ArrowInvalid):
                 raise block
-            yield FileRows(*block, names)
-            n_rows += len(block[0])
+            X, y = block
+            yield FileRows(X, y, names)
+            n_rows += len(X)
     except pa.ArrowInvalid as error:
         raise _first_mistake(table, layout, n_rows, str(error)) from None
 
