@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from widemargin.cores import at_most
 from widemargin.data import libsvm_text, tables
 from widemargin.data import rows as rows_of_files
 from widemargin.data.layout import Layout
@@ -409,3 +410,48 @@ def test_sparse_arrays_in_blocks_are_one_matrix(write):
     whole = joined([block, block])
     assert (sp.vstack([S, S]) != whole.X).nnz == 0
     assert whole.y.tolist() == 2 * list(range(30))
+
+
+_LINES = [f"{k / 7},{k % 5},{'ab'[k % 2]}" for k in range(200)]
+CSV_TEXTS = {
+    "plain": "\n".join(_LINES) + "\n",
+    "no line end at the end": "\n".join(_LINES),
+    "header": "\n".join(["one,two,label", *_LINES]) + "\n",
+    "quoted header": "\n".join(['"one","two","label"', *_LINES]) + "\n",
+    "a line end in a quoted header": '"o\nne",two,label\n' + "\n".join(_LINES) + "\n",
+    "byte order mark": "\ufeff" + "\n".join(_LINES) + "\n",
+    "line ends of Windows": "\r\n".join(_LINES) + "\r\n",
+    "line ends of old": "\r".join(_LINES) + "\r",
+    "blank lines first": "\n\n" + "\n".join(_LINES) + "\n",
+    "blank lines between": "\n".join(_LINES[:90]) + "\n" * 300 + "\n".join(_LINES[90:]) + "\n\n",
+    "quotes from the middle on": "\n".join([*_LINES[:90], '"1.5",2,"a"', *_LINES[90:]]) + "\n",
+    "a line end in quotes": "\n".join([*_LINES[:90], '1.5,2,"a\nb"', *_LINES[90:]]) + "\n",
+}
+
+
+@pytest.mark.parametrize("text", CSV_TEXTS.values(), ids=CSV_TEXTS)
+def test_csv_in_pieces_on_threads_is_csv_as_a_whole(text, monkeypatch, tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_bytes(text.encode())
+    whole = read_rows(path)
+    monkeypatch.setattr(tables, "_block_bytes", lambda width: 128)
+    monkeypatch.setattr(tables, "_PIECES", 5)
+    monkeypatch.setattr(tables, "_WORK_PER_BYTE", 1e9)
+    for n_threads in (1, 3):
+        with at_most(n_threads):
+            pieces = read_rows(path)
+        np.testing.assert_array_equal(pieces.X, whole.X)
+        np.testing.assert_array_equal(pieces.y, whole.y)
+        assert pieces.names == whole.names
+    assert len(whole.y) in (200, 201)
+
+
+@pytest.mark.parametrize("at", [0, 57, 199])
+def test_a_mistake_in_a_piece_of_csv_is_named_by_its_line(at, monkeypatch, tmp_path):
+    path, lines = tmp_path / "rows.csv", ["one,two,label", *_LINES, *_LINES]
+    lines[at + 1], lines[at + 150] = "1,x,a", "1,y,a"
+    path.write_text("\n".join(lines))
+    monkeypatch.setattr(tables, "_block_bytes", lambda width: 128)
+    monkeypatch.setattr(tables, "_WORK_PER_BYTE", 1e9)
+    with at_most(3), pytest.raises(ValueError, match=f"line {at + 2}, column 'two': 'x' is not a number"):
+        read_rows(path)

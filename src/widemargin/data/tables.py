@@ -10,11 +10,14 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
+from widemargin.cores import each, n_threads
 from widemargin.data.layout import MAX_LINE_BYTES, Columns, FileRows, Layout, choose_columns
 
 _SEPARATORS = ",;\t"
 # What pyarrow reads as a number. float() also accepts underscores and the digits of other scripts.
 _NUMBER = re.compile(r"[ \t]*[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|inf(inity)?|nan)[ \t]*", re.ASCII | re.IGNORECASE)
+_PIECES, _MAX_TEXT = 16, 1 << 25  # of text that are parsed at a time, and their bytes together
+_WORK_PER_BYTE = 30.0  # multiplications that take as long as parsing a byte
 _MISSING = "a value is missing or not finite."
 _BREAKS = str.maketrans(dict.fromkeys(f'{_SEPARATORS}\r\n"', " "))
 # What a formula may begin with, also in the wide characters of East Asia, which spreadsheets convert.
@@ -85,34 +88,125 @@ def iterate_csv(open_file: Callable[[], BinaryIO], layout: Layout) -> Iterator[F
     table = _inspect(open_file, layout)
     if table is None:
         return
-    features, label = table.columns
-    names = None if table.header is None else [table.header[k] for k in features]
-    types = {str(k): pa.float64() for k in features} | ({} if label is None else {str(label): pa.string()})
+    names = None if table.header is None else [table.header[k] for k in table.columns.features]
     n_rows = 0
     try:
-        with pa.csv.open_csv(
-            open_file(),
-            pa.csv.ReadOptions(
-                block_size=_block_bytes(table.width),
-                skip_rows=table.n_blank_lines,
-                column_names=[str(k) for k in range(table.width)],
-                skip_rows_after_names=int(table.header is not None),
-            ),
-            pa.csv.ParseOptions(delimiter=table.separator, newlines_in_values=True),
-            pa.csv.ConvertOptions(include_columns=list(types), column_types=types, null_values=[""]),
-        ) as blocks:
-            for block in blocks:
-                X = np.empty((block.num_rows, len(features)), dtype=layout.dtype)
-                with np.errstate(over="ignore"):  # a value too large for float32 becomes infinite, which is refused
-                    for k in range(len(features)):
-                        X[:, k] = block.column(k).to_numpy(zero_copy_only=False)
-                y = None if label is None else _text_labels(block.column(len(features)))
-                if not np.isfinite(X).all() or (y is not None and (y == "").any()):
-                    raise pa.ArrowInvalid(_MISSING)
-                yield FileRows(X, y, names)
-                n_rows += block.num_rows
+        for block in _blocks(table, layout):
+            if isinstance(block, pa.ArrowInvalid):
+                raise block
+            X, y = block
+            yield FileRows(X, y, names)
+            n_rows += len(X)
     except pa.ArrowInvalid as error:
         raise _first_mistake(table, layout, n_rows, str(error)) from None
+
+
+def _blocks(table: _Csv, layout: Layout) -> Iterator[Any]:
+    """Features and labels of each block of rows, in their order, or the error of a block.
+
+    Text without quotes is cut at line ends into pieces, which threads parse. Behind a quote, which may hold line ends,
+    and where a line is longer than all pieces, pyarrow cuts the text, on one thread.
+    """
+    size = _block_bytes(table.width)
+    n_bytes = max(1, min(_PIECES, _MAX_TEXT // size)) * size
+    with table.open_file() as file:
+        text = file.read(n_bytes)
+        begin = 0 if table.header is None else text.find(b"\n") + 1
+        has_no_line = table.header is not None and begin == 0
+        if table.n_blank_lines or has_no_line or text.count(b'"', 0, begin) % 2:
+            yield from _serial_blocks(table, layout, _Rest(text, file), is_start=True)
+            return
+        while text:
+            is_last = len(text) < n_bytes
+            end = len(text) if is_last else text.rfind(b"\n") + 1
+            if text.find(b'"', begin) >= 0 or end == 0:
+                yield from _serial_blocks(table, layout, _Rest(text[begin:], file), is_start=False)
+                return
+            pieces = _pieces(text, begin, end, size)
+            blocks: list[Any] = [None] * len(pieces)
+
+            def do(k: int, pieces: list[bytes] = pieces, blocks: list[Any] = blocks) -> None:
+                blocks[k] = _parsed(table, layout, pieces[k])
+
+            each(do, range(len(pieces)), _WORK_PER_BYTE * len(text))
+            yield from (block for block in blocks if block is not None)
+            text, begin = text[end:] + (b"" if is_last else file.read(n_bytes - len(text) + end)), 0
+
+
+def _pieces(text: bytes, begin: int, end: int, size: int) -> list[bytes]:
+    """Whole lines, of about so many bytes together."""
+    pieces = []
+    while begin < end:
+        cut = text.find(b"\n", min(begin + size, end - 1), end) + 1 or end
+        pieces.append(text[begin:cut])
+        begin = cut
+    return pieces
+
+
+def _parsed(table: _Csv, layout: Layout, text: bytes) -> Any:
+    """Features and labels of a piece of text; its error, or None if all lines are empty."""
+    pa = _import_pyarrow()
+    if not text.strip(b"\r\n"):
+        return None
+    try:
+        options = _options(table, len(text) + 1, is_start=False)
+        (block,) = pa.csv.read_csv(pa.BufferReader(text), *options).combine_chunks().to_batches()
+        return _features_and_labels(table, layout, block)
+    except pa.ArrowInvalid as error:
+        return error
+
+
+class _Rest(io.RawIOBase):
+    """What was read of a file already, then the file."""
+
+    def __init__(self, text: bytes, file: BinaryIO) -> None:
+        super().__init__()
+        self._text, self._file = io.BytesIO(text), file
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        found = self._text.read(len(buffer)) or self._file.read(len(buffer))
+        buffer[: len(found)] = found
+        return len(found)
+
+
+def _serial_blocks(table: _Csv, layout: Layout, file: io.RawIOBase, *, is_start: bool) -> Iterator[Any]:
+    pa = _import_pyarrow()
+    with pa.csv.open_csv(file, *_options(table, _block_bytes(table.width), is_start=is_start)) as blocks:
+        yield from (_features_and_labels(table, layout, block) for block in blocks)
+
+
+def _options(table: _Csv, block_bytes: int, *, is_start: bool) -> tuple[Any, Any, Any]:
+    """For text at the start of the file, or behind its header."""
+    pa = _import_pyarrow()
+    features, label = table.columns
+    types = {str(k): pa.float64() for k in features} | ({} if label is None else {str(label): pa.string()})
+    return (
+        pa.csv.ReadOptions(
+            use_threads=False,
+            block_size=block_bytes,
+            skip_rows=table.n_blank_lines if is_start else 0,
+            column_names=[str(k) for k in range(table.width)],
+            skip_rows_after_names=int(is_start and table.header is not None),
+        ),
+        pa.csv.ParseOptions(delimiter=table.separator, newlines_in_values=True),
+        pa.csv.ConvertOptions(include_columns=list(types), column_types=types, null_values=[""]),
+    )
+
+
+def _features_and_labels(table: _Csv, layout: Layout, block: Any) -> tuple[np.ndarray, np.ndarray | None]:
+    pa = _import_pyarrow()
+    n_features = len(table.columns.features)
+    X = np.empty((block.num_rows, n_features), dtype=layout.dtype)
+    with np.errstate(over="ignore"):  # a value too large for float32 becomes infinite, which is refused
+        for k in range(n_features):
+            X[:, k] = block.column(k).to_numpy(zero_copy_only=False)
+    y = None if table.columns.label is None else _text_labels(block.column(n_features))
+    if not np.isfinite(X).all() or (y is not None and (y == "").any()):
+        raise pa.ArrowInvalid(_MISSING)
+    return X, y
 
 
 def _block_bytes(width: int) -> int:
@@ -237,7 +331,7 @@ def iterate_parquet(path: Path, layout: Layout) -> Iterator[FileRows]:
             names = [header[k] for k in columns.features]
             wanted = names + ([] if columns.label is None else [header[columns.label]])
             n_rows = 0
-            for block in file.iter_batches(columns=wanted):
+            for block in file.iter_batches(columns=wanted, use_threads=n_threads() > 1):
                 X = np.empty((block.num_rows, len(names)), dtype=layout.dtype)
                 for k, name in enumerate(names):
                     X[:, k] = _feature(block.column(name), name, n_rows)
