@@ -174,7 +174,11 @@ class SmallDual(KernelDual[State]):
         )  # fmt: skip
         if not state.rows.kernel.is_positive:
             dual = -np.inf  # without an inner product there is no lower bound
-        point, state.is_confirmed, state.allowance = PrimalPoint(value, scale, intercept), True, norm_error * (1 + scale)
+        point, state.is_confirmed, state.allowance = (
+            PrimalPoint(value, scale, intercept),
+            True,
+            norm_error * (1 + scale),
+        )
         return self._note_bounds(state, point, squared_norm, dual)
 
 
@@ -234,13 +238,31 @@ class SmallLinearDual(LinearDualSolver[LinearState]):
 
 
 def _products(shard: Shard) -> np.ndarray:
-    """Inner products of all rows, filled up with zeros."""
+    """Inner products of all rows, filled up with zeros; problems on few rows share them."""
+    whole, places = shard.whole or (shard, None)
+    if whole.n_rows > MAX_ROWS:
+        whole, places = shard, None
+    if places is None:
+        if "products" not in whole.shared:
+            whole.shared["products"] = _products_in_order(whole, np.arange(whole.n_rows))
+        products: np.ndarray = whole.shared["products"]
+        return products
+    if "products by label" not in whole.shared:  # which keeps those of a pair of classes together
+        order = np.argsort(whole.y, kind="stable")
+        whole.shared["products by label"] = _products_in_order(whole, order), np.argsort(order)
+    products, place_of = whole.shared["products by label"]
+    out = np.empty((shard.n_rows, padded(shard.n_rows)))
+    compiled.sub_block(products, place_of[places], out)
+    return out
+
+
+def _products_in_order(shard: Shard, order: np.ndarray) -> np.ndarray:
     n, width = shard.n_rows, padded(shard.n_rows)
     if shard.is_sparse:
-        X = sp.vstack(shard.blocks, format="csr", dtype=np.float64)
+        X = sp.vstack(shard.blocks, format="csr", dtype=np.float64)[order]
         K = np.zeros((n, width))
         K[:, :n] = (X @ X.T).toarray()
         return K
     filled = np.zeros((width, shard.n_features))
-    np.concatenate(shard.blocks, out=filled[:n], casting="same_kind")
+    filled[:n] = (shard.blocks[0] if len(shard.blocks) == 1 else np.concatenate(shard.blocks))[order]
     return filled[:n] @ filled.T
