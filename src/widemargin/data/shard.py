@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -83,6 +83,8 @@ class Shard:
     @cached_property
     def _edges(self) -> np.ndarray:
         """The first row of each block, and the number of rows."""
+        if len(self.blocks) == 1:
+            return np.array([0, self.blocks[0].shape[0]], np.intp)
         return np.concatenate([[0], np.cumsum([block.shape[0] for block in self.blocks])]).astype(np.intp)
 
     @property

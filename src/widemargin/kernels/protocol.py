@@ -160,7 +160,7 @@ class KernelRows(ABC):
             return None
         out = np.empty(self.n_rows)
         combined(values, place_of[own], coef, out)
-        return out[place_of]
+        return np.asarray(out[place_of])
 
     def _kept_values(self, name: str, groups: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
         if name not in self._values:

@@ -167,19 +167,15 @@ class SmallDual(KernelDual[State]):
         known, problem, best, beta = state.known or self._known(state), state.problem, state.best, state.beta
         state.known = known
         lengths, of_values = state.rows.error_terms(beta)
+        of_values = of_values if isinstance(of_values, np.ndarray) else np.full(len(beta), of_values)
         value, scale, intercept, squared_norm, norm_error, dual, state.n_support = compiled.bounds(
-            known.K, beta, state.y, state.weight, lengths, np.broadcast_to(of_values, beta.shape), problem.C,
-            problem.fit_intercept, 0.0 if best is None else best.point.intercept,
-            _precision(self.target, self.certify(state)), state.response,
+            known.K, beta, state.y, state.weight, lengths, of_values, problem.C, problem.fit_intercept,
+            0.0 if best is None else best.point.intercept, _precision(self.target, self.certify(state)), state.response,
         )  # fmt: skip
         if not state.rows.kernel.is_positive:
             dual = -np.inf  # without an inner product there is no lower bound
-        point, state.is_confirmed, state.allowance = (
-            PrimalPoint(value, scale, intercept),
-            True,
-            norm_error * (1 + scale),
-        )
-        return self._note_bounds(state, point, squared_norm, dual)
+        state.is_confirmed, state.allowance = True, norm_error * (1 + scale)
+        return self._note_bounds(state, PrimalPoint(value, scale, intercept), squared_norm, dual)
 
 
 class LinearState(NamedTuple):
