@@ -243,7 +243,12 @@ def test_a_linear_problem_that_is_slow_on_pairs_of_rows_goes_on_with_newton(monk
     assert solver.first(shard, Solo(), None) == 0
     assert solver.first(shard, Solo(), np.ones(X.shape[1])) == 1  # pairs of rows begin without a direction
     start = Multipliers.start
-    monkeypatch.setattr(Multipliers, "start", lambda self, *inputs: started.append(inputs[-1]) or start(self, *inputs))
+
+    def noted(self, *inputs):
+        started.append(inputs[-1])
+        return start(self, *inputs)
+
+    monkeypatch.setattr(Multipliers, "start", noted)
     result = run(solver, HingeL2(1.0), shard, Solo(), Limits(1e-6, 100), np.random.default_rng(0))
     assert result.stop_reason == "gap"
     assert len(started) == 1
@@ -271,6 +276,7 @@ def test_compiled_bounds_are_those_of_several_ranks(name, fit_intercept, seed):
     compiled, point, allowance = state.best.certificate, state.best.point, state.allowance
     state.best = None
     general = solver._bounds(state, 1e-12, Summed.of(state.comm, rows, state.beta))
+    assert state.best is not None
     assert compiled.primal == pytest.approx(general.primal, rel=1e-5)  # the search ends earlier in a sweep
     assert compiled.dual == pytest.approx(general.dual, rel=1e-12)
     assert compiled.primal >= general.primal * (1 - 1e-12)

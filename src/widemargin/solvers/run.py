@@ -313,23 +313,20 @@ def sweeps(
             with _uncounted(comm) if callable(watch_state) else nullcontext():
                 warm_state = solver.warm_state(state)
         model = solver.extract(state) if watch_model and latest is not None else None
-        signal, is_state_next = None, False
+        signal = None
         if comm.rank == 0:
             if limits.max_time < np.inf:
                 reserve = _seconds_to_confirm(solver, state, ledger, seconds, limits.max_time)
             progress = Progress(sweep, certificate, seconds, ledger.counts(), warm_state, model)
             asked_at, asked = begin + seconds, None if watch is None else watch(progress)
-            clock.reason = clock.reason or asked or ("max_time" if seconds > limits.max_time - reserve else "")
-            if not clock.reason and callable(watch_state):
+            asked = clock.reason or asked or ("max_time" if seconds > limits.max_time - reserve else "")
+            signal = as_numbers(asked)
+            if not asked and callable(watch_state):
                 cost = None if warm_state is None else time.perf_counter() - state_at
-                is_state_next = watch_state(sweep + 1, cost)
-        if comm.size > 1:
-            if comm.rank == 0:
-                signal = as_numbers(clock.reason)
-                signal[0] = _STATE_NEXT if is_state_next else signal[0]
-            signal = told_by_rank_0(comm, signal)
-            clock.reason, is_state_next = as_text(signal), bool(signal[0] == _STATE_NEXT)
-        has_state = watch_state is True or is_state_next
+                signal[0] = _STATE_NEXT if watch_state(sweep + 1, cost) else 0.0
+        signal = told_by_rank_0(comm, signal)
+        has_state = watch_state is True or signal[0] == _STATE_NEXT
+        clock.reason = as_text(signal)
         reason = reason or clock.reason or ("max_iter" if sweep >= limits.max_iter else None)
     with ledger.phase("extract"):
         with overtime().running():
