@@ -62,7 +62,6 @@ class Ledger:
     """
 
     TRAFFIC: ClassVar = ("messages", "scalars", "bytes", "kernel_evaluations", "cache_hits", "cache_misses")
-    _COUNTS: ClassVar = ("rounds", *TRAFFIC)
 
     rounds: int = 0
     messages: int = 0
@@ -94,16 +93,24 @@ class Ledger:
 
     def counts(self) -> dict[str, int]:
         """The counters, as entries of a history."""
-        return {name: getattr(self, name) for name in self._COUNTS}
+        return {
+            "rounds": self.rounds,
+            "messages": self.messages,
+            "scalars": self.scalars,
+            "bytes": self.bytes,
+            "kernel_evaluations": self.kernel_evaluations,
+            "cache_hits": self.cache_hits,
+            "cache_misses": self.cache_misses,
+        }
 
     def in_units(self, n_ranks: int, n_features: int) -> float:
         """Scalars sent, in the unit of the distributed SVM literature: one row per rank, ``k * d``."""
         return self.scalars / (n_ranks * n_features)
 
     def __add__(self, other: Ledger) -> Ledger:
-        phases = [*self.seconds, *(name for name in other.seconds if name not in self.seconds)]
+        phases, counts = [*self.seconds, *(name for name in other.seconds if name not in self.seconds)], other.counts()
         return Ledger(
-            **{name: count + other.counts()[name] for name, count in self.counts().items()},
+            **{name: count + counts[name] for name, count in self.counts().items()},
             lost_peers=max(self.lost_peers, other.lost_peers),
             seconds={name: self.seconds.get(name, 0.0) + other.seconds.get(name, 0.0) for name in phases},
         )

@@ -20,6 +20,7 @@ from widemargin.kernels.vectors import padded
 from widemargin.pauses import TimeIsUp
 from widemargin.problems.hinge_l2 import HingeL2
 from widemargin.solvers import small_dual
+from widemargin.solvers._kernel_ranks import Summed
 from widemargin.solvers.auto import kernel_csvm, small_linear_csvm
 from widemargin.solvers.block_dual import BlockDual
 from widemargin.solvers.multipliers import Multipliers
@@ -264,3 +265,45 @@ def test_kernel_values_that_take_too_long_leave_the_bounds_of_no_model(monkeypat
     assert result.stop_reason == "max_iter"
     assert not len(result.model.coef)
     assert_true(result.certificate, exact_of(gram(RBF, X), y, 1.0))
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_compiled_bounds_are_those_of_several_ranks(name, fit_intercept, seed):
+    X, y = overlapping(seed)
+    rows, problem, solver = RowsOnCPU(KERNELS[name], X), HingeL2(2.0, fit_intercept), SmallDual(1e-3)
+    shard = Shard(X, y, np.random.default_rng(seed).uniform(0.5, 2, len(y)), rows)
+    state = solver.sweep(solver.start(problem, shard, Solo(), np.random.default_rng(0)))
+    compiled, point, allowance = state.best.certificate, state.best.point, state.allowance
+    state.best = None
+    general = solver._bounds(state, 1e-12, Summed.of(state.comm, rows, state.beta))
+    assert state.best is not None
+    assert compiled.primal == pytest.approx(general.primal, rel=1e-5)  # the search ends earlier in a sweep
+    assert compiled.dual == pytest.approx(general.dual, rel=1e-12)
+    assert compiled.primal >= general.primal * (1 - 1e-12)
+    assert point.intercept == pytest.approx(state.best.point.intercept, abs=1e-2)
+    assert 0 < allowance <= 2 * state.allowance
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_matrix], ids=["dense", "sparse"])
+def test_linear_problems_share_the_inner_products_of_all_rows(kind):
+    X, _ = overlapping(0, n=70)
+    whole = Shard(kind(X), np.arange(70.0) % 3, np.ones(70))
+    pair, rest = whole.between(2, 0), whole.against_rest(1)
+    inside = np.arange(70) % 3 != 1
+    few = np.asarray(X)[inside]
+    products = small_dual._products(pair)
+    assert products.shape == (len(few), padded(len(few)))
+    assert products[:, : len(few)] == pytest.approx(few @ few.T)
+    assert not products[:, len(few) :].any()
+    assert small_dual._products(rest)[:, :70] == pytest.approx(np.asarray(X) @ np.asarray(X).T)
+    assert small_dual._products(whole.against_rest(0)) is small_dual._products(rest)
+    assert small_dual._products(whole.between(1, 0)) is not products
+
+
+def test_pairs_of_classes_on_few_rows_count_all_training_rows():
+    X, _ = overlapping(0, n=1200)
+    y = np.arange(1200) % 3
+    y[X[:, 0] > 0.5] = 0
+    model = KernelSVC(C=10.0).fit(X, y)
+    assert model.training_.n_counted == model.training_.n_rows == 1200
+    assert model.training_.accuracy == model.score(X, y)

@@ -32,13 +32,17 @@ def violation(pull: np.ndarray, beta: np.ndarray, low: np.ndarray, high: np.ndar
 def _relative_gap(
     y: np.ndarray, pull: np.ndarray, beta: np.ndarray, low: np.ndarray, high: np.ndarray, intercept: float
 ) -> float:
-    """An estimate, for w as it is; a cap is ``high - low``, since one of them is 0."""
-    loss = squared = mass = 0.0
+    """An estimate, for w as it is, or so long that no row has a loss; a cap is ``high - low``: one of them is 0."""
+    loss = squared = mass = most = 0.0
     for i in range(beta.shape[0]):
-        loss += (high[i] - low[i]) * max(y[i] * (pull[i] - intercept), 0.0)
+        slack = y[i] * (pull[i] - intercept)
+        loss += (high[i] - low[i]) * max(slack, 0.0)
+        most = max(most, slack)
         squared += beta[i] * (y[i] - pull[i])
         mass += abs(beta[i])
     primal = 0.5 * squared + loss
+    if most < 1.0:
+        primal = min(primal, 0.5 * squared / (1.0 - most) ** 2)
     return (primal - mass + 0.5 * squared) / primal if primal > 0.0 else 0.0
 
 

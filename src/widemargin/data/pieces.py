@@ -63,6 +63,8 @@ def of_pieces(part: Callable[[slice], T], n_rows: int, work_per_row: float = 4.0
 
 def places_of(condition: Callable[[slice], np.ndarray], n_rows: int) -> np.ndarray:
     """The ascending numbers of the rows for which ``condition``, asked for slices, is true or not zero."""
+    if len(row_pieces(n_rows)) == 1:
+        return np.flatnonzero(condition(slice(0, n_rows)))
     return np.concatenate(of_pieces(lambda rows: np.flatnonzero(condition(rows)) + rows.start, n_rows))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from widemargin.compiled import accurate, columns, csr, dense
 from widemargin.compiled.hashes import keyed_sum
 from widemargin.cores import each
-from widemargin.data.pieces import each_piece, row_pieces, sum_of_pieces
+from widemargin.data.pieces import each_piece, places_of, row_pieces, sum_of_pieces
 
 if TYPE_CHECKING:
     from widemargin.kernels.protocol import KernelRows
@@ -61,6 +61,8 @@ class Shard:
     y: np.ndarray
     weight: np.ndarray
     kernel_rows: KernelRows | None = None
+    # The rows that those of a two-class problem are some of, and their places; None if they are all of them.
+    whole: tuple[Shard, np.ndarray | None] | None = field(default=None, repr=False, compare=False)
 
     @property
     def kernel(self) -> KernelRows:
@@ -70,12 +72,19 @@ class Shard:
         return self.kernel_rows
 
     @cached_property
+    def shared(self) -> dict[str, Any]:
+        """What problems on these rows have in common, kept by those who compute it."""
+        return {}
+
+    @cached_property
     def blocks(self) -> list[Any]:
         return self.X if isinstance(self.X, list) else [self.X]
 
     @cached_property
     def _edges(self) -> np.ndarray:
         """The first row of each block, and the number of rows."""
+        if len(self.blocks) == 1:
+            return np.array([0, self.blocks[0].shape[0]], np.intp)
         return np.concatenate([[0], np.cumsum([block.shape[0] for block in self.blocks])]).astype(np.intp)
 
     @property
@@ -359,18 +368,16 @@ class Shard:
             signs[rows] = np.where(self.y[rows] == positive, 1.0, -1.0)
 
         each_piece(do, self.n_rows)
-        return replace(self, y=signs)
+        return Shard(self.X, signs, self.weight, self.kernel_rows, (self, None))
 
     def between(self, positive: int, negative: int) -> Shard:
         """The rows of two classes with the labels +1 and -1; copied only if there are other classes."""
-        inside = np.empty(self.n_rows, np.bool_)
-
-        def do(rows: slice) -> None:
-            inside[rows] = (self.y[rows] == positive) | (self.y[rows] == negative)
-
-        each_piece(do, self.n_rows)
-        shard = self if inside.all() else self.take(np.flatnonzero(inside))
-        return shard.against_rest(positive)
+        inside = places_of(lambda rows: (self.y[rows] == positive) | (self.y[rows] == negative), self.n_rows)
+        if len(inside) == self.n_rows:
+            return self.against_rest(positive)
+        some = self.take(inside)
+        signs = np.where(some.y == positive, 1.0, -1.0)
+        return Shard(some.X, signs, some.weight, some.kernel_rows, (self, inside))
 
 
 class _Cut(NamedTuple):

@@ -53,6 +53,7 @@ _SWEEPS_PER_CHECKPOINT = 5
 _MANY_ROWS = 1 << 16  # whose scores are computed in pieces
 _COMPLETE = ("gap", "rounds")  # stop reasons of a fit that did all it was to do
 
+_names_of_parameters: dict[type, list[str]] = {}
 StopWarnings = dict[str, tuple[type[Warning], str]]  # category and text of the warning for each stop reason
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -102,6 +103,13 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     multi_class: Any = "pairs"  # or "rest"
 
     _counts_weight: ClassVar[bool] = True  # False: a row of positive weight counts once
+
+    @classmethod
+    def _get_param_names(cls) -> list[str]:
+        """As scikit-learn's, which reads the signature each time: long for a fit on few rows."""
+        if cls not in _names_of_parameters:
+            _names_of_parameters[cls] = super()._get_param_names()
+        return list(_names_of_parameters[cls])
 
     @abstractmethod
     def _problem(self) -> Problem: ...

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -34,7 +35,7 @@ class Rows:
     n_rows: float  # of all ranks
     of_score: float  # rounding error of a score, relative to ||x|| ||w||
     of_sum: float  # rounding error of z, relative to sum_i alpha_i ||x_i||
-    rng: np.random.Generator  # this rank's own
+    rng_of_all: np.random.Generator  # in the same state on all ranks
     n_entries: float  # of all ranks: the work of a pass, at most
 
     @classmethod
@@ -45,10 +46,14 @@ class Rows:
         sums = comm.allreduce(np.append(sums_by_sign(shard.y, shard.weight), local))
         problem.check(*sums[:2])
         _rounding.refuse_long_rows(sums[2])
-        own = np.random.default_rng([comm.rank, int(rng.integers(2**63))])
         upper, n_rows, depth = problem.caps(shard.weight), float(sums[3]), float(sums[4])
         roundings = _rounding.of_score(shard), _rounding.of_combination(depth)
-        return cls(problem, shard, comm, upper, sums[:2], lengths, n_rows, *roundings, own, float(sums[5]))
+        return cls(problem, shard, comm, upper, sums[:2], lengths, n_rows, *roundings, rng, float(sums[5]))
+
+    @cached_property
+    def rng(self) -> np.random.Generator:
+        """This rank's own generator."""
+        return np.random.default_rng([self.comm.rank, int(self.rng_of_all.integers(2**63))])
 
     def rounding(self, score_error: np.ndarray) -> Rounding:
         return Rounding(score_error, self.n_rows, float(self.totals.sum()))

@@ -167,19 +167,15 @@ class SmallDual(KernelDual[State]):
         known, problem, best, beta = state.known or self._known(state), state.problem, state.best, state.beta
         state.known = known
         lengths, of_values = state.rows.error_terms(beta)
+        of_values = of_values if isinstance(of_values, np.ndarray) else np.full(len(beta), of_values)
         value, scale, intercept, squared_norm, norm_error, dual, state.n_support = compiled.bounds(
-            known.K, beta, state.y, state.weight, lengths, np.broadcast_to(of_values, beta.shape), problem.C,
-            problem.fit_intercept, 0.0 if best is None else best.point.intercept,
-            _precision(self.target, self.certify(state)), state.response,
+            known.K, beta, state.y, state.weight, lengths, of_values, problem.C, problem.fit_intercept,
+            0.0 if best is None else best.point.intercept, _precision(self.target, self.certify(state)), state.response,
         )  # fmt: skip
         if not state.rows.kernel.is_positive:
             dual = -np.inf  # without an inner product there is no lower bound
-        point, state.is_confirmed, state.allowance = (
-            PrimalPoint(value, scale, intercept),
-            True,
-            norm_error * (1 + scale),
-        )
-        return self._note_bounds(state, point, squared_norm, dual)
+        state.is_confirmed, state.allowance = True, norm_error * (1 + scale)
+        return self._note_bounds(state, PrimalPoint(value, scale, intercept), squared_norm, dual)
 
 
 class LinearState(NamedTuple):
@@ -238,13 +234,31 @@ class SmallLinearDual(LinearDualSolver[LinearState]):
 
 
 def _products(shard: Shard) -> np.ndarray:
-    """Inner products of all rows, filled up with zeros."""
+    """Inner products of all rows, filled up with zeros; problems on few rows share them."""
+    whole, places = shard.whole or (shard, None)
+    if whole.n_rows > MAX_ROWS:
+        whole, places = shard, None
+    if places is None:
+        if "products" not in whole.shared:
+            whole.shared["products"] = _products_in_order(whole, np.arange(whole.n_rows))
+        products: np.ndarray = whole.shared["products"]
+        return products
+    if "products by label" not in whole.shared:  # which keeps those of a pair of classes together
+        order = np.argsort(whole.y, kind="stable")
+        whole.shared["products by label"] = _products_in_order(whole, order), np.argsort(order)
+    products, place_of = whole.shared["products by label"]
+    out = np.empty((shard.n_rows, padded(shard.n_rows)))
+    compiled.sub_block(products, place_of[places], out)
+    return out
+
+
+def _products_in_order(shard: Shard, order: np.ndarray) -> np.ndarray:
     n, width = shard.n_rows, padded(shard.n_rows)
     if shard.is_sparse:
-        X = sp.vstack(shard.blocks, format="csr", dtype=np.float64)
+        X = sp.vstack(shard.blocks, format="csr", dtype=np.float64)[order]
         K = np.zeros((n, width))
         K[:, :n] = (X @ X.T).toarray()
         return K
     filled = np.zeros((width, shard.n_features))
-    np.concatenate(shard.blocks, out=filled[:n], casting="same_kind")
+    filled[:n] = (shard.blocks[0] if len(shard.blocks) == 1 else np.concatenate(shard.blocks))[order]
     return filled[:n] @ filled.T

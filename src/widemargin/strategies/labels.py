@@ -97,8 +97,11 @@ def is_known_finite(X: Any) -> bool:
 
 def _check_targets(y: Any) -> None:
     """Raise ValueError for labels that are not those of a classification; of many labels each is looked at once."""
-    if isinstance(y, np.ndarray) and y.ndim == 1 and y.dtype.kind in "biuf" and len(y) >= _MANY:
+    is_plain = isinstance(y, np.ndarray) and y.ndim == 1
+    if is_plain and (y.dtype.kind in "biu" or (y.dtype.kind == "f" and len(y) >= _MANY)):
         few = np.repeat(distinct_labels(y), _COPIES)
+        if len(few) < len(y) and y.dtype.kind != "f":
+            return  # whole numbers are classes
         y = few if len(few) < len(y) else y
     check_classification_targets(y)
 

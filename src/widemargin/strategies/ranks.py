@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from copy import copy
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple
+from functools import cached_property
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 
@@ -63,6 +64,22 @@ class KeptState(NamedTuple):
     sweeps: int
     seconds: float
     warm: np.ndarray
+
+
+class _LateGenerator:
+    """``numpy.random.default_rng(seed)``, made when it is first used: on few rows that would take long."""
+
+    def __init__(self, seed: list[int]) -> None:
+        self._seed = seed
+
+    @cached_property
+    def _generator(self) -> np.random.Generator:
+        return np.random.default_rng(self._seed)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self._generator, name)
 
 
 class StateRule:
@@ -148,7 +165,7 @@ class Ranks:
                 labelled,
                 own,
                 self.plan.limits,
-                np.random.default_rng([seed, k]),
+                cast(np.random.Generator, _LateGenerator([seed, k])),
                 warm=start.warm if start.warm.any() else None,
                 sweeps_before=start.sweeps,
                 seconds_before=start.seconds,

@@ -86,9 +86,8 @@ def count_on_ranks(
     """
     y, weight = shard.y, shard.weight
     if isinstance(models[0], Separator):
-        scores = [shard.scores(model.coef) for model in models]
-        for each, model in zip(scores, models, strict=True):
-            each += model.intercept
+        of_all = shard.products(np.stack([model.coef for model in models], axis=1)).T
+        scores = [each + model.intercept for each, model in zip(of_all, models, strict=True)]
     elif not isinstance(models[0], KernelModel):
         return None
     else:
