@@ -214,7 +214,7 @@ def test_no_claim_is_false(way, n_random):
     assert refused <= len(settings) / 2
 
 
-@pytest.mark.parametrize("kernel", ["rbf", "cosine"])
+@pytest.mark.parametrize("kernel", ["rbf", "laplacian", "cosine"])
 def test_no_claim_is_false_of_sweeps_in_float32_that_are_confirmed_in_part(kernel, monkeypatch):
     monkeypatch.setattr(precision, "_MAX_FLOAT64_ROWS", 0)
     seen, times = [], RowsOnCPU.times

@@ -324,7 +324,7 @@ class RowsOnCPU(KernelRows):
         return _Prepared(X, norms)
 
     def _kind(self, stored: Any) -> int:
-        if self.is_by_differences:
+        if self.is_by_differences and self.kernel.name == "rbf":  # 1-norm distances always are
             return compiled.DIFFERENCES
         # Between zeros and ones, the 1-norm distance is the squared one.
         return compiled.RBF if stored == _BITS and self.kernel.name == "laplacian" else _KINDS[self.kernel.name]
