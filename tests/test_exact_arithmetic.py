@@ -22,6 +22,8 @@ from tests.properties.cases import check
 from tests.properties.cases import rows as small_rows
 from tests.truths import Rows, false_claims, part_of, relative_distance, truth
 from widemargin import GossipSVC, HardMarginSVC, KernelSVC, MarginDistributionSVC, NuMarginSVC, SparseSVC
+from widemargin.kernels import precision
+from widemargin.kernels.on_cpu import RowsOnCPU
 from widemargin.solvers.block_dual import BlockDual
 from widemargin.solvers.dual_descent import DualDescent
 from widemargin.solvers.multipliers import Multipliers
@@ -210,6 +212,26 @@ def test_no_claim_is_false(way, n_random):
         false += [f"{_changed(setting)} {reason}: {claim}" for claim in claims]
     assert not false, f"{len(false)} false claims of {way}, such as\n" + "\n".join(false[:20])
     assert refused <= len(settings) / 2
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "laplacian", "cosine"])
+def test_no_claim_is_false_of_sweeps_in_float32_that_are_confirmed_in_part(kernel, monkeypatch):
+    monkeypatch.setattr(precision, "_MAX_FLOAT64_ROWS", 0)
+    seen, times = [], RowsOnCPU.times
+
+    def counting(self, points, coef, *, exact=False):
+        seen.append((self.dtype, exact, self.n_rows))
+        return times(self, points, coef, exact=exact)
+
+    monkeypatch.setattr(RowsOnCPU, "times", counting)
+    false = []
+    for setting in settings_of(kernel, 4):
+        rows = rows_of(setting)
+        model = fitted(_kernel_svc(BlockSVC, kernel=kernel)(setting), rows)
+        claims = [] if model is None else falsehoods(model, rows)
+        false += [f"{_changed(setting)} {model.stop_reason_}: {claim}" for claim in claims]
+    assert not false, "\n".join(false[:20])
+    assert any(dtype == np.float32 and exact and n_rows < 8 for dtype, exact, n_rows in seen)
 
 
 @pytest.mark.parametrize("tol", [1e-15, 0.0])

@@ -33,7 +33,7 @@ MODELS = {
 def eight_threads(monkeypatch):
     """Also where this machine has fewer cores; small pieces, so that there are several."""
     monkeypatch.setattr("widemargin.cores.available_threads", lambda: 8)
-    monkeypatch.setattr("widemargin.cores._MIN_WORK", 0.0)
+    monkeypatch.setattr("widemargin.cores._MIN_WORK", 1.0)
     monkeypatch.setattr("widemargin.data.pieces._ROWS", 300)
     monkeypatch.setattr("widemargin.data.pieces._ENTRIES", 5000)
     monkeypatch.setattr("widemargin.data.shard._ENTRIES", 5000)

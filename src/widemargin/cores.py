@@ -29,7 +29,7 @@ from widemargin.threadpoolctl_private import BlasLibrary, blas_libraries
 
 T = TypeVar("T")
 
-_MIN_WORK = 3e5  # multiplications that are worth waking other threads for: a tenth of a millisecond
+_MIN_WORK = 3e5  # multiplications that are worth waking another thread for: a tenth of a millisecond
 _IDLE_SECONDS = 0.5  # after which a thread with nothing to do ends
 
 
@@ -85,7 +85,7 @@ def each(do: Callable[[T], object], pieces: Sequence[T], work: float, *, may_end
     raised here when those that have begun are done. Other threads have the context of the caller (NumPy's
     ``errstate``), but do not pause, and do not share their pieces.
     """
-    n = min(n_threads(), len(pieces)) if work >= _MIN_WORK else 1
+    n = int(min(n_threads(), len(pieces), work / _MIN_WORK)) if work >= 2 * _MIN_WORK else 1
     part = work / max(len(pieces), 1) if may_end else 0.0
     if n <= 1:
         for piece in pieces:

@@ -111,7 +111,7 @@ def small_pieces(monkeypatch):
     for name, value in (("_ROWS_PER_SUM", 5), ("_MIN_GROUP_ROWS", 7), ("_PANELS", 1), ("_ADDED_COLUMNS", 4)):
         monkeypatch.setattr(f"widemargin.data.shard.{name}", value)
     monkeypatch.setattr("widemargin.data.pieces._ROWS", 17)
-    monkeypatch.setattr("widemargin.cores._MIN_WORK", 0.0)
+    monkeypatch.setattr("widemargin.cores._MIN_WORK", 1.0)
     monkeypatch.setattr("widemargin.cores.available_threads", lambda: 8)
     row_pieces.cache_clear()
     yield

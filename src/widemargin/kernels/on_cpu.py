@@ -91,9 +91,6 @@ class _Prepared(NamedTuple):
     def n_rows(self) -> int:
         return len(self.norms)
 
-    def taken(self, rows: np.ndarray) -> _Prepared:
-        return _Prepared(taken(self.X, rows), self.norms[rows])
-
 
 def _parameters(kernel: Kernel, dtype: Any) -> tuple[Any, Any, int]:
     """Scale, shift and degree for the compiled loops, which take exponents to base two."""
@@ -288,7 +285,8 @@ class RowsOnCPU(KernelRows):
         whole, places = self._whole or (self, None)
         assert isinstance(whole, RowsOnCPU)
         if places is not None and stored in whole._kept:
-            self._kept[stored] = whole._kept[stored].taken(places)
+            X, norms = whole._kept[stored]
+            self._kept[stored] = _Prepared(self.X if X is whole.X else taken(X, places), norms[places])
             return self._kept[stored]
         prepared = self._prepare(self.X, stored)
         if stored in (self.dtype, _BITS) or (prepared.X is self.X and not sp.issparse(self.X)):

@@ -17,6 +17,7 @@ _MAX_SPARSE_DENSITY = 0.4  # products with sparse rows are faster below it; meas
 _FLOAT32_KERNELS = ("rbf", "laplacian", "cosine")
 _MAX_FLOAT64_ROWS = 4096  # so few rows cost little in float64
 _PRODUCT_ERROR = 4 * float(np.finfo(np.float32).eps)  # of a float32 product, relative to the squared norms
+_FLOAT32_RANGE = 1e-30, 1e30  # of squared norms and gamma, so that float32 neither overflows nor loses digits
 _MAX_EXPONENT_ERROR = 1e-5  # in float32; an error of an exponent is a relative error of the kernel value
 # In float64 the error must be below 1e-9: certificates would be those of another kernel.
 _MAX_EXPONENT = 1e-9 / (4 * np.finfo(np.float64).eps)
@@ -48,12 +49,14 @@ def choose(kernel: Kernel, X: Any, reduce: Reduce) -> Precision:
     if kernel.function is not None or kernel.name == "precomputed":
         return Precision(X.dtype if kernel.name == "precomputed" else np.float64)
     precision = Precision(np.float64, is_sparse=density(X) < _MAX_SPARSE_DENSITY)
+    largest = 1.0
     if not kernel.is_shift_invariant:
-        _refuse_overflow(kernel, _max_over_ranks(X, None, reduce))
+        largest = _max_over_ranks(X, None, reduce)
+        _refuse_overflow(kernel, largest)
     if kernel.name not in _FLOAT32_KERNELS:
         return precision
     n_rows = reduce(np.array([float(X.shape[0])]), "sum")[0]
-    is_float32 = True
+    is_float32 = _fits_float32(largest)
     if kernel.name != "cosine":
         precision, is_float32 = _of_distances(kernel, X, precision, reduce)
     return precision._replace(dtype=np.float32 if is_float32 and n_rows > _MAX_FLOAT64_ROWS else np.float64)
@@ -71,6 +74,7 @@ def _of_distances(kernel: Kernel, X: Any, precision: Precision, reduce: Reduce) 
     sparse_bytes = 8.0 * X.shape[0] * X.shape[1] if precision.is_sparse or sp.issparse(X) else 0.0
     largest, sparse_bytes = map(float, reduce(np.array([_max_squared_norm(X, None), sparse_bytes]), "max"))
     _refuse_overflow(kernel, largest)
+    fits = _fits_float32(largest) and _fits_float32(gamma)
     exponent = _exponent(kernel, X, largest)
     if exponent > _MAX_EXPONENT and sparse_bytes > _MAX_DENSE_BYTES:
         raise ValueError(
@@ -80,7 +84,7 @@ def _of_distances(kernel: Kernel, X: Any, precision: Precision, reduce: Reduce) 
         )
     is_near_zero = exponent <= _MAX_UNCENTRED_EXPONENT and largest <= max_float32
     if is_near_zero or (exponent <= _MAX_EXPONENT and sparse_bytes > 0):
-        return precision, largest <= max_float32
+        return precision, fits and largest <= max_float32
     sums = reduce(np.append(column_sums(X), float(X.shape[0])), "sum")
     centre = sums[:-1] / max(sums[-1], 1.0)
     centred = _max_over_ranks(X, centre, reduce)
@@ -91,7 +95,11 @@ def _of_distances(kernel: Kernel, X: Any, precision: Precision, reduce: Reduce) 
         precision = Precision(np.float64, by_differences=True)
     elif is_centred:
         precision = Precision(np.float64, centre=centre)
-    return precision, nearest <= max_float32
+    return precision, fits and nearest <= max_float32
+
+
+def _fits_float32(value: float) -> bool:
+    return _FLOAT32_RANGE[0] <= value <= _FLOAT32_RANGE[1]
 
 
 def _refuse_overflow(kernel: Kernel, squared_norm: float) -> None:
