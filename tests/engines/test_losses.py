@@ -204,8 +204,8 @@ DRIVER_STEPS = {
 }
 RANK_STEPS = [("start", 1), ("certify", 1), *(("sweep", count) for count in range(1, 7)), ("extract", 1)]
 KINDS = {
-    "nu, array": (NuMarginSVC, {"tol": TOL}, False),
-    "nu, collection": (NuMarginSVC, {"tol": TOL}, True),
+    "nu, array": (NuMarginSVC, {"tol": TOL, "nu": 0.7}, False),
+    "nu, collection": (NuMarginSVC, {"tol": TOL, "nu": 0.7}, True),
     "kernel, array": (KernelSVC, {"gamma": 0.3, "tol": TOL}, False),
     "kernel, collection": (KernelSVC, {"gamma": 0.3, "tol": TOL}, True),
     "sparse, array": (SparseSVC, {}, False),
@@ -411,7 +411,7 @@ class FailingSVC(NuMarginSVC):
         return RefusesToSweep(super()._solver(), "", 0, 0, Path())
 
 
-ENDLESS = {"solver": "saddle", "block_size": 1, "tol": 0.0, "max_iter": 1_000_000, "random_state": 0}
+ENDLESS = {"nu": 0.7, "solver": "saddle", "block_size": 1, "tol": 0.0, "max_iter": 1_000_000, "random_state": 0}
 
 
 @pytest.mark.parametrize(
