@@ -362,13 +362,15 @@ def test_rows_far_from_the_origin(offset):
     np.testing.assert_allclose(far.decision_function(X + offset), near.decision_function(X), **SCORES)
 
 
-def test_a_weight_is_a_number_of_copies_at_a_tight_tolerance(seed):
+@pytest.mark.parametrize("kernel", ["rbf", "linear"])
+def test_a_weight_is_a_number_of_copies_at_a_tight_tolerance(seed, kernel):
     """What scikit-learn's check asks for at the default one; gamma="scale" counts copies too."""
     X, y = overlapping(seed)
     copies = np.random.default_rng(seed).integers(0, 4, len(y))
     for make in (np.asarray, sp.csr_matrix):
-        weighted = KernelSVC(tol=1e-9, max_iter=300).fit(make(X), y, copies)
-        repeated = KernelSVC(tol=1e-9, max_iter=300).fit(make(np.repeat(X, copies, axis=0)), np.repeat(y, copies))
+        model = KernelSVC(kernel=kernel, tol=1e-9, max_iter=300)
+        weighted = clone(model).fit(make(X), y, copies)
+        repeated = clone(model).fit(make(np.repeat(X, copies, axis=0)), np.repeat(y, copies))
         assert weighted.stop_reason_ == repeated.stop_reason_ == "gap"
         np.testing.assert_allclose(weighted.decision_function(X), repeated.decision_function(X), atol=1e-5)
 

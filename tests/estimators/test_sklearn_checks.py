@@ -44,7 +44,7 @@ def expected_failures(estimator):
         return {}
     if estimator.solver == "batch-perceptron" or estimator.slack is not None:
         return OTHER_DRAWS
-    return ANOTHER_PATH if estimator.kernel != "linear" else {}
+    return ANOTHER_PATH
 
 
 @parametrize_with_checks(

@@ -108,8 +108,8 @@ def test_ctrl_c_at_any_look_ends_all_parts_with_a_model(name, n_classes, after, 
     if name == "kernel of few":
         assert len(model.support_) <= 5 * len(model.parts_)
     if after == 0 and "debiased" not in name:
-        # Overlap may be proved at once, and the first sweep of a small linear fit may be the last.
-        assert model.stop_reason_ in ("interrupted", "overlap", *(["gap"] if name == "linear" else []))
+        # Overlap may be proved at once, and the first sweep of a small linear problem may be the last.
+        assert model.stop_reason_ in ("interrupted", "overlap", *(["gap"] if name in ("linear", "nu") else []))
 
 
 def test_the_search_of_a_penalty_ends_in_time_and_says_so():

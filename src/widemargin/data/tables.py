@@ -110,7 +110,7 @@ def _blocks(table: _Csv, layout: Layout) -> Iterator[Any]:
     size = _block_bytes(table.width)
     n_bytes = max(1, min(_PIECES, _MAX_TEXT // size)) * size
     with table.open_file() as file:
-        text = file.read(n_bytes)
+        text = _read(file, n_bytes, size)
         begin = 0 if table.header is None else text.find(b"\n") + 1
         has_no_line = table.header is not None and begin == 0
         if table.n_blank_lines or has_no_line or text.count(b'"', 0, begin) % 2:
@@ -130,7 +130,16 @@ def _blocks(table: _Csv, layout: Layout) -> Iterator[Any]:
 
             each(do, range(len(pieces)), _WORK_PER_BYTE * len(text))
             yield from (block for block in blocks if block is not None)
-            text, begin = text[end:] + (b"" if is_last else file.read(n_bytes - len(text) + end)), 0
+            text, begin = text[end:] + (b"" if is_last else _read(file, n_bytes - len(text) + end, size)), 0
+
+
+def _read(file: BinaryIO, n_bytes: int, size: int) -> bytes:
+    """So many bytes, or all that are left; a little at a time, since a read takes the memory that it may need."""
+    parts = []
+    while n_bytes > 0 and (part := file.read(min(size, n_bytes))):
+        parts.append(part)
+        n_bytes -= len(part)
+    return b"".join(parts)
 
 
 def _pieces(text: bytes, begin: int, end: int, size: int) -> list[bytes]:
