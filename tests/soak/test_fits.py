@@ -37,6 +37,7 @@ def test_fits_on_threads_leave_nothing():
             before = Left.now()
         with cores.at_most(4):
             KernelSVC(random_state=number).fit(X, y).predict(X)
+    assert eventually(lambda: "widemargin-core" not in Left.now().threads)
     assert_nothing_left(before, settled(before), 24 * MEBIBYTE)
 
 
