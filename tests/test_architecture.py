@@ -23,7 +23,7 @@ ALLOWED = {
     "ledger": {"codec"},
     "pauses": set(),
     "cores": {"pauses", "sklearn_private", "threadpoolctl_private"},
-    "compiled": set(),
+    "compiled": {"rounding"},
     "data": {"compiled", "cores", "exceptions", "pauses"},
     "problems": FOUNDATION,
     "comm": FOUNDATION,

@@ -140,7 +140,7 @@ def test_helpers_have_the_context_of_the_caller_but_neither_its_clock_nor_its_th
 
     clock = pauses.Clock(Solo(), lambda: "time")
     with np.errstate(over="raise"), cores.at_most(2), clock.running(), pytest.raises(pauses.TimeIsUp):
-        cores.each(do, range(2), ENOUGH)
+        cores.each(do, range(2), ENOUGH, may_end=True)
     caller = threading.current_thread().name
     assert seen == {caller: ("raise", 2, True), "widemargin-core": ("raise", 1, False)}
 

@@ -30,7 +30,7 @@ def shapes():
         "one row outside": (rows + 8.0 * (one > 0)[:, None], one),
         "one row inside": (rows, one),
         "units": (X * 10.0 ** np.arange(-3, 2), y),
-        "units the other way": (X * 10.0 ** np.arange(2, -3, -1), y),
+        "units the other way": (X * 10.0 ** (np.arange(2, -3, -1) / 2), y),
         "far away": (X + 1e5, y),
         "duplicates": (np.repeat(X[:20], 6, axis=0), np.repeat(y[:20], 6)),
         "constant columns": (np.c_[X, np.ones((80, 2)), np.zeros(80)], y),
