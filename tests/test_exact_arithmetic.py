@@ -285,6 +285,10 @@ def test_no_claim_is_false_for_any_of_three_classes(name):
         chosen = np.isin(label, (positive, negative)) if negative is not None else np.full(18, True)
         rows = Rows(X[chosen], np.where(label[chosen] == positive, 1, -1), weight[chosen])
         part = part_of(model, k)
+        if hasattr(part, "dual_coef_"):  # of all support vectors, by their places among all rows
+            mine = chosen[part.support_]
+            part.support_ = np.searchsorted(np.flatnonzero(chosen), part.support_[mine])
+            part.dual_coef_ = part.dual_coef_[:, mine]
         if name == "gossip":
             part.history_ = []  # which is that of the worst class at every tick
         assert not falsehoods(part, rows)

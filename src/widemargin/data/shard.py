@@ -47,6 +47,8 @@ class Shard:
         Multiplicity of each row.
     kernel_rows : KernelRows or None, default=None
         The kernel on these rows, shared by all problems on them.
+    whole : tuple or None, default=None
+        The shard that the rows of a two-class problem are some of, and their places there; None if they are all of it.
 
     Examples
     --------
@@ -61,7 +63,6 @@ class Shard:
     y: np.ndarray
     weight: np.ndarray
     kernel_rows: KernelRows | None = None
-    # The rows that those of a two-class problem are some of, and their places; None if they are all of them.
     whole: tuple[Shard, np.ndarray | None] | None = field(default=None, repr=False, compare=False)
 
     @property
