@@ -45,6 +45,7 @@ from widemargin.solvers.protocol import AnySolver, Inputs, Solver, Warm
 
 _MAX_EXPONENT = 200.0  # exponents are clamped here, so that sums and products with any scale are finite
 _MIN_SCALE = 1e-40  # a factor below this, or over its inverse, means that the search began too far away
+_NEAR = 1e-2  # in radii: from here masses may be made to coincide
 _NO_MASS = 1e-8  # by the largest of the class: less does not make a support vector
 _MAX_SORTED = 4096  # rows whose values are sorted for their level
 _MASS_ROUNDING = 1e-9  # masses this close to 1 are 1: a cap is rarely the exact reciprocal of a whole number
@@ -652,6 +653,51 @@ class HullState(Protocol):
 
 
 S = TypeVar("S", bound=HullState)
+
+
+class WithMass(Protocol):
+    @property
+    def mass(self) -> np.ndarray: ...
+
+
+class SoftState(HullState, Protocol):
+    """A state with soft masses, the point that they give, and a direction with its scores."""
+
+    @property
+    def w(self) -> np.ndarray: ...
+    @property
+    def scores(self) -> np.ndarray: ...
+    @property
+    def score_error(self) -> float: ...
+    @property
+    def soft(self) -> WithMass: ...
+    @property
+    def point(self) -> Combined: ...
+    @property
+    def distance_tried(self) -> float: ...  # at which masses were last made to coincide
+    def _replace(self, *, best: Best = ..., distance_tried: float = ...) -> Self: ...
+
+
+Soft = TypeVar("Soft", bound=SoftState)
+
+
+def bounded(state: Soft) -> Soft:
+    """The state with the bounds that its masses and its direction give, where they are better."""
+    best = state.hulls.closer(state.best, state.soft.mass, state.point)
+    return state._replace(best=state.hulls.wider(best, state.w, state.scores, state.score_error))
+
+
+def distance_to_coincide(state: SoftState) -> float:
+    """How close hulls must be for the next attempt to make their masses coincide."""
+    return min(_NEAR * state.hulls.radius, state.distance_tried / 10)
+
+
+def coincided(state: Soft) -> Soft:
+    """The state after that attempt, where hulls are close and no margin is known: small steps find this slowly."""
+    distance, margin = state.best.certificate
+    if margin > 0 or distance > distance_to_coincide(state):
+        return state
+    return state._replace(best=state.hulls.coinciding(state.best, state.soft.mass), distance_tried=distance)
 
 
 @dataclass(frozen=True)

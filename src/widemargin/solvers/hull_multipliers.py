@@ -37,11 +37,19 @@ from widemargin.compiled.hull_steps import MAX_LEVEL_STEPS, move_levels, soften_
 from widemargin.pauses import TimeIsUp
 from widemargin.problems.polytope import NuMargin, largest_nu
 from widemargin.solvers._hull_rows import length
-from widemargin.solvers._hulls import Best, Combined, Hulls, HullSolver, solve_equilibrated
+from widemargin.solvers._hulls import (
+    Best,
+    Combined,
+    Hulls,
+    HullSolver,
+    bounded,
+    coincided,
+    distance_to_coincide,
+    solve_equilibrated,
+)
 from widemargin.solvers.newton import bracketed_newton, conjugate_gradients
 from widemargin.solvers.protocol import Warm
 
-_NEAR = 1e-2  # in radii: from here masses may be made to coincide
 _MAX_DRIFT = 64.0  # in errors of a fresh pass: then scores are computed afresh
 _MAX_GROWTH = 1e30  # of rho
 _ROUNDING = 1e-13  # relative: added so that no Hessian is singular
@@ -117,7 +125,7 @@ class HullMultipliers(HullSolver[State]):
             if np.linalg.norm(its_point.z - w) >= np.linalg.norm(point.z - w):
                 break
             rho, soft, point = 2 * rho, sharper, its_point
-        return _bound(State(hulls, rng, upper, w, scores, error, centre, rho, soft, point, Best.none(w), few))
+        return bounded(State(hulls, rng, upper, w, scores, error, centre, rho, soft, point, Best.none(w), few))
 
     def _few(self, hulls: Hulls) -> np.ndarray | None:
         """The rows of a problem so small that the calls of Python would take most of the time."""
@@ -180,7 +188,7 @@ class HullMultipliers(HullSolver[State]):
             soft = _soften(hulls, state.upper, scores, state.centre, state.rho, found[-1][1].level)
         point = hulls.combine(soft.mass)
         state = state._replace(w=w, scores=scores, score_error=error, soft=soft, point=point, n_inner=state.n_inner + 1)
-        state = _try_to_coincide(_bound(state))
+        state = coincided(bounded(state))
         return state._replace(best=state.best.counted())
 
     def _sweep_few(self, state: State, rows: np.ndarray) -> State:
@@ -188,14 +196,14 @@ class HullMultipliers(HullSolver[State]):
         hulls, w, centre, level = state.hulls, state.w.copy(), state.centre.copy(), state.soft.level.copy()
         mass, is_free = np.empty(len(centre)), np.empty(len(centre), dtype=np.bool_)
         rules = (self.rho_growth, _MAX_GROWTH / max(hulls.size**2, 1e-200), self.few_inner, self.max_inner)
-        near = min(_NEAR * hulls.radius, state.distance_tried / 10)
+        near = distance_to_coincide(state)
         # Of the gap, a part is left to rounding.
         rho, n_inner, gain, _ = solve_few(rows, hulls.side, state.upper, centre, w, level, state.rho, state.n_inner,
                                           rules, 0.98 * self.tol, near, _STEPS_PER_SWEEP, mass, is_free)  # fmt: skip
         soft, error = Softened(mass, is_free, level, gain), hulls.rows.score_error(w)
         state = state._replace(w=w, scores=hulls.scores(w), score_error=error, centre=centre, rho=rho, soft=soft,
                                point=hulls.combine(mass), n_inner=n_inner)  # fmt: skip
-        state = _try_to_coincide(_bound(state))
+        state = coincided(bounded(state))
         return state._replace(best=state.best.counted())
 
     def _move_centre(self, state: State) -> State:
@@ -277,16 +285,3 @@ def _bend(hulls: Hulls, soft: Softened, upper: np.ndarray, tilt: np.ndarray) -> 
     pull, free, first, second = sums[0], sums[1:3], sums[3:5], sums[5]
     means = np.divide(first, free, out=np.zeros(2), where=free > 0)
     return float(pull), float(second - first @ means), means
-
-
-def _bound(state: State) -> State:
-    best = state.hulls.closer(state.best, state.soft.mass, state.point)
-    return state._replace(best=state.hulls.wider(best, state.w, state.scores, state.score_error))
-
-
-def _try_to_coincide(state: State) -> State:
-    """Where hulls are close and no margin is known they may meet."""
-    distance, margin = state.best.certificate
-    if margin > 0 or distance > min(_NEAR * state.hulls.radius, state.distance_tried / 10):
-        return state
-    return state._replace(best=state.hulls.coinciding(state.best, state.soft.mass), distance_tried=distance)

@@ -33,10 +33,9 @@ import numpy as np
 from widemargin.data.pieces import each_piece, places_of
 from widemargin.data.shard import Shard
 from widemargin.pauses import BLAS_SPEED, pause, pieces
-from widemargin.solvers._hulls import Best, Combined, Hulls, HullSolver, Softened
+from widemargin.solvers._hulls import Best, Combined, Hulls, HullSolver, Softened, bounded, coincided
 from widemargin.solvers.protocol import Warm
 
-_NEAR = 1e-2  # in radii: from here masses may be made to coincide
 _MAX_DRIFT = 64.0  # in errors of a fresh pass: then scores are computed afresh
 
 
@@ -69,7 +68,7 @@ class EntropicNewton(HullSolver[State]):
         log_centre = hulls.uniform_log_mass()
         w, scores, gamma, soft, point, is_warm = hulls.start_from(warm, log_centre)
         error, best = hulls.rows.score_error(w), Best.none(w)
-        state = _bound(State(hulls, w, scores, error, log_centre, gamma, soft, point, best, False, 0))
+        state = bounded(State(hulls, w, scores, error, log_centre, gamma, soft, point, best, False, 0))
         return self._recentre(state, gamma) if is_warm else state
 
     def sweep(self, state: State) -> State:
@@ -94,7 +93,7 @@ class EntropicNewton(HullSolver[State]):
             scores, error = hulls.scores(w), hulls.rows.score_error(w)
         state = state._replace(w=w, scores=scores, score_error=error, soft=soft, point=point, worked_hard=worked_hard,
                                n_inner=n_inner)  # fmt: skip
-        state = _try_to_coincide(_bound(state))
+        state = coincided(bounded(state))
         state = state._replace(best=state.best.counted())
         # Far from the solution a rough minimum will do; close to it the masses must settle before they become a centre.
         patience = 1.0 if state.best.certificate.relative > 1e-3 else 1e-3
@@ -144,19 +143,6 @@ class EntropicNewton(HullSolver[State]):
 
 def _move(scores: np.ndarray, step: float, tilt: np.ndarray, out: np.ndarray, rows: slice) -> None:
     np.add(scores[rows], step * tilt[rows], out=out[rows])
-
-
-def _bound(state: State) -> State:
-    best = state.hulls.closer(state.best, state.soft.mass, state.point)
-    return state._replace(best=state.hulls.wider(best, state.w, state.scores, state.score_error))
-
-
-def _try_to_coincide(state: State) -> State:
-    """Where hulls are close and no margin is known they may meet, which a small gamma finds slowly or not at all."""
-    distance, margin = state.best.certificate
-    if margin > 0 or distance > min(_NEAR * state.hulls.radius, state.distance_tried / 10):
-        return state
-    return state._replace(best=state.hulls.coinciding(state.best, state.soft.mass), distance_tried=distance)
 
 
 def second_moment(shard: Shard, rows: np.ndarray, mass: np.ndarray, n_entries: float) -> np.ndarray:
