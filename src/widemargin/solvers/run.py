@@ -118,7 +118,8 @@ class Result:
     n_iter : int
         The number of sweeps.
     history : list of dict
-        For every certified sweep its number, seconds, bounds, diagnostics and traffic.
+        For every certified sweep its number, seconds, bounds, diagnostics and traffic; where
+        the start needs none, of the start.
     ledger : Ledger
         The cost.
 
@@ -266,6 +267,10 @@ def sweeps(
         late = time.perf_counter() + (0.0 if told else _GRACE)
         return clock.in_overtime(lambda: "late" if time.perf_counter() > late else "") if clock.reason else clock
 
+    def note(bounds: Certificate, seconds: float) -> None:
+        numbers = {**bounds._asdict(), **solver.diagnostics(state), **ledger.counts()}
+        history.append({"sweep": sweep, "seconds": seconds, **numbers})
+
     with ledger.phase("start"), clock.running():
         try:
             state = solver.start(problem, shard, comm, rng, warm)
@@ -280,6 +285,8 @@ def sweeps(
             before = certificate
             with ledger.phase("certify"):
                 certificate, is_late = _confirmed(solver, state, certificate, overtime())
+            if not history and before is not None:  # the start was good enough
+                note(certificate, time.perf_counter() - begin)
             if history and history[-1]["sweep"] == sweep:
                 known = {"is_confirmed": 1.0} if "is_confirmed" in history[-1] else {}
                 history[-1].update(certificate._asdict(), **known)
@@ -301,8 +308,7 @@ def sweeps(
         certificate = latest or certificate
         seconds = time.perf_counter() - begin
         if latest is not None:
-            numbers = {**latest._asdict(), **solver.diagnostics(state), **ledger.counts()}
-            history.append({"sweep": sweep, "seconds": seconds, **numbers})
+            note(latest, seconds)
             reason = _reached(solver, state, latest, limits)
             if precision.is_reached(latest, solver.allowance(state)):
                 reason = reason or "precision"
