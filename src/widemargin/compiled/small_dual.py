@@ -92,6 +92,20 @@ def responses(K: np.ndarray, beta: np.ndarray, out: np.ndarray) -> None:
 
 
 @compiled()
+def near_responses(K: np.ndarray, beta: np.ndarray, out: np.ndarray, reach: np.ndarray) -> None:
+    """:func:`responses` from values that are not exact, and ``reach_i = sum_j |beta_j| K_ji``, which bounds errors."""
+    out[:], reach[:] = 0.0, 0.0
+    for j in range(beta.shape[0]):
+        if beta[j] == 0.0:
+            continue
+        coef, size = beta[j], abs(beta[j])
+        for i in range(out.shape[0]):
+            value = np.float64(K[j, i])
+            out[i] += coef * value
+            reach[i] += size * value
+
+
+@compiled()
 def _gamma(k: float) -> float:
     """:func:`widemargin.rounding.gamma`, for the few terms that are here."""
     return k * UNIT / (1.0 - k * UNIT)

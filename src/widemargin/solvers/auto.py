@@ -239,7 +239,7 @@ class Auto(Solver[AutoState, Any]):
 
 def kernel_csvm(cache_bytes: int, tol: float, max_support: int | None = None) -> Auto:
     """The exact kernel C-SVM: on few rows with all kernel values at once, else on working sets."""
-    candidates = SmallDual(tol, max_support), BlockDual(cache_bytes, tol, max_support)
+    candidates = SmallDual(tol, max_support, cache_bytes), BlockDual(cache_bytes, tol, max_support)
     return Auto(candidates, FewRows(cache_bytes))
 
 
