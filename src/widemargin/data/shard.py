@@ -394,14 +394,14 @@ def _bounds(block: Any) -> list[tuple[int, int]]:
     n_rows, d = block.shape
     if not sp.issparse(block):
         step = max(_MIN_ROWS, _ENTRIES // max(d, 1))
-        edges = np.arange(0, max(n_rows, 1), step)
+        starts = list(range(0, max(n_rows, 1), step))
     else:
         indptr = np.asarray(block.indptr)
         goals = np.arange(0, int(indptr[-1] - indptr[0]) + 1, max(_SPARSE_ENTRIES, _SPARSE_PER_FEATURE * d))
         by_entries = np.searchsorted(indptr, goals + indptr[0])
         edges = np.unique(np.concatenate([[0], by_entries, np.arange(0, max(n_rows, 1), _SPARSE_ENTRIES)]))
-        edges = edges[edges < max(n_rows, 1)]
-    return list(itertools.pairwise([*edges.tolist(), n_rows]))
+        starts = edges[edges < max(n_rows, 1)].tolist()
+    return list(itertools.pairwise([*starts, n_rows]))
 
 
 def _call(module: ModuleType | None, name: str, block: Any, rows: slice, *arguments: Any) -> None:
