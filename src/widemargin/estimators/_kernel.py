@@ -100,7 +100,8 @@ class KernelClassifier(MarginClassifier):
                 f"device={self.device!r} computes on one GPU of this machine: cluster must be None, and X must not be "
                 "a Dask collection."
             )
-        return super()._ranks(rows, device=devices.resolved(self.device), precision=self.precision, **more)
+        more |= {"device": devices.resolved(self.device), "precision": self.precision}
+        return super()._ranks(rows, cache_bytes=self._cache_bytes(), **more)
 
     def _validate(self, X: Any, y: Any, sample_weight: Any) -> Rows:
         y, sample_weight = on_host(y), on_host(sample_weight)
