@@ -155,14 +155,8 @@ def _sample(n_here: int, n_everywhere: int, rng: np.random.Generator) -> np.ndar
 
 def _known_scores(rows: KernelRows, models: Sequence[KernelModel]) -> list[np.ndarray] | None:
     """Scores of all rows, where all kernel values are kept."""
-    scores = []
-    for model in models:
-        times = rows.times_known(model.points, model.coef)
-        if times is None:
-            return None
-        times += model.intercept
-        scores.append(times)
-    return scores
+    times = rows.times_known(*shared_support(models))
+    return None if times is None else list(times + np.array([[model.intercept] for model in models]))
 
 
 def _kernel_scores(
