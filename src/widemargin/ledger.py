@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
@@ -108,9 +109,16 @@ class Ledger:
         return self.scalars / (n_ranks * n_features)
 
     def __add__(self, other: Ledger) -> Ledger:
-        phases, counts = [*self.seconds, *(name for name in other.seconds if name not in self.seconds)], other.counts()
-        return Ledger(
-            **{name: count + counts[name] for name, count in self.counts().items()},
-            lost_peers=max(self.lost_peers, other.lost_peers),
-            seconds={name: self.seconds.get(name, 0.0) + other.seconds.get(name, 0.0) for name in phases},
-        )
+        return Ledger.total([self, other])
+
+    @classmethod
+    def total(cls, ledgers: Sequence[Ledger]) -> Ledger:
+        """The sum of at least one; several runs lose the same ranks."""
+        if len(ledgers) == 1:
+            return ledgers[0]
+        seconds: dict[str, float] = {}
+        for ledger in ledgers:
+            for name, value in ledger.seconds.items():
+                seconds[name] = seconds.get(name, 0.0) + value
+        counts = {name: sum(getattr(ledger, name) for ledger in ledgers) for name in ledgers[0].counts()}
+        return cls(**counts, lost_peers=max(ledger.lost_peers for ledger in ledgers), seconds=seconds)

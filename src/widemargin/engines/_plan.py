@@ -16,6 +16,8 @@ def split_rows(rows: Any, n_ranks: int) -> list[Any]:
         raise ValueError(
             f"cluster={n_ranks} is more ranks than rows: with n_samples={n_rows} it must lie in [1, {n_rows}]."
         )
+    if n_ranks == 1:
+        return [rows]
     edges = [n_rows * rank // n_ranks for rank in range(n_ranks + 1)]
     return [
         type(rows)(*(None if each is None else view_rows(each, begin, end) for each in rows))

@@ -1,5 +1,6 @@
 """Selection of the engine for a fit; an engine's package is imported only when it is used."""
 
+from functools import cache
 from importlib import import_module
 from numbers import Integral
 from typing import Any, cast
@@ -31,5 +32,6 @@ def engine_for(cluster: Any, X: Any = None) -> Engine:
     )
 
 
+@cache
 def _engine(name: str) -> Engine:
     return cast(Engine, import_module(f"widemargin.engines.{name}"))

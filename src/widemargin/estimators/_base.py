@@ -338,7 +338,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         self.history_ = [
             row if len(results) == 1 else {"part": k, **row} for k, part in enumerate(results) for row in part.history
         ]
-        self.cost_ = sum((result.ledger for result in results[1:]), start=results[0].ledger)
+        self.cost_ = Ledger.total([result.ledger for result in results])
         if outcome.training is not None:
             self.training_: TrainingCounts = outcome.training
         if isinstance(rows, Rows) and self._are_elsewhere(rows.X):
