@@ -23,7 +23,7 @@ from widemargin.data.pieces import distinct_labels, encoded, sums_by_class
 from widemargin.data.shard import Shard
 from widemargin.engines.select import launch
 from widemargin.kernels.arrays import on_host
-from widemargin.kernels.devices import is_gpu, kernel_rows
+from widemargin.kernels.devices import kernel_rows
 from widemargin.kernels.functions import Kernel
 from widemargin.kernels.protocol import Lane
 from widemargin.ledger import Ledger
@@ -193,8 +193,7 @@ class Ranks:
 
     def _lanes(self, shard: Shard, n_parts: int, comm: Communicator) -> list[Lane]:
         """Several where a device computes while this process prepares other parts, and no part has a limit of time."""
-        is_alone = not is_gpu(self.device) or comm.size > 1 or self.plan.limits.max_time < np.inf
-        if shard.kernel_rows is None or n_parts == 1 or is_alone:
+        if shard.kernel_rows is None or n_parts == 1 or comm.size > 1 or self.plan.limits.max_time < np.inf:
             return [nullcontext]
         largest = int(np.bincount(shard.y.astype(np.intp)).max())
         return shard.kernel_rows.lanes(
