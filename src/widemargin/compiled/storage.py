@@ -37,6 +37,18 @@ def take_csr(data, indices, indptr, rows, starts, out_data, out_indices, begin, 
 
 
 @compiled()
+def split_rows(indices, indptr, group_size, begin, end, splits):
+    """How many entries of each row, sorted by their columns, lie before every group of columns, and in all."""
+    for i in range(begin, end):
+        low, high = np.intp(indptr[i]), np.intp(indptr[i + 1])
+        at = low
+        for g in range(splits.shape[1]):
+            while at < high and np.intp(indices[at]) < g * group_size:
+                at += 1
+            splits[i, g] = at - low
+
+
+@compiled()
 def are_whole(values, unit, begin, end):
     """Whether ``unit`` times each value is a whole number."""
     for k in range(begin, end):

@@ -18,6 +18,7 @@ import scipy.sparse as sp
 from widemargin import cores
 from widemargin.compiled import kernels as compiled
 from widemargin.compiled.hinge import hinge_sums
+from widemargin.compiled.panels import panel_of_csr, panel_of_dense, panel_width
 from widemargin.kernels import float32_error, precision, vectors
 from widemargin.kernels.cache import RowCache
 from widemargin.kernels.functions import Kernel
@@ -25,6 +26,7 @@ from widemargin.kernels.points import Points
 from widemargin.kernels.precision import Reduce
 from widemargin.kernels.protocol import KernelRows
 from widemargin.kernels.storage import (
+    aligned,
     are_binary,
     as_bits,
     as_csr,
@@ -35,6 +37,7 @@ from widemargin.kernels.storage import (
     exact_in_float32,
     pieces,
     shifted,
+    splits,
     squared_norms,
     squared_norms_from,
     taken,
@@ -45,10 +48,9 @@ from widemargin.rounding import gamma
 
 _MIN_PIECES = 48  # of rows, for many threads to share
 _MIN_PIECE, _MAX_PIECE = 64, 256  # rows
-_TILE_ROWS = 64  # whose values with the points of a panel are in the cache
-_POINTS_AT_ONCE = 256  # that BLAS multiplies dense rows with
-_MIN_PANEL, _MAX_PANEL = 32, 512  # points that sparse rows are multiplied with
-_PANEL_BYTES = 1 << 20  # of a float64 panel; it stays in the second-level cache
+_TILE_ROWS = 64  # whose products with the points of a tile are in the cache
+_POINTS_AT_ONCE = 256  # that rows are multiplied with
+_MAX_PANEL_FEATURES = 64  # of dense rows; BLAS is faster beyond
 _BATCH_BYTES = 1 << 26  # of points that are prepared at a time
 _MAX_COLUMNS = 8  # of coefficients that are not worth a call of BLAS
 _FEW_ROWS = 8  # cost less as they are than points cost to be prepared
@@ -77,19 +79,23 @@ def _on_piece(loop: Any, before: tuple[Any, ...], after: tuple[Any, ...], piece:
 class _Prepared(NamedTuple):
     """Rows or points as they are multiplied, centred or normalised where the kernel asks for it.
 
-    The squared norms are in float64.
+    The squared norms are in float64. Sparse rows have ``splits``.
     """
 
     X: Any
     norms: np.ndarray
+    splits: np.ndarray | None = None
 
     @property
     def arrays(self) -> Any:
-        return csr_arrays(self.X) if sp.issparse(self.X) else self.X
+        return self.X if self.splits is None else (*csr_arrays(self.X), self.splits)
 
     @property
     def n_rows(self) -> int:
         return len(self.norms)
+
+    def split(self) -> _Prepared:
+        return self._replace(splits=splits(self.X)) if sp.issparse(self.X) else self
 
 
 def _parameters(kernel: Kernel, dtype: Any) -> tuple[Any, Any, int]:
@@ -285,10 +291,11 @@ class RowsOnCPU(KernelRows):
         whole, places = self._whole or (self, None)
         assert isinstance(whole, RowsOnCPU)
         if places is not None and stored in whole._kept:
-            X, norms = whole._kept[stored]
-            self._kept[stored] = _Prepared(self.X if X is whole.X else taken(X, places), norms[places])
+            X, norms, each = whole._kept[stored]
+            X = self.X if X is whole.X else taken(X, places)
+            self._kept[stored] = _Prepared(X, norms[places], None if each is None else each[places])
             return self._kept[stored]
-        prepared = self._prepare(self.X, stored)
+        prepared = self._prepare(self.X, stored).split()
         if stored in (self.dtype, _BITS) or (prepared.X is self.X and not sp.issparse(self.X)):
             self._kept[stored] = prepared
         return prepared
@@ -332,10 +339,8 @@ class RowsOnCPU(KernelRows):
     @property
     def _points_at_once(self) -> int:
         """How many products a sum adds up before it is added to the others."""
-        if not self._is_sparse:
-            return _POINTS_AT_ONCE
-        fitting = _PANEL_BYTES // (8 * max(self.X.shape[1], 1))
-        return int(min(_MAX_PANEL, max(_MIN_PANEL, fitting // _MIN_PANEL * _MIN_PANEL)))
+        is_one_batch = 8 * self.X.shape[1] * _POINTS_AT_ONCE <= _BATCH_BYTES
+        return _POINTS_AT_ONCE if is_one_batch else panel_width(np.float32)
 
     def _batches(self, points: Points, stored: Any, piece: int, cost: float) -> Iterator[tuple[slice, _Prepared]]:
         """Points as the compiled loops read them, and their norms; as many at a time as ``piece`` rows take well.
@@ -350,23 +355,25 @@ class RowsOnCPU(KernelRows):
 
     def _is_by_blas(self, stored: Any) -> bool:
         """Whether BLAS multiplies rows with points as they are; other loops read points as columns of panels."""
-        return not (stored == _BITS or self._is_sparse or self.is_by_differences or self.kernel.name == "laplacian")
+        is_wide = self.X.shape[1] > _MAX_PANEL_FEATURES
+        return is_wide and not (
+            stored == _BITS or self._is_sparse or self.is_by_differences or self.kernel.name == "laplacian"
+        )
 
     def _panels(self, points: _Prepared) -> _Prepared:
         """Points as columns of panels, the last one filled up with points of no coordinates."""
-        X, width = points.X, self._points_at_once
-        n, d = X.shape
-        each = list(pieces(n, width))
-        panels, norms = np.empty((len(each), d, width), X.dtype), np.zeros(len(each) * width)
-        norms[:n] = points.norms
+        X, norms = points.X, points.norms
+        width = self._points_at_once if X.dtype == _BITS else panel_width(X.dtype)
+        each = list(pieces(X.shape[0], width))
+        panels = aligned((len(each), X.shape[1], width), X.dtype)
         if self.kernel.name == "laplacian" and X.dtype != _BITS:
-            norms[:n] = np.asarray(abs(X).sum(axis=1)).ravel()
+            norms = np.asarray(abs(X).sum(axis=1), dtype=np.float64).ravel()
 
         def fill(k: int) -> None:
             if sp.issparse(X):
-                compiled.panel_of_csr(*csr_arrays(X), *each[k], panels[k])
+                panel_of_csr(*csr_arrays(X), *each[k], panels[k])
             else:
-                compiled.panel_of_dense(X, *each[k], panels[k])
+                panel_of_dense(X, *each[k], panels[k])
 
         cores.each(fill, range(len(each)), float(panels.size))
         return _Prepared(panels, norms)
@@ -394,9 +401,7 @@ class RowsOnCPU(KernelRows):
         size = self._piece(self.n_rows, cost)
         shape = self._tile_shape(size, stored)
         for columns, batch in self._batches(points, stored, size, cost):
-            few = np.zeros((len(batch.norms), coef.shape[1]))
-            few[: columns.stop - columns.start] = coef[columns]
-            few = few if is_many else np.ascontiguousarray(few.T)
+            few = np.ascontiguousarray(coef[columns] if is_many else coef[columns].T)
             arguments = (self._kind(stored), rows.arrays, norms, batch.X, batch.norms.astype(dtype), *parameters, few)
             work = self.n_rows * (columns.stop - columns.start) * cost
             do = partial(_on_piece, loop, arguments, (*shape, out))
@@ -406,7 +411,7 @@ class RowsOnCPU(KernelRows):
         """Write kernel values of rows with points to the columns of ``out``; if symmetric, of points to rows too."""
         dtype = out.dtype.type
         stored, parameters = self._stored(points, dtype), _parameters(self.kernel, dtype)
-        rows = self._prepare(points.X, stored) if is_symmetric else self._local(stored)
+        rows = self._prepare(points.X, stored).split() if is_symmetric else self._local(stored)
         cost, norms = self._cost(rows), rows.norms.astype(dtype)
         size = self._piece(rows.n_rows, cost)
         shape = self._tile_shape(size, stored)

@@ -12,6 +12,7 @@ from widemargin import cores
 from widemargin.compiled import csr
 from widemargin.compiled import storage as compiled
 from widemargin.compiled.dense import squared_norms_dense
+from widemargin.compiled.panels import ALIGNMENT, group_size
 
 _PIECE_SIZE = 1 << 19  # entries that one thread works on at a time: some tenths of a millisecond
 
@@ -102,6 +103,23 @@ def csr_arrays(X: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return X.data, *(each.view(np.uint32) if each.itemsize == 4 else each for each in (X.indices, X.indptr))
 
 
+def splits(X: Any) -> np.ndarray:
+    """Where the entries of each row of a CSR matrix in groups of columns begin, which are multiplied at a time."""
+    size = group_size(X.shape[1], entries_per_row(X))
+    out = np.empty((X.shape[0], -(-X.shape[1] // size) + 1), np.uint32)
+    each = row_pieces(X.shape[0], entries_per_row(X))
+    cores.each(lambda piece: compiled.split_rows(X.indices, X.indptr, size, *piece, out), each, float(X.nnz))
+    return out
+
+
+def aligned(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """Room for an array that begins with a line of the cache."""
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    room = np.empty(size + ALIGNMENT, np.uint8)
+    begin = -room.ctypes.data % ALIGNMENT
+    return np.asarray(room[begin : begin + size].view(dtype).reshape(shape))
+
+
 def exact_in_float32(X: Any) -> bool:
     """Whether inner products of such rows are exact in float32: integers, or multiples of 1/256, of limited norm.
 
@@ -166,9 +184,10 @@ def shifted(X: np.ndarray, centre: np.ndarray, dtype: Any) -> np.ndarray:
 
 
 def as_csr(X: Any, dtype: Any) -> Any:
-    """Rows as a CSR matrix of this type."""
+    """Rows as a CSR matrix of this type, entries sorted by their columns."""
     if sp.issparse(X):
         X = sp.csr_matrix(X)
+        X = X if X.has_sorted_indices else X.sorted_indices()
         if X.dtype == dtype:
             return X
         return sp.csr_matrix((converted(X.data, dtype), X.indices, X.indptr), shape=X.shape)
