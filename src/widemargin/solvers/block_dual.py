@@ -33,7 +33,7 @@ from widemargin.problems.hinge_l2 import HingeL2, PrimalPoint
 from widemargin.problems.protocol import Certificate
 from widemargin.rounding import UNIT
 from widemargin.solvers._kernel_dual import DualState, KernelDual, feasible_start
-from widemargin.solvers._kernel_ranks import Summed, expansion, responses, share, share_points, spread
+from widemargin.solvers._kernel_ranks import Summed, expansion, lengths_of, responses, share, share_points, spread
 from widemargin.solvers.protocol import Warm
 
 _MIN_BLOCK, _DRAWN_BLOCK, _MAX_BLOCK = 1024, 3008, 6016  # rows of a working set
@@ -429,7 +429,7 @@ class BlockDual(KernelDual[State]):
         pull, beta, low, high = share(comm, numbers.ravel()).reshape(-1, 4).T
         solved = np.empty((0, 3))
         max_steps = _STEPS_PER_ROW * len(points) + _EXTRA_STEPS
-        with uneven(float(len(points)) * (len(points) * points.X.shape[1] + max_steps)):
+        with uneven(float(len(points)) * (len(points) * state.rows.n_features + max_steps)):
             if comm.rank == 0:
                 tol = max((_DRAWN_REDUCTION if is_drawn else _REDUCTION) * violation, _ENOUGH * stage.target)
                 K, dual = state.rows.working_block(points), Dual(pull, beta, low, high)
@@ -448,8 +448,8 @@ class BlockDual(KernelDual[State]):
         stage.response[working] += by
         stage.reach[working] += reach
         # The other rows will get the changes of all rounds as one sum, which is no larger.
-        lengths = np.sqrt(np.abs(state.rows.diagonal_of(few)))
-        state.summed = state.summed.plus(Summed(float(np.abs(change) @ lengths), float(len(moved))))
+        mass = float(np.abs(change) @ lengths_of(state.rows, few))
+        state.summed = state.summed.plus(Summed(mass, float(len(moved))))
 
 
 def _others(chosen: np.ndarray, n: int) -> np.ndarray:
