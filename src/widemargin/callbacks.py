@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Protocol, TextIO
+from typing import Any, Protocol, TextIO
 
 from widemargin.problems.protocol import Certificate
 
@@ -67,21 +67,22 @@ def first_interrupt_kept(is_wanted: bool) -> Iterator[Interruption]:
     >>> n_sweeps
     3
     """
-    interruption, before = Interruption(), signal.getsignal(signal.SIGINT)
-    is_main = threading.current_thread() is threading.main_thread()
-    if not is_wanted or not is_main or before is not signal.default_int_handler:
-        yield interruption
-        return
+    interruption = Interruption()
 
     def note(signum: int, frame: object) -> None:
         interruption.request()
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
-    signal.signal(signal.SIGINT, note)
+    before: Any = None
+    if is_wanted and threading.current_thread() is threading.main_thread():
+        before = signal.signal(signal.SIGINT, note)
+        if before is not signal.default_int_handler:
+            signal.signal(signal.SIGINT, before)
     try:
         yield interruption
     finally:
-        signal.signal(signal.SIGINT, before)
+        if before is signal.default_int_handler:
+            signal.signal(signal.SIGINT, before)
 
 
 class Display(Protocol):

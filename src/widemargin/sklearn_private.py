@@ -8,6 +8,7 @@ from sklearn.base import _clone_parametrized as clone_parametrized
 from sklearn.base import _fit_context as fit_context
 from sklearn.utils._openmp_helpers import _openmp_effective_n_threads as openmp_effective_n_threads
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
+from sklearn.utils._param_validation import validate_parameter_constraints as check_constraints
 from sklearn.utils.validation import _check_feature_names as check_feature_names
 from sklearn.utils.validation import _check_sample_weight as check_sample_weight
 
@@ -16,6 +17,7 @@ __all__ = [
     "HasMethods",
     "Interval",
     "StrOptions",
+    "check_constraints",
     "check_feature_names",
     "check_sample_weight",
     "clone_parametrized",

@@ -81,7 +81,7 @@ def largest_size(values: np.ndarray) -> float:
     kind = np.int32 if values.dtype == np.float32 else np.int64
     bits, mask = flat.view(kind), kind(np.iinfo(kind).max)
     starts = range(0, flat.size, _ENTRIES)
-    largest = np.zeros(len(starts), kind)
+    largest = np.empty(len(starts), kind)
 
     def do(k: int) -> None:
         largest[k] = largest_bits(bits[starts[k] : starts[k] + _ENTRIES], mask)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import copy
+import math
 import os
 from abc import abstractmethod
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -36,13 +37,14 @@ from widemargin.sklearn_private import (
     HasMethods,
     Interval,
     StrOptions,
+    check_constraints,
     check_feature_names,
     clone_parametrized,
     fit_context,
 )
 from widemargin.solvers.protocol import AnySolver
 from widemargin.solvers.run import Limits, Result
-from widemargin.strategies.labels import FLOATS, checked_labels, is_known_finite
+from widemargin.strategies.labels import FLOATS, are_plain_labels, are_plain_rows, checked_labels, known_size
 from widemargin.strategies.parts import Parts
 from widemargin.strategies.protocol import Outcome, PartProgress, Plan, Rows, Strategy, Watch
 from widemargin.strategies.ranks import Ranks, Resume
@@ -53,6 +55,7 @@ _SWEEPS_PER_CHECKPOINT = 5
 _MANY_ROWS = 1 << 16  # whose scores are computed in pieces
 _COMPLETE = ("gap", "rounds")  # stop reasons of a fit that did all it was to do
 
+_PLAIN = (int, float, str, bool, type(None))
 _names_of_parameters: dict[type, list[str]] = {}
 StopWarnings = dict[str, tuple[type[Warning], str]]  # category and text of the warning for each stop reason
 Method = TypeVar("Method", bound=Callable[..., Any])
@@ -62,6 +65,14 @@ def fitting(method: Method) -> Method:
     """scikit-learn's decorators of ``fit``, which would lose the types of the method."""
     decorated: Method = with_callbacks(fit_context(prefer_skip_nested_validation=True)(method))
     return decorated
+
+
+@lru_cache(maxsize=256, typed=True)
+def _check_parameters(kind: type[MarginClassifier], *values: Any) -> None:
+    """Raise ValueError for a value that the constraints of the class exclude."""
+    check_constraints(
+        kind._parameter_constraints, dict(zip(kind._get_param_names(), values, strict=True)), kind.__name__
+    )
 
 
 class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
@@ -110,6 +121,15 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         if cls not in _names_of_parameters:
             _names_of_parameters[cls] = super()._get_param_names()
         return list(_names_of_parameters[cls])
+
+    def _validate_params(self) -> None:
+        """As scikit-learn's, which makes objects of all constraints each time; plain values are valid once for all."""
+        values = [getattr(self, name) for name in self._get_param_names()]
+        if all(type(value) in _PLAIN for value in values):
+            kind: Any = type(self)
+            _check_parameters(kind, *values)
+        else:
+            super()._validate_params()
 
     @abstractmethod
     def _problem(self) -> Problem: ...
@@ -182,8 +202,13 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         return is_mpi(self.cluster) or is_dask(X)
 
     def _validate(self, X: Any, y: Any, sample_weight: Any) -> Rows:
-        X, y = validate_data(self, X, y, ensure_all_finite=not is_known_finite(X), **FORM)
-        return checked_labels(Rows(X, y, sample_weight), X.shape[0], self._problem_of_rows())
+        size = known_size(X)
+        if are_plain_rows(X, size) and are_plain_labels(y, X.shape[0]):
+            self.n_features_in_ = X.shape[1]
+            self.__dict__.pop("feature_names_in_", None)  # of an earlier fit
+        else:
+            X, y = validate_data(self, X, y, ensure_all_finite=not math.isfinite(size), **FORM)
+        return checked_labels(Rows(X, y, sample_weight), X.shape[0], self._problem_of_rows(), size=size)
 
     def _strategy(self, rows: Any) -> Strategy:
         return self._ranks(rows)
@@ -373,8 +398,11 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         check_is_fitted(self)
         if is_dask(X):
             return self._map_lazily("decision_function", X)
-        form = {"accept_sparse": "csr", "dtype": FLOATS, "ensure_all_finite": not is_known_finite(X)}
-        X = validate_data(self, X, reset=False, **form)
+        size = known_size(X)
+        is_as_fitted = are_plain_rows(X, size) and X.shape[1] == self.n_features_in_
+        if not is_as_fitted or hasattr(self, "feature_names_in_"):
+            form = {"accept_sparse": "csr", "dtype": FLOATS, "ensure_all_finite": not math.isfinite(size)}
+            X = validate_data(self, X, reset=False, **form)
         with one_blas_thread():
             return self._scores(X)
 

@@ -196,11 +196,11 @@ class KernelClassifier(MarginClassifier):
                 return self._parts.class_scores(few + self.intercept_)
             precision = "float32" if self.precision == "auto" else self.precision
             rows = devices.kernel_rows(self.kernel_, X, device=devices.resolved(self.device), precision=precision)
-            coef, intercept = rows.vector(self.dual_coef_.T), rows.vector(self.intercept_)
             n_support = self.dual_coef_.shape[1]
             vectors = self.support_vectors_ if self.support_vectors_.shape[0] else np.empty((n_support, 0))
             support = Points(vectors, getattr(self, "support_", np.arange(n_support)))
-            scores = rows.times(support, coef, exact=X.dtype.itemsize == 8) + intercept
+            scores = self._parts.kernel_sums(rows, support, self.dual_coef_, exact=X.dtype.itemsize == 8)
+            scores = scores + rows.vector(self.intercept_)
             if self._parts.are_votes:
                 votes = self._parts.class_scores(on_host(scores))
                 return votes if is_on_host(X) else rows.vector(votes)

@@ -149,6 +149,7 @@ class RowsOnCPU(KernelRows):
         self._cache: RowCache | None = None
         self._kept: dict[Any, _Prepared] = {}
         self._space = np.empty(0)
+        self._class_values: dict[float, np.ndarray] = {}  # between rows of the same class, for all pairs it is in
         self._is_exact: bool | None = None  # whether products of the rows are exact in float32, once it is known
         self.dtype, self._is_sparse, self._centre, self.is_by_differences = precision.choose(kernel, self.X, reduce)
         self.error = self.largest_error = float(np.finfo(self.dtype).eps) / 2
@@ -254,6 +255,36 @@ class RowsOnCPU(KernelRows):
         self._fill_block(points, K)
         K[:, n:] = 0  # not before: the threads that fill the block are to get its memory from the system
         return K
+
+    def keep_classes(self, most_rows: int, n_bytes: int) -> bool:
+        if self._whole is None or self.kernel.name not in _KINDS:
+            return False
+        whole, places = self._whole
+        assert isinstance(whole, RowsOnCPU)
+        if whole.groups is None or whole.n_rows <= most_rows:  # few rows have all values at once
+            return False
+        sizes = np.bincount(whole.groups.astype(np.intp)).astype(np.float64)
+        if np.dtype(self.dtype).itemsize * (sizes[sizes < most_rows] ** 2).sum() > n_bytes:
+            return False
+        groups = whole.groups[places]
+        for label in np.unique(groups):
+            if label not in whole._class_values:
+                whole._class_values[label] = self.block(self.points(np.flatnonzero(groups == label)))
+        return True
+
+    def pair_values(self) -> tuple[np.ndarray, np.ndarray]:
+        assert self._whole is not None
+        whole, places = self._whole
+        assert isinstance(whole, RowsOnCPU) and whole.groups is not None
+        groups, n = whole.groups[places], self.n_rows
+        order, (first, second) = np.argsort(groups, kind="stable"), (groups.min(), groups.max())
+        n_first = int(np.count_nonzero(groups == first))
+        out = np.empty((n, vectors.padded(n)), self.dtype)
+        out[:, n:] = 0
+        out[:n_first, :n_first], out[n_first:, n_first:n] = whole._class_values[first], whole._class_values[second]
+        self.ledger.kernel_evaluations += n_first * (n - n_first)
+        self._fill(self.points(order), out, is_symmetric=True, n_known=n_first)
+        return out, order
 
     def _all_values(self, order: np.ndarray) -> np.ndarray:
         n = self.n_rows
@@ -446,22 +477,27 @@ class RowsOnCPU(KernelRows):
             do = partial(_on_piece, loop, arguments, (*shape, out))
             cores.each(do, list(pieces(self.n_rows, size)), work, may_end=True)
 
-    def _fill(self, points: Points, out: np.ndarray, *, is_symmetric: bool) -> None:
-        """Write kernel values of rows with points to the columns of ``out``; if symmetric, of points to rows too."""
+    def _fill(self, points: Points, out: np.ndarray, *, is_symmetric: bool, n_known: int = 0) -> None:
+        """Write kernel values of rows with points to the columns of ``out``; if symmetric, of points to rows too.
+
+        Where values between the first ``n_known`` points are known, and those between the others, only values of the
+        ones with the others are computed.
+        """
         dtype = out.dtype.type
         stored, parameters = self._stored(points, dtype), _parameters(self.kernel, dtype)
         rows = self._prepare_points(points, stored).split() if is_symmetric else self._local(stored)
         cost, norms = self._cost(rows), rows.norms.astype(dtype)
         size = self._piece(rows.n_rows, cost)
         shape = self._tile_shape(size, stored)
-        for columns, batch in self._batches(points, stored, size, cost):
+        each = [(n_known + begin, n_known + end) for begin, end in pieces(rows.n_rows - n_known, size)]
+        for columns, batch in self._batches(points[:n_known] if n_known else points, stored, size, cost):
             n_points = columns.stop - columns.start
             arguments = (self._kind(stored), rows.arrays, norms, batch.X, batch.norms.astype(dtype), *parameters)
             where = (n_points, columns.start, is_symmetric)
             do = partial(_on_piece, compiled.fill, (*arguments, *where), (*shape, out))
             # The last rows of a symmetric block have most values: they come first.
-            work = rows.n_rows * n_points * cost
-            cores.each(do, list(pieces(rows.n_rows, size))[::-1], work, may_end=True)
+            work = (rows.n_rows - n_known) * n_points * cost
+            cores.each(do, each[::-1], work, may_end=True)
 
     def _tile_shape(self, piece: int, stored: Any) -> tuple[int, int]:
         return (piece if self._is_by_blas(stored) else min(piece, _TILE_ROWS)), self._points_at_once

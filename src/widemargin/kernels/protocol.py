@@ -163,6 +163,20 @@ class KernelRows(ABC):
         sub_block(values, place_of[places], out)
         return out
 
+    def keep_classes(self, most_rows: int, n_bytes: int) -> bool:
+        """Whether kernel values within each class are kept for all pairs of classes; computes those of this pair.
+
+        They are, where all rows are more than ``most_rows``, and those of classes of fewer fit in ``n_bytes``.
+        """
+        return False
+
+    def pair_values(self) -> tuple[np.ndarray, np.ndarray]:
+        """Kernel values between the rows of a pair of classes whose own values are kept, in the type of sweeps.
+
+        Rows are in the order of their classes, which is returned too. Lines are filled up as those of :meth:`values`.
+        """
+        raise NotImplementedError
+
     def times_known(self, points: Points, coef: np.ndarray) -> np.ndarray | None:
         """:meth:`times` for rows of this rank, from all kernel values if they are kept; None if they are not."""
         if not self._values:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -33,15 +34,17 @@ def refuse_weights_out_of_range(weight: np.ndarray) -> None:
         )
 
 
-def refuse_rows_out_of_range(blocks: Iterable[Any], problem: Problem | None = None) -> None:
+def refuse_rows_out_of_range(blocks: Sequence[Any], problem: Problem | None = None, size: float = math.nan) -> None:
     """Raise ValueError if the largest entry of all rows is so small or so large that squares of products are lost.
 
-    Hull distances are taken of rows that were multiplied by a power of two: rows of any size serve.
+    ``size`` is that of this entry, where it is known, or NaN. Hull distances are taken of rows that were multiplied by
+    a power of two: rows of any size serve.
     """
     if isinstance(problem, HardMargin | NuMargin):
         return
-    entries = [block.data if sp.issparse(block) else block for block in blocks]
-    largest = max((largest_size(each) for each in entries), default=0.0)
+    largest = size
+    if math.isnan(size):
+        largest = max((largest_size(block.data if sp.issparse(block) else block) for block in blocks), default=0.0)
     if not largest < np.inf:
         raise ValueError("Input X contains NaN or infinity.")
     limit = _LARGEST_SENT if isinstance(problem, MeanHinge) else _LARGEST_ENTRY

@@ -21,6 +21,7 @@ from widemargin.kernels.protocol import KernelRows, Vector
 from widemargin.pauses import TimeIsUp
 from widemargin.problems.hinge_l2 import HingeL2, PrimalPoint
 from widemargin.problems.protocol import Certificate
+from widemargin.rounding import UNIT
 from widemargin.solvers._kernel_ranks import (
     NOTHING,
     ResponseSums,
@@ -246,3 +247,11 @@ class KernelDual(Solver[S, KernelModel]):
         is_better = certificate.relative <= _STALL_RATIO * state.confirmed
         state.n_stalled = 0 if is_better else state.n_stalled + 1
         state.confirmed = certificate.relative
+
+
+def may_lose(
+    response: np.ndarray, error: np.ndarray, y: np.ndarray, point: PrimalPoint, clearance: float
+) -> np.ndarray:
+    """Which rows are not proven to be outside the margin, by ``clearance`` or more, at a primal point."""
+    least = y * response - error
+    return ~(point.scale * least + y * point.intercept >= 1 + clearance + 8 * UNIT * (2 + abs(point.intercept)))

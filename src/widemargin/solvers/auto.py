@@ -15,8 +15,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from copy import deepcopy
+from copy import copy
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -139,10 +140,10 @@ class SlowDescent(HandOver):
 
     epochs: float = 4.0
     slow: float = 0.7  # 0: right after the epochs
-    gaps: list[float] = field(default_factory=list)  # relative, after each block
+    gaps: tuple[float, ...] = ()  # relative, after each block
 
     def is_due(self, solver: MarginDescent, state: MarginState, certificate: Certificate) -> bool:
-        self.gaps.append(certificate.relative)
+        self.gaps = *self.gaps, certificate.relative
         n_rows = state.values.n_all
         if len(self.gaps) * solver.block_rows < self.epochs * n_rows:
             return False
@@ -169,9 +170,15 @@ class Auto(Solver[AutoState, Any]):
     first: First = always_first
     hand_over: HandOver | None = None  # None: never
 
-    @property
+    @cached_property
     def solves(self) -> tuple[type, ...]:
         return tuple(kind for kind in self.candidates[0].solves if all(kind in one.solves for one in self.candidates))
+
+    def for_rows(self, shard: Shard, comm: Communicator, warm: Warm) -> AnySolver:
+        """The candidate that begins, if it never hands over."""
+        if self.hand_over is not None:
+            return self
+        return self.candidates[self.first(shard, comm, warm)].for_rows(shard, comm, warm)
 
     def start(self, problem: Any, shard: Shard, comm: Communicator, rng: Generator, warm: Warm = None) -> AutoState:
         number, inputs = self.first(shard, comm, warm), Inputs(problem, shard, comm, rng)
@@ -191,7 +198,7 @@ class Auto(Solver[AutoState, Any]):
         return AutoState(number, inner, state.inputs, self._rule(number))
 
     def _rule(self, number: int) -> HandOver | None:
-        return deepcopy(self.hand_over) if number + 1 < len(self.candidates) else None
+        return copy(self.hand_over) if number + 1 < len(self.candidates) else None
 
     def certify(self, state: AutoState) -> Certificate | None:
         return self.candidates[state.number].certify(state.inner)
@@ -232,7 +239,7 @@ class Auto(Solver[AutoState, Any]):
 
 def kernel_csvm(cache_bytes: int, tol: float, max_support: int | None = None) -> Auto:
     """The exact kernel C-SVM: on few rows with all kernel values at once, else on working sets."""
-    candidates = SmallDual(tol, max_support), BlockDual(cache_bytes, tol, max_support)
+    candidates = SmallDual(tol, max_support, cache_bytes), BlockDual(cache_bytes, tol, max_support)
     return Auto(candidates, FewRows(cache_bytes))
 
 

@@ -31,8 +31,7 @@ from widemargin.kernels.vectors import Dual, block_times
 from widemargin.pauses import uneven
 from widemargin.problems.hinge_l2 import HingeL2, PrimalPoint
 from widemargin.problems.protocol import Certificate
-from widemargin.rounding import UNIT
-from widemargin.solvers._kernel_dual import DualState, KernelDual, feasible_start
+from widemargin.solvers._kernel_dual import DualState, KernelDual, feasible_start, may_lose
 from widemargin.solvers._kernel_ranks import Summed, expansion, lengths_of, responses, share, share_points, spread
 from widemargin.solvers.protocol import Warm
 
@@ -219,7 +218,7 @@ class BlockDual(KernelDual[State]):
         exact_error = rows.score_error(*summed, state.beta)
         error = rows.sweep_error(state.reach, *state.summed)
         is_exact = np.zeros(len(y), dtype=bool)
-        wanted = (state.beta != 0) | _may_lose(state.response, error, y, point, _CLEARANCE)
+        wanted = (state.beta != 0) | may_lose(state.response, error, y, point, _CLEARANCE)
         certificate = None
         while certificate is None or comm.allreduce(np.array([float(wanted.any())]))[0] > 0:
             where = np.flatnonzero(wanted)
@@ -229,7 +228,7 @@ class BlockDual(KernelDual[State]):
             state.best = None  # it was measured less exactly
             certificate = self._bounds(state, self._precision(state), summed, error)
             assert state.best is not None
-            wanted = ~is_exact & _may_lose(state.response, error, y, state.best.point, 0.0)
+            wanted = ~is_exact & may_lose(state.response, error, y, state.best.point, 0.0)
         return certificate
 
     def _exact_bounds(self, state: State) -> Certificate:
@@ -467,11 +466,3 @@ def _changes(
         return responses(state.comm, rows, points, delta), 0.0
     both = responses(state.comm, rows, points, np.stack([delta, np.abs(delta)], axis=1))
     return both[:, 0], both[:, 1]
-
-
-def _may_lose(
-    response: np.ndarray, error: np.ndarray, y: np.ndarray, point: PrimalPoint, clearance: float
-) -> np.ndarray:
-    """Which rows are not proven to be outside the margin, by ``clearance`` or more, at a primal point."""
-    least = y * response - error
-    return ~(point.scale * least + y * point.intercept >= 1 + clearance + 8 * UNIT * (2 + abs(point.intercept)))

@@ -1,4 +1,4 @@
-"""What a solver is: fifteen verbs, four of them required; one loop (:mod:`widemargin.solvers.run`) calls them."""
+"""What a solver is: sixteen verbs, four of them required; one loop (:mod:`widemargin.solvers.run`) calls them."""
 
 from __future__ import annotations
 
@@ -109,6 +109,10 @@ class Solver(ABC, Generic[State, Model]):
         known.
         """
         return None
+
+    def for_rows(self, shard: Shard, comm: Communicator, warm: Warm) -> AnySolver:
+        """The solver that runs on these rows: another one where the rows alone decide which."""
+        return self
 
     def take_over(self, other: AnySolver, state: Any, inputs: Inputs) -> State:
         """The first state after another solver of the same problem has stalled; by default, from its warm state."""

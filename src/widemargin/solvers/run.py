@@ -138,6 +138,31 @@ class Result:
     ledger: Ledger = field(default_factory=Ledger)
 
 
+class Start(NamedTuple):
+    """Where a run begins: what an earlier one has left."""
+
+    warm: Warm = None  # its warm state
+    sweeps: int = 0  # which count, as its seconds do
+    seconds: float = 0.0
+    told: str = ""  # a reason to stop that is known before: the run only starts, and returns what it has
+
+
+class Watched(NamedTuple):
+    """Who hears of a run, and of what; the latter is equal on all ranks."""
+
+    watch: Watch | None = None
+    has_model: bool = False
+    has_state: bool | WatchState = False
+
+
+class Finished(NamedTuple):
+    """The result of a run, with what its solver knows at the end of this rank's rows; None where it does not."""
+
+    result: Result
+    scores: np.ndarray | None
+    coefficients: np.ndarray | None  # in a linear model
+
+
 @one_blas_thread()
 def run(
     solver: AnySolver,
@@ -148,13 +173,9 @@ def run(
     rng: np.random.Generator,
     *,
     warm: Warm = None,
-    sweeps_before: int = 0,
-    seconds_before: float = 0.0,
     watch: Watch | None = None,
     watch_model: bool = False,
     watch_state: bool | WatchState = False,
-    take_scores: Callable[[np.ndarray | None], None] | None = None,
-    take_coefficients: Callable[[np.ndarray | None], None] | None = None,
     told: str = "",
 ) -> Result:
     """Sweep until the relative gap is at most ``tol`` or another limit is reached. Every rank calls it.
@@ -175,10 +196,6 @@ def run(
         In the same state on all ranks.
     warm : array, optional
         The warm state of an earlier run.
-    sweeps_before : int, default=0
-        The sweeps of that run, which count.
-    seconds_before : float, default=0
-        The seconds of that run, which count.
     watch : callable, optional
         Called on rank 0 after every sweep with a :class:`Progress`; a string that it returns is the stop reason.
     watch_model : bool, default=False
@@ -186,10 +203,6 @@ def run(
     watch_state : bool or callable, default=False
         Whether ``watch`` gets the warm state; equal on all ranks. A callable is asked on rank 0 for each sweep but the
         first, which has one, with the seconds that the last state took, or None; what is sent for it is not counted.
-    take_scores : callable, optional
-        Called on every rank at the end with the model's scores of its rows, or None if the solver does not know them.
-    take_coefficients : callable, optional
-        Called likewise with the coefficients of its rows in a linear model.
     told : str, default=""
         A reason to stop that is known before: the run only starts, and returns what it has.
 
@@ -210,17 +223,14 @@ def run(
     >>> result.certificate.as_text()
     ('1.99999', '2.00001')
     """
-    running = sweeps(
-        solver, problem, shard, comm, limits, rng, warm=warm, sweeps_before=sweeps_before,
-        seconds_before=seconds_before, watch=watch, watch_model=watch_model, watch_state=watch_state,
-        take_scores=take_scores, take_coefficients=take_coefficients, told=told,
-    )  # fmt: skip
+    watched = Watched(watch, watch_model, watch_state)
+    running = sweeps(solver, problem, shard, comm, limits, rng, Start(warm, told=told), watched)
     while True:
         try:
             next(running)
         except StopIteration as end:
-            result: Result = end.value
-            return result
+            finished: Finished = end.value
+            return finished.result
 
 
 def sweeps(
@@ -230,25 +240,19 @@ def sweeps(
     comm: Communicator,
     limits: Limits,
     rng: np.random.Generator,
-    *,
-    warm: Warm = None,
-    sweeps_before: int = 0,
-    seconds_before: float = 0.0,
-    watch: Watch | None = None,
-    watch_model: bool = False,
-    watch_state: bool | WatchState = False,
-    take_scores: Callable[[np.ndarray | None], None] | None = None,
-    take_coefficients: Callable[[np.ndarray | None], None] | None = None,
-    told: str = "",
-) -> Generator[None, None, Result]:
+    begin: Start,
+    watched: Watched,
+) -> Generator[None, None, Finished]:
     """:func:`run` as a generator, which stops after each sweep, before it looks at what came out of it.
 
     A device may be at work until then: a caller with several runs can begin sweeps of others meanwhile.
     """
     solver.refuse_unless_solved(problem)
-    begin, ledger = time.perf_counter() - seconds_before, comm.ledger
+    solver = solver.for_rows(shard, comm, begin.warm)
+    watch, has_state = watched.watch, watched.has_state is not False
+    began, ledger = time.perf_counter() - begin.seconds, comm.ledger
     history: list[dict[str, float]] = []
-    certificate, sweep, reserve, asked_at = None, sweeps_before, 0.0, begin
+    certificate, sweep, reserve, asked_at = None, begin.sweeps, 0.0, began
 
     def ask() -> str:
         """Between two sweeps ``watch`` is told more; within one it hears that time goes by."""
@@ -256,29 +260,29 @@ def sweeps(
         now, asked = time.perf_counter(), None
         if watch is not None and now - asked_at > _ASK_INTERVAL:
             asked_at = now
-            asked = watch(Progress(sweep, certificate, now - begin, ledger.counts(), None, None))
-        return asked or ("max_time" if now - begin > limits.max_time - reserve else "")
+            asked = watch(Progress(sweep, certificate, now - began, ledger.counts(), None, None))
+        return asked or ("max_time" if now - began > limits.max_time - reserve else "")
 
     clock = Clock(comm, ask)
-    clock.reason = told
+    clock.reason = begin.told
 
     def overtime() -> Clock:
         """The clock for what comes after the last sweep: another one, for a moment, if the run was told to stop."""
-        late = time.perf_counter() + (0.0 if told else _GRACE)
+        late = time.perf_counter() + (0.0 if begin.told else _GRACE)
         return clock.in_overtime(lambda: "late" if time.perf_counter() > late else "") if clock.reason else clock
 
     def note(bounds: Certificate, seconds: float) -> None:
-        numbers = {**bounds._asdict(), **solver.diagnostics(state), **ledger.counts()}
-        history.append({"sweep": sweep, "seconds": seconds, **numbers})
+        row = {"sweep": sweep, "seconds": seconds, "primal": bounds.primal, "dual": bounds.dual}
+        history.append({**row, **solver.diagnostics(state), **ledger.counts()})
 
     with ledger.phase("start"), clock.running():
         try:
-            state = solver.start(problem, shard, comm, rng, warm)
+            state = solver.start(problem, shard, comm, rng, begin.warm)
         except TimeIsUp:
             state = solver.start(problem, shard, comm, rng)
         with suppress(TimeIsUp):
             certificate = solver.certify(state)
-    precision, has_state = _Precision(), watch_state is not False
+    precision = _Precision()
     reason = _reached(solver, state, certificate, limits) or clock.reason or None
     while True:
         if reason is not None:
@@ -286,7 +290,7 @@ def sweeps(
             with ledger.phase("certify"):
                 certificate, is_late = _confirmed(solver, state, certificate, overtime())
             if not history and before is not None:  # the start was good enough
-                note(certificate, time.perf_counter() - begin)
+                note(certificate, time.perf_counter() - began)
             if history and history[-1]["sweep"] == sweep:
                 known = {"is_confirmed": 1.0} if "is_confirmed" in history[-1] else {}
                 history[-1].update(certificate._asdict(), **known)
@@ -306,7 +310,7 @@ def sweeps(
         with ledger.phase("certify"), clock.running(), suppress(TimeIsUp):
             latest = solver.certify(state)
         certificate = latest or certificate
-        seconds = time.perf_counter() - begin
+        seconds = time.perf_counter() - began
         if latest is not None:
             note(latest, seconds)
             reason = _reached(solver, state, latest, limits)
@@ -316,22 +320,22 @@ def sweeps(
         warm_state = None
         if has_state and certificate is not None:
             # When a rule asks for states depends on the clock: counts must not.
-            with _uncounted(comm) if callable(watch_state) else nullcontext():
+            with _uncounted(comm) if callable(watched.has_state) else nullcontext():
                 warm_state = solver.warm_state(state)
-        model = solver.extract(state) if watch_model and latest is not None else None
+        model = solver.extract(state) if watched.has_model and latest is not None else None
         signal = None
         if comm.rank == 0:
             if limits.max_time < np.inf:
                 reserve = _seconds_to_confirm(solver, state, ledger, seconds, limits.max_time)
             progress = Progress(sweep, certificate, seconds, ledger.counts(), warm_state, model)
-            asked_at, asked = begin + seconds, None if watch is None else watch(progress)
+            asked_at, asked = began + seconds, None if watch is None else watch(progress)
             asked = clock.reason or asked or ("max_time" if seconds > limits.max_time - reserve else "")
             signal = as_numbers(asked)
-            if not asked and callable(watch_state):
+            if not asked and callable(watched.has_state):
                 cost = None if warm_state is None else time.perf_counter() - state_at
-                signal[0] = _STATE_NEXT if watch_state(sweep + 1, cost) else 0.0
+                signal[0] = _STATE_NEXT if watched.has_state(sweep + 1, cost) else 0.0
         signal = told_by_rank_0(comm, signal)
-        has_state = watch_state is True or signal[0] == _STATE_NEXT
+        has_state = watched.has_state is True or signal[0] == _STATE_NEXT
         clock.reason = as_text(signal)
         reason = reason or clock.reason or ("max_iter" if sweep >= limits.max_iter else None)
     with ledger.phase("extract"):
@@ -340,11 +344,9 @@ def sweeps(
         if smaller is not None:
             certificate, reason = smaller, "max_support" if reason == "gap" else reason
         model = solver.extract(state)
-        if take_scores is not None:
-            take_scores(solver.scores(state))
-        if take_coefficients is not None:
-            take_coefficients(solver.coefficients(state, model))
-    return _with_traffic_of_all(Result(model, certificate, reason, sweep, history, ledger), comm)
+        scores, coefficients = solver.scores(state), solver.coefficients(state, model)
+    result = Result(model, certificate, reason, sweep, history, ledger)
+    return Finished(_with_traffic_of_all(result, comm), scores, coefficients)
 
 
 @contextmanager

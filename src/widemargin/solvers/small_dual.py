@@ -25,8 +25,8 @@ from widemargin.kernels.vectors import Dual, padded
 from widemargin.pauses import WORK
 from widemargin.problems.hinge_l2 import HingeL2, PrimalPoint
 from widemargin.problems.protocol import Certificate
-from widemargin.solvers._kernel_dual import DualState, KernelDual, feasible_start
-from widemargin.solvers._kernel_ranks import NOTHING, spread
+from widemargin.solvers._kernel_dual import DualState, KernelDual, feasible_start, may_lose
+from widemargin.solvers._kernel_ranks import NOTHING, Summed, expansion, spread
 from widemargin.solvers._linear_dual import Best, LinearDualSolver, Rows
 from widemargin.solvers.protocol import Warm
 
@@ -37,6 +37,9 @@ _PRECISION = 1e-3  # of the primal value, relative to the gap
 # Where features of rows are given, Newton steps are faster than so many steps on pairs of rows.
 _LINEAR_STEPS_PER_ROW, _EXTRA_LINEAR_STEPS, _MAX_LINEAR_WORK = 20, 1000, 3e6
 _FIRST_GAP, _REDUCTION = 1e-4, 1e-2  # the least gap that the first sweep aims at, and the part that others leave
+_SHARE_OF_CLASSES = 4  # of the memory for kernel values: those between rows of the same class have one in so many
+_CLEARANCE = 0.01  # rows that are nearer to the margin are computed in float64, as it may move
+_AS_THEY_ARE = slice(None)
 
 
 def _aim(target: float, certificate: Certificate | None) -> float:
@@ -61,15 +64,28 @@ class Known:
     diagonal: np.ndarray
     y: np.ndarray
     dual: Dual
+    order: np.ndarray | slice  # of the rows in all of these
 
     @classmethod
-    def of(cls, K: np.ndarray, y: np.ndarray, beta: np.ndarray, low: np.ndarray, high: np.ndarray) -> Known:
+    def of(
+        cls,
+        K: np.ndarray,
+        y: np.ndarray,
+        beta: np.ndarray,
+        low: np.ndarray,
+        high: np.ndarray,
+        order: np.ndarray | slice = _AS_THEY_ARE,
+    ) -> Known:
         n, width = K.shape
         labels, pull, coef, lowest, highest = np.zeros((5, width))
-        labels[:n], coef[:n], lowest[:n], highest[:n] = y, beta, low, high
-        diagonal = np.ones(width)
+        labels[:n], coef[:n], lowest[:n], highest[:n] = y[order], beta[order], low[order], high[order]
+        diagonal = np.ones(width, K.dtype)
         diagonal[:n] = np.diagonal(K)
-        return cls(K, diagonal, labels, Dual(pull, coef, lowest, highest))
+        return cls(K, diagonal, labels, Dual(pull, coef, lowest, highest), order)
+
+    @property
+    def is_exact(self) -> bool:
+        return bool(self.K.dtype == np.float64)
 
     def descend(
         self,
@@ -82,15 +98,18 @@ class Known:
     ) -> np.ndarray:
         """New coefficients, from the responses of those so far; ends after as many steps as the clock allows."""
         n, width = self.K.shape
-        np.subtract(self.y[:n], response, out=self.dual.pull[:n])
+        np.subtract(self.y[:n], response[self.order], out=self.dual.pull[:n])
         max_steps = int(min(max_steps, max(1.0, WORK / (_WORK_PER_STEP * width))))
         compiled.descend(self.K, self.diagonal, self.y, *self.dual, is_tied, gap, least_violation, max_steps)
-        return self.dual.beta[:n].copy()
+        beta = np.empty(n)
+        beta[self.order] = self.dual.beta[:n]
+        return beta
 
 
 @dataclass
 class State(DualState):
     known: Known | None = None  # from the first sweep on
+    is_shared: bool = False  # kernel values within classes are kept for all pairs
     n_support: float = 0.0
 
 
@@ -103,6 +122,7 @@ class SmallDual(KernelDual[State]):
 
     target: float = 1e-3
     max_support: int | None = None
+    cache_bytes: int = 200 << 20
 
     @property
     def stationary(self) -> float:  # type: ignore[override]
@@ -113,6 +133,7 @@ class SmallDual(KernelDual[State]):
         low, high, beta = feasible_start(problem, shard, comm, warm)
         response = np.zeros(shard.n_rows)
         state = State(problem, shard, comm, shard.kernel, rng, low, high, beta, response, shard.y, shard.weight)
+        state.is_shared = shard.kernel.keep_classes(MAX_ROWS, self.cache_bytes // _SHARE_OF_CLASSES)
         if warm is not None:
             state.known = self._known(state)
             self._move(state, beta)
@@ -128,11 +149,17 @@ class SmallDual(KernelDual[State]):
             least_violation=0.0 if is_positive else self.target,
         )
         self._move(state, beta)
+        if not known.is_exact and self.certify(state).relative > self.target:
+            state.known, state.is_shared = None, False  # from now on in float64
         return state
 
     @staticmethod
     def _known(state: State) -> Known:
-        return Known.of(state.rows.values(MAX_ROWS), state.y, state.beta, state.low, state.high)
+        vectors = state.y, state.beta, state.low, state.high
+        if not state.is_shared:
+            return Known.of(state.rows.values(MAX_ROWS), *vectors)
+        K, order = state.rows.pair_values()
+        return Known.of(K, *vectors, order)
 
     def _move(self, state: State, beta: np.ndarray) -> None:
         """Take new coefficients, with responses and bounds."""
@@ -164,18 +191,52 @@ class SmallDual(KernelDual[State]):
         state.best = None  # responses are computed with bounds
 
     def _exact_bounds(self, state: State) -> Certificate:
-        known, problem, best, beta = state.known or self._known(state), state.problem, state.best, state.beta
-        state.known = known
+        known = state.known = state.known or self._known(state)
+        if not known.is_exact:
+            return self._confirmed_bounds(state, known)
+        problem, best, beta, order = state.problem, state.best, state.beta, known.order
         lengths, of_values = state.rows.error_terms(beta)
-        of_values = of_values if isinstance(of_values, np.ndarray) else np.full(len(beta), of_values)
+        of_values = of_values[order] if isinstance(of_values, np.ndarray) else np.full(len(beta), of_values)
+        response = np.empty(len(beta))
         value, scale, intercept, squared_norm, norm_error, dual, state.n_support = compiled.bounds(
-            known.K, beta, state.y, state.weight, lengths, of_values, problem.C, problem.fit_intercept,
-            0.0 if best is None else best.point.intercept, _precision(self.target, self.certify(state)), state.response,
+            known.K, beta[order], state.y[order], state.weight[order], lengths[order], of_values, problem.C,
+            problem.fit_intercept, 0.0 if best is None else best.point.intercept,
+            _precision(self.target, self.certify(state)), response,
         )  # fmt: skip
+        state.response[order] = response
         if not state.rows.kernel.is_positive:
             dual = -np.inf  # without an inner product there is no lower bound
         state.is_confirmed, state.allowance = True, norm_error * (1 + scale)
         return self._note_bounds(state, PrimalPoint(value, scale, intercept), squared_norm, dual)
+
+    def _confirmed_bounds(self, state: State, known: Known) -> Certificate:
+        """Bounds that allow for rounding, with responses in float64 of the rows that they depend on.
+
+        These are rows with a coefficient, and rows that may have a loss. The others are farther outside the margin
+        than their responses can be wrong.
+        """
+        rows, y, order = state.rows, state.y, known.order
+        response, reach = np.empty((2, len(y)))
+        compiled.near_responses(known.K, state.beta[order], response, reach)
+        state.response[order], sizes = response, np.empty(len(y))
+        sizes[order] = reach
+        summed, precision = Summed.of(state.comm, rows, state.beta), _precision(self.target, self.certify(state))
+        error, exact_error = rows.sweep_error(sizes, *summed), rows.score_error(*summed, state.beta)
+        before, state.best = state.best, None
+        self._bounds(state, precision, None)  # estimates, for a primal point
+        assert state.best is not None
+        wanted = (state.beta != 0) | may_lose(state.response, error, y, state.best.point, _CLEARANCE)
+        points, coef = expansion(state.comm, rows, state.beta)
+        state.best, state.n_support, is_exact = before, float(len(points)), np.zeros(len(y), dtype=bool)
+        while True:
+            where = np.flatnonzero(wanted)
+            state.response[where] = rows.only(where).times(points, coef, exact=True)
+            error[where], is_exact[where] = exact_error[where], True
+            certificate = self._bounds(state, precision, summed, error)
+            assert state.best is not None
+            wanted = ~is_exact & may_lose(state.response, error, y, state.best.point, 0.0)
+            if not wanted.any():
+                return certificate
 
 
 class LinearState(NamedTuple):
@@ -220,16 +281,13 @@ class SmallLinearDual(LinearDualSolver[LinearState]):
             gap=_aim(self.target, self.certify(state)),
             max_steps=max_steps,
         )
-        z, alpha = shard.combine(signed), np.abs(signed)
+        z = shard.combine(signed)
         scores = shard.scores(z)
-        point = problem.primal_point(
-            scores, shard.y, shard.weight, rows.squared_norm(z),
-            precision=_precision(self.target, self.certify(state)), rounding=rows.rounding(rows.score_error(z)),
+        primal, scale, intercept, dual, allowance = compiled.linear_bounds(
+            scores, z, signed, shard.y, shard.weight, rows.lengths, rows.of_score, rows.of_sum, problem.C,
+            problem.fit_intercept, _precision(self.target, self.certify(state)),
         )  # fmt: skip
-        positive = signed > 0
-        masses = float(signed[positive].sum()), float(-signed[~positive].sum()), float(alpha @ rows.lengths)
-        best = best.or_better(point.scale * z, point.intercept, point.value, rows.dual_value(signed, z, *masses))
-        allowance = rows.allowance(point.scale * z, z, masses[-1])
+        best = best.or_better(scale * z, intercept, primal, dual)
         return LinearState(rows, known, signed, scores, best, allowance, is_certified=True)
 
 

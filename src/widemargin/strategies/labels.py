@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -62,7 +63,10 @@ def checked(rows: Rows, problem: Problem | None = None) -> Rows:
     """Check the rows of one rank: blocks that compiled loops can read, labels, and a weight for each row."""
     pieces = rows.X if isinstance(rows.X, list) else [rows.X]
     form: dict[str, Any] = {"accept_sparse": "csr", "dtype": FLOATS, "order": "C", "ensure_min_samples": 0}
-    X = [_canonical(check_array(piece, ensure_all_finite=not is_known_finite(piece), **form)) for piece in pieces]
+    X = [
+        _canonical(check_array(piece, ensure_all_finite=not math.isfinite(known_size(piece)), **form))
+        for piece in pieces
+    ]
     y = column_or_1d(np.concatenate(rows.y) if isinstance(rows.y, list) else rows.y)
     weight = np.concatenate(rows.weight) if isinstance(rows.weight, list) else rows.weight
     n_rows = sum(piece.shape[0] for piece in X)
@@ -70,10 +74,12 @@ def checked(rows: Rows, problem: Problem | None = None) -> Rows:
     return checked_labels(Rows(X, y, weight), n_rows, problem, are_all=False)
 
 
-def checked_labels(rows: Rows, n_rows: int, problem: Problem | None = None, *, are_all: bool = True) -> Rows:
+def checked_labels(
+    rows: Rows, n_rows: int, problem: Problem | None = None, *, are_all: bool = True, size: float = math.nan
+) -> Rows:
     """Check labels and weights, which must not be negative, and the size of rows, for a problem.
 
-    With ``are_all`` at least one weight must be positive.
+    With ``are_all`` at least one weight must be positive. ``size`` is the :func:`known_size` of the rows.
     """
     _check_targets(rows.y)
     if rows.weight is None and n_rows:
@@ -83,16 +89,30 @@ def checked_labels(rows: Rows, n_rows: int, problem: Problem | None = None, *, a
         weight = check_sample_weight(rows.weight, np.empty((n_rows, 1)), **form)
         refuse_weights_out_of_range(np.asarray(weight))
     X = _canonical(rows.X)
-    refuse_rows_out_of_range((each for each in (X if isinstance(X, list) else [X]) if is_on_host(each)), problem)
+    blocks = [each for each in (X if isinstance(X, list) else [X]) if is_on_host(each)]
+    refuse_rows_out_of_range(blocks, problem, size if X is rows.X else math.nan)
     return Rows(X, np.asarray(rows.y), np.asarray(weight))
 
 
-def is_known_finite(X: Any) -> bool:
-    """Whether a pass on all cores finds that rows are finite; scikit-learn need not look then, and has the errors."""
+def known_size(X: Any) -> float:
+    """The largest size of an entry of rows that compiled loops can read as they are; NaN for others.
+
+    The pass is on all cores. Where it finds a finite number scikit-learn need not look at entries; it has the errors.
+    """
     values = X.data if sp.issparse(X) and X.format == "csr" else X
     if not isinstance(values, np.ndarray) or values.dtype not in FLOATS or not values.flags.c_contiguous:
-        return False
-    return not get_config()["assume_finite"] and bool(np.isfinite(largest_size(values)))
+        return math.nan
+    return math.nan if get_config()["assume_finite"] else largest_size(values)
+
+
+def are_plain_rows(X: Any, size: float) -> bool:
+    """Whether scikit-learn would find nothing to check or to convert in rows of this :func:`known_size`."""
+    return type(X) is np.ndarray and X.ndim == 2 and X.size > 0 and math.isfinite(size)
+
+
+def are_plain_labels(y: Any, n_rows: int) -> bool:
+    """The same for labels of so many rows: whole numbers in an array."""
+    return type(y) is np.ndarray and y.shape == (n_rows,) and y.dtype.kind in "biu" and y.flags.c_contiguous
 
 
 def _check_targets(y: Any) -> None:

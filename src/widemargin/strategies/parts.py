@@ -11,9 +11,12 @@ from typing import Literal
 import numpy as np
 
 from widemargin.data.shard import Shard
+from widemargin.kernels.points import Points
+from widemargin.kernels.protocol import KernelRows, Vector
 
 MultiClass = Literal["pairs", "rest"]
 _ROWS_AT_ONCE = 4096  # whose votes are counted, a few megabytes
+_WORK_PER_CLASS = 6e6  # multiplications in the time that a class takes to be computed by itself
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,38 @@ class Parts:
 
     def all_labelled(self, shard: Shard) -> Iterator[Shard]:
         return (self.labelled(shard, part) for part in range(len(self)))
+
+    def kernel_sums(self, rows: KernelRows, support: Points, coef: np.ndarray, *, exact: bool = False) -> Vector:
+        """``sum_j coef_pj k(x, z_j)`` of every row x for every problem p, which has a row of coefficients.
+
+        A support vector takes part in the pairs of its class alone: those of each class are taken together, so that
+        no kernel value is multiplied with the zeros of all other pairs.
+        """
+        classes = self._classes_of(coef) if self._is_worth_grouping(rows.n_rows, coef) else None
+        if classes is None:
+            return rows.times(support, rows.vector(np.ascontiguousarray(coef.T)), exact=exact)
+        places, _, _ = _pairs_of_classes(self.n_classes)
+        out = rows.vector(np.zeros((rows.n_rows, len(coef))))
+        for k in range(self.n_classes):
+            own = np.flatnonzero(classes == k)
+            if len(own):
+                some = rows.vector(np.ascontiguousarray(coef[places[:, k]][:, own].T))
+                out[:, places[:, k]] += rows.times(support[own], some, exact=exact)
+        return out
+
+    def _is_worth_grouping(self, n_rows: int, coef: np.ndarray) -> bool:
+        n_zero = (len(coef) - self.n_classes + 1) * coef.shape[1]  # at least
+        return self.are_votes and n_rows * n_zero > _WORK_PER_CLASS * self.n_classes
+
+    def _classes_of(self, coef: np.ndarray) -> np.ndarray | None:
+        """The class of each support vector, by the pairs in which it has a coefficient; None if one is in no class.
+
+        One with a single coefficient is given to either class of that pair.
+        """
+        is_used, (places, _, _) = coef != 0, _pairs_of_classes(self.n_classes)
+        counts = np.stack([np.count_nonzero(is_used[places[:, k]], axis=0) for k in range(self.n_classes)])
+        are_complete = np.array_equal(counts.max(axis=0), np.count_nonzero(is_used, axis=0))
+        return counts.argmax(axis=0) if are_complete else None
 
     def class_scores(self, scores: np.ndarray) -> np.ndarray:
         """Combine the scores of all problems: of shape (n_rows,) for two classes, else (n_rows, n_classes).

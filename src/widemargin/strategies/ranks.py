@@ -28,7 +28,7 @@ from widemargin.kernels.protocol import Lane
 from widemargin.ledger import Ledger
 from widemargin.solvers.models import without_training_rows
 from widemargin.solvers.protocol import AnySolver
-from widemargin.solvers.run import Result, sweeps
+from widemargin.solvers.run import Finished, Start, Watched, sweeps
 from widemargin.strategies.labels import agree, check_classes, checked, weights_of_classes
 from widemargin.strategies.parts import Parts
 from widemargin.strategies.protocol import Outcome, PartProgress, Plan, Rows, Support, Watch, watch_part
@@ -56,14 +56,6 @@ class Prepared(NamedTuple):
     width: int  # length of a warm state: the number of features, or of rows on all ranks
     seed: int
     numbers: np.ndarray  # of the rows, among those of all ranks
-
-
-class KeptState(NamedTuple):
-    """A state that rank 0 has reported: where a part goes on after a loss."""
-
-    sweeps: int
-    seconds: float
-    warm: np.ndarray
 
 
 class _LateGenerator:
@@ -112,7 +104,7 @@ class Ranks:
     are_rows_checked: bool = True  # False: each rank checks its own rows
     resume: Resume | None = None  # None: no checkpoints
     if_lost: Literal["recompute", "leave out", "raise"] = "recompute"  # what to do with the rows of a lost machine
-    kept: Mapping[int, KeptState] = field(default_factory=dict)  # of each part, since a machine was lost
+    kept: Mapping[int, Start] = field(default_factory=dict)  # of each part, since a machine was lost
 
     @property
     def name(self) -> str:
@@ -128,7 +120,7 @@ class Ranks:
         sweep, _, seconds, _, warm, _ = report.progress
         if warm is None or self.if_lost != "recompute":
             return self
-        return replace(self, kept={**self.kept, report.part: KeptState(sweep, seconds, warm)})
+        return replace(self, kept={**self.kept, report.part: Start(warm, sweep, seconds)})
 
     def run_on_rank(
         self, rows: Rows, comm: Communicator, watch: Watch | None, *, may_lose_ranks: bool = False
@@ -144,11 +136,9 @@ class Ranks:
         warm, n_sweeps = self._start(fresh, (len(parts), width), comm)
         if fresh is not None and warm is not None and n_sweeps.any():
             fresh = fresh._replace(directions=warm, sweeps=n_sweeps)
-        watch_state: bool | StateRule = fresh is not None or (may_lose_ranks and StateRule())
+        has_state: bool | StateRule = fresh is not None or (may_lose_ranks and StateRule())
         lanes = self._lanes(shard, len(parts), comm)
-        found: dict[int, Result] = {}
-        scores: dict[int, Any] = {}
-        coefficients: dict[int, Any] = {}
+        found: dict[int, Finished] = {}
 
         def part(k: int) -> Iterator[None]:
             own, labelled = comm if len(lanes) == 1 else Solo(), parts.labelled(shard, k)
@@ -157,35 +147,29 @@ class Ranks:
                 if len(lanes) > 1:
                     labelled = replace(labelled, kernel_rows=copy(labelled.kernel_rows))
                 labelled.kernel.ledger = own.ledger
-            start = KeptState(int(n_sweeps[k]), 0.0, np.zeros(0) if warm is None else warm[k])
-            start = self.kept.get(k, start)
+            begin = self.kept.get(k) or Start(None if warm is None else warm[k], int(n_sweeps[k]))
+            if begin.warm is not None and not begin.warm.any():
+                begin = begin._replace(warm=None)
+            # Ctrl-C ends the whole fit: the parts that are left only start.
+            if any(each.result.stop_reason == "interrupted" for each in found.values()):
+                begin = begin._replace(told="interrupted")
+            watched = Watched(
+                None if watch is None else watch_part(watch, k, classes, fresh), self.plan.watch_model, has_state
+            )
+            rng = cast(np.random.Generator, _LateGenerator([seed, k]))
             found[k] = yield from sweeps(
-                self.solver,
-                self.plan.problem,
-                labelled,
-                own,
-                self.plan.limits,
-                cast(np.random.Generator, _LateGenerator([seed, k])),
-                warm=start.warm if start.warm.any() else None,
-                sweeps_before=start.sweeps,
-                seconds_before=start.seconds,
-                watch=None if watch is None else watch_part(watch, k, classes, fresh),
-                watch_model=self.plan.watch_model,
-                watch_state=watch_state,
-                take_scores=lambda known: scores.update({k: known}),
-                take_coefficients=lambda known: coefficients.update({k: known}),
-                # Ctrl-C ends the whole fit: the parts that are left only start.
-                told="interrupted" if any(each.stop_reason == "interrupted" for each in found.values()) else "",
+                self.solver, self.plan.problem, labelled, own, self.plan.limits, rng, begin, watched
             )
 
         _in_turn(map(part, range(len(parts))), lanes)
-        results = [found[k] for k in range(len(parts))]
+        finished = [found[k] for k in range(len(parts))]
+        results = [each.result for each in finished]
         with results[-1].ledger.phase("count"):
-            models, known = [result.model for result in results], [scores[k] for k in range(len(parts))]
-            training = count_on_ranks(shard, parts, models, known, comm, seed)
+            models = [result.model for result in results]
+            training = count_on_ranks(shard, parts, models, [each.scores for each in finished], comm, seed)
             support = [
-                None if coefficients[k] is None else _support(numbers[parts.rows(shard, k)], coefficients[k], comm)
-                for k in range(len(parts))
+                None if each.coefficients is None else _support(numbers[parts.rows(shard, k)], each.coefficients, comm)
+                for k, each in enumerate(finished)
             ]
             models = without_training_rows(models)
             results = [replace(each, model=model) for each, model in zip(results, models, strict=True)]

@@ -17,6 +17,7 @@ from widemargin.comm.solo import Solo
 from widemargin.data.pieces import sum_of_pieces
 from widemargin.data.shard import Shard
 from widemargin.exceptions import ModelFileError
+from widemargin.kernels.arrays import on_host
 from widemargin.kernels.protocol import KernelRows
 from widemargin.ledger import Ledger
 from widemargin.peers.rows import PeerRows
@@ -99,7 +100,7 @@ def count_on_ranks(
             scores = known
         elif lacking:
             rows = _sample(len(y), int(n_rows), np.random.default_rng([seed, comm.rank]))
-            y, weight, scores = y[rows], weight[rows], _kernel_scores(shard.kernel, rows, models)
+            y, weight, scores = y[rows], weight[rows], _kernel_scores(shard.kernel, rows, models, parts)
 
     def counted(rows: slice) -> np.ndarray:
         some = np.stack([each[rows] for each in scores], axis=1)
@@ -165,7 +166,9 @@ def _known_scores(rows: KernelRows, models: Sequence[KernelModel]) -> list[np.nd
     return scores
 
 
-def _kernel_scores(rows: KernelRows, places: np.ndarray, models: Sequence[KernelModel]) -> list[np.ndarray]:
+def _kernel_scores(
+    rows: KernelRows, places: np.ndarray, models: Sequence[KernelModel], parts: Parts
+) -> list[np.ndarray]:
     """Scores of some rows in one pass over the support vectors of all models."""
     some = rows.only(places) if len(places) < rows.n_rows else rows
     support, coef = shared_support(models)
@@ -176,7 +179,7 @@ def _kernel_scores(rows: KernelRows, places: np.ndarray, models: Sequence[Kernel
         points = shared_points(models, support)
     before, some.ledger = some.ledger, Ledger()
     try:
-        scores = np.asarray(some.times(points, np.ascontiguousarray(coef.T)))
+        scores = np.asarray(on_host(parts.kernel_sums(some, points, coef)))
     finally:
         some.ledger = before
     return list((scores + [model.intercept for model in models]).T)
