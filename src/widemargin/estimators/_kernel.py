@@ -101,7 +101,9 @@ class KernelClassifier(MarginClassifier):
                 f"device={self.device!r} computes on one GPU of this machine: cluster must be None, and X must not be "
                 "a Dask collection."
             )
-        return replace(ranks, device=devices.resolved(self.device), precision=self.precision)
+        return replace(
+            ranks, device=devices.resolved(self.device), precision=self.precision, cache_bytes=self._cache_bytes()
+        )
 
     def _validate(self, X: Any, y: Any, sample_weight: Any) -> Rows:
         y, sample_weight = on_host(y), on_host(sample_weight)

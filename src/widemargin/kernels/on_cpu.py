@@ -275,7 +275,8 @@ class RowsOnCPU(KernelRows):
     def pair_values(self) -> tuple[np.ndarray, np.ndarray]:
         assert self._whole is not None
         whole, places = self._whole
-        assert isinstance(whole, RowsOnCPU) and whole.groups is not None
+        assert isinstance(whole, RowsOnCPU)
+        assert whole.groups is not None
         groups, n = whole.groups[places], self.n_rows
         order, (first, second) = np.argsort(groups, kind="stable"), (groups.min(), groups.max())
         n_first = int(np.count_nonzero(groups == first))

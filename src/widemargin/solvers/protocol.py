@@ -1,4 +1,4 @@
-"""What a solver is: sixteen verbs, four of them required; one loop (:mod:`widemargin.solvers.run`) calls them."""
+"""What a solver is: seventeen verbs, four of them required; one loop (:mod:`widemargin.solvers.run`) calls them."""
 
 from __future__ import annotations
 
@@ -113,6 +113,13 @@ class Solver(ABC, Generic[State, Model]):
     def for_rows(self, shard: Shard, comm: Communicator, warm: Warm) -> AnySolver:
         """The solver that runs on these rows: another one where the rows alone decide which."""
         return self
+
+    def bytes_beside_others(self, state: State) -> int | None:
+        """How much memory the next sweep takes, if it is short and can be computed beside those of other runs.
+
+        None: it is long, or uses what others use, or is not worth another thread.
+        """
+        return None
 
     def take_over(self, other: AnySolver, state: Any, inputs: Inputs) -> State:
         """The first state after another solver of the same problem has stalled; by default, from its warm state."""

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -155,6 +156,16 @@ class Watched(NamedTuple):
     has_state: bool | WatchState = False
 
 
+class Offer(NamedTuple):
+    """The first sweep of a run, which may be computed ahead, beside those of other runs; then the run is sent ``do()``.
+
+    It is short, and leaves alone what others use.
+    """
+
+    do: Callable[[], Any]
+    n_bytes: int  # of memory, until the run is over
+
+
 class Finished(NamedTuple):
     """The result of a run, with what its solver knows at the end of this rank's rows; None where it does not."""
 
@@ -242,10 +253,11 @@ def sweeps(
     rng: np.random.Generator,
     begin: Start,
     watched: Watched,
-) -> Generator[None, None, Finished]:
+) -> Generator[Offer | None, Any, Finished]:
     """:func:`run` as a generator, which stops after each sweep, before it looks at what came out of it.
 
-    A device may be at work until then: a caller with several runs can begin sweeps of others meanwhile.
+    A device may be at work until then: a caller with several runs can begin sweeps of others meanwhile. It also stops
+    before a first sweep that it offers; a caller that takes no notice lets the run compute it.
     """
     solver.refuse_unless_solved(problem)
     solver = solver.for_rows(shard, comm, begin.warm)
@@ -302,10 +314,13 @@ def sweeps(
                 reason = clock.reason or ("max_iter" if sweep >= limits.max_iter else None)
             if reason is not None:
                 break
+        ahead, n_bytes = None, solver.bytes_beside_others(state) if sweep == begin.sweeps else None
+        if n_bytes is not None:
+            ahead = yield Offer(partial(_sweep_ahead, solver, state, ledger), n_bytes)
         with ledger.phase("sweep"), clock.running(), suppress(TimeIsUp):  # the state is then as good as it was before
-            state = solver.sweep(state)
+            state = solver.sweep(state) if ahead is None else ahead
         sweep += 1
-        yield
+        yield None
         latest = None
         with ledger.phase("certify"), clock.running(), suppress(TimeIsUp):
             latest = solver.certify(state)
@@ -347,6 +362,11 @@ def sweeps(
         scores, coefficients = solver.scores(state), solver.coefficients(state, model)
     result = Result(model, certificate, reason, sweep, history, ledger)
     return Finished(_with_traffic_of_all(result, comm), scores, coefficients)
+
+
+def _sweep_ahead(solver: AnySolver, state: Any, ledger: Ledger) -> Any:
+    with ledger.phase("sweep"):
+        return solver.sweep(state)
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from widemargin.comm.protocol import Communicator
 from widemargin.compiled import small_dual as compiled
 from widemargin.data.shard import Shard
 from widemargin.kernels.vectors import Dual, padded
-from widemargin.pauses import WORK
+from widemargin.pauses import BLAS_SPEED, WORK
 from widemargin.problems.hinge_l2 import HingeL2, PrimalPoint
 from widemargin.problems.protocol import Certificate
 from widemargin.solvers._kernel_dual import DualState, KernelDual, feasible_start, may_lose
@@ -38,6 +38,7 @@ _PRECISION = 1e-3  # of the primal value, relative to the gap
 _LINEAR_STEPS_PER_ROW, _EXTRA_LINEAR_STEPS, _MAX_LINEAR_WORK = 20, 1000, 3e6
 _FIRST_GAP, _REDUCTION = 1e-4, 1e-2  # the least gap that the first sweep aims at, and the part that others leave
 _SHARE_OF_CLASSES = 4  # of the memory for kernel values: those between rows of the same class have one in so many
+_MIN_WORK_BESIDE = 1e6  # multiplications that are worth another thread
 _CLEARANCE = 0.01  # rows that are nearer to the margin are computed in float64, as it may move
 _AS_THEY_ARE = slice(None)
 
@@ -134,10 +135,18 @@ class SmallDual(KernelDual[State]):
         response = np.zeros(shard.n_rows)
         state = State(problem, shard, comm, shard.kernel, rng, low, high, beta, response, shard.y, shard.weight)
         state.is_shared = shard.kernel.keep_classes(MAX_ROWS, self.cache_bytes // _SHARE_OF_CLASSES)
+        if state.is_shared:  # what pairs have in common is computed here: sweeps may be beside each other
+            shard.kernel.error_terms(beta), shard.kernel.sweep_error(response, *NOTHING)
         if warm is not None:
             state.known = self._known(state)
             self._move(state, beta)
         return state
+
+    def bytes_beside_others(self, state: State) -> int | None:
+        n, rows = len(state.beta), state.rows
+        work = n**2 * (1 + rows.width / BLAS_SPEED)
+        is_worth_it = state.is_shared and state.known is None and _MIN_WORK_BESIDE <= work <= WORK
+        return n * padded(n) * np.dtype(rows.dtype).itemsize if is_worth_it else None
 
     def sweep(self, state: State) -> State:
         known, is_positive = state.known or self._known(state), state.rows.kernel.is_positive
@@ -148,8 +157,8 @@ class SmallDual(KernelDual[State]):
             gap=_aim(self.target, self.certify(state)) if is_positive else 0.0,
             least_violation=0.0 if is_positive else self.target,
         )
-        self._move(state, beta)
-        if not known.is_exact and self.certify(state).relative > self.target:
+        certificate = self._move(state, beta)
+        if not known.is_exact and certificate.relative > self.target:
             state.known, state.is_shared = None, False  # from now on in float64
         return state
 
@@ -161,10 +170,10 @@ class SmallDual(KernelDual[State]):
         K, order = state.rows.pair_values()
         return Known.of(K, *vectors, order)
 
-    def _move(self, state: State, beta: np.ndarray) -> None:
+    def _move(self, state: State, beta: np.ndarray) -> Certificate:
         """Take new coefficients, with responses and bounds."""
         state.beta = beta
-        self._exact_bounds(state)
+        return self._exact_bounds(state)
 
     def certify(self, state: State) -> Certificate | None:
         return None if state.best is None else state.best.certificate

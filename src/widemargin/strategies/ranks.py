@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from collections import deque
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -14,10 +15,10 @@ from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 
+from widemargin import cores
 from widemargin.checkpoint import FitState
 from widemargin.comm.protocol import Communicator, place_among_ranks
 from widemargin.comm.solo import Solo
-from widemargin.cores import one_blas_thread
 from widemargin.data.pieces import distinct_labels, encoded, sums_by_class
 from widemargin.data.shard import Shard
 from widemargin.engines.select import launch
@@ -28,7 +29,7 @@ from widemargin.kernels.protocol import Lane
 from widemargin.ledger import Ledger
 from widemargin.solvers.models import without_training_rows
 from widemargin.solvers.protocol import AnySolver
-from widemargin.solvers.run import Finished, Start, Watched, sweeps
+from widemargin.solvers.run import Finished, Offer, Start, Watched, sweeps
 from widemargin.strategies.labels import agree, check_classes, checked, weights_of_classes
 from widemargin.strategies.parts import Parts
 from widemargin.strategies.protocol import Outcome, PartProgress, Plan, Rows, Support, Watch, watch_part
@@ -37,6 +38,7 @@ from widemargin.strategies.training import count_on_ranks
 _MAX_COMPARED = 8  # rows
 _NO_STATE, _OUR_STATE, _FOREIGN_STATE = 0.0, 1.0, 2.0
 _OVER = object()
+_PARTS_PER_THREAD = 3  # that begin together: some take longer than others
 _SHARE_FOR_STATES = 0.02  # of the time of a fit, for states from which it can go on after a loss
 
 
@@ -99,6 +101,7 @@ class Ranks:
     kernel: Kernel | None = None
     device: str = "cpu"  # or the torch device that computes the kernel
     precision: str = "auto"  # of rows on a torch device
+    cache_bytes: int = 0  # for kernel values of parts that are computed side by side
     counts_weight: bool = True  # False: a row of positive weight counts once
     warm: np.ndarray | None = None  # warm state of each part
     are_rows_checked: bool = True  # False: each rank checks its own rows
@@ -125,7 +128,7 @@ class Ranks:
     def run_on_rank(
         self, rows: Rows, comm: Communicator, watch: Watch | None, *, may_lose_ranks: bool = False
     ) -> Outcome:
-        with one_blas_thread():
+        with cores.one_blas_thread():
             return self._run_on_rank(rows, comm, watch, may_lose_ranks)
 
     def _run_on_rank(self, rows: Rows, comm: Communicator, watch: Watch | None, may_lose_ranks: bool) -> Outcome:
@@ -140,11 +143,14 @@ class Ranks:
         lanes = self._lanes(shard, len(parts), comm)
         found: dict[int, Finished] = {}
 
-        def part(k: int) -> Iterator[None]:
-            own, labelled = comm if len(lanes) == 1 else Solo(), parts.labelled(shard, k)
+        n_ahead = self._n_ahead(len(parts), comm)
+        has_several = len(lanes) > 1 or n_ahead > 1
+
+        def part(k: int) -> Generator[Offer | None, Any, None]:
+            own, labelled = Solo() if has_several else comm, parts.labelled(shard, k)
             own.ledger = first if k == 0 else Ledger()
             if labelled.kernel_rows is not None:
-                if len(lanes) > 1:
+                if has_several:
                     labelled = replace(labelled, kernel_rows=copy(labelled.kernel_rows))
                 labelled.kernel.ledger = own.ledger
             begin = self.kept.get(k) or Start(None if warm is None else warm[k], int(n_sweeps[k]))
@@ -161,7 +167,10 @@ class Ranks:
                 self.solver, self.plan.problem, labelled, own, self.plan.limits, rng, begin, watched
             )
 
-        _in_turn(map(part, range(len(parts))), lanes)
+        if len(lanes) > 1:
+            _in_turn(map(part, range(len(parts))), lanes)
+        else:
+            _in_order(map(part, range(len(parts))), n_ahead, self.cache_bytes)
         finished = [found[k] for k in range(len(parts))]
         results = [each.result for each in finished]
         with results[-1].ledger.phase("count"):
@@ -190,6 +199,11 @@ class Ranks:
         return shard.kernel_rows.lanes(
             min(2 * largest, shard.n_rows) if self.plan.multi_class == "pairs" else shard.n_rows
         )
+
+    def _n_ahead(self, n_parts: int, comm: Communicator) -> int:
+        """How many parts may have begun at the same time; one where a part has a limit of time."""
+        is_alone = self.kernel is None or comm.size > 1 or self.plan.limits.max_time < np.inf
+        return 1 if is_alone or cores.n_threads() == 1 else min(_PARTS_PER_THREAD * cores.n_threads(), n_parts)
 
     def prepare(self, rows: Rows, comm: Communicator) -> Prepared:
         """Check and prepare the rows of this rank; raises ValueError if a problem is infeasible."""
@@ -290,19 +304,54 @@ def _support(numbers: np.ndarray, coef: np.ndarray, comm: Communicator) -> Suppo
     return Support(everything[0].astype(np.intp), everything[1])
 
 
-def _in_turn(runs: Iterator[Iterator[None]], lanes: Sequence[Lane]) -> None:
+def _in_turn(runs: Iterator[Iterator[Any]], lanes: Sequence[Lane]) -> None:
     """Let each lane take the next run when its last one is over, and do one step of the run of each lane in turn."""
     busy = [(lane, run) for lane, run in zip(lanes, runs, strict=False)]
     while busy:
         going = []
         for lane, run in busy:
             with lane():
-                following: Iterator[None] | None = run
+                following: Iterator[Any] | None = run
                 if next(run, _OVER) is _OVER:
                     following = next(runs, None)
             if following is not None:
                 going.append((lane, following))
         busy = going
+
+
+def _in_order(runs: Iterator[Generator[Offer | None, Any, None]], n_ahead: int, n_bytes: int) -> None:
+    """Let one run after the other come to its end.
+
+    The first sweeps that runs offer are computed ahead, side by side on the cores: those of up to ``n_ahead`` runs, and
+    of runs that together need ``n_bytes``. Whatever is reported is reported in the order of the runs.
+    """
+    begun: list[tuple[Generator[Offer | None, Any, None], Offer]] = []
+
+    def finish() -> None:
+        swept: list[Any] = [None] * len(begun)
+
+        def sweep(k: int) -> None:
+            swept[k] = begun[k][1].do()
+
+        if len(begun) > 1:
+            cores.each(sweep, range(len(begun)), np.inf)
+        for k, (run, _) in enumerate(begun):
+            with suppress(StopIteration):
+                run.send(swept[k])
+                swept[k] = None
+                deque(run, maxlen=0)
+        begun.clear()
+
+    for run in runs:
+        offer = next(run, None) if n_ahead > 1 else None
+        if offer is None:
+            finish()
+            deque(run, maxlen=0)
+            continue
+        begun.append((run, offer))
+        if len(begun) >= n_ahead or sum(each.n_bytes for _, each in begun) + offer.n_bytes > n_bytes:
+            finish()
+    finish()
 
 
 def _numbers(shard: Shard, parts: list[int] | None, comm: Communicator) -> np.ndarray:
