@@ -220,7 +220,8 @@ class SmallLinearDual(LinearDualSolver[LinearState]):
             gap=_aim(self.target, self.certify(state)),
             max_steps=max_steps,
         )
-        z, alpha = shard.combine(signed), np.abs(signed)
+        of_classes, alpha = rows.combine(signed), np.abs(signed)
+        z = of_classes.sum(axis=0)
         scores = shard.scores(z)
         point = problem.primal_point(
             scores, shard.y, shard.weight, rows.squared_norm(z),
@@ -228,7 +229,7 @@ class SmallLinearDual(LinearDualSolver[LinearState]):
         )  # fmt: skip
         positive = signed > 0
         masses = float(signed[positive].sum()), float(-signed[~positive].sum()), float(alpha @ rows.lengths)
-        best = best.or_better(point.scale * z, point.intercept, point.value, rows.dual_value(signed, z, *masses))
+        best = best.or_better(point.scale * z, point.intercept, point.value, rows.dual_value(of_classes, *masses))
         allowance = rows.allowance(point.scale * z, z, masses[-1])
         return LinearState(rows, known, signed, scores, best, allowance, is_certified=True)
 
