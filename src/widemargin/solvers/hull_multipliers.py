@@ -34,6 +34,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from widemargin.compiled.hull_steps import MAX_LEVEL_STEPS, move_levels, soften_rows, solve_few, tilted_sums
+from widemargin.data.pieces import each_piece, elementwise, places_of, sum_of_pieces
 from widemargin.pauses import TimeIsUp
 from widemargin.problems.polytope import NuMargin, largest_nu
 from widemargin.solvers._hull_rows import length
@@ -100,8 +101,8 @@ class HullMultipliers(HullSolver[State]):
     def start_on(self, hulls: Hulls, rng: np.random.Generator, warm: Warm) -> State:
         if warm is None and hulls.shard.n_features <= self.direct_features:
             warm = self._answer_of_a_sample(hulls, rng)
-        upper = np.minimum(hulls.upper, 1.0)
-        centre = hulls.shard.weight / hulls.totals[hulls.side]
+        upper = elementwise(np.minimum, hulls.upper, 1.0)
+        centre = hulls.uniform_mass()
         w, is_warm = hulls.combine(centre).z, False
         if warm is not None:
             warm = np.where(hulls.rows.factor > 0, warm, 0.0)
@@ -109,9 +110,8 @@ class HullMultipliers(HullSolver[State]):
             is_warm = margin > 0
             w = warm * (margin / length(warm)) if is_warm else w
         scores = hulls.scores(w)
-        mean = hulls.comm.allreduce(hulls.per_class(centre * scores))
-        deviation = hulls.comm.allreduce(hulls.per_class(centre * (scores - mean[hulls.side]) ** 2))
-        rho = 1 / max(float(np.sqrt(deviation.max())), _ROUNDING * hulls.size**2, 1e-100)
+        mean, spread = hulls.mean_and_spread(scores, centre)
+        rho = 1 / max(spread, _ROUNDING * hulls.size**2, 1e-100)
         error, few = hulls.rows.score_error(w), self._few(hulls)
         if few is not None and not is_warm:
             soft = Softened(centre, np.zeros(len(centre), dtype=np.bool_), mean, 0.0)
@@ -172,13 +172,13 @@ class HullMultipliers(HullSolver[State]):
             # Levels move with the free rows.
             near, soft = found[-1] if found else (0.0, state.soft)
             level = soft.level + (length - near) * drift
-            soft = _soften(hulls, state.upper, state.scores + length * tilt, state.centre, state.rho, level)
+            soft = _soften(hulls, state.upper, _moved(state.scores, length, tilt), state.centre, state.rho, level)
             found.append((length, soft))
             pull, bend, _ = _bend(hulls, soft, state.upper, tilt)
             return along + length * squared - pull, squared + state.rho * bend
 
         at = bracketed_newton(slopes, lambda length: 0.1 * abs(slope), max_steps=30)
-        w, scores = state.w + at * step, state.scores + at * tilt
+        w, scores = state.w + at * step, _moved(state.scores, at, tilt)
         soft = next((each for where, each in reversed(found) if where == at), None)
         # Those of w so far, of the step, and the rounding of the two sums: of scores and of w.
         error = state.score_error + at * hulls.rows.score_error(step) + hulls.rows.score_error(w)
@@ -223,7 +223,7 @@ class HullMultipliers(HullSolver[State]):
     def _step(self, state: State, gradient: np.ndarray) -> np.ndarray:
         """Solve Hessian times step = -gradient."""
         hulls, comm, rows = state.hulls, state.hulls.comm, state.hulls.rows
-        free, n_features = np.flatnonzero(state.soft.is_free), len(gradient)
+        free, n_features = places_of(lambda some: state.soft.is_free[some], len(state.soft.is_free)), len(gradient)
         n_free = float(comm.allreduce(np.array([float(len(free))]))[0])
         if n_free == 0:
             return -gradient
@@ -265,6 +265,18 @@ def _small_step(hulls: Hulls, free: np.ndarray, mass: np.ndarray, gradient: np.n
     return np.asarray(rows.T @ (pull - sums @ share) - gradient)
 
 
+def _moved(scores: np.ndarray, length: float, tilt: np.ndarray) -> np.ndarray:
+    """``scores + length tilt``."""
+    out = np.empty(len(scores))
+
+    def do(rows: slice) -> None:
+        few = np.multiply(tilt[rows], length, out=out[rows])
+        few += scores[rows]
+
+    each_piece(do, len(out))
+    return out
+
+
 def _soften(
     hulls: Hulls, upper: np.ndarray, scores: np.ndarray, centre: np.ndarray, rho: float, level: np.ndarray
 ) -> Softened:
@@ -272,8 +284,13 @@ def _soften(
     mass, is_free = np.empty(len(scores)), np.empty(len(scores), dtype=np.bool_)
     search = np.array([[t, -np.inf, np.inf, 1 / rho] for t in level])
     precise = 1e-14 + 2e-17 * hulls.rows.n_sums  # to rounding
+
+    def of_piece(rows: slice) -> np.ndarray:
+        numbers = (scores[rows], hulls.side[rows], centre[rows], upper[rows])
+        return np.asarray(soften_rows(*numbers, rho, search[:, 0], mass[rows], is_free[rows]))
+
     for _ in range(MAX_LEVEL_STEPS):
-        sums = hulls.comm.allreduce(soften_rows(scores, hulls.side, centre, upper, rho, search[:, 0], mass, is_free))
+        sums = hulls.comm.allreduce(sum_of_pieces(of_piece, len(scores), 16.0))
         if not move_levels(search, sums, rho, precise):
             break
     return Softened(mass, is_free, search[:, 0].copy(), float(sums[4]))
@@ -281,7 +298,12 @@ def _soften(
 
 def _bend(hulls: Hulls, soft: Softened, upper: np.ndarray, tilt: np.ndarray) -> tuple[float, float, np.ndarray]:
     """The sum of ``mass tilt``, the scatter of the tilts of free rows by upper, and their means, per class."""
-    sums = hulls.comm.allreduce(tilted_sums(soft.mass, soft.is_free, upper, hulls.side, tilt))
+
+    def of_piece(rows: slice) -> np.ndarray:
+        numbers = (soft.mass[rows], soft.is_free[rows], upper[rows], hulls.side[rows], tilt[rows])
+        return np.asarray(tilted_sums(*numbers))
+
+    sums = hulls.comm.allreduce(sum_of_pieces(of_piece, len(tilt), 8.0))
     pull, free, first, second = sums[0], sums[1:3], sums[3:5], sums[5]
     means = np.divide(first, free, out=np.zeros(2), where=free > 0)
     return float(pull), float(second - first @ means), means
