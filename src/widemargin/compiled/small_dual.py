@@ -195,11 +195,13 @@ def linear_bounds(
 
 @compiled()
 def combined(K: np.ndarray, lines: np.ndarray, coef: np.ndarray, out: np.ndarray) -> None:
-    """``out_i = sum_j coef_j K_li`` over some lines l of ``K``."""
+    """``out_pi = sum_j coef_pj K_li`` over some lines l of ``K``, where most coefficients may be 0."""
     out[:] = 0.0
     for j in range(lines.shape[0]):
-        for i in range(out.shape[0]):
-            out[i] += coef[j] * K[lines[j], i]
+        for p in range(out.shape[0]):
+            if coef[p, j] != 0.0:
+                for i in range(out.shape[1]):
+                    out[p, i] += coef[p, j] * K[lines[j], i]
 
 
 @compiled()
