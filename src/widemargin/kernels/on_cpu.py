@@ -25,6 +25,7 @@ from widemargin.kernels.functions import Kernel
 from widemargin.kernels.points import Points, TakenPoints
 from widemargin.kernels.precision import Reduce
 from widemargin.kernels.protocol import KernelRows
+from widemargin.kernels.shared_rows import SharedRows
 from widemargin.kernels.storage import (
     aligned,
     are_binary,
@@ -56,6 +57,8 @@ _MAX_COLUMNS = 8  # of coefficients that are not worth a call of BLAS
 _FEW_ROWS = 8  # cost less as they are than points cost to be prepared
 _MAX_SQUARE = 1e200  # of the norm of such a row
 _GIVEN_TILE = 1 << 17  # kernel values that are given, or that the user's function gives at a time
+_MIN_SHARED = 0.5  # of the rows must have room for their kernel values, where problems share these
+_MIN_SHARED_COST = 20  # multiplications for a value that is computed faster than it is read
 _BITS = np.uint64  # words of rows that are all zeros and ones
 _LOG2E = math.log2(math.e)
 _KINDS = {
@@ -149,6 +152,7 @@ class RowsOnCPU(KernelRows):
         self._cache: RowCache | None = None
         self._kept: dict[Any, _Prepared] = {}
         self._space = np.empty(0)
+        self._shared: list[SharedRows] = []  # one, once there is one for all problems
         self._class_values: dict[float, np.ndarray] = {}  # between rows of the same class, for all pairs it is in
         self._is_exact: bool | None = None  # whether products of the rows are exact in float32, once it is known
         self.dtype, self._is_sparse, self._centre, self.is_by_differences = precision.choose(kernel, self.X, reduce)
@@ -221,15 +225,36 @@ class RowsOnCPU(KernelRows):
         return self._cache
 
     def times(self, points: Points, coef: np.ndarray, *, exact: bool = False) -> np.ndarray:
-        self.ledger.kernel_evaluations += self.n_rows * len(points)
         coef = np.asarray(coef, dtype=np.float64)
         out = np.zeros((self.n_rows, *coef.shape[1:]))
+        if self._shared and not exact and out.size and len(points):
+            points, coef = self._add_shared(points, coef, out)
+        self.ledger.kernel_evaluations += self.n_rows * len(points)
         if self.kernel.name not in _KINDS:
             for begin, end, values in self._given_tiles(self.X, points):
                 out[begin:end] = values.astype(np.float64, copy=False) @ coef
         elif out.size and len(points):
             self._add_times(points, coef.reshape(len(points), -1), exact, out.reshape(self.n_rows, -1))
         return out
+
+    def _add_shared(self, points: Points, coef: np.ndarray, out: np.ndarray) -> tuple[Points, np.ndarray]:
+        """Add what points add whose kernel rows problems share; returns the others, and their coefficients."""
+        shared, (whole, some) = self._shared[0], self._whole or (self, None)
+        assert isinstance(whole, RowsOnCPU)
+        places = shared.places_of(points)
+        if places is None:
+            return points, coef
+
+        def fill(new: np.ndarray, values: np.ndarray) -> None:
+            self.ledger.kernel_evaluations += values.size
+            self.ledger.cache_misses += len(new)
+            whole._fill(points[new], values, is_symmetric=False)
+
+        self.ledger.cache_hits += len(points)
+        is_kept = shared.keep(places, fill)
+        shared.add_times(places[is_kept], coef.reshape(len(points), -1)[is_kept], some, out.reshape(len(out), -1))
+        left = np.flatnonzero(~is_kept)
+        return points[left], coef[left]
 
     def rows(self, points: Points) -> np.ndarray:
         self.ledger.kernel_evaluations += self.n_rows * len(points)
@@ -255,6 +280,13 @@ class RowsOnCPU(KernelRows):
         self._fill_block(points, K)
         K[:, n:] = 0  # not before: the threads that fill the block are to get its memory from the system
         return K
+
+    def share_rows(self, n_bytes: int) -> None:
+        n_slots = min(self.n_rows, n_bytes // (np.dtype(self.dtype).itemsize * max(self.n_rows, 1)))
+        is_used = self.n_problems > 2 and self._whole is None and self.kernel.name in _KINDS
+        is_costly = not self._is_binary and self._cost(self.X) >= _MIN_SHARED_COST
+        if is_used and is_costly and not self._shared and n_slots >= _MIN_SHARED * self.n_rows:
+            self._shared.append(SharedRows(self.numbers, self.dtype, n_slots))
 
     def keep_classes(self, most_rows: int, n_bytes: int) -> bool:
         if self._whole is None or self.kernel.name not in _KINDS:
@@ -336,12 +368,24 @@ class RowsOnCPU(KernelRows):
 
     def _fill_block(self, points: Points, out: np.ndarray) -> None:
         """Write the kernel values between points to the first columns of ``out``."""
+        places = self._shared[0].places_of(points) if self._shared and out.dtype == self.dtype else None
+        if places is not None:
+            self._shared[0].fill_block(places, lambda new: self._new_block(points, new), out)
+            return
         self.ledger.kernel_evaluations += len(points) ** 2
         if self.kernel.name in _KINDS:
             self._fill(points, out, is_symmetric=True)
             return
         for begin, end, values in self._given_tiles(points.X, points):
             out[begin:end, : len(points)] = values
+
+    def _new_block(self, points: Points, new: np.ndarray) -> np.ndarray:
+        """The kernel values between points whose rows are not shared."""
+        self.ledger.kernel_evaluations += len(new) ** 2
+        out = np.empty((len(new), len(new)), self.dtype)
+        if len(new):
+            self._fill(points[new] if len(new) < len(points) else points, out, is_symmetric=True)
+        return out
 
     # -- rows as the compiled loops read them ------------------------------------------------------------------------
 
@@ -459,16 +503,16 @@ class RowsOnCPU(KernelRows):
         few = min(n_rows / _MIN_PIECES, WORK / (cost * self._points_at_once))
         return 1 << int(np.log2(min(max(few, _MIN_PIECE if few > 1 else 16), _MAX_PIECE)))
 
-    def _cost(self, rows: _Prepared) -> float:
-        """Multiplications of a plain loop in the time of a kernel value."""
-        return entries_per_row(rows.X) / (BLAS_SPEED if self._is_by_blas(rows.X.dtype) else 1) + 8
+    def _cost(self, X: Any) -> float:
+        """Multiplications of a plain loop in the time of a kernel value of rows that are stored so."""
+        return entries_per_row(X) / (BLAS_SPEED if self._is_by_blas(X.dtype) else 1) + 8
 
     def _add_times(self, points: Points, coef: np.ndarray, exact: bool, out: np.ndarray) -> None:
         dtype = np.float64 if exact else self.dtype
         stored, parameters = self._stored(points, dtype), _parameters(self.kernel, dtype)
         rows, is_many = self._local(stored), coef.shape[1] > _MAX_COLUMNS
         loop, norms = compiled.times_many if is_many else compiled.times, rows.norms.astype(dtype)
-        cost = self._cost(rows)
+        cost = self._cost(rows.X)
         size = self._piece(self.n_rows, cost)
         shape = self._tile_shape(size, stored)
         for columns, batch in self._batches(points, stored, size, cost):
@@ -487,7 +531,7 @@ class RowsOnCPU(KernelRows):
         dtype = out.dtype.type
         stored, parameters = self._stored(points, dtype), _parameters(self.kernel, dtype)
         rows = self._prepare_points(points, stored).split() if is_symmetric else self._local(stored)
-        cost, norms = self._cost(rows), rows.norms.astype(dtype)
+        cost, norms = self._cost(rows.X), rows.norms.astype(dtype)
         size = self._piece(rows.n_rows, cost)
         shape = self._tile_shape(size, stored)
         each = [(n_known + begin, n_known + end) for begin, end in pieces(rows.n_rows - n_known, size)]

@@ -57,6 +57,7 @@ class KernelRows(ABC):
         self.n_everywhere = n_everywhere
         self._rounding: dict[tuple[str, type], Any] = {}
         self._whole: tuple[KernelRows, np.ndarray] | None = None  # the rows that these are some of, and their places
+        self.n_problems = 1  # of the fit, on these rows or on some of them
         # Labels, where problems are on some of them: kernel values of rows with the same label are kept together.
         self.groups: np.ndarray | None = None
         # All kernel values: as rows are, or by label with the place of each row there. Copies of this object share it.
@@ -162,6 +163,12 @@ class KernelRows(ABC):
         out = np.empty((n, padded(n)))
         sub_block(values, place_of[places], out)
         return out
+
+    def share_rows(self, n_bytes: int) -> None:  # noqa: B027
+        """Let several problems on all of these rows share the kernel values that they ask for, where most have room.
+
+        Sums and blocks of sweeps then keep the kernel rows of their points, in ``n_bytes``, and use them again.
+        """
 
     def keep_classes(self, most_rows: int, n_bytes: int) -> bool:
         """Whether kernel values within each class are kept for all pairs of classes; computes those of this pair.

@@ -126,6 +126,8 @@ class BlockDual(KernelDual[State]):
     def start(self, problem: HingeL2, shard: Shard, comm: Communicator, rng: Generator, warm: Warm = None) -> State:
         """``warm`` is a beta for the rows of all ranks, by their numbers."""
         low, high, beta = feasible_start(problem, shard, comm, warm)
+        if comm.size == 1:
+            shard.kernel.share_rows(self.block_bytes)
         # Each rank draws among its own rows.
         own = np.random.default_rng([int(rng.integers(2**31)), comm.rank])
         response = np.zeros(shard.n_rows)

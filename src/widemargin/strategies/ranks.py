@@ -223,7 +223,7 @@ class Ranks:
             self.kernel, shard.X, numbers, comm.ledger, device=self.device, precision=self.precision,
             reduce=comm.allreduce, n_everywhere=n_rows, weight=multiplicity,
         )  # fmt: skip
-        on_rows.groups = shard.y if parts.are_votes else None
+        on_rows.groups, on_rows.n_problems = shard.y if parts.are_votes else None, len(parts)
         return Prepared(replace(shard, kernel_rows=on_rows), classes, parts, n_rows, seed, numbers)
 
     def _fresh_state(self, prepared: Prepared, comm: Communicator) -> FitState:
