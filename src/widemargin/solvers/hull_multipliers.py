@@ -33,7 +33,14 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from widemargin.compiled.hull_steps import MAX_LEVEL_STEPS, move_levels, soften_rows, solve_few, tilted_sums
+from widemargin.compiled.hull_steps import (
+    MAX_LEVEL_STEPS,
+    move_levels,
+    soften_rows,
+    solve_by_products,
+    solve_few,
+    tilted_sums,
+)
 from widemargin.data.pieces import each_piece, elementwise, places_of, sum_of_pieces
 from widemargin.pauses import TimeIsUp
 from widemargin.problems.polytope import NuMargin, largest_nu
@@ -56,6 +63,7 @@ _MAX_GROWTH = 1e30  # of rho
 _ROUNDING = 1e-13  # relative: added so that no Hessian is singular
 _MAX_SMALL_ROWS = 1024  # of systems of the size of free rows
 _MAX_FEW_ROWS, _MAX_FEW_ENTRIES = 2048, 1 << 18  # of a problem whose steps are compiled in one call
+_MAX_PRODUCTS = 4e9  # multiplications for inner products, or for the steps of a sweep with them
 _STEPS_PER_SWEEP = 40  # of such a problem
 
 
@@ -66,6 +74,13 @@ class Softened(NamedTuple):
     is_free: np.ndarray
     level: np.ndarray  # per class
     gain: float  # sum of (mass_i - centre_i) (level - s_i): what moving the centre is worth
+
+
+class Few(NamedTuple):
+    """A problem so small that the calls of Python would take most of the time."""
+
+    rows: np.ndarray  # y_i (x_i - mean); where there are more features than rows, their inner products
+    coef: np.ndarray | None  # then, w as a sum of rows
 
 
 class State(NamedTuple):
@@ -80,7 +95,7 @@ class State(NamedTuple):
     soft: Softened
     point: Combined
     best: Best
-    few: np.ndarray | None = None  # the rows of a small problem, y_i (x_i - mean)
+    few: Few | None = None
     n_inner: int = 0  # steps since the centre moved
     distance_tried: float = np.inf  # at which masses were last made to coincide
 
@@ -112,7 +127,7 @@ class HullMultipliers(HullSolver[State]):
         scores = hulls.scores(w)
         mean, spread = hulls.mean_and_spread(scores, centre)
         rho = 1 / max(spread, _ROUNDING * hulls.size**2, 1e-100)
-        error, few = hulls.rows.score_error(w), self._few(hulls)
+        error, few = hulls.rows.score_error(w), self._few(hulls, None if is_warm else centre)
         if few is not None and not is_warm:
             soft = Softened(centre, np.zeros(len(centre), dtype=np.bool_), mean, 0.0)
             point = Combined(w, np.ones(2))
@@ -127,12 +142,14 @@ class HullMultipliers(HullSolver[State]):
             rho, soft, point = 2 * rho, sharper, its_point
         return bounded(State(hulls, rng, upper, w, scores, error, centre, rho, soft, point, Best.none(w), few))
 
-    def _few(self, hulls: Hulls) -> np.ndarray | None:
-        """The rows of a problem so small that the calls of Python would take most of the time."""
-        shard = hulls.shard
-        if hulls.comm.size > 1 or shard.n_rows > _MAX_FEW_ROWS or shard.n_rows * shard.n_features > _MAX_FEW_ENTRIES:
+    def _few(self, hulls: Hulls, coef: np.ndarray | None) -> Few | None:
+        """``coef`` are those of w as a sum of rows, None if they are not known."""
+        n, d = hulls.shard.n_rows, hulls.shard.n_features
+        is_wide = d > n and coef is not None and n <= _MAX_SMALL_ROWS and n * n * d <= _MAX_PRODUCTS
+        if hulls.comm.size > 1 or not (is_wide or (n <= _MAX_FEW_ROWS and n * d <= _MAX_FEW_ENTRIES)):
             return None
-        return np.ascontiguousarray(hulls.rows.dense(np.arange(shard.n_rows)) * shard.y[:, None])
+        rows = np.ascontiguousarray(hulls.rows.dense(np.arange(n)) * hulls.shard.y[:, None])
+        return Few(rows @ rows.T, coef) if is_wide else Few(rows, None)
 
     def _answer_of_a_sample(self, hulls: Hulls, rng: np.random.Generator) -> np.ndarray | None:
         """The direction for a sample of the rows; None where rows are too few to sample."""
@@ -191,19 +208,32 @@ class HullMultipliers(HullSolver[State]):
         state = coincided(bounded(state))
         return state._replace(best=state.best.counted())
 
-    def _sweep_few(self, state: State, rows: np.ndarray) -> State:
+    def _sweep_few(self, state: State, few: Few) -> State:
         """The steps below, several of them, in one call."""
-        hulls, w, centre, level = state.hulls, state.w.copy(), state.centre.copy(), state.soft.level.copy()
+        hulls, centre, level = state.hulls, state.centre.copy(), state.soft.level.copy()
         mass, is_free = np.empty(len(centre)), np.empty(len(centre), dtype=np.bool_)
         rules = (self.rho_growth, _MAX_GROWTH / max(hulls.size**2, 1e-200), self.few_inner, self.max_inner)
         near = distance_to_coincide(state)
-        # Of the gap, a part is left to rounding.
-        rho, n_inner, gain, _ = solve_few(rows, hulls.side, state.upper, centre, w, level, state.rho, state.n_inner,
-                                          rules, 0.98 * self.tol, near, _STEPS_PER_SWEEP, mass, is_free)  # fmt: skip
+        tol = 0.98 * self.tol  # a part of the gap is left to rounding
+        if few.coef is None:
+            w, max_steps = state.w.copy(), _STEPS_PER_SWEEP
+            rho, n_inner, gain, n_steps = solve_few(
+                few.rows, hulls.side, state.upper, centre, w, level, state.rho, state.n_inner, rules, tol, near,
+                max_steps, mass, is_free,
+            )  # fmt: skip
+        else:
+            coef, max_steps = few.coef.copy(), max(1, int(min(_STEPS_PER_SWEEP, _MAX_PRODUCTS / len(centre) ** 3)))
+            rho, n_inner, gain, n_steps = solve_by_products(
+                few.rows, hulls.side, state.upper, centre, coef, level, state.rho, state.n_inner, rules, tol, near,
+                max_steps, mass, is_free,
+            )  # fmt: skip
+            w, few = hulls.rows.sum_of(hulls.shard.y * coef), few._replace(coef=coef)
         soft, error = Softened(mass, is_free, level, gain), hulls.rows.score_error(w)
         state = state._replace(w=w, scores=hulls.scores(w), score_error=error, centre=centre, rho=rho, soft=soft,
-                               point=hulls.combine(mass), n_inner=n_inner)  # fmt: skip
+                               point=hulls.combine(mass), n_inner=n_inner, few=few)  # fmt: skip
         state = coincided(bounded(state))
+        if few.coef is not None and n_steps < max_steps and state.best.certificate.relative > self.tol:
+            state = state._replace(few=None)  # products round more than rows do
         return state._replace(best=state.best.counted())
 
     def _move_centre(self, state: State) -> State:
