@@ -26,7 +26,6 @@ conjugate gradients, and a handful of single numbers for levels and the line sea
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -42,7 +41,6 @@ from widemargin.compiled.hull_steps import (
     tilted_sums,
 )
 from widemargin.data.pieces import each_piece, elementwise, places_of, sum_of_pieces
-from widemargin.pauses import TimeIsUp
 from widemargin.problems.polytope import NuMargin, largest_nu
 from widemargin.solvers._hull_rows import length
 from widemargin.solvers._hulls import (
@@ -55,6 +53,7 @@ from widemargin.solvers._hulls import (
     distance_to_coincide,
     solve_equilibrated,
 )
+from widemargin.solvers._multiplier_rules import MultiplierRules
 from widemargin.solvers.newton import bracketed_newton, conjugate_gradients
 from widemargin.solvers.protocol import Warm
 
@@ -101,16 +100,9 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class HullMultipliers(HullSolver[State]):
+class HullMultipliers(MultiplierRules, HullSolver[State]):
     """Semismooth Newton steps on the method of multipliers."""
 
-    direct_features: int = 512  # up to here the Hessian is formed
-    start_per_feature: int = 32  # rows of the sample whose answer is the start
-    hessian_per_feature: int = 64  # free rows that make up a Hessian, at most
-    rho_growth: float = 4.0
-    few_inner: int = 2  # steps at one centre after which rho grows
-    max_inner: int = 8  # and after which it shrinks
-    cg_residual: float = 0.1
     tol: float = 1e-3  # to which a sweep of a small problem goes
 
     def start_on(self, hulls: Hulls, rng: np.random.Generator, warm: Warm) -> State:
@@ -155,8 +147,8 @@ class HullMultipliers(HullSolver[State]):
         """The direction for a sample of the rows; None where rows are too few to sample."""
         shard, comm = hulls.shard, hulls.comm
         n_rows = comm.allreduce(np.array([float(shard.n_rows)]))[0]
-        stride = int(n_rows // max(self.start_per_feature * shard.n_features, 2048))
-        if stride < 4 or not isinstance(hulls.problem, NuMargin):
+        stride = self.start_stride(n_rows, shard.n_features)
+        if not stride or not isinstance(hulls.problem, NuMargin):
             return None
         own = np.random.default_rng([comm.rank, int(rng.integers(2**63))])
         sample = shard.take(np.sort(own.choice(shard.n_rows, -(-shard.n_rows // stride), replace=False)))
@@ -165,12 +157,7 @@ class HullMultipliers(HullSolver[State]):
             return None
         nu = min(hulls.problem.resolve_nu(*hulls.totals), largest_nu(*totals))
         state = self.start_on(Hulls.of(NuMargin(nu), sample, comm, self.is_equilibrated), rng, None)
-        with suppress(TimeIsUp):  # any direction will do
-            for _ in range(20):
-                if state.best.certificate.relative <= 0.05:
-                    break
-                state = self.sweep(state)
-        return state.best.w
+        return self.solved_roughly(state).best.w
 
     def sweep(self, state: State) -> State:
         if state.few is not None:
@@ -212,7 +199,7 @@ class HullMultipliers(HullSolver[State]):
         """The steps below, several of them, in one call."""
         hulls, centre, level = state.hulls, state.centre.copy(), state.soft.level.copy()
         mass, is_free = np.empty(len(centre)), np.empty(len(centre), dtype=np.bool_)
-        rules = (self.rho_growth, _MAX_GROWTH / max(hulls.size**2, 1e-200), self.few_inner, self.max_inner)
+        rules = (self.rho_growth, _largest_rho(hulls), self.few_inner, self.max_inner)
         near = distance_to_coincide(state)
         tol = 0.98 * self.tol  # a part of the gap is left to rounding
         if few.coef is None:
@@ -243,9 +230,7 @@ class HullMultipliers(HullSolver[State]):
         is_settled = error <= soft.gain
         if not is_settled and state.n_inner < self.max_inner:
             return state
-        # A centre that was reached in few steps was near, and the next may lie farther away; or it was too far.
-        growth = self.rho_growth if state.n_inner <= self.few_inner else 1.0
-        rho = min(rho * growth, _MAX_GROWTH / max(hulls.size**2, 1e-200)) if is_settled else rho / self.rho_growth
+        rho = self.next_rho(rho, _largest_rho(hulls), state.n_inner, is_settled=is_settled)
         centre = soft.mass if is_settled else state.centre
         soft = _soften(hulls, state.upper, state.scores, centre, rho, soft.level)
         return state._replace(centre=centre, rho=rho, soft=soft, point=hulls.combine(soft.mass), n_inner=0)
@@ -257,7 +242,7 @@ class HullMultipliers(HullSolver[State]):
         n_free = float(comm.allreduce(np.array([float(len(free))]))[0])
         if n_free == 0:
             return -gradient
-        stride = max(1, int(n_free // max(self.hessian_per_feature * n_features, 8192)))
+        stride = self.hessian_stride(n_free, n_features)
         free = free[int(state.rng.integers(stride)) :: stride]
         mass = state.upper[free] * (state.rho * stride)
         if comm.size == 1 and n_free < n_features and n_free <= _MAX_SMALL_ROWS:
@@ -273,6 +258,10 @@ class HullMultipliers(HullSolver[State]):
             return np.asarray(v + spread - means.T @ (total * (means @ v)))
 
         return conjugate_gradients(product, -gradient, self.cg_residual, 250, 2 * hulls.n_entries)[0]
+
+
+def _largest_rho(hulls: Hulls) -> float:
+    return _MAX_GROWTH / max(hulls.size**2, 1e-200)
 
 
 def _small_step(hulls: Hulls, free: np.ndarray, mass: np.ndarray, gradient: np.ndarray) -> np.ndarray:
