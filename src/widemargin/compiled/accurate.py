@@ -1,4 +1,4 @@
-"""Passes over rows, and over numbers of rows, with compensated sums: as if computed in twice the precision of float64, then rounded once.
+"""Passes with compensated sums: as if computed in twice the precision of float64, then rounded once.
 
 A product is split into its rounded value and its error (Dekker, Veltkamp), a sum likewise (Knuth), and the errors are
 summed beside the values [1]. Then the result of k terms differs from the exact one by at most one rounding of the

@@ -44,7 +44,7 @@ def class_extremes(values, side):
 
 @compiled()
 def class_histogram(values, amounts, side, low, width, n_bins, bins):
-    """Sums of ``amounts`` in equal bins of each class, which start at ``low[c]``; ``bins`` get the bin of each value."""
+    """Sums of ``amounts`` in equal bins of each class, which start at ``low[c]``; the bin of each value."""
     out = np.zeros((2, n_bins))
     for i in range(values.shape[0]):
         c = side[i]

@@ -139,6 +139,10 @@ class HullRows:
         """``sum mass_i x_i`` over this rank's rows."""
         return self.factor * self.shard.combine(mass)
 
+    def sum_of(self, mass: np.ndarray) -> np.ndarray:
+        """``sum mass_i factor (x_i - mean)`` over this rank's rows."""
+        return np.asarray(self.combine(mass) - self.factor * self.mean * mass.sum())
+
     def combine_sides(self, rows: np.ndarray, mass: np.ndarray, side: np.ndarray) -> np.ndarray:
         return self.factor * self.shard.combine_sides(rows, mass, side)
 

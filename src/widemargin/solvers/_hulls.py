@@ -404,7 +404,7 @@ class Hulls:
         return best
 
     def _moved(self, mass: np.ndarray, room: np.ndarray, scores: np.ndarray, centre: np.ndarray) -> np.ndarray:
-        """Masses after such a step. Those that would leave their bounds end there: to stop before would bring little."""
+        """Masses after such a step; those that would leave their bounds end there."""
         out = np.empty(len(mass))
 
         def do(rows: slice) -> None:

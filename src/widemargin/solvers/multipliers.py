@@ -25,7 +25,6 @@ of d for each step of conjugate gradients, and a handful of single numbers for t
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -37,10 +36,10 @@ from widemargin.compiled.dense import FAST
 from widemargin.compiled.jit import compiled
 from widemargin.data.pieces import each_piece, elementwise, places_of, sum_of_pieces, sums_by_sign
 from widemargin.data.shard import Shard
-from widemargin.pauses import TimeIsUp
 from widemargin.problems.hinge_l2 import HingeL2
 from widemargin.rounding import UNIT, gamma
 from widemargin.solvers._linear_dual import Best, LinearDualSolver, LinearDualState, Rows
+from widemargin.solvers._multiplier_rules import MultiplierRules
 from widemargin.solvers._rounding import STALL_RATIO
 from widemargin.solvers.newton import bracketed_newton, conjugate_gradients, second_moment
 from widemargin.solvers.protocol import AnySolver, Inputs, Warm
@@ -110,16 +109,9 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Multipliers(LinearDualSolver[State]):
+class Multipliers(MultiplierRules, LinearDualSolver[State]):
     """Semismooth Newton steps on the method of multipliers."""
 
-    direct_features: int = 512  # up to here the Hessian is formed
-    start_per_feature: int = 32  # rows of the sample whose answer is the start
-    hessian_per_feature: int = 64  # free rows that make up a Hessian, at most
-    rho_growth: float = 4.0
-    few_inner: int = 2  # steps at one centre after which rho grows
-    max_inner: int = 8  # and after which it shrinks
-    cg_residual: float = 0.1
     patience: int = 200  # stalled steps before "precision"; near a tiny optimum a hundred may stall before one helps
 
     def start(self, problem: HingeL2, shard: Shard, comm: Communicator, rng: Generator, warm: Warm = None) -> State:
@@ -162,8 +154,8 @@ class Multipliers(LinearDualSolver[State]):
         """The solution of a sample of the rows; None where rows are too few to sample."""
         shard, comm = rows.shard, rows.comm
         n_rows = comm.allreduce(np.array([float(shard.n_rows)]))[0]
-        stride = int(n_rows // max(self.start_per_feature * shard.n_features, 2048))
-        if stride < 4:
+        stride = self.start_stride(n_rows, shard.n_features)
+        if not stride:
             return None
         chosen = np.sort(rows.rng.choice(shard.n_rows, -(-shard.n_rows // stride), replace=False))
         sample = shard.take(chosen)
@@ -171,12 +163,7 @@ class Multipliers(LinearDualSolver[State]):
             return None
         # Fewer rows, each of more weight.
         state = self.start(replace(rows.problem, C=rows.problem.C * stride), sample, comm, rng)
-        with suppress(TimeIsUp):  # any direction will do
-            for _ in range(20):
-                if state.best.certificate.relative <= 0.05:
-                    break
-                state = self.sweep(state)
-        return state.best.coef
+        return self.solved_roughly(state).best.coef
 
     def sweep(self, state: State) -> State:
         state = self._move_centre(state)
@@ -208,9 +195,7 @@ class Multipliers(LinearDualSolver[State]):
         is_settled = error <= soft.gain
         if not is_settled and state.n_inner < self.max_inner:
             return state
-        # A centre that was reached in few steps was near, and the next may lie farther away; or it was too far.
-        growth = self.rho_growth if state.n_inner <= self.few_inner else 1.0
-        rho = min(rho * growth, _MAX_RHO) if is_settled else rho / self.rho_growth
+        rho = self.next_rho(rho, _MAX_RHO, state.n_inner, is_settled=is_settled)
         centre = state.alpha if is_settled else state.centre
         soft = _soften(state.rows, state.slack, state.slack_error, centre, rho)
         return state._replace(centre=centre, rho=rho, soft=soft, n_inner=0)
@@ -221,7 +206,7 @@ class Multipliers(LinearDualSolver[State]):
         shard, comm = rows.shard, rows.comm
         free = places_of(lambda some: state.soft.is_free[some], shard.n_rows)
         n_free = float(comm.allreduce(np.array([float(len(free))]))[0])
-        stride = max(1, int(n_free // max(self.hessian_per_feature * n_features, 8192)))
+        stride = self.hessian_stride(n_free, n_features)
         free = free[int(rows.rng.integers(stride)) :: stride]
         mass = rows.upper[free] * (state.rho * stride)
         sums = comm.allreduce(np.append(shard.combine_rows(free, mass), mass.sum()))
