@@ -166,6 +166,26 @@ def test_few_rows_that_are_sparse_or_too_long_are_not_taken_as_they_are(values):
     assert times_few(Kernel("poly", 1.0, 200, 0.0), 1e10 * np.ones((1, 13)), values, coef) is None
 
 
+@pytest.mark.parametrize("scale", [1.0, 1e4, 1e20], ids=["near", "far", "beyond float32"])
+@pytest.mark.parametrize("share", [0.2, 1.0])
+@pytest.mark.parametrize("name", ["rbf", "rbf-narrow", "laplacian", "cosine", "sigmoid", "linear"])
+def test_rows_to_be_predicted_take_the_precision_of_points(name, share, scale):
+    """However far they are: no value is wrong by more than that of a row among the points may be."""
+    rng, kernel = np.random.default_rng(4), KERNELS[name]
+    X = np.where(rng.random((50, 6)) < share, rng.normal(size=(50, 6)), 0.0)
+    far = (X * np.where(np.arange(50) % 2, scale, 1.0)[:, None]).astype(np.float32)
+    rows, coef = RowsOnCPU(kernel, far, points=X), rng.normal(size=(50, 2))
+    K = by_scikit_learn(kernel, far.astype(float), X)
+    assert_near(rows.times(Points(X, np.arange(50)), coef), K @ coef, 1e-5)
+    assert_near(rows.times(Points(X, np.arange(50)), coef, exact=True), K @ coef, 1e-11)
+
+
+def test_rows_to_be_predicted_must_not_overflow():
+    X = np.full((3, 2), 1e160)
+    with pytest.raises(ValueError, match="too long"):
+        RowsOnCPU(KERNELS["rbf"], X, points=np.ones((2, 2)))
+
+
 def test_only_some_rows_are_rows_of_the_same_kernel(kernel, values, storage):
     rows, few = RowsOnCPU(kernel, storage(values), first=100), np.array([2, 5, 40])
     points, coef = rows.points(np.arange(10)), np.linspace(-1, 1, 10)

@@ -127,7 +127,8 @@ class RowsOnCPU(KernelRows):
     """A kernel on the rows of one rank, in float32 where that is exact enough.
 
     ``first`` is the number of the first row, or the numbers of all rows. ``reduce`` combines an array over ranks by
-    "sum" or "max", so that all ranks choose the same precision.
+    "sum" or "max", so that all ranks choose the same precision. Or these are dense rows to be predicted from
+    ``points``: then the precision is chosen for these, and no errors are known.
     """
 
     _primitives = vectors
@@ -140,17 +141,22 @@ class RowsOnCPU(KernelRows):
         ledger: Ledger | None = None,
         reduce: Reduce = alone,
         n_everywhere: int | None = None,
+        points: Any = None,
     ) -> None:
         super().__init__(kernel, X, first, ledger, n_everywhere)
         self._cache: RowCache | None = None
         self._kept: dict[Any, _Prepared] = {}
         self._space = np.empty(0)
         self._is_exact: bool | None = None  # whether products of the rows are exact in float32, once it is known
-        self.dtype, self._is_sparse, self._centre, self.is_by_differences = precision.choose(kernel, self.X, reduce)
+        chosen = (
+            precision.choose(kernel, self.X, reduce) if points is None else precision.choose_for(kernel, self.X, points)
+        )
+        self.dtype, self._is_sparse, self._centre, self.is_by_differences = chosen
         self.error = self.largest_error = float(np.finfo(self.dtype).eps) / 2
         self._is_binary = False  # whether the rows of all ranks are zeros and ones
         if kernel.name in _KINDS:
-            self.width, self.longest = precision.extent(self.X, self._is_sparse, reduce)
+            if points is None:
+                self.width, self.longest = precision.extent(self.X, self._is_sparse, reduce)
             # Bits are counted faster than entries are multiplied, where rows are not very sparse.
             is_fast = entries_per_row(self.X) > self.X.shape[1] / 32 and not self.is_by_differences
             is_binary = is_fast and kernel.name != "cosine" and are_binary(self.X)

@@ -41,10 +41,25 @@ def extent(X: Any, is_sparse: bool, reduce: Reduce) -> tuple[int, float]:
     return int(width), float(np.sqrt(square))
 
 
-def choose(kernel: Kernel, X: Any, reduce: Reduce) -> Precision:
+def choose_for(kernel: Kernel, X: Any, points: Any) -> Precision:
+    """The precision for values of dense rows with points, from the points alone but for the range of numbers.
+
+    A row that is twice as long as all points has distances from them that are a third of its length or more: relative
+    to these, rounding errors are small wherever it is. Other rows are not much longer than the points.
+    """
+    precision = choose(kernel, points, lambda values, op: values, min_float32_rows=0)
+    if kernel.function is None and kernel.name != "precomputed":
+        largest = _max_squared_norm(X, None)
+        _refuse_overflow(kernel, largest)
+        if precision.dtype == np.float32 and largest > _FLOAT32_RANGE[1]:
+            precision = precision._replace(dtype=np.float64)
+    return precision
+
+
+def choose(kernel: Kernel, X: Any, reduce: Reduce, min_float32_rows: int = _MAX_FLOAT64_ROWS + 1) -> Precision:
     """float32 for kernels with values up to 1, unless exponents would lose too much; all ranks choose alike.
 
-    Values of other kernels may be large and differ by little: they need float64.
+    Values of other kernels may be large and differ by little: they need float64. Few rows have float64 values.
     """
     if kernel.function is not None or kernel.name == "precomputed":
         return Precision(X.dtype if kernel.name == "precomputed" else np.float64)
@@ -59,7 +74,7 @@ def choose(kernel: Kernel, X: Any, reduce: Reduce) -> Precision:
     is_float32 = _fits_float32(largest)
     if kernel.name != "cosine":
         precision, is_float32 = _of_distances(kernel, X, precision, reduce)
-    return precision._replace(dtype=np.float32 if is_float32 and n_rows > _MAX_FLOAT64_ROWS else np.float64)
+    return precision._replace(dtype=np.float32 if is_float32 and n_rows >= min_float32_rows else np.float64)
 
 
 def _of_distances(kernel: Kernel, X: Any, precision: Precision, reduce: Reduce) -> tuple[Precision, bool]:
