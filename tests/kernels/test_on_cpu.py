@@ -8,9 +8,11 @@ import scipy.sparse as sp
 from sklearn.metrics.pairwise import pairwise_kernels, rbf_kernel
 
 from tests.conftest import STORAGES
+from widemargin.comm.threads import on_ranks
 from widemargin.kernels.functions import Kernel
 from widemargin.kernels.on_cpu import RowsOnCPU, times_few
 from widemargin.kernels.points import Points
+from widemargin.kernels.precision import choose
 from widemargin.ledger import Ledger
 
 KERNELS = {
@@ -184,6 +186,35 @@ def test_rows_to_be_predicted_must_not_overflow():
     X = np.full((3, 2), 1e160)
     with pytest.raises(ValueError, match="too long"):
         RowsOnCPU(KERNELS["rbf"], X, points=np.ones((2, 2)))
+
+
+@pytest.mark.parametrize("name", ["rbf", "laplacian"])
+def test_rows_of_usual_values_are_sparse_from_there(name):
+    """As images with a background, and features that were scaled."""
+    rng, kernel = np.random.default_rng(5), KERNELS[name]
+    usual = rng.normal(size=70) * (rng.random(70) < 0.8)
+    X = np.where(rng.random((4200, 70)) < 0.3, 0.3 * rng.normal(size=(4200, 70)), usual)
+    rows, coef = RowsOnCPU(kernel, X), rng.normal(size=300)
+    points, K = rows.points(np.arange(300)), by_scikit_learn(kernel, X, X[:300])
+    assert rows._is_sparse
+    np.testing.assert_array_equal(rows._centre, usual)
+    assert_near(rows.times(points, coef, exact=True), K @ coef, 1e-12)
+    assert_near(rows.times(points, coef), K @ coef, 1e-5)
+    assert_near(rows.rows(points), K.T, 1e-5)
+    assert not RowsOnCPU(kernel, np.where(rng.random((4200, 70)) < 0.6, rng.normal(size=(4200, 70)), usual))._is_sparse
+
+
+def test_ranks_agree_on_usual_values():
+    """Of which one has no rows, and one has rows of other values."""
+    rng = np.random.default_rng(5)
+    parts = [np.where(rng.random((n, 70)) < 0.2, rng.normal(size=(n, 70)), 0.5 + k) for k, n in ((0, 4000), (1, 400))]
+    parts.append(np.empty((0, 70)))
+    found = on_ranks(3, lambda comm: choose(KERNELS["rbf"], parts[comm.rank], comm.allreduce))
+    assert not any(each.is_sparse for each in found)  # 1.5 is the larger of both, and most rows have 0.5
+    found = on_ranks(2, lambda comm: choose(KERNELS["rbf"], parts[2 * comm.rank], comm.allreduce))
+    for each in found:
+        assert each.is_sparse
+        np.testing.assert_array_equal(each.centre, np.full(70, 0.5))
 
 
 def test_only_some_rows_are_rows_of_the_same_kernel(kernel, values, storage):

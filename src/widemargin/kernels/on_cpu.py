@@ -35,6 +35,7 @@ from widemargin.kernels.storage import (
     dense,
     entries_per_row,
     exact_in_float32,
+    others_per_row,
     pieces,
     shifted,
     splits,
@@ -156,7 +157,7 @@ class RowsOnCPU(KernelRows):
         self._is_binary = False  # whether the rows of all ranks are zeros and ones
         if kernel.name in _KINDS:
             if points is None:
-                self.width, self.longest = precision.extent(self.X, self._is_sparse, reduce)
+                self.width, self.longest = precision.extent(self.X, chosen, reduce)
             # Bits are counted faster than entries are multiplied, where rows are not very sparse.
             is_fast = entries_per_row(self.X) > self.X.shape[1] / 32 and not self.is_by_differences
             is_binary = is_fast and kernel.name != "cosine" and are_binary(self.X)
@@ -262,11 +263,12 @@ class RowsOnCPU(KernelRows):
         n_entries = np.full(self.n_rows, float(self.width))
         if self.kernel.name == "rbf" and self._centre is None:
             n_entries = float32_error.entries_of_rows(self.X)
+        elif self.kernel.name == "rbf" and self._is_sparse:
+            n_entries = others_per_row(self.X, self._centre).astype(np.float64)
         if self._is_binary:
             n_entries = np.zeros(self.n_rows)  # products of bits are exact
-        longest = self.longest if self._centre is None else self.longest + float(np.linalg.norm(self._centre))
         lengths = np.sqrt(self._squares(reach))
-        return float32_error.relative_error(self.kernel, n_entries, lengths, longest, self.X.shape[1])
+        return float32_error.relative_error(self.kernel, n_entries, lengths, self.longest, self.X.shape[1])
 
     def _diagonal(self, coef: np.ndarray) -> np.ndarray:
         return self.kernel.diagonal(self.X, self.numbers)
@@ -310,7 +312,7 @@ class RowsOnCPU(KernelRows):
         """How rows and points are stored for values of this type: in a smaller type if their products are exact."""
         if self._is_binary and are_binary(points.X):
             return _BITS
-        if dtype == np.float32 or not self._is_sparse or self.kernel.name == "cosine":
+        if dtype == np.float32 or not self._is_sparse or self._centre is not None or self.kernel.name == "cosine":
             return dtype
         if self._is_exact is None:
             self._is_exact = exact_in_float32(self.X)
@@ -320,7 +322,7 @@ class RowsOnCPU(KernelRows):
         if stored == _BITS:
             return _Prepared(as_bits(X), squared_norms(X))
         if self._is_sparse:
-            X = as_csr(X, stored)
+            X = as_csr(X, stored, self._centre)
         elif self._centre is None:
             X = converted(dense(X), stored)
         else:
