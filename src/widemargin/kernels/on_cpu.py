@@ -260,13 +260,14 @@ class RowsOnCPU(KernelRows):
         return np.asarray(np.where(reach > 0, error, 0.0) * reach + float32_error.absolute_error(mass))
 
     def _sweep_error(self, reach: np.ndarray) -> np.ndarray:
-        n_entries = np.full(self.n_rows, float(self.width))
-        if self.kernel.name == "rbf" and self._centre is None:
-            n_entries = float32_error.entries_of_rows(self.X)
-        elif self.kernel.name == "rbf" and self._is_sparse:
-            n_entries = others_per_row(self.X, self._centre).astype(np.float64)
         if self._is_binary:
             n_entries = np.zeros(self.n_rows)  # products of bits are exact
+        elif self.kernel.name == "rbf" and self._centre is None:
+            n_entries = float32_error.entries_of_rows(self.X)
+        elif self.kernel.name == "rbf" and self._centre is not None and self._is_sparse:
+            n_entries = others_per_row(self.X, self._centre).astype(np.float64)
+        else:
+            n_entries = np.full(self.n_rows, float(self.width))
         lengths = np.sqrt(self._squares(reach))
         return float32_error.relative_error(self.kernel, n_entries, lengths, self.longest, self.X.shape[1])
 

@@ -111,7 +111,7 @@ def _most_frequent(sample: np.ndarray) -> np.ndarray:
     if not len(sample):
         return np.full(sample.shape[1], -np.inf)
     counts = np.array([(sample == row).sum(axis=0) for row in sample])
-    return np.take_along_axis(sample, counts.argmax(axis=0)[None], axis=0)[0].astype(np.float64)
+    return np.asarray(np.take_along_axis(sample, counts.argmax(axis=0)[None], axis=0)[0], dtype=np.float64)
 
 
 def _of_distances(kernel: Kernel, X: Any, precision: Precision, reduce: Reduce) -> tuple[Precision, bool]:
