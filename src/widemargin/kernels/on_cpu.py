@@ -36,6 +36,7 @@ from widemargin.kernels.storage import (
     dense,
     entries_per_row,
     exact_in_float32,
+    others_per_row,
     pieces,
     shifted,
     splits,
@@ -134,7 +135,8 @@ class RowsOnCPU(KernelRows):
     """A kernel on the rows of one rank, in float32 where that is exact enough.
 
     ``first`` is the number of the first row, or the numbers of all rows. ``reduce`` combines an array over ranks by
-    "sum" or "max", so that all ranks choose the same precision.
+    "sum" or "max", so that all ranks choose the same precision. Or these are dense rows to be predicted from
+    ``points``: then the precision is chosen for these, and no errors are known.
     """
 
     _primitives = vectors
@@ -147,6 +149,7 @@ class RowsOnCPU(KernelRows):
         ledger: Ledger | None = None,
         reduce: Reduce = alone,
         n_everywhere: int | None = None,
+        points: Any = None,
     ) -> None:
         super().__init__(kernel, X, first, ledger, n_everywhere)
         self._cache: RowCache | None = None
@@ -155,11 +158,15 @@ class RowsOnCPU(KernelRows):
         self._shared: list[SharedRows] = []  # one, once there is one for all problems
         self._class_values: dict[float, np.ndarray] = {}  # between rows of the same class, for all pairs it is in
         self._is_exact: bool | None = None  # whether products of the rows are exact in float32, once it is known
-        self.dtype, self._is_sparse, self._centre, self.is_by_differences = precision.choose(kernel, self.X, reduce)
+        chosen = (
+            precision.choose(kernel, self.X, reduce) if points is None else precision.choose_for(kernel, self.X, points)
+        )
+        self.dtype, self._is_sparse, self._centre, self.is_by_differences = chosen
         self.error = self.largest_error = float(np.finfo(self.dtype).eps) / 2
         self._is_binary = False  # whether the rows of all ranks are zeros and ones
         if kernel.name in _KINDS:
-            self.width, self.longest = precision.extent(self.X, self._is_sparse, reduce)
+            if points is None:
+                self.width, self.longest = precision.extent(self.X, chosen, reduce)
             # Bits are counted faster than entries are multiplied, where rows are not very sparse.
             is_fast = entries_per_row(self.X) > self.X.shape[1] / 32 and not self.is_by_differences
             is_binary = is_fast and kernel.name != "cosine" and are_binary(self.X)
@@ -346,14 +353,16 @@ class RowsOnCPU(KernelRows):
         return np.asarray(np.where(reach > 0, error, 0.0) * reach + float32_error.absolute_error(mass))
 
     def _sweep_error(self, reach: np.ndarray) -> np.ndarray:
-        n_entries = np.full(self.n_rows, float(self.width))
-        if self.kernel.name == "rbf" and self._centre is None:
-            n_entries = float32_error.entries_of_rows(self.X)
         if self._is_binary:
             n_entries = np.zeros(self.n_rows)  # products of bits are exact
-        longest = self.longest if self._centre is None else self.longest + float(np.linalg.norm(self._centre))
+        elif self.kernel.name == "rbf" and self._centre is None:
+            n_entries = float32_error.entries_of_rows(self.X)
+        elif self.kernel.name == "rbf" and self._centre is not None and self._is_sparse:
+            n_entries = others_per_row(self.X, self._centre).astype(np.float64)
+        else:
+            n_entries = np.full(self.n_rows, float(self.width))
         lengths = np.sqrt(self._squares(reach))
-        return float32_error.relative_error(self.kernel, n_entries, lengths, longest, self.n_features)
+        return float32_error.relative_error(self.kernel, n_entries, lengths, self.longest, self.n_features)
 
     def _diagonal(self, coef: np.ndarray) -> np.ndarray:
         return self.kernel.diagonal(self.X, self.numbers)
@@ -409,7 +418,7 @@ class RowsOnCPU(KernelRows):
         whole, are_own = self._among[0], self._are_own(points)
         if self._is_binary and (are_own or are_binary(points.X)):
             return _BITS
-        if dtype == np.float32 or not self._is_sparse or self.kernel.name == "cosine":
+        if dtype == np.float32 or not self._is_sparse or self._centre is not None or self.kernel.name == "cosine":
             return dtype
         if whole._is_exact is None:
             whole._is_exact = exact_in_float32(whole.X)
@@ -429,7 +438,7 @@ class RowsOnCPU(KernelRows):
         if stored == _BITS:
             return _Prepared(as_bits(X), squared_norms(X))
         if self._is_sparse:
-            X = as_csr(X, stored)
+            X = as_csr(X, stored, self._centre)
         elif self._centre is None:
             X = converted(dense(X), stored)
         else:

@@ -45,13 +45,14 @@ def dense(X: Any) -> np.ndarray:
 def density(X: Any) -> float:
     """The share of entries that are not zero."""
     size = X.shape[0] * X.shape[1]
-    n_nonzero = X.nnz if sp.issparse(X) else int(_nonzero_per_row(X).sum())
+    n_nonzero = X.nnz if sp.issparse(X) else int(others_per_row(X, np.zeros(X.shape[1])).sum())
     return float(n_nonzero / size) if size else 1.0
 
 
-def _nonzero_per_row(X: np.ndarray) -> np.ndarray:
-    counts = np.empty(len(X), np.int64)
-    cores.each(lambda piece: compiled.count_nonzero(X, *piece, counts), row_pieces(*X.shape), float(X.size))
+def others_per_row(X: np.ndarray, centre: np.ndarray) -> np.ndarray:
+    """How many entries of each dense row are not those of the centre."""
+    counts, centre = np.empty(len(X), np.int64), centre.astype(X.dtype)
+    cores.each(lambda piece: compiled.count_others(X, centre, *piece, counts), row_pieces(*X.shape), float(X.size))
     return counts
 
 
@@ -143,6 +144,8 @@ def are_binary(X: Any) -> bool:
     if sp.issparse(X) and not X.has_canonical_format:
         return False
     values, found = np.ravel(X.data if sp.issparse(X) else X), []
+    if not compiled.are_binary(values, 0, min(len(values), 1024)):  # the most frequent answer
+        return False
     each = row_pieces(len(values), 1)
     cores.each(lambda piece: found.append(compiled.are_binary(values, *piece)), each, float(len(values)))
     return all(found)
@@ -183,19 +186,21 @@ def shifted(X: np.ndarray, centre: np.ndarray, dtype: Any) -> np.ndarray:
     return out
 
 
-def as_csr(X: Any, dtype: Any) -> Any:
-    """Rows as a CSR matrix of this type, entries sorted by their columns."""
-    if sp.issparse(X):
+def as_csr(X: Any, dtype: Any, centre: np.ndarray | None = None) -> Any:
+    """Rows, minus a centre if there is one, as a CSR matrix of this type, entries sorted by their columns."""
+    if sp.issparse(X) and centre is None:
         X = sp.csr_matrix(X)
         X = X if X.has_sorted_indices else X.sorted_indices()
         if X.dtype == dtype:
             return X
         return sp.csr_matrix((converted(X.data, dtype), X.indices, X.indptr), shape=X.shape)
-    counts = _nonzero_per_row(X)
+    X, centre = dense(X), (np.zeros(X.shape[1]) if centre is None else centre).astype(X.dtype)
+    counts = others_per_row(X, centre)
     indptr = np.concatenate([[0], np.cumsum(counts)])
     index = np.int32 if indptr[-1] <= np.iinfo(np.int32).max else np.int64
     data, indices = np.empty(indptr[-1], dtype), np.empty(indptr[-1], index)
-    cores.each(lambda piece: compiled.compress(X, *piece, indptr, data, indices), row_pieces(*X.shape), 2.0 * X.size)
+    arrays = indptr, data, indices
+    cores.each(lambda piece: compiled.compress(X, centre, *piece, *arrays), row_pieces(*X.shape), 2.0 * X.size)
     return sp.csr_matrix((data, indices, indptr.astype(index)), shape=X.shape)
 
 
