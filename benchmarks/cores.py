@@ -84,7 +84,7 @@ NU_SMALL_TIMES = 3
 GROWTH_SIZES = (1_000, 4_000, 16_000, 64_000, 100_000, 250_000, 500_000)
 MOST_ROWS = {"rbf": 100_000, "SVC": 100_000}
 GROWTH = {
-    OURS: ("nu", "linear", "margin distribution", "sparse", "rbf"),
+    OURS: ("nu .3", "linear", "margin distribution", "sparse", "rbf"),
     SKLEARN: ("LinearSVC", "SVC", "NuSVC"),
     INTELEX: ("SVC",),
 }
@@ -218,7 +218,7 @@ def rows(chosen: Any) -> None:
     found = section.read("fits")
     for n_threads in chosen.threads:
         ours, peer = Contestant(OURS, n_threads), Contestant(SKLEARN, n_threads)
-        for name in ("nu", "linear", "margin distribution"):
+        for name in ("nu", "nu .3", "nu .5", "linear", "margin distribution"):
             answers = interleaved({OURS: ours}, rows_fit, name, *shape, repeats=chosen.repeats, limit=LIMIT)
             found.setdefault(name, {})[str(n_threads)] = answers[OURS]
         if n_threads == min(chosen.threads):  # it has one thread

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -11,7 +13,9 @@ from widemargin.cores import at_most
 from widemargin.data.layout import Layout
 from widemargin.data.libsvm_text import iterate_libsvm
 from widemargin.data.pieces import (
+    accurate_sums_by_class,
     distinct_labels,
+    elementwise,
     encoded,
     largest_size,
     places_of,
@@ -20,10 +24,13 @@ from widemargin.data.pieces import (
     sums_by_class,
 )
 from widemargin.data.rows import joined
+from widemargin.rounding import gamma
 
 THREADS = (2, 3, 8)
 MODELS = {
     "nu": lambda: NuMarginSVC(nu=0.4, tol=1e-2),
+    "nu of the C-SVM": lambda: NuMarginSVC(tol=1e-2),
+    "hulls that overlap": lambda: NuMarginSVC(nu=0.05),
     "linear": lambda: KernelSVC(kernel="linear", C=0.1, tol=1e-2),
     "margin distribution": lambda: MarginDistributionSVC(kernel="linear"),
 }
@@ -62,6 +69,7 @@ def bits_of(model, X):
 
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.filterwarnings("error::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.filterwarnings("ignore::widemargin.exceptions.OverlapWarning")
 def test_fits_and_predictions_have_the_same_bits_on_any_number_of_threads(name, data):
     X, y = data
     with at_most(1):
@@ -175,3 +183,24 @@ def test_the_first_mistake_of_a_file_is_told(tmp_path, monkeypatch):
     for n_threads in (1, *THREADS):
         with at_most(n_threads), path.open("rb") as file, pytest.raises(ValueError, match="line 124: the index"):
             list(iterate_libsvm(file, Layout()))
+
+
+def test_elementwise_results_are_those_of_numpy():
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(2, 1001))
+    assert (elementwise(np.multiply, a, b) == a * b).all()
+    assert (elementwise(np.minimum, a, 0.5) == np.minimum(a, 0.5)).all()
+    assert (elementwise(np.abs, a) == np.abs(a)).all()
+
+
+def test_accurate_sums_are_those_of_fsum():
+    rng = np.random.default_rng(0)
+    values, side = rng.random(1001) * 10.0 ** rng.integers(-12, 12, 1001), rng.integers(0, 2, 1001)
+    with at_most(1):
+        high, low = accurate_sums_by_class(side, values)
+    for c in (0, 1):
+        exact = sum(map(Fraction, values[side == c].tolist()))
+        assert abs(Fraction(high[c]) + Fraction(low[c]) - exact) <= Fraction(gamma(1010)) ** 2 * exact
+    for n_threads in THREADS:
+        with at_most(n_threads):
+            assert np.array_equal(accurate_sums_by_class(side, values), (high, low))

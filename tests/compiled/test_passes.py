@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 from widemargin.compiled import csr, dense
 
-TWINS = ["scores", "combine", "stepwise_combine", "combine_rows", "curvature", "squared_norms"]
+TWINS = ["scores", "combine", "stepwise_combine", "combine_signs", "combine_rows", "curvature", "squared_norms"]
 
 
 @pytest.fixture
@@ -47,9 +47,25 @@ def test_combine(rows, storage):
 
 
 def test_combine_does_not_read_rows_of_no_mass():
-    X, out = np.array([[1.0, 2.0], [np.nan, np.nan]]), np.empty(2)
-    call("combine", X, np.array([3.0, 0.0]), out)
+    """Where few rows have mass; else all are read, which is faster than to skip some."""
+    X, out, of_signs = np.full((20, 2), np.nan), np.empty(2), np.empty((2, 2))
+    X[7] = [1.0, 2.0]
+    mass = np.where(np.arange(20) == 7, 3.0, 0.0)
+    call("combine", X, mass, out)
+    call("combine_signs", X, mass, 20, of_signs)
     near(out, [3.0, 6.0])
+    near(of_signs, [[3.0, 6.0], [0.0, 0.0]])
+
+
+@pytest.mark.parametrize("share", [1.0, 0.5, 0.05])
+def test_combine_signs(rows, storage, share):
+    rng = np.random.default_rng(1)
+    mass, out = rng.normal(size=17) * (rng.random(17) < share), np.full((2, 9), np.nan)
+    mass[2] = -1.5
+    for step in (1, 5, 17, 100):
+        call("combine_signs", storage(rows), mass, step, out)
+        X = rows.astype(np.float64)
+        near(out, [X.T @ np.maximum(mass, 0.0), X.T @ np.minimum(mass, 0.0)])
 
 
 def test_combine_rows(rows, storage):

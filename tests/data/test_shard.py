@@ -129,6 +129,7 @@ def every_pass(shard):
     return {
         "scores": shard.scores(w),
         "combine": shard.combine(mass),
+        "combine_signs": shard.combine_signs(mass),
         "combine_rows": shard.combine_rows(some, mass[some]),
         "curvature": shard.curvature(some, mass[some], w),
         "second_moment": shard.second_moment(some, mass[some]),
@@ -157,6 +158,7 @@ def by_numpy(X, y):
     return {
         "scores": X @ w,
         "combine": X.T @ mass,
+        "combine_signs": np.stack([X.T @ np.maximum(mass, 0.0), X.T @ np.minimum(mass, 0.0)]),
         "combine_rows": Z.T @ m,
         "curvature": Z.T @ (m * (Z @ w)),
         "second_moment": (Z.T * m) @ Z,

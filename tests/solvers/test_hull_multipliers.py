@@ -8,7 +8,14 @@ import scipy.sparse as sp
 
 from tests.oracles import hull_distance, nu_cap
 from tests.problems_at_hand import overlapping, separable, solve
-from widemargin.compiled.hull_steps import lowest_sum, move_levels, soften_rows, tilted_sums
+from widemargin.compiled.hull_steps import (
+    lowest_sum,
+    move_levels,
+    soften_rows,
+    solve_by_products,
+    solve_few,
+    tilted_sums,
+)
 from widemargin.compiled.projections import class_levels
 from widemargin.problems.polytope import HardMargin, NuMargin, largest_nu
 from widemargin.solvers import hull_multipliers
@@ -35,6 +42,8 @@ def shapes():
         "duplicates": (np.repeat(X[:20], 6, axis=0), np.repeat(y[:20], 6)),
         "constant columns": (np.c_[X, np.ones((80, 2)), np.zeros(80)], y),
         "more features than rows": (wide, np.where(np.arange(30) < 12, 1.0, -1.0)),
+        "the same rows in both classes": (np.repeat(wide, 2, axis=0), np.tile([1.0, -1.0], 30)),
+        "wide units": (wide * 10.0 ** rng.uniform(-3, 3, 90) + 50.0, np.where(np.arange(30) < 12, 1.0, -1.0)),
         "whole numbers": (rng.integers(0, 3, (150, 3)).astype(float), np.sign(rng.normal(size=150))),
     }
 
@@ -49,6 +58,7 @@ def size(request, monkeypatch):
     """The compiled steps of small problems, and the steps that larger ones take."""
     if request.param == "many":
         monkeypatch.setattr(hull_multipliers, "_MAX_FEW_ROWS", 0)
+        monkeypatch.setattr(hull_multipliers, "_MAX_PRODUCTS", 0)
     return request.param
 
 
@@ -161,3 +171,31 @@ def test_the_least_sum_and_the_levels_of_sorted_scores():
         levels.append(scores[order][(through < 1).sum()])
     assert lowest_sum(scores, side, upper) == pytest.approx(least)
     np.testing.assert_array_equal(class_levels(scores, upper, side, 1.0), levels)
+
+
+@pytest.mark.parametrize("shape", [(40, 8), (40, 100)])
+def test_steps_by_inner_products_are_those_on_rows(shape):
+    """The same masses, levels and direction, step by step."""
+    rng, side, _, _, _ = few_rows(3)
+    rows = rng.normal(size=shape) * np.where(side == 0, 1.0, -1.0)[:, None] + 0.1
+    totals = np.bincount(side, minlength=2)
+    upper, centre = 3.0 / totals[side], 1.0 / totals[side]
+    for n_steps in range(1, 6):
+        found = []
+        for solver, around, start in ((solve_few, rows, centre @ rows), (solve_by_products, rows @ rows.T, centre)):
+            state = [centre.copy(), start.copy(), np.zeros(2)]
+            mass, is_free = np.empty(40), np.empty(40, dtype=np.bool_)
+            rules = (4.0, 1e30, 2, 8)
+            ended = solver(around, side, upper, *state, 0.1, 0, rules, 1e-9, 0.0, n_steps, mass, is_free)
+            w = state[1] if solver is solve_few else state[1] @ rows
+            found.append(np.concatenate([mass, is_free, w, state[0], state[2], ended]))
+        np.testing.assert_allclose(found[0], found[1], rtol=1e-7, atol=1e-9)
+
+
+def test_a_sweep_by_products_that_does_not_reach_the_gap_goes_on_with_rows():
+    """Inner products of rows far away from each other by their norms are too coarse for a tight tolerance."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(30, 90)) * 10.0 ** np.linspace(-4, 4, 90)
+    y = np.where(np.arange(30) < 12, 1.0, -1.0)
+    result = solve(HullMultipliers(tol=1e-9), NuMargin(0.3), X, y, tol=1e-9, max_iter=400)[0]
+    assert result.stop_reason == "gap"

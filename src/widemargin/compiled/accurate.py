@@ -1,4 +1,4 @@
-"""Passes over rows with compensated sums: as if computed in twice the precision of float64, then rounded once.
+"""Passes with compensated sums: as if computed in twice the precision of float64, then rounded once.
 
 A product is split into its rounded value and its error (Dekker, Veltkamp), a sum likewise (Knuth), and the errors are
 summed beside the values [1]. Then the result of k terms differs from the exact one by at most one rounding of the
@@ -87,6 +87,15 @@ def add_accurately_csr(data, indices, indptr, mass, side, high, low):
                 product, its_error = _two_product(m, np.float64(data[k]))
                 high[c, j], sum_error = _two_sum(high[c, j], product)
                 low[c, j] += sum_error + its_error
+
+
+@compiled()
+def add_by_class(side, values, high, low):
+    """Per class c: ``high[c] + low[c]`` grow by the sum of its values."""
+    for i in range(values.shape[0]):
+        c = side[i]
+        high[c], error = _two_sum(high[c], values[i])
+        low[c] += error
 
 
 @compiled()

@@ -50,6 +50,21 @@ def stepwise_combine_csr(data, indices, indptr, mass, step, out):
 
 
 @compiled()
+def combine_signs_csr(data, indices, indptr, mass, step, out):
+    out[:, :] = 0.0
+    part = np.empty_like(out)
+    for begin in range(0, mass.shape[0], step):
+        part[:, :] = 0.0
+        for i in range(begin, min(begin + step, mass.shape[0])):
+            m = mass[i]
+            if m != 0.0:
+                c = 0 if m > 0.0 else 1
+                for k in range(np.uint64(indptr[i]), np.uint64(indptr[i + 1])):
+                    part[c, np.uint64(indices[k])] += m * data[k]
+        out += part
+
+
+@compiled()
 def combine_rows_csr(data, indices, indptr, rows, mass, out):
     out[:] = 0.0
     for r in range(rows.shape[0]):

@@ -14,6 +14,7 @@ FAST = {"reassoc", "contract", "nsz", "arcp"}
 
 PANEL = 32  # columns of a second moment that are multiplied at a time
 _COPIED_ROWS = 256
+_MIN_SKIPPED = 8  # of so many rows all but one, or more
 
 
 @compiled(fastmath=FAST)
@@ -27,14 +28,24 @@ def scores_dense(X, w, out):
         out[i] = total
 
 
+@compiled()
+def _are_few(mass):
+    """Whether so few rows have mass that skipping the others, which processors are bad at, is faster."""
+    n = 0
+    for i in range(mass.shape[0]):
+        n += 1 if mass[i] != 0.0 else 0
+    return n * _MIN_SKIPPED < mass.shape[0]
+
+
 @compiled(fastmath=FAST)
 def combine_dense(X, mass, out):
-    """``out = X' mass``; rows with zero mass are not read."""
+    """``out = X' mass``; where few rows have mass, the others are not read."""
     n, d = X.shape
+    reads_all = not _are_few(mass)
     out[:] = 0.0
     for i in range(n):
         m = mass[i]
-        if m != 0.0:
+        if reads_all | (m != 0.0):
             for j in range(d):
                 out[j] += m * X[i, j]
 
@@ -46,6 +57,25 @@ def stepwise_combine_dense(X, mass, step, out):
     part = np.empty_like(out)
     for begin in range(step, X.shape[0], step):
         combine_dense(X[begin : begin + step], mass[begin : begin + step], part)
+        out += part
+
+
+@compiled(fastmath=FAST)
+def combine_signs_dense(X, mass, step, out):
+    """The same over the rows of positive mass, and over those of negative mass."""
+    n, d = X.shape
+    out[:, :] = 0.0
+    part = np.empty_like(out)
+    for begin in range(0, n, step):
+        end = min(begin + step, n)
+        reads_all = not _are_few(mass[begin:end])
+        part[:, :] = 0.0
+        for i in range(begin, end):
+            m = mass[i]
+            if reads_all | (m != 0.0):
+                c = 0 if m > 0.0 else 1
+                for j in range(d):
+                    part[c, j] += m * X[i, j]
         out += part
 
 

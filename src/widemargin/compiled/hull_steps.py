@@ -1,7 +1,8 @@
 """The passes of the method of multipliers for hulls (:mod:`widemargin.solvers.hull_multipliers`), and its whole steps.
 
 On a hundred rows a step takes a few microseconds of arithmetic, and a hundred times as long if Python calls each of its
-products: :func:`solve_few` makes all steps of a small problem in one call.
+products: :func:`solve_few` makes all steps of a small problem in one call, and :func:`solve_by_products` does where
+rows are fewer than features.
 """
 
 import numpy as np
@@ -173,6 +174,49 @@ def lowest_sum(scores, side, upper):
 
 
 @compiled()
+def _line_search(
+    scores, tilt, along, squared, slope, side, upper, centre, rho, level, search, mass, is_free, tried
+):  # fmt: skip
+    """The zero of the derivative along a direction with these scores: Newton's method within a bracket.
+
+    Masses, levels and the scores in ``tried`` are those of the length that is returned, with their gain.
+    """
+    drift = _mean_tilts(tilted_sums(mass, is_free, upper, side, tilt))
+    length, low, high, at, gain = 1.0, 0.0, np.inf, 0.0, 0.0
+    for _ in range(30):
+        for i in range(scores.shape[0]):
+            tried[i] = scores[i] + length * tilt[i]
+        level += (length - at) * drift
+        at = length
+        gain = _soften(tried, side, centre, upper, rho, level, search, mass, is_free)
+        sums = tilted_sums(mass, is_free, upper, side, tilt)
+        means = _mean_tilts(sums)
+        rise = along + length * squared - sums[0]
+        bend = squared + rho * (sums[5] - sums[3] * means[0] - sums[4] * means[1])
+        if abs(rise) <= 0.1 * abs(slope):
+            break
+        if rise < 0.0:
+            low = length
+        else:
+            high = length
+        following = length - rise / bend if bend > 0.0 else np.inf
+        middle = (low + high) / 2 if high < np.inf else 4 * low
+        length = following if low < following < min(high, 10 * middle) else middle
+    return at, gain
+
+
+@compiled()
+def _has_ended(scores, side, upper, squared_distance, squared_norm, tol, near):
+    """Whether the gap is at most ``tol``, or the points are ``near`` while no margin is known."""
+    distance, norm = np.sqrt(max(squared_distance, 0.0)), np.sqrt(max(squared_norm, 0.0))
+    # At the optimum w = z: before they agree the gap is not worth a look.
+    if (norm > 0.0 and abs(distance - norm) <= 0.1 * distance) or distance <= near:
+        margin = lowest_sum(scores, side, upper) / norm if norm > 0.0 else 0.0
+        return distance - margin <= tol * distance or (margin <= 0.0 and distance <= near)
+    return False
+
+
+@compiled()
 def solve_few(rows, side, upper, centre, w, level, rho, n_inner, rules, tol, near, max_steps, mass, is_free):
     """Steps until the gap is at most ``tol``, or the points are ``near`` while no margin is known.
 
@@ -205,36 +249,99 @@ def solve_few(rows, side, upper, centre, w, level, rho, n_inner, rules, tol, nea
         direction = _step(rows, side, upper, is_free, rho, gradient)
         tilt = np.dot(rows, direction)
         slope, along, squared = np.dot(gradient, direction), np.dot(w, direction), np.dot(direction, direction)
-        drift = _mean_tilts(tilted_sums(mass, is_free, upper, side, tilt))
-        # The zero of the derivative along the direction: Newton's method within a bracket.
-        length, low, high, at = 1.0, 0.0, np.inf, 0.0
-        for _ in range(30):
-            for i in range(scores.shape[0]):
-                tried[i] = scores[i] + length * tilt[i]
-            level += (length - at) * drift
-            at = length
-            gain = _soften(tried, side, centre, upper, rho, level, search, mass, is_free)
-            sums = tilted_sums(mass, is_free, upper, side, tilt)
-            means = _mean_tilts(sums)
-            rise = along + length * squared - sums[0]
-            bend = squared + rho * (sums[5] - sums[3] * means[0] - sums[4] * means[1])
-            if abs(rise) <= 0.1 * abs(slope):
-                break
-            if rise < 0.0:
-                low = length
-            else:
-                high = length
-            following = length - rise / bend if bend > 0.0 else np.inf
-            middle = (low + high) / 2 if high < np.inf else 4 * low
-            length = following if low < following < min(high, 10 * middle) else middle
-        w += at * direction
+        length, gain = _line_search(scores, tilt, along, squared, slope, side, upper, centre, rho, level, search, mass,
+                                    is_free, tried)  # fmt: skip
+        w += length * direction
         scores, tried = tried, scores
         z = np.dot(mass, rows)
         n_inner += 1
-        distance, norm = np.sqrt(np.dot(z, z)), np.sqrt(np.dot(w, w))
-        # At the optimum w = z: before they agree the gap is not worth a look.
-        if (norm > 0.0 and abs(distance - norm) <= 0.1 * distance) or distance <= near:
-            margin = lowest_sum(scores, side, upper) / norm if norm > 0.0 else 0.0
-            if distance - margin <= tol * distance or (margin <= 0.0 and distance <= near):
-                return rho, n_inner, gain, step + 1
+        if _has_ended(scores, side, upper, np.dot(z, z), np.dot(w, w), tol, near):
+            return rho, n_inner, gain, step + 1
+    return rho, n_inner, gain, max_steps
+
+
+@compiled()
+def _step_by_products(products, side, upper, is_free, rho, lag, slopes):
+    """:func:`_step` as coefficients of rows, from those of the gradient and its scores ``slopes``."""
+    free = np.flatnonzero(is_free)
+    m = free.shape[0]
+    change = -lag
+    total = np.zeros(2)
+    for k in range(m):
+        total[side[free[k]]] += upper[free[k]]
+    share, root, mean = np.empty(m), np.empty(m), np.zeros(2)
+    for k in range(m):
+        i = free[k]
+        share[k], root[k] = upper[i] / total[side[i]], np.sqrt(rho * upper[i])
+        mean[side[i]] += share[k] * slopes[i]
+    by_class = np.zeros((m, 2))  # products of each row with the mean of each class
+    between = np.zeros((2, 2))  # and of the means
+    for a in range(m):
+        for b in range(m):
+            by_class[a, side[free[b]]] += share[b] * products[free[a], free[b]]
+        for c in range(2):
+            between[side[free[a]], c] += share[a] * by_class[a, c]
+    system, target, unit = np.empty((m, m)), np.empty(m), np.empty(m)
+    for a in range(m):
+        i = free[a]
+        for b in range(m):
+            j = free[b]
+            centred = products[i, j] - by_class[a, side[j]] - by_class[b, side[i]] + between[side[i], side[j]]
+            system[a, b] = root[a] * root[b] * centred
+        target[a] = root[a] * (slopes[i] - mean[side[i]])
+    for a in range(m):
+        system[a, a] = max(system[a, a], 0.0) + 1.0
+        unit[a] = np.sqrt(system[a, a])
+    for a in range(m):
+        for b in range(m):
+            system[a, b] /= unit[a] * unit[b]
+        system[a, a] += _ROUNDING
+    if m > 0:
+        pull = root * (np.linalg.solve(system, target / unit) / unit)
+        sums = np.zeros(2)
+        for k in range(m):
+            sums[side[free[k]]] += pull[k]
+        for k in range(m):
+            change[free[k]] += pull[k] - sums[side[free[k]]] * share[k]
+    return change
+
+
+@compiled()
+def solve_by_products(
+    products, side, upper, centre, coef, level, rho, n_inner, rules, tol, near, max_steps, mass, is_free
+):  # fmt: skip
+    """:func:`solve_few` where rows are fewer than features, from the inner products of all pairs of rows.
+
+    In place on ``coef``: w is the sum of ``coef_i rows_i``, as z is that of ``mass_i rows_i``.
+    """
+    growth, largest_rho, few_inner, max_inner = rules
+    search = np.empty((2, 4))
+    scores = np.dot(products, coef)
+    tried = np.empty_like(scores)
+    gain = _soften(scores, side, centre, upper, rho, level, search, mass, is_free)
+    of_z = np.dot(products, mass)
+    for step in range(max_steps):
+        settled = np.dot(coef - mass, scores - of_z) <= gain
+        if settled or n_inner >= max_inner:
+            if settled:
+                centre[:] = mass
+                if n_inner <= few_inner:
+                    rho = min(rho * growth, largest_rho)
+            else:
+                rho /= growth
+            n_inner = 0
+            gain = _soften(scores, side, centre, upper, rho, level, search, mass, is_free)
+            of_z = np.dot(products, mass)
+        lag = coef - mass
+        change = _step_by_products(products, side, upper, is_free, rho, lag, scores - of_z)
+        tilt = np.dot(products, change)
+        slope, along, squared = np.dot(lag, tilt), np.dot(coef, tilt), np.dot(change, tilt)
+        length, gain = _line_search(scores, tilt, along, squared, slope, side, upper, centre, rho, level, search, mass,
+                                    is_free, tried)  # fmt: skip
+        coef += length * change
+        scores, tried = tried, scores
+        of_z = np.dot(products, mass)
+        n_inner += 1
+        if _has_ended(scores, side, upper, np.dot(mass, of_z), np.dot(coef, scores), tol, near):
+            return rho, n_inner, gain, step + 1
     return rho, n_inner, gain, max_steps

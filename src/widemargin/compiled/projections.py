@@ -43,16 +43,28 @@ def class_extremes(values, side):
 
 
 @compiled()
-def class_histogram(values, amounts, side, low, width, n_bins):
-    """Sums of ``amounts`` in equal bins of each class, which start at ``low[c]``; also the bin of each value."""
+def class_histogram(values, amounts, side, low, width, n_bins, bins):
+    """Sums of ``amounts`` in equal bins of each class, which start at ``low[c]``; the bin of each value."""
     out = np.zeros((2, n_bins))
-    bins = np.empty(values.shape[0], dtype=np.int64)
     for i in range(values.shape[0]):
         c = side[i]
         k = min(int((values[i] - low[c]) / width[c]), n_bins - 1)
         bins[i] = k
         out[c, k] += amounts[i]
-    return out, bins
+    return out
+
+
+@compiled()
+def drawn_up_to(values, upper, side, level):
+    """Per class the sum of ``upper`` where values are up to the level, then the smallest value beyond."""
+    drawn, beyond = np.zeros(2), np.full(2, np.inf)
+    for i in range(values.shape[0]):
+        c = side[i]
+        if values[i] <= level[c]:
+            drawn[c] += upper[i]
+        else:
+            beyond[c] = min(beyond[c], values[i])
+    return drawn, beyond
 
 
 @compiled()

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from widemargin.compiled import accurate
 from widemargin.compiled.labels import class_sums, distinct, largest_bits
 from widemargin.cores import each
 
@@ -32,6 +33,20 @@ def each_piece(do: Callable[[slice], object], n_rows: int, work_per_row: float =
         do(pieces[0])
     else:
         each(do, pieces, work_per_row * n_rows)
+
+
+def elementwise(function: np.ufunc, *operands: Any) -> np.ndarray:
+    """``function(*operands)`` of arrays with a float64 for each row, and of numbers."""
+    n_rows = max(len(each) for each in operands if isinstance(each, np.ndarray))
+    if len(row_pieces(n_rows)) == 1:
+        return np.asarray(function(*operands))
+    out = np.empty(n_rows)
+
+    def do(rows: slice) -> None:
+        function(*(each[rows] if isinstance(each, np.ndarray) else each for each in operands), out=out[rows])
+
+    each_piece(do, n_rows)
+    return out
 
 
 def sum_of_pieces(part: Callable[[slice], np.ndarray], n_rows: int, work_per_row: float = 4.0) -> np.ndarray:
@@ -126,3 +141,17 @@ def sums_by_sign(y: np.ndarray, values: np.ndarray) -> np.ndarray:
 def sums_by_class(codes: np.ndarray, values: np.ndarray, n_classes: int) -> np.ndarray:
     """The sum of the values of each class, from class numbers."""
     return sum_of_pieces(lambda rows: class_sums(codes[rows], values[rows], n_classes), len(values))
+
+
+def accurate_sums_by_class(side: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The sum of the values of class 0 and of class 1, as two arrays for one sum (``widemargin.compiled.accurate``)."""
+
+    def of_piece(rows: slice) -> np.ndarray:
+        sums = np.zeros((2, 1, 2))
+        accurate.add_by_class(side[rows], values[rows], sums[0, 0], sums[1, 0])
+        return sums
+
+    (high, low), *others = of_pieces(of_piece, len(values), 16.0)
+    for its_high, its_low in others:
+        accurate.join_sums(its_high, its_low, high, low)
+    return high[0], low[0]

@@ -26,7 +26,7 @@ _SPARSE_ENTRIES = 1 << 18  # of sparse rows in a piece, and its rows at most
 _SPARSE_PER_FEATURE = 4  # the same: adding up sums of all features must not cost more than they do
 _BLAS_SPEED = 4  # multiplications of BLAS in the time of one of a plain loop
 _MAX_GROUPS = 64  # of rows, whose second moments are formed side by side
-_MIN_GROUP_ROWS = 2048
+_MIN_GROUP_ROWS = 1024
 _MOMENT_ENTRIES = 1 << 23  # of all second moments that are held at once
 _PANELS = 16  # of a second moment in a piece
 _ADDED_COLUMNS = 1 << 14
@@ -207,6 +207,12 @@ class Shard:
         """``X' mass``, summed in float64."""
         parts, step = np.empty((len(self._cuts), self.n_features)), self._rows_per_sum
         self._pass("stepwise_combine", lambda k, where: (mass[where], step, parts[k]))
+        return _added_up(parts)
+
+    def combine_signs(self, mass: np.ndarray) -> np.ndarray:
+        """:meth:`combine` over the rows of positive mass, and over those of negative mass."""
+        parts, step = np.empty((len(self._cuts), 2, self.n_features)), self._rows_per_sum
+        self._pass("combine_signs", lambda k, where: (mass[where], step, parts[k]))
         return _added_up(parts)
 
     @property

@@ -35,10 +35,13 @@ def support_attributes(outcome: Outcome, rows: Any) -> dict[str, Any]:
     """The support vectors of all problems, each once, and their coefficients in each; none for Dask collections."""
     if outcome.support is None or is_dask(rows.X):
         return {}
-    numbers = np.unique(np.concatenate([each.numbers for each in outcome.support]))
-    coef = np.zeros((len(outcome.support), len(numbers)))
-    for k, each in enumerate(outcome.support):
-        coef[k, np.searchsorted(numbers, each.numbers)] = each.coef
+    if len(outcome.support) == 1:  # ascending, each once
+        numbers, coef = outcome.support[0].numbers, outcome.support[0].coef[None, :]
+    else:
+        numbers = np.unique(np.concatenate([each.numbers for each in outcome.support]))
+        coef = np.zeros((len(outcome.support), len(numbers)))
+        for k, each in enumerate(outcome.support):
+            coef[k, np.searchsorted(numbers, each.numbers)] = each.coef
     counts = np.array([len(each.numbers) for each in outcome.support])
     return {"support_": numbers, "dual_coef_": coef, "n_support_": counts}
 

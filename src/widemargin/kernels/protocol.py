@@ -43,7 +43,7 @@ class KernelRows(ABC):
     error: float  # typical error of such a value
     largest_error: float
     width: int = 0  # the largest number of entries of a row, of all ranks; 0 for kernels that are given
-    longest: float = 0.0  # the largest norm of a row, of all ranks
+    longest: float = 0.0  # the largest norm of a row as it is multiplied, of all ranks
     is_by_differences: bool = False  # squared distances are sums of squared differences
     has_relative_errors: bool = False  # of values that are not exact: a bound on each, relative to the value
     _primitives: Any  # the module of vector primitives: scan, choose, keep, solve, Repeated
@@ -57,6 +57,7 @@ class KernelRows(ABC):
         self.n_everywhere = n_everywhere
         self._rounding: dict[tuple[str, type], Any] = {}
         self._whole: tuple[KernelRows, np.ndarray] | None = None  # the rows that these are some of, and their places
+        self.n_problems = 1  # of the fit, on these rows or on some of them
         # Labels, where problems are on some of them: kernel values of rows with the same label are kept together.
         self.groups: np.ndarray | None = None
         # All kernel values: as rows are, or by label with the place of each row there. Copies of this object share it.
@@ -64,7 +65,11 @@ class KernelRows(ABC):
 
     @property
     def n_rows(self) -> int:
-        return int(self.X.shape[0])
+        return len(self.numbers)
+
+    @property
+    def n_features(self) -> int:
+        return int(self.X.shape[1])
 
     # -- vectors -----------------------------------------------------------------------------------------------------
 
@@ -158,6 +163,12 @@ class KernelRows(ABC):
         out = np.empty((n, padded(n)))
         sub_block(values, place_of[places], out)
         return out
+
+    def share_rows(self, n_bytes: int) -> None:  # noqa: B027
+        """Let several problems on all of these rows share the kernel values that they ask for, where most have room.
+
+        Sums and blocks of sweeps then keep the kernel rows of their points, in ``n_bytes``, and use them again.
+        """
 
     def keep_classes(self, most_rows: int, n_bytes: int) -> bool:
         """Whether kernel values within each class are kept for all pairs of classes; computes those of this pair.
@@ -297,7 +308,7 @@ class KernelRows(ABC):
             return gamma(k + 5) + _EXP_ERROR
         squares = self._squares(coef)
         if kernel.name == "laplacian":
-            unit, exponents = gamma(2 * k + 5), 6 * float(kernel.gamma) * (self.X.shape[1] * squares) ** 0.5
+            unit, exponents = gamma(2 * k + 5), 6 * float(kernel.gamma) * (self.n_features * squares) ** 0.5
         else:
             unit, exponents = gamma(k + 5), 9 * float(kernel.gamma) * squares
         error = (unit * exponents).clip(0.0, 1.0)  # beyond 1 nothing is known of a value

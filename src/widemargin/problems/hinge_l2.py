@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from widemargin.compiled.hinge import AT, found, go_on, hinge_sums, search, start_search
-from widemargin.data.pieces import row_pieces, sum_of_pieces
+from widemargin.data.pieces import elementwise, row_pieces, sum_of_pieces
 from widemargin.problems._classes import Balanced, require_both_classes, require_positive
 from widemargin.rounding import UNIT, gamma
 
@@ -65,7 +65,7 @@ class HingeL2(Balanced):
 
     def caps(self, weight: np.ndarray) -> np.ndarray:
         """The largest alpha of each row."""
-        return self.C * weight
+        return elementwise(np.multiply, weight, self.C)
 
     def primal_value(self, loss: float, size: float) -> float:
         """The primal objective, from ``sum_i m_i max(0, 1 - y_i (w.phi_i + b))`` and ``||w||^2``."""

@@ -29,6 +29,7 @@ import scipy.sparse as sp
 
 from widemargin.comm.protocol import Communicator
 from widemargin.compiled.accurate import accurate_scores_dense
+from widemargin.data.pieces import accurate_sums_by_class, elementwise
 from widemargin.data.shard import Shard
 from widemargin.rounding import gamma
 
@@ -92,7 +93,7 @@ class HullRows:
             reach = np.maximum(np.abs(low), np.abs(high))
             error = error * unit + np.where(is_far, gamma(2) * reach, 0.0)
         factor = (half > 0).astype(np.float64)
-        mean = comm.allreduce(shard.combine(shard.weight / total))
+        mean = comm.allreduce(shard.combine(elementwise(np.divide, shard.weight, total)))
         # Passes over pieces and ranks add up partial sums.
         n_sums = int(n_rows) + comm.size
         rows = cls(shard, comm, unit, origin, factor, mean, half, reach, error, int(n_terms), n_sums)
@@ -138,6 +139,10 @@ class HullRows:
         """``sum mass_i x_i`` over this rank's rows."""
         return self.factor * self.shard.combine(mass)
 
+    def sum_of(self, mass: np.ndarray) -> np.ndarray:
+        """``sum mass_i factor (x_i - mean)`` over this rank's rows."""
+        return np.asarray(self.combine(mass) - self.factor * self.mean * mass.sum())
+
     def combine_sides(self, rows: np.ndarray, mass: np.ndarray, side: np.ndarray) -> np.ndarray:
         return self.factor * self.shard.combine_sides(rows, mass, side)
 
@@ -169,8 +174,8 @@ class HullRows:
     def accurate_point(self, mass: np.ndarray, side: np.ndarray) -> Point:
         """The same from a compensated pass, divided by the sums."""
         high, low = self.shard.accurate_sums(mass, side)
-        local = [_sum_and_rest(mass[(side == c) & (mass > 0)]) for c in (0, 1)]
-        everyone = self._of_every_rank(np.concatenate([high.ravel(), low.ravel(), np.ravel(local)]))
+        local = np.stack(accurate_sums_by_class(side, mass), axis=1)
+        everyone = self._of_every_rank(np.concatenate([high.ravel(), low.ravel(), local.ravel()]))
         d = len(self.factor)
         high, low, totals = np.zeros((2, d)), np.zeros((2, d)), everyone[:, 4 * d :].reshape(-1, 2, 2)
         for part in everyone:
@@ -186,13 +191,14 @@ class HullRows:
         """The point of sums in two arrays, for masses that add up to ``1 + off``.
 
         With f = off / (1 + off), p / S = p - p f, and f is small: the products with it are rounded to little. What is
-        left is two roundings of z itself, the error of the sums, and roundings of the small terms.
+        left is two roundings of z itself, the errors of the sums of rows and of masses, and roundings of the small
+        terms.
         """
         share = (off / (1 + off))[:, None]
         small = low - share * high
         z = (high[0] - high[1]) + (small[0] - small[1])
         most = float(np.abs(share).sum())
-        error = self._sum_error(z * self.factor, 2 * gamma(self.n_sums + 8) ** 2 + gamma(16) * most)
+        error = self._sum_error(z * self.factor, 4 * gamma(self.n_sums + 8) ** 2 + gamma(16) * most)
         return Point(z * self.factor, error + gamma(2) * np.abs(z) * self.factor, most)
 
     def point_of_few(self, z: np.ndarray, relative: float) -> Point:
@@ -247,11 +253,6 @@ def _check_range(reach: float, half: float) -> None:
             f"Values of the rows are as large as {reach:.1e} and differ by at most {half:.1e} from their middle: "
             "coefficients would leave the range of float64. Please scale the features (StandardScaler)."
         )
-
-
-def _sum_and_rest(values: np.ndarray) -> tuple[float, float]:
-    total = math.fsum(values)
-    return total, math.fsum([*values, -total])
 
 
 def accurate_dot(v: np.ndarray, w: np.ndarray) -> float:

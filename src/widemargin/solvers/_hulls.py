@@ -32,8 +32,16 @@ from numpy.random import Generator
 
 from widemargin.comm.protocol import Communicator
 from widemargin.compiled.labels import class_sums
-from widemargin.compiled.projections import capped_sums, class_extremes, class_histogram, class_levels
-from widemargin.data.pieces import each_piece, of_pieces, places_of, sum_of_pieces, sums_by_class
+from widemargin.compiled.projections import capped_sums, class_extremes, class_histogram, class_levels, drawn_up_to
+from widemargin.data.pieces import (
+    accurate_sums_by_class,
+    each_piece,
+    elementwise,
+    of_pieces,
+    places_of,
+    sum_of_pieces,
+    sums_by_class,
+)
 from widemargin.data.shard import Shard
 from widemargin.pauses import BLAS_SPEED, pieces
 from widemargin.problems.polytope import OVERLAP_SHARE, HardMargin, NuMargin
@@ -146,12 +154,13 @@ class Hulls:
     @classmethod
     def of(cls, problem: HullProblem, shard: Shard, comm: Communicator, is_equilibrated: bool = False) -> Hulls:
         """Sum the totals over all ranks; raises ValueError on every rank if no masses are feasible."""
-        side = (shard.y < 0).astype(np.intp)
+        side = np.empty(shard.n_rows, np.intp)
+        each_piece(lambda rows: np.less(shard.y[rows], 0.0, out=side[rows]), len(side))
         sums = comm.allreduce(np.append(_class_weights(side, shard.weight), float(shard.n_entries)))
         totals, n_entries = sums[:2], float(sums[2])
         cap = problem.cap(*totals)
         rows = HullRows.of(shard, comm, totals.sum(), is_equilibrated)
-        reach, upper = problem.entropy_range(*totals), cap * shard.weight
+        reach, upper = problem.entropy_range(*totals), elementwise(np.multiply, shard.weight, cap)
         return cls(problem, rows.shard, comm, rows, side, upper, cap, totals, reach, rows.radius(), n_entries)
 
     @property
@@ -178,6 +187,27 @@ class Hulls:
         each_piece(do, len(out), 32.0)
         return out
 
+    def uniform_mass(self) -> np.ndarray:
+        """The masses of the means of both classes."""
+        out = np.empty(self.shard.n_rows)
+
+        def do(rows: slice) -> None:
+            np.divide(self.shard.weight[rows], self.totals[self.side[rows]], out=out[rows])
+
+        each_piece(do, len(out), 8.0)
+        return out
+
+    def mean_and_spread(self, scores: np.ndarray, mass: np.ndarray) -> tuple[np.ndarray, float]:
+        """The mean score of each class, and the larger of their standard deviations, by mass."""
+        mean = self.comm.allreduce(self.per_class(elementwise(np.multiply, mass, scores)))
+
+        def squares(rows: slice) -> np.ndarray:
+            side = self.side[rows]
+            return np.asarray(class_sums(side, mass[rows] * (scores[rows] - mean[side]) ** 2, 2))
+
+        squared = self.comm.allreduce(sum_of_pieces(squares, len(scores), 16.0))
+        return mean, float(np.sqrt(squared.max()))
+
     def scores(self, w: np.ndarray) -> np.ndarray:
         """``y_i w.(x_i - mean)``."""
         v = self.rows.factor * w
@@ -185,8 +215,7 @@ class Hulls:
 
     def combine(self, mass: np.ndarray) -> Combined:
         """``z = sum y_i mass_i x_i`` over all ranks, and the sums of the masses of each class."""
-        signed = np.empty(len(mass))
-        each_piece(lambda rows: np.multiply(self.shard.y[rows], mass[rows], out=signed[rows]), len(mass))
+        signed = elementwise(np.multiply, self.shard.y, mass)
         local = np.concatenate([self.rows.combine(signed), self.per_class(mass)])
         everywhere = self.comm.allreduce(local)
         return Combined(everywhere[:-2], everywhere[-2:])
@@ -203,29 +232,38 @@ class Hulls:
         """
         if self.is_capped and self.comm.size == 1 and len(values) <= _MAX_SORTED:
             return np.asarray(class_levels(values, self.upper, self.side, 1 - _MASS_ROUNDING))
-        low, high = self._extremes(values, self.side)
+        low, high = self.extremes(values, self.side)
         if not self.is_capped:
             return low
         n_bins = 1024 if self.comm.size == 1 else 32  # bins are cheap at home and cost scalars on the wire
         upper, side, below = self.upper, self.side, np.zeros(2)
         while (low < high).any():
             width = np.where(low < high, (high - low) / n_bins, 1.0)
-            parts = _histograms(values, upper, side, low, width, n_bins)
-            histogram = np.sum([part for part, _ in parts], axis=0)
+            histogram, bins = _histogram(values, upper, side, low, width, n_bins)
             histogram = self.comm.allreduce(histogram.ravel()).reshape(2, n_bins)
             through = below[:, None] + np.cumsum(histogram, axis=1)
             chosen = np.minimum((through < 1 - _MASS_ROUNDING).sum(axis=1), n_bins - 1)
             below = through[[0, 1], chosen] - histogram[[0, 1], chosen]
-            bins = np.concatenate([part for _, part in parts])
             kept = places_of(partial(_are_chosen, bins, chosen, side), len(bins))
             values, upper, side = values[kept], upper[kept], side[kept]
-            low, high = self._extremes(values, side)
+            low, high = self.extremes(values, side)
         return low
 
-    def _extremes(self, values: np.ndarray, side: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def extremes(self, values: np.ndarray, side: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Per class the smallest and the largest value, of all ranks."""
         local = np.min(of_pieces(lambda rows: class_extremes(values[rows], side[rows]), len(values)), axis=0)
         everywhere = self.comm.allreduce(local, "min")
         return everywhere[:2], -everywhere[2:]
+
+    def only_over(self, least: np.ndarray, mass: np.ndarray) -> np.ndarray:
+        """Masses, 0 where they are not over the least of their class."""
+        out = np.empty(len(mass))
+
+        def do(rows: slice) -> None:
+            out[rows] = np.where(mass[rows] > least[self.side[rows]], mass[rows], 0.0)
+
+        each_piece(do, len(mass), 8.0)
+        return out
 
     def margin(self, w: np.ndarray, scores: np.ndarray | None = None, error: float | None = None) -> float:
         """The margin of a direction: a true lower bound of the distance.
@@ -301,12 +339,24 @@ class Hulls:
         """Masses that add up to one as nearly as they can, those at their bounds unchanged."""
         if not self.is_capped:
             return mass
-        is_free, some = mass < self.upper, mass > 0  # zeros take long to add up as well
-        mine = [some & (self.side == c) for c in (0, 1)]
-        sums = [[math.fsum(mass[its]), math.fsum(mass[its & is_free])] for its in mine]
-        total, free = self.comm.allreduce(np.ravel(sums)).reshape(2, 2).T
+        out = np.empty(len(mass))
+
+        def only_free(rows: slice) -> None:
+            out[rows] = np.where(mass[rows] < self.upper[rows], mass[rows], 0.0)
+
+        each_piece(only_free, len(mass))
+        local = [np.add(*accurate_sums_by_class(self.side, mass)), self.per_class(out)]
+        total, free = self.comm.allreduce(np.concatenate(local)).reshape(2, 2)
         change = np.divide(1 - total, free, out=np.zeros(2), where=free > 0)
-        return np.minimum(mass + mass * is_free * change[self.side], self.upper)
+
+        def do(rows: slice) -> None:
+            few = out[rows]
+            few *= change[self.side[rows]]
+            few += mass[rows]
+            np.minimum(few, self.upper[rows], out=few)
+
+        each_piece(do, len(mass), 8.0)
+        return out
 
     def class_means(self, rows: np.ndarray, mass: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Per class the mass of the given ascending rows of all ranks, and the mean of the rows by it."""
@@ -335,7 +385,7 @@ class Hulls:
         """
         if self.shard.n_features > _MAX_DIRECT_FEATURES:
             return best
-        before, upper = math.inf, np.minimum(self.upper, 1.0)
+        before = math.inf
         for _ in range(_MAX_COINCIDING_STEPS):
             mass = self._balanced(mass)
             point = self.rows.accurate_point(mass, self.side)
@@ -344,15 +394,29 @@ class Hulls:
             if self.overlaps(best) or distance > _SLOW * before:
                 break
             before = distance
-            room = np.minimum(mass, self.upper - mass)
-            some = np.flatnonzero(room > 0)
+            room = elementwise(np.minimum, mass, elementwise(np.subtract, self.upper, mass))
+            some = places_of(partial(_is_positive, room), len(room))
             total, means = self.class_means(some, room[some])
             direction = -solve_equilibrated(self.covariance(some, room[some], total, means), point.z)
             scores = self.scores(direction)
-            centre = self.comm.allreduce(self.per_class(room * scores)) / total
-            # Masses that would leave their bounds end there: a step that stopped before would bring little.
-            mass = np.clip(mass + room * np.where(room > 0, scores - centre[self.side], 0.0), 0.0, upper)
+            centre = self.comm.allreduce(self.per_class(elementwise(np.multiply, room, scores))) / total
+            mass = self._moved(mass, room, scores, centre)
         return best
+
+    def _moved(self, mass: np.ndarray, room: np.ndarray, scores: np.ndarray, centre: np.ndarray) -> np.ndarray:
+        """Masses after such a step; those that would leave their bounds end there."""
+        out = np.empty(len(mass))
+
+        def do(rows: slice) -> None:
+            few = np.subtract(scores[rows], centre[self.side[rows]], out=out[rows])
+            few *= room[rows]
+            few[~(room[rows] > 0)] = 0.0
+            few += mass[rows]
+            np.minimum(few, np.minimum(self.upper[rows], 1.0), out=few)
+            np.maximum(few, 0.0, out=few)
+
+        each_piece(do, len(mass), 16.0)
+        return out
 
     def distance_of(self, point: Point) -> tuple[float, np.ndarray]:
         """An upper bound of the distance of two points, and of each column of their difference."""
@@ -431,9 +495,7 @@ class Hulls:
             is_warm = margin > 0
             w = warm * (margin / its_length) if is_warm else w
         scores = self.scores(w)
-        mean = self.comm.allreduce(self.per_class(uniform * scores))
-        deviation = uniform * (scores - mean[self.side]) ** 2
-        spread = np.sqrt(self.comm.allreduce(self.per_class(deviation)).max())
+        mean, spread = self.mean_and_spread(scores, uniform)
         # Tilts of order one: strong enough to matter, weak enough that every row still counts.
         gamma = float(max(spread, _ROUNDING * self.size**2, _MIN_GAMMA))
         soft = self.soften(scores, log_centre, gamma, mean)
@@ -551,8 +613,7 @@ class Hulls:
             level = self.level(scores)
         has_margin = level.sum() + self._shortfall(scores, level) > 0
         if self.is_capped:
-            drawn = self.comm.allreduce(self.per_class(np.where(scores <= level[self.side], self.upper, 0.0)))
-            beyond, _ = self._extremes(np.where(scores > level[self.side], scores, np.inf), self.side)
+            drawn, beyond = self._drawn_up_to(level, scores)
             is_between = (drawn <= 1 + _MASS_ROUNDING) & np.isfinite(beyond)
             level = np.where(is_between, (level + np.where(is_between, beyond, 0.0)) / 2, level)
         if has_margin:
@@ -569,14 +630,24 @@ class Hulls:
             coef, -math.fsum([threshold * scale, at_mean * scale, accurate_dot(coef, self.rows.origin)]), report
         )
 
+    def _drawn_up_to(self, level: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Per class the sum of the bounds of scores up to the level, and the smallest score beyond it."""
+
+        def of_piece(rows: slice) -> tuple[np.ndarray, np.ndarray]:
+            drawn, beyond = drawn_up_to(scores[rows], self.upper[rows], self.side[rows], level)
+            return drawn, beyond
+
+        drawn, beyond = zip(*of_pieces(of_piece, len(scores), 8.0), strict=True)
+        return self.comm.allreduce(np.sum(drawn, axis=0)), self.comm.allreduce(np.min(beyond, axis=0), "min")
+
     def _least_error(self, w: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, float, float]:
         """Along ``w`` or the difference of the means, whichever misplaces less: direction, scale and threshold.
 
         If both misplace the same weight, the one with the longer stretch of such thresholds.
         """
         means = self.combine(np.exp(self.uniform_log_mass())).z
-        threshold, misplaced, room = self._threshold_of_least_error(self.shard.y * scores)
-        others = self._threshold_of_least_error(self.shard.y * self.scores(means))
+        threshold, misplaced, room = self._threshold_of_least_error(elementwise(np.multiply, self.shard.y, scores))
+        others = self._threshold_of_least_error(elementwise(np.multiply, self.shard.y, self.scores(means)))
         less = misplaced - others[1]
         if less > _EQUAL_WEIGHT * self.totals.sum() or (
             less >= -_EQUAL_WEIGHT * self.totals.sum() and others[2] > room
@@ -591,13 +662,12 @@ class Hulls:
         The length is relative to the range of the values.
         """
         n_bins = 1024
-        lows, highs = self._extremes(values, self.side)
+        lows, highs = self.extremes(values, self.side)
         low, high = lows.min(), highs.max()
         if low == high:
             return float(low), float(self.totals.min()), 0.0
         width = (high - low) / n_bins
-        parts = _histograms(values, self.shard.weight, self.side, np.full(2, low), np.full(2, width), n_bins)
-        weights = np.sum([part for part, _ in parts], axis=0)
+        weights, _ = _histogram(values, self.shard.weight, self.side, np.full(2, low), np.full(2, width), n_bins)
         positive, negative = self.comm.allreduce(weights.ravel()).reshape(2, n_bins)
         misplaced = negative.sum() + np.concatenate([[0.0], np.cumsum(positive - negative)])
         is_least = misplaced <= misplaced.min() + _EQUAL_WEIGHT * self.totals.sum()
@@ -619,13 +689,21 @@ def solve_equilibrated(matrix: np.ndarray, target: np.ndarray) -> np.ndarray:
     return np.asarray(np.linalg.solve(scaled, target / unit) / unit)
 
 
-def _histograms(
+def _histogram(
     values: np.ndarray, amounts: np.ndarray, side: np.ndarray, low: np.ndarray, width: np.ndarray, n_bins: int
-) -> list[tuple[np.ndarray, np.ndarray]]:
-    """The histogram of each piece of the rows, and the bins of its values."""
-    return of_pieces(
-        lambda rows: class_histogram(values[rows], amounts[rows], side[rows], low, width, n_bins), len(values), 16.0
-    )
+) -> tuple[np.ndarray, np.ndarray]:
+    """Sums of ``amounts`` in equal bins of each class, and the bin of each value."""
+    bins = np.empty(len(values), np.int16)
+
+    def of_piece(rows: slice) -> np.ndarray:
+        numbers = (values[rows], amounts[rows], side[rows])
+        return np.asarray(class_histogram(*numbers, low, width, n_bins, bins[rows]))
+
+    return sum_of_pieces(of_piece, len(values), 16.0), bins
+
+
+def _is_positive(values: np.ndarray, rows: slice) -> np.ndarray:
+    return np.asarray(values[rows] > 0)
 
 
 def _are_chosen(bins: np.ndarray, chosen: np.ndarray, side: np.ndarray, rows: slice) -> np.ndarray:
@@ -741,17 +819,17 @@ class HullSolver(Solver[S, Separator]):
         mass, certificate, hulls = self._masses(state), state.best.certificate, state.hulls
         if mass is None or not certificate.dual > 0:
             return None
-        ends = [mass[hulls.side == side].max(initial=0.0) for side in (0, 1)]
-        largest = hulls.comm.allreduce(np.array(ends), "max")
-        mass = np.where(mass > _NO_MASS * largest[hulls.side], mass, 0.0)
-        if not largest.min() > 0:
+        least = _NO_MASS * hulls.extremes(mass, hulls.side)[1]
+        if not least.min() > 0:
             return None
+        mass = hulls.only_over(least, mass)
         z, unit = hulls.combine(mass).z, hulls.rows.unit
         length = float(np.linalg.norm(z))
         if not length > 0:
             return None
         scale = float((model.coef / unit) @ (z / length)) / length * unit * unit
-        return hulls.shard.y * mass * scale if math.isfinite(scale) else None
+        signed = elementwise(np.multiply, hulls.shard.y, mass)
+        return elementwise(np.multiply, signed, scale) if math.isfinite(scale) else None
 
     def _masses(self, state: S) -> np.ndarray | None:
         """The masses of this rank's rows that give the upper bound; None, on all ranks alike, if they are not known."""

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from widemargin.comm.protocol import Communicator
-from widemargin.data.pieces import each_piece, sums_by_sign
+from widemargin.data.pieces import elementwise, sum_of_pieces, sums_by_sign
 from widemargin.data.shard import Shard
 from widemargin.problems.hinge_l2 import HingeL2, Rounding
 from widemargin.problems.protocol import Certificate
@@ -77,30 +77,24 @@ class Rows:
         return (self.of_score * float(np.linalg.norm(w)) + of_dual) * size
 
     def combine(self, signed: np.ndarray) -> np.ndarray:
-        return self.comm.allreduce(self.shard.combine(signed))
+        """``sum_i alpha_i y_i x_i`` over each class, from ``y_i alpha_i``; the sum of both is z."""
+        return self.comm.allreduce(self.shard.combine_signs(signed).ravel()).reshape(2, -1)
 
-    def dual_value(self, signed: np.ndarray, z: np.ndarray, positive: float, negative: float, size: float) -> float:
-        """The dual objective of alphas, given as ``y_i alpha_i``, scaled to be feasible and then by the best factor.
+    def dual_value(self, of_classes: np.ndarray, positive: float, negative: float, size: float) -> float:
+        """The dual objective of alphas, scaled to be feasible and then by the best factor.
 
-        ``positive`` and ``negative`` are their sums over each class, ``size`` that of ``alpha_i ||x_i||``, over all
-        ranks like z. The sums of both classes, added up by numpy.sum, are equal but for rounding: scaling one class by
-        that little makes them so. It costs as much of the total and moves z by as much of ``size``.
+        ``of_classes`` are their sums of rows (:meth:`combine`), ``positive`` and ``negative`` those of their values,
+        ``size`` that of ``alpha_i ||x_i||``, over all ranks. The sums of both classes, added up by numpy.sum, are equal
+        but for rounding: scaling one class by that little makes them so. It costs as much of the total and moves z by
+        as much of ``size``.
         """
         of_positive, of_negative = self.problem.balance_factors(positive, negative)
-        if of_positive != of_negative:
-            part = self.combine(_positive(signed))
-            z = of_positive * part + of_negative * (z - part)
+        z = of_positive * of_classes[0] + of_negative * of_classes[1]
         of_balance = gamma(2 * (PAIRWISE + self.comm.size))
         total = (of_positive * positive + of_negative * negative) * (1 - 2 * of_balance)
         squared = (math.sqrt(self.squared_norm(z)) + (self.of_sum + of_balance) * size) ** 2 * (1 + 8 * UNIT)
         factor = self.problem.best_factor(total, squared)
         return self.problem.dual_value(factor * total, factor**2 * squared * (1 + 4 * UNIT)) - 2 * UNIT * total
-
-
-def _positive(values: np.ndarray) -> np.ndarray:
-    out = np.empty_like(values)
-    each_piece(lambda rows: np.maximum(values[rows], 0.0, out=out[rows]), len(values))
-    return out
 
 
 class Best(NamedTuple):
@@ -151,8 +145,10 @@ class LinearDualSolver(Solver[S, Separator]):
         return state.best.coef
 
     def coefficients(self, state: S, model: Separator) -> np.ndarray:
-        return np.asarray(state.rows.shard.y * state.alpha)
+        return elementwise(np.multiply, state.rows.shard.y, state.alpha)
 
     def extract(self, state: S) -> Separator:
-        n_support = state.rows.comm.allreduce(np.array([float(np.count_nonzero(state.alpha))]))[0]
+        alpha = state.alpha
+        local = sum_of_pieces(lambda rows: np.array([float(np.count_nonzero(alpha[rows]))]), len(alpha))
+        n_support = state.rows.comm.allreduce(local)[0]
         return Separator(state.best.coef, state.best.intercept, {"n_support": int(n_support)})

@@ -32,7 +32,7 @@ from widemargin.pauses import uneven
 from widemargin.problems.hinge_l2 import HingeL2, PrimalPoint
 from widemargin.problems.protocol import Certificate
 from widemargin.solvers._kernel_dual import DualState, KernelDual, feasible_start, may_lose
-from widemargin.solvers._kernel_ranks import Summed, expansion, responses, share, share_points, spread
+from widemargin.solvers._kernel_ranks import Summed, expansion, lengths_of, responses, share, share_points, spread
 from widemargin.solvers.protocol import Warm
 
 _MIN_BLOCK, _DRAWN_BLOCK, _MAX_BLOCK = 1024, 3008, 6016  # rows of a working set
@@ -126,6 +126,8 @@ class BlockDual(KernelDual[State]):
     def start(self, problem: HingeL2, shard: Shard, comm: Communicator, rng: Generator, warm: Warm = None) -> State:
         """``warm`` is a beta for the rows of all ranks, by their numbers."""
         low, high, beta = feasible_start(problem, shard, comm, warm)
+        if comm.size == 1:
+            shard.kernel.share_rows(self.block_bytes)
         # Each rank draws among its own rows.
         own = np.random.default_rng([int(rng.integers(2**31)), comm.rank])
         response = np.zeros(shard.n_rows)
@@ -428,7 +430,7 @@ class BlockDual(KernelDual[State]):
         pull, beta, low, high = share(comm, numbers.ravel()).reshape(-1, 4).T
         solved = np.empty((0, 3))
         max_steps = _STEPS_PER_ROW * len(points) + _EXTRA_STEPS
-        with uneven(float(len(points)) * (len(points) * points.X.shape[1] + max_steps)):
+        with uneven(float(len(points)) * (len(points) * state.rows.n_features + max_steps)):
             if comm.rank == 0:
                 tol = max((_DRAWN_REDUCTION if is_drawn else _REDUCTION) * violation, _ENOUGH * stage.target)
                 K, dual = state.rows.working_block(points), Dual(pull, beta, low, high)
@@ -447,8 +449,8 @@ class BlockDual(KernelDual[State]):
         stage.response[working] += by
         stage.reach[working] += reach
         # The other rows will get the changes of all rounds as one sum, which is no larger.
-        lengths = np.sqrt(np.abs(state.rows.diagonal_of(few)))
-        state.summed = state.summed.plus(Summed(float(np.abs(change) @ lengths), float(len(moved))))
+        mass = float(np.abs(change) @ lengths_of(state.rows, few))
+        state.summed = state.summed.plus(Summed(mass, float(len(moved))))
 
 
 def _others(chosen: np.ndarray, n: int) -> np.ndarray:

@@ -132,13 +132,14 @@ class DualDescent(LinearDualSolver[State]):
         positive = signed > 0
         # Anew from the alphas: rounding adds up in what is kept beside them, and a lower bound must not have any.
         masses = [signed[positive].sum(), -signed[~positive].sum(), alpha @ rows.lengths]
-        sums = comm.allreduce(np.append(shard.combine(signed), masses))
-        z = sums[:-3]
+        sums = comm.allreduce(np.append(shard.combine_signs(signed), masses))
+        of_classes = sums[:-3].reshape(2, -1)
+        z = of_classes.sum(axis=0)
         scores, data = shard.scores(z), (shard.y, shard.weight, rows.squared_norm(z), comm.allreduce)
         precision = max(self.primal_precision * min(1.0, best.certificate.relative), 1e-11)
         rounding = rows.rounding(rows.score_error(z))
         point = problem.primal_point(scores, *data, near=intercept, precision=precision, rounding=rounding)
-        dual = rows.dual_value(signed, z, *map(float, sums[-3:]))
+        dual = rows.dual_value(of_classes, *map(float, sums[-3:]))
         best = best.or_better(point.scale * z, point.intercept, point.value, dual)
         gradient = shard.y * (scores + intercept) - 1
         at_rest = (alpha <= 0) & (gradient > state.top) | (alpha >= rows.upper) & (gradient < state.bottom)

@@ -26,15 +26,21 @@ conjugate gradients, and a handful of single numbers for levels and the line sea
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
-from widemargin.compiled.hull_steps import MAX_LEVEL_STEPS, move_levels, soften_rows, solve_few, tilted_sums
-from widemargin.pauses import TimeIsUp
+from widemargin.compiled.hull_steps import (
+    MAX_LEVEL_STEPS,
+    move_levels,
+    soften_rows,
+    solve_by_products,
+    solve_few,
+    tilted_sums,
+)
+from widemargin.data.pieces import each_piece, elementwise, places_of, sum_of_pieces
 from widemargin.problems.polytope import NuMargin, largest_nu
 from widemargin.solvers._hull_rows import length
 from widemargin.solvers._hulls import (
@@ -47,6 +53,7 @@ from widemargin.solvers._hulls import (
     distance_to_coincide,
     solve_equilibrated,
 )
+from widemargin.solvers._multiplier_rules import MultiplierRules
 from widemargin.solvers.newton import bracketed_newton, conjugate_gradients
 from widemargin.solvers.protocol import Warm
 
@@ -55,6 +62,7 @@ _MAX_GROWTH = 1e30  # of rho
 _ROUNDING = 1e-13  # relative: added so that no Hessian is singular
 _MAX_SMALL_ROWS = 1024  # of systems of the size of free rows
 _MAX_FEW_ROWS, _MAX_FEW_ENTRIES = 2048, 1 << 18  # of a problem whose steps are compiled in one call
+_MAX_PRODUCTS = 4e9  # multiplications for inner products, or for the steps of a sweep with them
 _STEPS_PER_SWEEP = 40  # of such a problem
 
 
@@ -65,6 +73,13 @@ class Softened(NamedTuple):
     is_free: np.ndarray
     level: np.ndarray  # per class
     gain: float  # sum of (mass_i - centre_i) (level - s_i): what moving the centre is worth
+
+
+class Few(NamedTuple):
+    """A problem so small that the calls of Python would take most of the time."""
+
+    rows: np.ndarray  # y_i (x_i - mean); where there are more features than rows, their inner products
+    coef: np.ndarray | None  # then, w as a sum of rows
 
 
 class State(NamedTuple):
@@ -79,29 +94,22 @@ class State(NamedTuple):
     soft: Softened
     point: Combined
     best: Best
-    few: np.ndarray | None = None  # the rows of a small problem, y_i (x_i - mean)
+    few: Few | None = None
     n_inner: int = 0  # steps since the centre moved
     distance_tried: float = np.inf  # at which masses were last made to coincide
 
 
 @dataclass(frozen=True)
-class HullMultipliers(HullSolver[State]):
+class HullMultipliers(MultiplierRules, HullSolver[State]):
     """Semismooth Newton steps on the method of multipliers."""
 
-    direct_features: int = 512  # up to here the Hessian is formed
-    start_per_feature: int = 32  # rows of the sample whose answer is the start
-    hessian_per_feature: int = 64  # free rows that make up a Hessian, at most
-    rho_growth: float = 4.0
-    few_inner: int = 2  # steps at one centre after which rho grows
-    max_inner: int = 8  # and after which it shrinks
-    cg_residual: float = 0.1
     tol: float = 1e-3  # to which a sweep of a small problem goes
 
     def start_on(self, hulls: Hulls, rng: np.random.Generator, warm: Warm) -> State:
         if warm is None and hulls.shard.n_features <= self.direct_features:
             warm = self._answer_of_a_sample(hulls, rng)
-        upper = np.minimum(hulls.upper, 1.0)
-        centre = hulls.shard.weight / hulls.totals[hulls.side]
+        upper = elementwise(np.minimum, hulls.upper, 1.0)
+        centre = hulls.uniform_mass()
         w, is_warm = hulls.combine(centre).z, False
         if warm is not None:
             warm = np.where(hulls.rows.factor > 0, warm, 0.0)
@@ -109,10 +117,9 @@ class HullMultipliers(HullSolver[State]):
             is_warm = margin > 0
             w = warm * (margin / length(warm)) if is_warm else w
         scores = hulls.scores(w)
-        mean = hulls.comm.allreduce(hulls.per_class(centre * scores))
-        deviation = hulls.comm.allreduce(hulls.per_class(centre * (scores - mean[hulls.side]) ** 2))
-        rho = 1 / max(float(np.sqrt(deviation.max())), _ROUNDING * hulls.size**2, 1e-100)
-        error, few = hulls.rows.score_error(w), self._few(hulls)
+        mean, spread = hulls.mean_and_spread(scores, centre)
+        rho = 1 / max(spread, _ROUNDING * hulls.size**2, 1e-100)
+        error, few = hulls.rows.score_error(w), self._few(hulls, None if is_warm else centre)
         if few is not None and not is_warm:
             soft = Softened(centre, np.zeros(len(centre), dtype=np.bool_), mean, 0.0)
             point = Combined(w, np.ones(2))
@@ -127,19 +134,21 @@ class HullMultipliers(HullSolver[State]):
             rho, soft, point = 2 * rho, sharper, its_point
         return bounded(State(hulls, rng, upper, w, scores, error, centre, rho, soft, point, Best.none(w), few))
 
-    def _few(self, hulls: Hulls) -> np.ndarray | None:
-        """The rows of a problem so small that the calls of Python would take most of the time."""
-        shard = hulls.shard
-        if hulls.comm.size > 1 or shard.n_rows > _MAX_FEW_ROWS or shard.n_rows * shard.n_features > _MAX_FEW_ENTRIES:
+    def _few(self, hulls: Hulls, coef: np.ndarray | None) -> Few | None:
+        """``coef`` are those of w as a sum of rows, None if they are not known."""
+        n, d = hulls.shard.n_rows, hulls.shard.n_features
+        is_wide = d > n and coef is not None and n <= _MAX_SMALL_ROWS and n * n * d <= _MAX_PRODUCTS
+        if hulls.comm.size > 1 or not (is_wide or (n <= _MAX_FEW_ROWS and n * d <= _MAX_FEW_ENTRIES)):
             return None
-        return np.ascontiguousarray(hulls.rows.dense(np.arange(shard.n_rows)) * shard.y[:, None])
+        rows = np.ascontiguousarray(hulls.rows.dense(np.arange(n)) * hulls.shard.y[:, None])
+        return Few(rows @ rows.T, coef) if is_wide else Few(rows, None)
 
     def _answer_of_a_sample(self, hulls: Hulls, rng: np.random.Generator) -> np.ndarray | None:
         """The direction for a sample of the rows; None where rows are too few to sample."""
         shard, comm = hulls.shard, hulls.comm
         n_rows = comm.allreduce(np.array([float(shard.n_rows)]))[0]
-        stride = int(n_rows // max(self.start_per_feature * shard.n_features, 2048))
-        if stride < 4 or not isinstance(hulls.problem, NuMargin):
+        stride = self.start_stride(n_rows, shard.n_features)
+        if not stride or not isinstance(hulls.problem, NuMargin):
             return None
         own = np.random.default_rng([comm.rank, int(rng.integers(2**63))])
         sample = shard.take(np.sort(own.choice(shard.n_rows, -(-shard.n_rows // stride), replace=False)))
@@ -148,12 +157,7 @@ class HullMultipliers(HullSolver[State]):
             return None
         nu = min(hulls.problem.resolve_nu(*hulls.totals), largest_nu(*totals))
         state = self.start_on(Hulls.of(NuMargin(nu), sample, comm, self.is_equilibrated), rng, None)
-        with suppress(TimeIsUp):  # any direction will do
-            for _ in range(20):
-                if state.best.certificate.relative <= 0.05:
-                    break
-                state = self.sweep(state)
-        return state.best.w
+        return self.solved_roughly(state).best.w
 
     def sweep(self, state: State) -> State:
         if state.few is not None:
@@ -172,13 +176,13 @@ class HullMultipliers(HullSolver[State]):
             # Levels move with the free rows.
             near, soft = found[-1] if found else (0.0, state.soft)
             level = soft.level + (length - near) * drift
-            soft = _soften(hulls, state.upper, state.scores + length * tilt, state.centre, state.rho, level)
+            soft = _soften(hulls, state.upper, _moved(state.scores, length, tilt), state.centre, state.rho, level)
             found.append((length, soft))
             pull, bend, _ = _bend(hulls, soft, state.upper, tilt)
             return along + length * squared - pull, squared + state.rho * bend
 
         at = bracketed_newton(slopes, lambda length: 0.1 * abs(slope), max_steps=30)
-        w, scores = state.w + at * step, state.scores + at * tilt
+        w, scores = state.w + at * step, _moved(state.scores, at, tilt)
         soft = next((each for where, each in reversed(found) if where == at), None)
         # Those of w so far, of the step, and the rounding of the two sums: of scores and of w.
         error = state.score_error + at * hulls.rows.score_error(step) + hulls.rows.score_error(w)
@@ -191,19 +195,32 @@ class HullMultipliers(HullSolver[State]):
         state = coincided(bounded(state))
         return state._replace(best=state.best.counted())
 
-    def _sweep_few(self, state: State, rows: np.ndarray) -> State:
+    def _sweep_few(self, state: State, few: Few) -> State:
         """The steps below, several of them, in one call."""
-        hulls, w, centre, level = state.hulls, state.w.copy(), state.centre.copy(), state.soft.level.copy()
+        hulls, centre, level = state.hulls, state.centre.copy(), state.soft.level.copy()
         mass, is_free = np.empty(len(centre)), np.empty(len(centre), dtype=np.bool_)
-        rules = (self.rho_growth, _MAX_GROWTH / max(hulls.size**2, 1e-200), self.few_inner, self.max_inner)
+        rules = (self.rho_growth, _largest_rho(hulls), self.few_inner, self.max_inner)
         near = distance_to_coincide(state)
-        # Of the gap, a part is left to rounding.
-        rho, n_inner, gain, _ = solve_few(rows, hulls.side, state.upper, centre, w, level, state.rho, state.n_inner,
-                                          rules, 0.98 * self.tol, near, _STEPS_PER_SWEEP, mass, is_free)  # fmt: skip
+        tol = 0.98 * self.tol  # a part of the gap is left to rounding
+        if few.coef is None:
+            w, max_steps = state.w.copy(), _STEPS_PER_SWEEP
+            rho, n_inner, gain, n_steps = solve_few(
+                few.rows, hulls.side, state.upper, centre, w, level, state.rho, state.n_inner, rules, tol, near,
+                max_steps, mass, is_free,
+            )  # fmt: skip
+        else:
+            coef, max_steps = few.coef.copy(), max(1, int(min(_STEPS_PER_SWEEP, _MAX_PRODUCTS / len(centre) ** 3)))
+            rho, n_inner, gain, n_steps = solve_by_products(
+                few.rows, hulls.side, state.upper, centre, coef, level, state.rho, state.n_inner, rules, tol, near,
+                max_steps, mass, is_free,
+            )  # fmt: skip
+            w, few = hulls.rows.sum_of(hulls.shard.y * coef), few._replace(coef=coef)
         soft, error = Softened(mass, is_free, level, gain), hulls.rows.score_error(w)
         state = state._replace(w=w, scores=hulls.scores(w), score_error=error, centre=centre, rho=rho, soft=soft,
-                               point=hulls.combine(mass), n_inner=n_inner)  # fmt: skip
+                               point=hulls.combine(mass), n_inner=n_inner, few=few)  # fmt: skip
         state = coincided(bounded(state))
+        if few.coef is not None and n_steps < max_steps and state.best.certificate.relative > self.tol:
+            state = state._replace(few=None)  # products round more than rows do
         return state._replace(best=state.best.counted())
 
     def _move_centre(self, state: State) -> State:
@@ -213,9 +230,7 @@ class HullMultipliers(HullSolver[State]):
         is_settled = error <= soft.gain
         if not is_settled and state.n_inner < self.max_inner:
             return state
-        # A centre that was reached in few steps was near, and the next may lie farther away; or it was too far.
-        growth = self.rho_growth if state.n_inner <= self.few_inner else 1.0
-        rho = min(rho * growth, _MAX_GROWTH / max(hulls.size**2, 1e-200)) if is_settled else rho / self.rho_growth
+        rho = self.next_rho(rho, _largest_rho(hulls), state.n_inner, is_settled=is_settled)
         centre = soft.mass if is_settled else state.centre
         soft = _soften(hulls, state.upper, state.scores, centre, rho, soft.level)
         return state._replace(centre=centre, rho=rho, soft=soft, point=hulls.combine(soft.mass), n_inner=0)
@@ -223,11 +238,11 @@ class HullMultipliers(HullSolver[State]):
     def _step(self, state: State, gradient: np.ndarray) -> np.ndarray:
         """Solve Hessian times step = -gradient."""
         hulls, comm, rows = state.hulls, state.hulls.comm, state.hulls.rows
-        free, n_features = np.flatnonzero(state.soft.is_free), len(gradient)
+        free, n_features = places_of(lambda some: state.soft.is_free[some], len(state.soft.is_free)), len(gradient)
         n_free = float(comm.allreduce(np.array([float(len(free))]))[0])
         if n_free == 0:
             return -gradient
-        stride = max(1, int(n_free // max(self.hessian_per_feature * n_features, 8192)))
+        stride = self.hessian_stride(n_free, n_features)
         free = free[int(state.rng.integers(stride)) :: stride]
         mass = state.upper[free] * (state.rho * stride)
         if comm.size == 1 and n_free < n_features and n_free <= _MAX_SMALL_ROWS:
@@ -243,6 +258,10 @@ class HullMultipliers(HullSolver[State]):
             return np.asarray(v + spread - means.T @ (total * (means @ v)))
 
         return conjugate_gradients(product, -gradient, self.cg_residual, 250, 2 * hulls.n_entries)[0]
+
+
+def _largest_rho(hulls: Hulls) -> float:
+    return _MAX_GROWTH / max(hulls.size**2, 1e-200)
 
 
 def _small_step(hulls: Hulls, free: np.ndarray, mass: np.ndarray, gradient: np.ndarray) -> np.ndarray:
@@ -265,6 +284,18 @@ def _small_step(hulls: Hulls, free: np.ndarray, mass: np.ndarray, gradient: np.n
     return np.asarray(rows.T @ (pull - sums @ share) - gradient)
 
 
+def _moved(scores: np.ndarray, length: float, tilt: np.ndarray) -> np.ndarray:
+    """``scores + length tilt``."""
+    out = np.empty(len(scores))
+
+    def do(rows: slice) -> None:
+        few = np.multiply(tilt[rows], length, out=out[rows])
+        few += scores[rows]
+
+    each_piece(do, len(out))
+    return out
+
+
 def _soften(
     hulls: Hulls, upper: np.ndarray, scores: np.ndarray, centre: np.ndarray, rho: float, level: np.ndarray
 ) -> Softened:
@@ -272,8 +303,13 @@ def _soften(
     mass, is_free = np.empty(len(scores)), np.empty(len(scores), dtype=np.bool_)
     search = np.array([[t, -np.inf, np.inf, 1 / rho] for t in level])
     precise = 1e-14 + 2e-17 * hulls.rows.n_sums  # to rounding
+
+    def of_piece(rows: slice) -> np.ndarray:
+        numbers = (scores[rows], hulls.side[rows], centre[rows], upper[rows])
+        return np.asarray(soften_rows(*numbers, rho, search[:, 0], mass[rows], is_free[rows]))
+
     for _ in range(MAX_LEVEL_STEPS):
-        sums = hulls.comm.allreduce(soften_rows(scores, hulls.side, centre, upper, rho, search[:, 0], mass, is_free))
+        sums = hulls.comm.allreduce(sum_of_pieces(of_piece, len(scores), 16.0))
         if not move_levels(search, sums, rho, precise):
             break
     return Softened(mass, is_free, search[:, 0].copy(), float(sums[4]))
@@ -281,7 +317,12 @@ def _soften(
 
 def _bend(hulls: Hulls, soft: Softened, upper: np.ndarray, tilt: np.ndarray) -> tuple[float, float, np.ndarray]:
     """The sum of ``mass tilt``, the scatter of the tilts of free rows by upper, and their means, per class."""
-    sums = hulls.comm.allreduce(tilted_sums(soft.mass, soft.is_free, upper, hulls.side, tilt))
+
+    def of_piece(rows: slice) -> np.ndarray:
+        numbers = (soft.mass[rows], soft.is_free[rows], upper[rows], hulls.side[rows], tilt[rows])
+        return np.asarray(tilted_sums(*numbers))
+
+    sums = hulls.comm.allreduce(sum_of_pieces(of_piece, len(tilt), 8.0))
     pull, free, first, second = sums[0], sums[1:3], sums[3:5], sums[5]
     means = np.divide(first, free, out=np.zeros(2), where=free > 0)
     return float(pull), float(second - first @ means), means

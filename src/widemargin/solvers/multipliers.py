@@ -19,13 +19,12 @@ Every step is bounded: w with its intercept from above, the masses with balanced
 Reference: Yan, Li: An Efficient Augmented Lagrangian Method for Support Vector Machine, 2020. Here the intercept is not
 regularised, every row has its own cap, and the Hessian may be that of a sample.
 
-On ranks: a step costs one exchange of d numbers for the gradient, two with an intercept, one of d^2 for the Hessian or
+On ranks: a step costs one exchange of 2 d numbers for the gradient, one of d^2 for the Hessian or
 of d for each step of conjugate gradients, and a handful of single numbers for the line search.
 """
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -35,12 +34,12 @@ from numpy.random import Generator
 from widemargin.comm.protocol import Communicator
 from widemargin.compiled.dense import FAST
 from widemargin.compiled.jit import compiled
-from widemargin.data.pieces import each_piece, places_of, sum_of_pieces, sums_by_sign
+from widemargin.data.pieces import each_piece, elementwise, places_of, sum_of_pieces, sums_by_sign
 from widemargin.data.shard import Shard
-from widemargin.pauses import TimeIsUp
 from widemargin.problems.hinge_l2 import HingeL2
 from widemargin.rounding import UNIT, gamma
 from widemargin.solvers._linear_dual import Best, LinearDualSolver, LinearDualState, Rows
+from widemargin.solvers._multiplier_rules import MultiplierRules
 from widemargin.solvers._rounding import STALL_RATIO
 from widemargin.solvers.newton import bracketed_newton, conjugate_gradients, second_moment
 from widemargin.solvers.protocol import AnySolver, Inputs, Warm
@@ -72,13 +71,17 @@ class Softened(NamedTuple):
 
     signed: np.ndarray  # y_i a_i
     is_free: np.ndarray
-    z: np.ndarray
+    of_classes: np.ndarray  # sum of y_i a_i x_i over each class
     positive: float  # sum of the masses of each class
     negative: float
     loss: float  # sum of cap_i max(0, r_i), slacks being as large as rounding lets them be
     gain: float  # sum of (a_i - centre_i) r_i: what moving the centre is worth
     free_cap: float  # sum of the caps of free rows
     size: float  # sum of a_i ||x_i||
+
+    @property
+    def z(self) -> np.ndarray:
+        return np.asarray(self.of_classes.sum(axis=0))
 
 
 class State(NamedTuple):
@@ -98,7 +101,7 @@ class State(NamedTuple):
 
     @property
     def alpha(self) -> np.ndarray:
-        return np.abs(self.soft.signed)
+        return elementwise(np.abs, self.soft.signed)
 
     @property
     def allowance(self) -> float:
@@ -106,16 +109,9 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Multipliers(LinearDualSolver[State]):
+class Multipliers(MultiplierRules, LinearDualSolver[State]):
     """Semismooth Newton steps on the method of multipliers."""
 
-    direct_features: int = 512  # up to here the Hessian is formed
-    start_per_feature: int = 32  # rows of the sample whose answer is the start
-    hessian_per_feature: int = 64  # free rows that make up a Hessian, at most
-    rho_growth: float = 4.0
-    few_inner: int = 2  # steps at one centre after which rho grows
-    max_inner: int = 8  # and after which it shrinks
-    cg_residual: float = 0.1
     patience: int = 200  # stalled steps before "precision"; near a tiny optimum a hundred may stall before one helps
 
     def start(self, problem: HingeL2, shard: Shard, comm: Communicator, rng: Generator, warm: Warm = None) -> State:
@@ -123,7 +119,7 @@ class Multipliers(LinearDualSolver[State]):
         if warm is None and shard.n_features <= self.direct_features:
             warm = self._answer_of_a_sample(rows, rng)
         # Without an earlier direction, the difference of the means.
-        w = rows.combine(shard.y * shard.weight / rows.totals[(shard.y < 0).astype(int)]) if warm is None else warm
+        w = warm if warm is not None else _difference_of_means(rows)
         if w @ w > _MAX_SQUARED_NORM:  # the search for its best multiple begins at 1
             w = w / (w @ w)
         scores = shard.scores(w)
@@ -136,7 +132,7 @@ class Multipliers(LinearDualSolver[State]):
         each_piece(fall_short, shard.n_rows)
         error = SlackError().after(rows, np.append(w, point.intercept), w, point.intercept)
         # Halfway up every cap, and as sharp as masses and direction agree the better: w = z at the optimum.
-        centre, rho = rows.upper / 2, 1.0
+        centre, rho = elementwise(np.divide, rows.upper, 2.0), 1.0
         soft = _soften(rows, slack, error, centre, rho)
         while warm is not None and rho < _MAX_START_RHO:
             sharper = _soften(rows, slack, error, centre, 2 * rho)
@@ -158,8 +154,8 @@ class Multipliers(LinearDualSolver[State]):
         """The solution of a sample of the rows; None where rows are too few to sample."""
         shard, comm = rows.shard, rows.comm
         n_rows = comm.allreduce(np.array([float(shard.n_rows)]))[0]
-        stride = int(n_rows // max(self.start_per_feature * shard.n_features, 2048))
-        if stride < 4:
+        stride = self.start_stride(n_rows, shard.n_features)
+        if not stride:
             return None
         chosen = np.sort(rows.rng.choice(shard.n_rows, -(-shard.n_rows // stride), replace=False))
         sample = shard.take(chosen)
@@ -167,12 +163,7 @@ class Multipliers(LinearDualSolver[State]):
             return None
         # Fewer rows, each of more weight.
         state = self.start(replace(rows.problem, C=rows.problem.C * stride), sample, comm, rng)
-        with suppress(TimeIsUp):  # any direction will do
-            for _ in range(20):
-                if state.best.certificate.relative <= 0.05:
-                    break
-                state = self.sweep(state)
-        return state.best.coef
+        return self.solved_roughly(state).best.coef
 
     def sweep(self, state: State) -> State:
         state = self._move_centre(state)
@@ -204,9 +195,7 @@ class Multipliers(LinearDualSolver[State]):
         is_settled = error <= soft.gain
         if not is_settled and state.n_inner < self.max_inner:
             return state
-        # A centre that was reached in few steps was near, and the next may lie farther away; or it was too far.
-        growth = self.rho_growth if state.n_inner <= self.few_inner else 1.0
-        rho = min(rho * growth, _MAX_RHO) if is_settled else rho / self.rho_growth
+        rho = self.next_rho(rho, _MAX_RHO, state.n_inner, is_settled=is_settled)
         centre = state.alpha if is_settled else state.centre
         soft = _soften(state.rows, state.slack, state.slack_error, centre, rho)
         return state._replace(centre=centre, rho=rho, soft=soft, n_inner=0)
@@ -217,7 +206,7 @@ class Multipliers(LinearDualSolver[State]):
         shard, comm = rows.shard, rows.comm
         free = places_of(lambda some: state.soft.is_free[some], shard.n_rows)
         n_free = float(comm.allreduce(np.array([float(len(free))]))[0])
-        stride = max(1, int(n_free // max(self.hessian_per_feature * n_features, 8192)))
+        stride = self.hessian_stride(n_free, n_features)
         free = free[int(rows.rng.integers(stride)) :: stride]
         mass = rows.upper[free] * (state.rho * stride)
         sums = comm.allreduce(np.append(shard.combine_rows(free, mass), mass.sum()))
@@ -229,7 +218,8 @@ class Multipliers(LinearDualSolver[State]):
         corner *= 1 + _ROUNDING
         if n_features <= self.direct_features:
             hessian = np.empty((n_features + 1, n_features + 1))
-            moment = comm.allreduce(second_moment(shard, free, mass, rows.n_entries).ravel())
+            n_entries = rows.n_entries * n_free / stride / rows.n_rows  # about
+            moment = comm.allreduce(second_moment(shard, free, mass, n_entries).ravel())
             hessian[:-1, :-1] = moment.reshape(n_features, n_features)
             hessian[np.diag_indices(n_features)] += 1.0 + _ROUNDING * moment.max(initial=0.0)
             hessian[-1, :-1] = hessian[:-1, -1] = border
@@ -241,6 +231,11 @@ class Multipliers(LinearDualSolver[State]):
             return np.append(v[:-1] + spread + border * v[-1], border @ v[:-1] + corner * v[-1])
 
         return conjugate_gradients(product, -gradient, self.cg_residual, 250, 2 * rows.n_entries)[0]
+
+
+def _difference_of_means(rows: Rows) -> np.ndarray:
+    means = rows.combine(elementwise(np.multiply, rows.shard.y, rows.shard.weight)) / rows.totals[:, None]
+    return np.asarray(means.sum(axis=0))
 
 
 def _length(state: State, step: np.ndarray, tilt: np.ndarray, slope: float) -> float:
@@ -276,7 +271,7 @@ def _bounded(state: State) -> State:
     problem, best = rows.problem, state.best
     loss = soft.loss * (1 + gamma(rows.n_rows + 16))
     primal = problem.primal_value(loss / problem.C, rows.squared_norm(w)) * (1 + 4 * UNIT)
-    dual = rows.dual_value(soft.signed, soft.z, soft.positive, soft.negative, soft.size)
+    dual = rows.dual_value(soft.of_classes, soft.positive, soft.negative, soft.size)
     best = best.or_better(w, intercept, primal, dual)
     if not rows.is_coarse(best.certificate):
         return state._replace(best=best, n_stuck=0, reference=best.certificate.gap)

@@ -19,7 +19,7 @@ from widemargin import cores
 from widemargin.checkpoint import FitState
 from widemargin.comm.protocol import Communicator, place_among_ranks
 from widemargin.comm.solo import Solo
-from widemargin.data.pieces import distinct_labels, encoded, sums_by_class
+from widemargin.data.pieces import distinct_labels, encoded, places_of, sums_by_class
 from widemargin.data.shard import Shard
 from widemargin.engines.select import launch
 from widemargin.kernels.arrays import on_host
@@ -223,7 +223,7 @@ class Ranks:
             self.kernel, shard.X, numbers, comm.ledger, device=self.device, precision=self.precision,
             reduce=comm.allreduce, n_everywhere=n_rows, weight=multiplicity,
         )  # fmt: skip
-        on_rows.groups = shard.y if parts.are_votes else None
+        on_rows.groups, on_rows.n_problems = shard.y if parts.are_votes else None, len(parts)
         return Prepared(replace(shard, kernel_rows=on_rows), classes, parts, n_rows, seed, numbers)
 
     def _fresh_state(self, prepared: Prepared, comm: Communicator) -> FitState:
@@ -296,7 +296,9 @@ class Ranks:
 
 def _support(numbers: np.ndarray, coef: np.ndarray, comm: Communicator) -> Support:
     """The rows of all ranks that have a coefficient; on other ranks than 0, those of this rank."""
-    some = np.flatnonzero(coef)
+    some = places_of(lambda rows: coef[rows], len(coef))
+    if comm.size == 1 and bool((np.diff(numbers[some]) > 0).all()):
+        return Support(numbers[some], coef[some])
     gathered = comm.gather(np.concatenate([numbers[some].astype(np.float64), coef[some]]))
     pieces = [each.reshape(2, -1) for each in (gathered or [np.stack([numbers[some], coef[some]]).ravel()])]
     everything = np.concatenate(pieces, axis=1)
