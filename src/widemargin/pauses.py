@@ -137,7 +137,7 @@ def told_by_rank_0(comm: Communicator, numbers: np.ndarray | None) -> np.ndarray
 
 
 def as_text(numbers: np.ndarray) -> str:
-    return bytes(numbers[1:].astype(np.uint8)).decode()
+    return bytes(numbers[1:].astype(np.uint8)).decode() if len(numbers) > 1 else ""
 
 
 def is_time_up(work: float) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from itertools import combinations
 
 import numpy as np
@@ -14,7 +15,7 @@ from tests.solvers.test_block_dual import KERNELS, RBF, TOL, assert_solved, asse
 from tests.solvers.test_block_dual import solve as solve_with
 from widemargin import KernelSVC, cores
 from widemargin.comm.solo import Solo
-from widemargin.compiled.small_dual import responses
+from widemargin.compiled.small_dual import linear_bounds, responses
 from widemargin.data.shard import Shard
 from widemargin.kernels import precision
 from widemargin.kernels.functions import Kernel
@@ -23,7 +24,8 @@ from widemargin.kernels.vectors import padded
 from widemargin.pauses import TimeIsUp
 from widemargin.problems.hinge_l2 import HingeL2
 from widemargin.solvers import auto, small_dual
-from widemargin.solvers._kernel_ranks import Summed
+from widemargin.solvers._kernel_ranks import Summed, balanced
+from widemargin.solvers._linear_dual import Rows
 from widemargin.solvers.auto import kernel_csvm, small_linear_csvm
 from widemargin.solvers.block_dual import BlockDual
 from widemargin.solvers.multipliers import Multipliers
@@ -285,6 +287,37 @@ def test_compiled_bounds_are_those_of_several_ranks(name, fit_intercept, seed):
     assert compiled.primal >= general.primal * (1 - 1e-12)
     assert point.intercept == pytest.approx(state.best.point.intercept, abs=1e-2)
     assert 0 < allowance <= 2 * state.allowance
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e4])
+def test_compiled_linear_bounds_are_those_of_any_number_of_rows(scale, fit_intercept, seed):
+    """And the lower bound is below the exact dual objective of coefficients whose sums are made equal."""
+    X, y = overlapping(seed, n=70)
+    X, rng, problem = scale * X, np.random.default_rng(seed), HingeL2(0.7, fit_intercept)
+    weight = rng.uniform(0.5, 2, len(y))
+    shard = Shard(X, y, weight)
+    rows = Rows.of(problem, shard, Solo(), rng)
+    signed = y * rows.upper * rng.uniform(0, 1, len(y)) * (rng.uniform(size=len(y)) < 0.6) / max(scale, 1.0) ** 2
+    if fit_intercept:
+        signed = balanced(Solo(), signed)
+    z = shard.combine(signed)
+    scores = shard.scores(z)
+    primal, factor, intercept, dual, allowance = linear_bounds(
+        scores, z, signed, y, weight, rows.lengths, rows.of_score, rows.of_sum, 0.7, fit_intercept, 1e-9
+    )
+    rounding = rows.rounding(rows.score_error(z))
+    point = problem.primal_point(scores, y, weight, rows.squared_norm(z), precision=1e-9, rounding=rounding)
+    assert (primal, factor, intercept) == pytest.approx(point, rel=1e-9, abs=1e-12)
+    total, squared = Fraction(0), [Fraction(0)] * X.shape[1]
+    for beta, row in zip(signed, X, strict=True):
+        total += abs(Fraction(beta))
+        squared = [each + Fraction(beta) * Fraction(entry) for each, entry in zip(squared, row, strict=True)]
+    squared = sum(each**2 for each in squared)
+    share = min(Fraction(1), total / squared)
+    exact = float(share * total - share**2 * squared / 2)
+    assert dual <= exact * (1 + 1e-15)
+    assert dual == pytest.approx(exact, rel=1e-11)
+    assert 0 < allowance < 1e-9 * primal
 
 
 @pytest.mark.parametrize("kind", [np.asarray, sp.csr_matrix], ids=["dense", "sparse"])

@@ -34,6 +34,39 @@ def class_sums(codes, values, n_classes):
 
 
 @compiled()
+def counts_by_class(codes, given, weight, n_classes):
+    """Sums of weights: of the rows of each class, of those among them that are given it, and of all that are."""
+    out = np.zeros((3, n_classes))
+    for i in range(weight.shape[0]):
+        out[0, codes[i]] += weight[i]
+        out[2, given[i]] += weight[i]
+        if given[i] == codes[i]:
+            out[1, codes[i]] += weight[i]
+    return out
+
+
+@compiled()
+def votes_of_pairs(scores, out):
+    """``out_ik`` is the number of votes for class k, and the sum of its scores, mapped into (-1/3, 1/3).
+
+    ``scores`` has a column for each pair, in LIBSVM's order; a positive score is a vote for the first class.
+    """
+    n_classes = out.shape[1]
+    sums = np.empty(n_classes)
+    for i in range(out.shape[0]):
+        out[i], sums[:], pair = 0.0, 0.0, 0
+        for a in range(n_classes):
+            for b in range(a + 1, n_classes):
+                score = np.float64(scores[i, pair])
+                out[i, a if score > 0.0 else b] += 1.0
+                sums[a] += score
+                sums[b] -= score
+                pair += 1
+        for k in range(n_classes):
+            out[i, k] += sums[k] / (3.0 * (abs(sums[k]) + 1.0))
+
+
+@compiled()
 def largest_bits(values, mask):
     """The largest of integers after a bitwise and with a mask that leaves no negative ones."""
     largest = values[0] & mask

@@ -157,12 +157,51 @@ def bounds(
 
 
 @compiled()
+def linear_bounds(
+    scores: np.ndarray, z: np.ndarray, beta: np.ndarray, y: np.ndarray, weight: np.ndarray, lengths: np.ndarray,
+    of_score: float, of_combination: float, C: float, has_intercept: bool, precision: float,
+) -> tuple[float, float, float, float, float]:  # fmt: skip
+    """Bounds from the scores of ``z = sum_i beta_i x_i``, with the rounding errors of ``solvers/_rounding.py``.
+
+    Returns the primal objective at the best multiple of z with its best intercept, that multiple and intercept, the
+    dual objective, and about the part of the gap that allows for rounding. The formulas are those of ``Rows`` of the
+    linear C-SVM and of ``HingeL2.primal_point``.
+    """
+    n, size, alpha_sum, balance, total, squared = beta.shape[0], 0.0, 0.0, 0.0, 0.0, 0.0
+    for j in range(z.shape[0]):
+        squared += z[j] * z[j]
+    norm = np.sqrt(squared)
+    squared *= 1.0 + _gamma(z.shape[0] + 2.0)
+    lowest = np.empty(n)
+    for i in range(n):
+        lowest[i] = scores[i] - y[i] * (of_score * norm * lengths[i])
+        size += abs(beta[i]) * lengths[i]
+        alpha_sum += abs(beta[i])
+        balance += beta[i]
+        total += weight[i]
+    state = start_search(C, squared * (1.0 + 8.0 * UNIT), 0.0, has_intercept, False, precision)
+    search(state, lowest, y, weight)
+    value, scale, intercept = found(state)
+    primal = value * (1.0 + _gamma(n + 16.0)) + 16.0 * UNIT * C * total * (1.0 + abs(intercept))
+    # The heavier class is scaled down by what it has too much.
+    excess = abs(balance) + _gamma(n + 9.0) * alpha_sum if has_intercept else 0.0
+    moved = of_combination * size + (2.1 * size * (excess / alpha_sum) if alpha_sum > 0.0 else 0.0)
+    gain = max(alpha_sum - excess, 0.0) * (1.0 - _gamma(n + 16.0))
+    squared = (np.sqrt(squared) + moved) ** 2 * (1.0 + 8.0 * UNIT)
+    factor = 1.0 if squared <= gain else gain / squared
+    dual = factor * gain - 0.5 * (factor**2 * squared * (1.0 + 4.0 * UNIT)) - 2.0 * UNIT * gain
+    return primal, scale, intercept, dual, of_score * scale * norm * size + moved * norm
+
+
+@compiled()
 def combined(K: np.ndarray, lines: np.ndarray, coef: np.ndarray, out: np.ndarray) -> None:
-    """``out_i = sum_j coef_j K_li`` over some lines l of ``K``."""
+    """``out_pi = sum_j coef_pj K_li`` over some lines l of ``K``, where most coefficients may be 0."""
     out[:] = 0.0
     for j in range(lines.shape[0]):
-        for i in range(out.shape[0]):
-            out[i] += coef[j] * K[lines[j], i]
+        for p in range(out.shape[0]):
+            if coef[p, j] != 0.0:
+                for i in range(out.shape[1]):
+                    out[p, i] += coef[p, j] * K[lines[j], i]
 
 
 @compiled()

@@ -354,12 +354,18 @@ class Shard:
 
     def take(self, rows: np.ndarray) -> Shard:
         """A copy of the given ascending rows, with the kernel on them if there is one."""
+        X, kernel_rows = self._rows_at(rows)
+        return Shard(X, self.y[rows], self.weight[rows], kernel_rows)
+
+    def _rows_at(self, rows: np.ndarray) -> tuple[Any, KernelRows | None]:
+        """A copy of the given ascending rows, and the kernel on them."""
         if self.kernel_rows is not None:
             some = self.kernel_rows.only(rows)
-            return Shard(some.X, self.y[rows], self.weight[rows], some)
+            return some.X, some
+        if len(self.blocks) == 1:
+            return _taken(self.blocks[0], rows), None
         pieces = [_taken(block, inside) for block, inside, _ in self.by_block(rows)] or [self.blocks[0][:0]]
-        X = pieces[0] if len(pieces) == 1 else pieces
-        return Shard(X, self.y[rows], self.weight[rows])
+        return pieces[0] if len(pieces) == 1 else pieces, None
 
     def against_rest(self, positive: int) -> Shard:
         """The same rows with the labels +1 for one class and -1 for all others."""
@@ -376,9 +382,9 @@ class Shard:
         inside = places_of(lambda rows: (self.y[rows] == positive) | (self.y[rows] == negative), self.n_rows)
         if len(inside) == self.n_rows:
             return self.against_rest(positive)
-        some = self.take(inside)
-        signs = np.where(some.y == positive, 1.0, -1.0)
-        return Shard(some.X, signs, some.weight, some.kernel_rows, (self, inside))
+        X, kernel_rows = self._rows_at(inside)
+        signs = np.where(self.y[inside] == positive, 1.0, -1.0)
+        return Shard(X, signs, self.weight[inside], kernel_rows, (self, inside))
 
 
 class _Cut(NamedTuple):
@@ -394,14 +400,14 @@ def _bounds(block: Any) -> list[tuple[int, int]]:
     n_rows, d = block.shape
     if not sp.issparse(block):
         step = max(_MIN_ROWS, _ENTRIES // max(d, 1))
-        edges = np.arange(0, max(n_rows, 1), step)
+        starts = list(range(0, max(n_rows, 1), step))
     else:
         indptr = np.asarray(block.indptr)
         goals = np.arange(0, int(indptr[-1] - indptr[0]) + 1, max(_SPARSE_ENTRIES, _SPARSE_PER_FEATURE * d))
         by_entries = np.searchsorted(indptr, goals + indptr[0])
         edges = np.unique(np.concatenate([[0], by_entries, np.arange(0, max(n_rows, 1), _SPARSE_ENTRIES)]))
-        edges = edges[edges < max(n_rows, 1)]
-    return list(itertools.pairwise([*edges.tolist(), n_rows]))
+        starts = edges[edges < max(n_rows, 1)].tolist()
+    return list(itertools.pairwise([*starts, n_rows]))
 
 
 def _call(module: ModuleType | None, name: str, block: Any, rows: slice, *arguments: Any) -> None:

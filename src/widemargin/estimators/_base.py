@@ -52,6 +52,7 @@ from widemargin.strategies.training import TrainingCounts
 
 FORM: dict[str, Any] = {"accept_sparse": "csr", "dtype": FLOATS, "order": "C", "accept_large_sparse": True}
 _SWEEPS_PER_CHECKPOINT = 5
+_MAX_SEED = 2**31 - 1
 _MANY_ROWS = 1 << 16  # whose scores are computed in pieces
 _COMPLETE = ("gap", "rounds")  # stop reasons of a fit that did all it was to do
 
@@ -213,7 +214,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     def _strategy(self, rows: Any) -> Strategy:
         return self._ranks(rows)
 
-    def _ranks(self, rows: Rows) -> Ranks:
+    def _ranks(self, rows: Rows, **more: Any) -> Ranks:
         if is_mpi(self.cluster):
             self._refuse_search()
         return Ranks(
@@ -224,6 +225,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             warm=self._warm_state(rows),
             are_rows_checked=not self._are_elsewhere(rows.X),
             resume=self._read_checkpoint(),
+            **more,
         )
 
     def _plan(self) -> Plan:
@@ -231,7 +233,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             name=type(self).__name__,
             problem=self._problem(),
             limits=Limits(self.tol, self.max_iter, np.inf if self.max_time is None else self.max_time),
-            seed=int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max)),
+            seed=int(check_random_state(self.random_state).randint(_MAX_SEED)),
             multi_class=self.multi_class,
             class_weight=self.class_weight,
             watch_model=bool(getattr(self, "_skl_callbacks", [])),

@@ -89,21 +89,19 @@ class KernelClassifier(MarginClassifier):
         vectors = X.data.nbytes + X.indices.nbytes + X.indptr.nbytes if sp.issparse(X) else X.nbytes
         return int(vectors + self.dual_coef_.nbytes + self.intercept_.nbytes)
 
-    def _ranks(self, rows: Rows) -> Ranks:
+    def _ranks(self, rows: Rows, **more: Any) -> Ranks:
         if is_dask(rows.X) and self.kernel == "precomputed":
             raise ValueError(
                 "kernel='precomputed' needs numbered rows, and rows of a Dask collection have no numbers: pass X as an "
                 "array, or pass the features and name a kernel."
             )
-        ranks = super()._ranks(rows)
         if self._uses_gpu() and (self.cluster is not None or is_dask(rows.X)):
             raise ValueError(
                 f"device={self.device!r} computes on one GPU of this machine: cluster must be None, and X must not be "
                 "a Dask collection."
             )
-        return replace(
-            ranks, device=devices.resolved(self.device), precision=self.precision, cache_bytes=self._cache_bytes()
-        )
+        more |= {"device": devices.resolved(self.device), "precision": self.precision}
+        return super()._ranks(rows, cache_bytes=self._cache_bytes(), **more)
 
     def _validate(self, X: Any, y: Any, sample_weight: Any) -> Rows:
         y, sample_weight = on_host(y), on_host(sample_weight)
@@ -171,7 +169,9 @@ class KernelClassifier(MarginClassifier):
         attributes = common_attributes(classes, models)
         if isinstance(models[0], Separator):
             return {**attributes, "coef_": np.array([model.coef for model in models])}
-        kernel = replace(models[0].kernel, function=self.kernel if callable(self.kernel) else None)
+        kernel = models[0].kernel
+        if callable(self.kernel):
+            kernel = replace(kernel, function=self.kernel)
         expansion = _expansion_attributes(models)
         if kernel.name == "linear":
             expansion["coef_"] = np.asarray(expansion["dual_coef_"] @ expansion["support_vectors_"])

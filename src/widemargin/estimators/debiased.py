@@ -212,8 +212,8 @@ class DebiasedSparseSVC(LinearClassifier):
         plan = super()._plan()
         return replace(plan, limits=replace(plan.limits, max_iter=self.rounds))  # a sweep is a round
 
-    def _ranks(self, rows: Rows) -> Ranks:
-        return replace(super()._ranks(rows), if_lost=self.if_lost)
+    def _ranks(self, rows: Rows, **more: Any) -> Ranks:
+        return super()._ranks(rows, if_lost=self.if_lost, **more)
 
     def _model_attributes(self, classes: np.ndarray, models: list[Separator]) -> dict[str, Any]:
         plain = [model._replace(report={"alpha": model.report["alpha"]}) for model in models]

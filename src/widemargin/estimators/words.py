@@ -146,16 +146,16 @@ def stop_in_words(model: Any) -> str:
 def useless_in_words(model: Any, *, with_advice: bool = True) -> str:
     """Why a fitted model is no better than a constant, with figures and what to change; "" if it is not."""
     counts: TrainingCounts | None = getattr(model, "training_", None)
+    if counts is not None and counts.only_class is None and not counts.is_worse_than_largest_class:
+        return ""
     what = _missing_part(model)
     if counts is None:  # an older file, or rows that nobody could count
         claim = f"{what}, so it gives all rows one class" if what else ""
     elif counts.only_class is not None:
         gives = f"gives class {model.classes_[counts.only_class]} for {_rows_in_words(counts)}"
         claim = f"{what} and {gives}" if what else gives
-    elif counts.is_worse_than_largest_class:
-        claim = f"is worse than {_largest_class(len(model.classes_))} alone on {_rows_in_words(counts)}"
     else:
-        return ""
+        claim = f"is worse than {_largest_class(len(model.classes_))} alone on {_rows_in_words(counts)}"
     if not claim:
         return ""
     figures = "" if counts is None else f": training accuracy {accuracy_in_words(model)}"

@@ -14,6 +14,8 @@ Tensor: TypeAlias = Any
 
 def library_of(X: Any) -> str:
     """``"torch"`` or ``"cupy"`` for their arrays, else ``"host"``, without importing either."""
+    if isinstance(X, np.ndarray):
+        return "host"
     names = {base.__module__.split(".")[0] for base in type(X).__mro__}
     return next((name for name in ("torch", "cupy") if name in names), "host")
 

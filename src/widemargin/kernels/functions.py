@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from widemargin.codec import conforms, record
 from widemargin.data.shard import Shard
@@ -126,15 +125,6 @@ def _weighted_sum(shard: Shard) -> float:
 
 def _squared_deviations(shard: Shard, mean: float) -> np.ndarray:
     """``sum_j (x_ij - mean)^2`` of every row; a difference of sums would lose small deviations."""
-    out = []
-    for block in shard.blocks:
-        if sp.issparse(block):
-            from_zero = (block.data.astype(np.float64) - mean) ** 2 - mean**2
-            sums = np.bincount(np.repeat(np.arange(block.shape[0]), np.diff(block.indptr)), from_zero, block.shape[0])
-            out.append(sums + block.shape[1] * mean**2)
-        elif not is_on_host(block):
-            out.append(on_host(((block.double() - mean) ** 2).sum(1)))
-        else:
-            few = max(1, (1 << 18) // max(block.shape[1], 1))
-            out += [((block[a:b].astype(np.float64) - mean) ** 2).sum(axis=1) for a, b in pieces(len(block), few)]
-    return np.concatenate(out) if out else np.empty(0)
+    if is_on_host(shard.blocks[0]):
+        return shard.squared_distances(np.ones(shard.n_features), np.full(shard.n_features, mean))
+    return np.asarray(on_host(((shard.X.double() - mean) ** 2).sum(1)))

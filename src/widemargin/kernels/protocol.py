@@ -180,17 +180,20 @@ class KernelRows(ABC):
         """
         raise NotImplementedError
 
-    def times_known(self, points: Points, coef: np.ndarray) -> np.ndarray | None:
-        """:meth:`times` for rows of this rank, from all kernel values if they are kept; None if they are not."""
+    def times_known(self, numbers: np.ndarray, coef: np.ndarray) -> np.ndarray | None:
+        """:meth:`times` for rows of this rank by their numbers, from all kernel values if they are kept; else None.
+
+        Coefficients and sums have a line for each problem.
+        """
         if not self._values:
             return None
         values, place_of = next(iter(self._values.values()))
-        own = np.minimum(np.searchsorted(self.numbers, points.numbers), self.n_rows - 1)
-        if not np.array_equal(self.numbers[own], points.numbers):
+        own = np.minimum(np.searchsorted(self.numbers, numbers), self.n_rows - 1)
+        if not np.array_equal(self.numbers[own], numbers):
             return None
-        out = np.empty(self.n_rows)
+        out = np.empty((len(coef), self.n_rows))
         combined(values, place_of[own], coef, out)
-        return np.asarray(out[place_of])
+        return np.asarray(out[:, place_of])
 
     def _kept_values(self, name: str, groups: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
         if name not in self._values:

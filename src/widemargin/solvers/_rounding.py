@@ -33,8 +33,7 @@ def of_combination(depth: float) -> float:
 
 def lengths_of(shard: Shard) -> tuple[np.ndarray, float]:
     """The norm of every row, and how many are over the limit."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        lengths = shard.squared_norms()
+    lengths = shard.squared_norms()
 
     def to_root(rows: slice) -> np.ndarray:
         few = lengths[rows]

@@ -290,16 +290,13 @@ class SmallLinearDual(LinearDualSolver[LinearState]):
             gap=_aim(self.target, self.certify(state)),
             max_steps=max_steps,
         )
-        z, alpha = shard.combine(signed), np.abs(signed)
+        z = shard.combine(signed)
         scores = shard.scores(z)
-        point = problem.primal_point(
-            scores, shard.y, shard.weight, rows.squared_norm(z),
-            precision=_precision(self.target, self.certify(state)), rounding=rows.rounding(rows.score_error(z)),
+        primal, scale, intercept, dual, allowance = compiled.linear_bounds(
+            scores, z, signed, shard.y, shard.weight, rows.lengths, rows.of_score, rows.of_sum, problem.C,
+            problem.fit_intercept, _precision(self.target, self.certify(state)),
         )  # fmt: skip
-        positive = signed > 0
-        masses = float(signed[positive].sum()), float(-signed[~positive].sum()), float(alpha @ rows.lengths)
-        best = best.or_better(point.scale * z, point.intercept, point.value, rows.dual_value(signed, z, *masses))
-        allowance = rows.allowance(point.scale * z, z, masses[-1])
+        best = best.or_better(scale * z, intercept, primal, dual)
         return LinearState(rows, known, signed, scores, best, allowance, is_certified=True)
 
 

@@ -157,7 +157,7 @@ def _packed(note: dict[str, Any]) -> np.ndarray:
 
 def _merge(notes: list[dict[str, Any]]) -> dict[str, Any]:
     """The sorted labels of all ranks, or the first error."""
-    if len(notes) == 1 and "error" in notes[0]:
+    if len(notes) == 1:
         return notes[0]
     for rank, note in enumerate(notes):
         if "error" in note:

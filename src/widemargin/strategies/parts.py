@@ -10,12 +10,13 @@ from typing import Literal
 
 import numpy as np
 
+from widemargin.compiled.labels import votes_of_pairs
+from widemargin.data.pieces import each_piece
 from widemargin.data.shard import Shard
 from widemargin.kernels.points import Points
 from widemargin.kernels.protocol import KernelRows, Vector
 
 MultiClass = Literal["pairs", "rest"]
-_ROWS_AT_ONCE = 4096  # whose votes are counted, a few megabytes
 _WORK_PER_CLASS = 6e6  # multiplications in the time that a class takes to be computed by itself
 
 
@@ -86,7 +87,7 @@ class Parts:
         classes = self._classes_of(coef) if self._is_worth_grouping(rows.n_rows, coef) else None
         if classes is None:
             return rows.times(support, rows.vector(np.ascontiguousarray(coef.T)), exact=exact)
-        places, _, _ = _pairs_of_classes(self.n_classes)
+        places = _pairs_of_classes(self.n_classes)
         out = rows.vector(np.zeros((rows.n_rows, len(coef))))
         for k in range(self.n_classes):
             own = np.flatnonzero(classes == k)
@@ -104,7 +105,7 @@ class Parts:
 
         One with a single coefficient is given to either class of that pair.
         """
-        is_used, (places, _, _) = coef != 0, _pairs_of_classes(self.n_classes)
+        is_used, places = coef != 0, _pairs_of_classes(self.n_classes)
         counts = np.stack([np.count_nonzero(is_used[places[:, k]], axis=0) for k in range(self.n_classes)])
         are_complete = np.array_equal(counts.max(axis=0), np.count_nonzero(is_used, axis=0))
         return counts.argmax(axis=0) if are_complete else None
@@ -118,13 +119,8 @@ class Parts:
             return scores[:, 0]
         if not self.are_votes:
             return scores
-        places, is_first, sign = _pairs_of_classes(self.n_classes)
         out = np.empty((len(scores), self.n_classes))
-        for begin in range(0, len(scores), _ROWS_AT_ONCE):
-            of_pairs = scores[begin : begin + _ROWS_AT_ONCE].T[places]
-            votes = ((of_pairs > 0) == is_first).sum(axis=0)
-            sums = (of_pairs * sign).sum(axis=0)
-            out[begin : begin + _ROWS_AT_ONCE] = (votes + sums / (3 * (np.abs(sums) + 1))).T
+        each_piece(lambda rows: votes_of_pairs(scores[rows], out[rows]), len(scores), 4.0 * len(self))
         return out
 
     def winners(self, class_scores: np.ndarray) -> np.ndarray:
@@ -139,14 +135,7 @@ class Parts:
 
 
 @cache
-def _pairs_of_classes(n_classes: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The numbers of the pairs that each class is in, one class a column; whether it is the first of the pair, and +-1.
-
-    The latter two have a third axis of length 1, for rows.
-    """
+def _pairs_of_classes(n_classes: int) -> np.ndarray:
+    """The numbers of the pairs that each class is in, one class a column."""
     pairs = np.array(list(combinations(range(n_classes), 2)))
-    places, firsts = (np.empty((n_classes - 1, n_classes), dtype=kind) for kind in (np.intp, np.bool_))
-    for k in range(n_classes):
-        places[:, k] = np.flatnonzero((pairs == k).any(axis=1))
-        firsts[:, k] = pairs[places[:, k], 0] == k
-    return places, firsts[:, :, None], np.where(firsts, 1.0, -1.0)[:, :, None]
+    return np.stack([np.flatnonzero((pairs == k).any(axis=1)) for k in range(n_classes)], axis=1)

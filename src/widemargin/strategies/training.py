@@ -14,6 +14,7 @@ import scipy.sparse as sp
 from widemargin.codec import record
 from widemargin.comm.protocol import Communicator
 from widemargin.comm.solo import Solo
+from widemargin.compiled.labels import counts_by_class
 from widemargin.data.pieces import sum_of_pieces
 from widemargin.data.shard import Shard
 from widemargin.exceptions import ModelFileError
@@ -135,10 +136,8 @@ def count_at_peers(
 
 def _counted(codes: np.ndarray, weight: np.ndarray, parts: Parts, scores: np.ndarray) -> np.ndarray:
     """Weights of the rows of each class, of those that are right, of those given each class; the number of rows."""
-    n, best = parts.n_classes, parts.winners(parts.class_scores(scores))
-    right = np.where(best == codes, weight, 0.0)
-    sums = [np.bincount(codes, weight, n), np.bincount(codes, right, n), np.bincount(best, weight, n)]
-    return np.concatenate([*sums, [float(len(codes))]])
+    given = parts.winners(parts.class_scores(scores))
+    return np.append(counts_by_class(codes, given, weight, parts.n_classes), float(len(codes)))
 
 
 def _totals(found: np.ndarray) -> TrainingCounts:
@@ -156,14 +155,8 @@ def _sample(n_here: int, n_everywhere: int, rng: np.random.Generator) -> np.ndar
 
 def _known_scores(rows: KernelRows, models: Sequence[KernelModel]) -> list[np.ndarray] | None:
     """Scores of all rows, where all kernel values are kept."""
-    scores = []
-    for model in models:
-        times = rows.times_known(model.points, model.coef)
-        if times is None:
-            return None
-        times += model.intercept
-        scores.append(times)
-    return scores
+    times = rows.times_known(*shared_support(models))
+    return None if times is None else list(times + np.array([[model.intercept] for model in models]))
 
 
 def _kernel_scores(
