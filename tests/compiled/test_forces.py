@@ -30,7 +30,7 @@ def test_ends_are_those_of_rows_that_may_move(rows):
 
 
 def test_no_row_that_may_move_leaves_the_ends_open(rows):
-    places, y, low, _, beta, response = rows
+    places, y, low, _, _, response = rows
     assert forces.ends(places, y, low, low, low[places], response) == (-np.inf, np.inf, 0.0, 0)
 
 
@@ -39,8 +39,8 @@ def test_forces_point_where_rows_may_move(rows):
     rise, fall = np.empty(len(places)), np.empty(len(places))
     forces.forces(*rows, 0.25, rise, fall)
     pull = y[places] - response - 0.25
-    np.testing.assert_array_equal(rise, np.where(beta < high[places], pull, -np.inf))
-    np.testing.assert_array_equal(fall, np.where(beta > low[places], -pull, -np.inf))
+    np.testing.assert_allclose(rise, np.where(beta < high[places], pull, -np.inf))
+    np.testing.assert_allclose(fall, np.where(beta > low[places], -pull, -np.inf))
 
 
 def test_parts_of_the_gap_add_up_to_the_difference_of_the_objectives():
