@@ -21,7 +21,7 @@ from widemargin.compiled.hinge import hinge_sums
 from widemargin.kernels import float32_error, precision, vectors
 from widemargin.kernels.cache import RowCache
 from widemargin.kernels.functions import Kernel
-from widemargin.kernels.points import Points
+from widemargin.kernels.points import Points, TakenPoints
 from widemargin.kernels.precision import Reduce
 from widemargin.kernels.protocol import KernelRows
 from widemargin.kernels.shared_rows import SharedRows
@@ -94,6 +94,9 @@ class _Prepared(NamedTuple):
     def n_rows(self) -> int:
         return len(self.norms)
 
+    def only(self, places: np.ndarray) -> _Prepared:
+        return _Prepared(taken(self.X, places), self.norms[places])
+
 
 def _parameters(kernel: Kernel, dtype: Any) -> tuple[Any, Any, int]:
     """Scale, shift and degree for the compiled loops, which take exponents to base two."""
@@ -128,6 +131,7 @@ class RowsOnCPU(KernelRows):
     """
 
     _primitives = vectors
+    _rows: Any  # None until rows that are some of others are asked for
 
     def __init__(
         self,
@@ -173,15 +177,40 @@ class RowsOnCPU(KernelRows):
 
     hinge_sums = staticmethod(hinge_sums)
 
+    @property
+    def X(self) -> Any:
+        if self._rows is None:
+            whole, places = self._among
+            self._rows = taken(whole.X, places)
+        return self._rows
+
+    @X.setter
+    def X(self, rows: Any) -> None:
+        self._rows = rows
+
+    @property
+    def n_features(self) -> int:
+        return int(self._among[0].X.shape[1])
+
+    @property
+    def _among(self) -> tuple[RowsOnCPU, Any]:
+        """All rows, and the places of these among them."""
+        if self._whole is None:
+            return self, slice(None)
+        whole, places = self._whole
+        assert isinstance(whole, RowsOnCPU)
+        return whole, places
+
     def points(self, rows: np.ndarray) -> Points:
-        return Points(taken(self.X, rows), self.numbers[rows])
+        whole, places = self._among
+        return TakenPoints(whole.X, rows if self._whole is None else places[rows], self.numbers[rows])
 
     def only(self, rows: np.ndarray) -> RowsOnCPU:
+        whole, places = self._among
         part = copy.copy(self)
-        part.X, part.numbers, part._cache = taken(self.X, rows), self.numbers[rows], None
+        part.numbers, part._rows, part._cache = self.numbers[rows], None, None  # rows are copied if they are asked for
         part._kept, part._rounding, part._values = {}, {}, {}
-        whole, places = self._whole or (self, None)
-        part._whole = whole, rows if places is None else places[rows]
+        part._whole = whole, rows if self._whole is None else places[rows]
         return part
 
     def cache(self, n_bytes: int) -> RowCache:
@@ -240,10 +269,10 @@ class RowsOnCPU(KernelRows):
     def working_block(self, points: Points) -> np.ndarray:
         n, width = len(points), vectors.padded(len(points))
         if self._space.size < n * width:
-            self._space = np.empty(n * width, self.dtype)
+            self._space = np.empty(2 * n * width, self.dtype)  # memory that is never written to costs nothing
         K = self._space[: n * width].reshape(n, width)
-        K[:, n:] = 0
         self._fill_block(points, K)
+        K[:, n:] = 0  # not before: the threads that fill the block are to get its memory from the system
         return K
 
     def share_rows(self, n_bytes: int) -> None:
@@ -318,7 +347,7 @@ class RowsOnCPU(KernelRows):
             n_entries = np.zeros(self.n_rows)  # products of bits are exact
         longest = self.longest if self._centre is None else self.longest + float(np.linalg.norm(self._centre))
         lengths = np.sqrt(self._squares(reach))
-        return float32_error.relative_error(self.kernel, n_entries, lengths, longest, self.X.shape[1])
+        return float32_error.relative_error(self.kernel, n_entries, lengths, longest, self.n_features)
 
     def _diagonal(self, coef: np.ndarray) -> np.ndarray:
         return self.kernel.diagonal(self.X, self.numbers)
@@ -358,11 +387,11 @@ class RowsOnCPU(KernelRows):
         """The rows of this rank, prepared once for each type; a float64 copy is needed rarely and not kept."""
         if stored in self._kept:
             return self._kept[stored]
-        whole, places = self._whole or (self, None)
-        assert isinstance(whole, RowsOnCPU)
-        if places is not None and stored in whole._kept:
-            X, norms = whole._kept[stored]
-            self._kept[stored] = _Prepared(self.X if X is whole.X else taken(X, places), norms[places])
+        whole, places = self._among
+        if whole is not self and stored in (self.dtype, _BITS):
+            whole._local(stored)
+        if whole is not self and stored in whole._kept:
+            self._kept[stored] = whole._kept[stored].only(places)
             return self._kept[stored]
         prepared = self._prepare(self.X, stored)
         if stored in (self.dtype, _BITS) or (prepared.X is self.X and not sp.issparse(self.X)):
@@ -371,13 +400,24 @@ class RowsOnCPU(KernelRows):
 
     def _stored(self, points: Points, dtype: Any) -> Any:
         """How rows and points are stored for values of this type: in a smaller type if their products are exact."""
-        if self._is_binary and are_binary(points.X):
+        whole, are_own = self._among[0], self._are_own(points)
+        if self._is_binary and (are_own or are_binary(points.X)):
             return _BITS
         if dtype == np.float32 or not self._is_sparse or self.kernel.name == "cosine":
             return dtype
-        if self._is_exact is None:
-            self._is_exact = exact_in_float32(self.X)
-        return np.float32 if self._is_exact and exact_in_float32(points.X) else dtype
+        if whole._is_exact is None:
+            whole._is_exact = exact_in_float32(whole.X)
+        return np.float32 if whole._is_exact and (are_own or exact_in_float32(points.X)) else dtype
+
+    def _are_own(self, points: Points) -> bool:
+        """Whether points are places among the rows of this rank."""
+        return isinstance(points, TakenPoints) and points.source is self._among[0].X
+
+    def _prepare_points(self, points: Points, stored: Any) -> _Prepared:
+        kept = self._among[0]._kept
+        if stored in kept and isinstance(points, TakenPoints) and self._are_own(points):
+            return kept[stored].only(points.places)
+        return self._prepare(points.X, stored)
 
     def _prepare(self, X: Any, stored: Any) -> _Prepared:
         if stored == _BITS:
@@ -410,7 +450,7 @@ class RowsOnCPU(KernelRows):
         """How many products a sum adds up before it is added to the others."""
         if not self._is_sparse:
             return _POINTS_AT_ONCE
-        fitting = _PANEL_BYTES // (8 * max(self.X.shape[1], 1))
+        fitting = _PANEL_BYTES // (8 * max(self.n_features, 1))
         return int(min(_MAX_PANEL, max(_MIN_PANEL, fitting // _MIN_PANEL * _MIN_PANEL)))
 
     def _batches(self, points: Points, stored: Any, piece: int, cost: float) -> Iterator[tuple[slice, _Prepared]]:
@@ -418,10 +458,10 @@ class RowsOnCPU(KernelRows):
 
         Memory is limited, since sparse points become dense, and so is the work between two looks at the clock.
         """
-        width, d = self._points_at_once, max(self.X.shape[1], 1)
+        width, d = self._points_at_once, max(self.n_features, 1)
         most = min(_BATCH_BYTES / (d * np.dtype(stored).itemsize), WORK / (piece * cost))
         for begin, end in pieces(len(points), max(1, int(most / width)) * width):
-            prepared = self._prepare(points.X if end - begin == len(points) else points.X[begin:end], stored)
+            prepared = self._prepare_points(points if end - begin == len(points) else points[begin:end], stored)
             yield slice(begin, end), prepared if self._is_by_blas(stored) else self._panels(prepared)
 
     def _is_by_blas(self, stored: Any) -> bool:
@@ -486,7 +526,7 @@ class RowsOnCPU(KernelRows):
         """
         dtype = out.dtype.type
         stored, parameters = self._stored(points, dtype), _parameters(self.kernel, dtype)
-        rows = self._prepare(points.X, stored) if is_symmetric else self._local(stored)
+        rows = self._prepare_points(points, stored) if is_symmetric else self._local(stored)
         cost, norms = self._cost(rows.X), rows.norms.astype(dtype)
         size = self._piece(rows.n_rows, cost)
         shape = self._tile_shape(size, stored)
@@ -506,10 +546,11 @@ class RowsOnCPU(KernelRows):
     def _given_tiles(self, X: Any, points: Points) -> Iterator[tuple[int, int, np.ndarray]]:
         """Values that are given, or that the user's function gives."""
         size = max(16, _GIVEN_TILE // max(len(points), 1))
+        others = None if self.kernel.function is None else points.X
         for begin, end in pieces(X.shape[0] if len(points) else 0, size):
             few = X[begin:end]
             if self.kernel.function is None:
                 values = dense(few[:, points.numbers])
             else:
-                values = self.kernel.evaluated(few, points.X)
+                values = self.kernel.evaluated(few, others)
             yield begin, end, values

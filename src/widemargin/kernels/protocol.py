@@ -65,7 +65,11 @@ class KernelRows(ABC):
 
     @property
     def n_rows(self) -> int:
-        return int(self.X.shape[0])
+        return len(self.numbers)
+
+    @property
+    def n_features(self) -> int:
+        return int(self.X.shape[1])
 
     # -- vectors -----------------------------------------------------------------------------------------------------
 
@@ -304,7 +308,7 @@ class KernelRows(ABC):
             return gamma(k + 5) + _EXP_ERROR
         squares = self._squares(coef)
         if kernel.name == "laplacian":
-            unit, exponents = gamma(2 * k + 5), 6 * float(kernel.gamma) * (self.X.shape[1] * squares) ** 0.5
+            unit, exponents = gamma(2 * k + 5), 6 * float(kernel.gamma) * (self.n_features * squares) ** 0.5
         else:
             unit, exponents = gamma(k + 5), 9 * float(kernel.gamma) * squares
         error = (unit * exponents).clip(0.0, 1.0)  # beyond 1 nothing is known of a value

@@ -93,9 +93,12 @@ class ResponseSums(NamedTuple):
 
 def row_lengths(rows: KernelRows) -> np.ndarray:
     """``||phi(x)||`` of every row, or 1 for all rows where no kernel value is larger."""
-    if rows.kernel.is_bounded:
-        return np.ones(rows.n_rows)
-    return np.sqrt(np.abs(rows.diagonal_of(rows.points(np.arange(rows.n_rows)))))
+    return lengths_of(rows, rows.points(np.arange(rows.n_rows)))
+
+
+def lengths_of(rows: KernelRows, points: Points) -> np.ndarray:
+    """The same of every point."""
+    return np.ones(len(points)) if rows.kernel.is_bounded else np.sqrt(np.abs(rows.diagonal_of(points)))
 
 
 def responses(comm: Communicator, rows: KernelRows, points: Points, coef: Vector, *, exact: bool = False) -> Vector:
@@ -107,7 +110,7 @@ def responses(comm: Communicator, rows: KernelRows, points: Points, coef: Vector
 def work_with(comm: Communicator, rows: KernelRows, n_points: int) -> float:
     """A bound on the work of kernel values between points and the rows of a rank, equal on all ranks."""
     n_rows = rows.n_rows if comm.size == 1 else rows.n_everywhere
-    return np.inf if n_rows is None else float(n_points) * n_rows * (rows.X.shape[1] + 8)
+    return np.inf if n_rows is None else float(n_points) * n_rows * (rows.n_features + 8)
 
 
 def share(comm: Communicator, values: np.ndarray) -> np.ndarray:
@@ -122,6 +125,7 @@ def share_points(comm: Communicator, points: Points) -> Points:
     """The points of all ranks, on every rank."""
     if comm.size == 1:
         return points
+    points = Points(points.X, points.numbers)
     return points.unpack([share(comm, np.ascontiguousarray(each)) for each in points.pack()])
 
 

@@ -321,7 +321,7 @@ class MarginDescent(KernelMarginSolver[State]):
         numbers = np.stack([state.shard.y[chosen], state.steep[chosen], state.g[chosen], response], axis=1)
         y, steep, g, response = np.ascontiguousarray(share(comm, numbers.ravel()).reshape(-1, 4).T)
         solved = np.empty(0)
-        with uneven(float(len(g)) ** 2 * points.X.shape[1]):
+        with uneven(float(len(g)) ** 2 * state.rows.n_features):
             if comm.rank == 0:
                 solved = g.copy()
                 K = values.block(places, points)

@@ -53,7 +53,7 @@ class _Factor:
         places = share(comm, active + state.values.place.start)
         points = share_points(comm, state.rows.points(active))
         roots = share(comm, root[active])
-        with uneven(float(len(points)) ** 2 * points.X.shape[1]):
+        with uneven(float(len(points)) ** 2 * state.rows.n_features):
             if comm.rank == 0:
                 system = state.values.block(places, points)
                 system += system.dtype.type(state.problem.constant)
