@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -12,16 +13,17 @@ from sklearn.metrics.pairwise import rbf_kernel
 from tests.problems_at_hand import overlapping, separable
 from tests.solvers.test_block_dual import KERNELS, RBF, TOL, assert_solved, assert_true, exact_of, gram, objective
 from tests.solvers.test_block_dual import solve as solve_with
-from widemargin import KernelSVC
+from widemargin import KernelSVC, cores
 from widemargin.comm.solo import Solo
 from widemargin.compiled.small_dual import linear_bounds, responses
 from widemargin.data.shard import Shard
+from widemargin.kernels import precision
 from widemargin.kernels.functions import Kernel
 from widemargin.kernels.on_cpu import RowsOnCPU
 from widemargin.kernels.vectors import padded
 from widemargin.pauses import TimeIsUp
 from widemargin.problems.hinge_l2 import HingeL2
-from widemargin.solvers import small_dual
+from widemargin.solvers import auto, small_dual
 from widemargin.solvers._kernel_ranks import Summed, balanced
 from widemargin.solvers._linear_dual import Rows
 from widemargin.solvers.auto import kernel_csvm, small_linear_csvm
@@ -341,3 +343,82 @@ def test_pairs_of_classes_on_few_rows_count_all_training_rows():
     model = KernelSVC(C=10.0).fit(X, y)
     assert model.training_.n_counted == model.training_.n_rows == 1200
     assert model.training_.accuracy == model.score(X, y)
+
+
+# -- pairs of classes among many rows --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def many_rows(monkeypatch):
+    """A hundred rows count as many, which have kernel values in float32 where kernels allow it."""
+    for module in (small_dual, auto):
+        monkeypatch.setattr(module, "MAX_ROWS", 100)
+    monkeypatch.setattr(small_dual, "_MIN_WORK_BESIDE", 0)
+    monkeypatch.setattr(precision, "_MAX_FLOAT64_ROWS", 100)
+    X, _ = overlapping(0, n=200)
+    y = np.random.default_rng(0).choice(5, 200, p=[0.3, 0.2, 0.2, 0.2, 0.1])
+    X[:, 0] += y
+    return X, y
+
+
+@pytest.mark.parametrize("storage", [np.asarray, sp.csr_matrix])
+@pytest.mark.parametrize("name", ["rbf", "laplacian", "cosine", "poly"])
+@pytest.mark.parametrize("C", [0.1, 100.0])
+def test_pairs_of_classes_share_values_and_their_bounds_hold(name, C, storage, fit_intercept, many_rows):
+    X, y = many_rows
+    sizes = np.bincount(y).astype(int)
+    for tol in (1e-2, 1e-4):
+        model = KernelSVC(C=C, kernel=name, gamma=0.3, fit_intercept=fit_intercept, tol=tol).fit(storage(X), y)
+        within, between = (sizes**2).sum(), sum(a * b for a, b in combinations(sizes, 2))
+        assert model.cost_.kernel_evaluations >= within + between
+        for k, (first, second) in enumerate(combinations(range(5), 2)):
+            rows = (y == first) | (y == second)
+            labels = np.where(y[rows] == first, 1.0, -1.0)
+            kernel = Kernel(name, 0.3)
+            best = solve(kernel, HingeL2(C, fit_intercept), X[rows], labels, tol=1e-9).certificate
+            found = model.parts_[k].certificate
+            assert found.dual <= best.primal
+            assert best.dual <= found.primal
+            assert found.relative <= tol
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "poly"])
+def test_a_pair_that_float32_does_not_close_goes_on_in_float64(kernel, many_rows):
+    X, y = many_rows
+    model = KernelSVC(C=10.0, kernel=kernel, tol=1e-10).fit(X, y)
+    assert model.stop_reason_ == "gap"
+    assert model.certificate_.relative <= 1e-10
+
+
+@pytest.mark.parametrize("limits", [{}, {"max_support": 12}, {"max_time": 100.0}, {"warm_start": True}])
+def test_pairs_beside_each_other_have_the_bits_of_pairs_one_after_the_other(limits, many_rows):
+    X, y = many_rows
+    found = []
+    for n in (1, 2, 5):
+        with cores.at_most(n):
+            model = KernelSVC(C=10.0, random_state=0, **limits).fit(X, y)
+            found.append(model.fit(X, y) if "warm_start" in limits else model)
+    for other in found[1:]:
+        np.testing.assert_array_equal(other.dual_coef_, found[0].dual_coef_)
+        np.testing.assert_array_equal(other.intercept_, found[0].intercept_)
+        assert [each.certificate for each in other.parts_] == [each.certificate for each in found[0].parts_]
+        assert other.cost_.kernel_evaluations == found[0].cost_.kernel_evaluations
+        assert [each.n_iter for each in other.parts_] == [each.n_iter for each in found[0].parts_]
+
+
+@pytest.mark.parametrize("n_bytes", [0, 4 * 40**2, 1 << 30])
+def test_values_within_classes_are_kept_where_they_fit(n_bytes, many_rows):
+    X, y = many_rows
+    rows = RowsOnCPU(Kernel("rbf", 0.3), X)
+    rows.groups = y.astype(float)
+    places = np.flatnonzero((y == 1) | (y == 3))
+    pair = rows.only(places)
+    is_kept = pair.keep_classes(100, n_bytes)
+    assert is_kept == (n_bytes >= 4 * (np.bincount(y) ** 2).sum())
+    if is_kept:
+        K, order = pair.pair_values()
+        assert K.dtype == np.float32
+        expected = rbf_kernel(X[places[order]], gamma=0.3)
+        np.testing.assert_allclose(K[:, : len(places)], expected, rtol=1e-5)
+        assert not K[:, len(places) :].any()
+    assert not rows.keep_classes(100, n_bytes)

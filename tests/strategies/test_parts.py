@@ -9,6 +9,9 @@ import pytest
 from sklearn.utils.multiclass import _ovr_decision_function
 
 from widemargin.data.shard import Shard
+from widemargin.kernels.functions import Kernel
+from widemargin.kernels.on_cpu import RowsOnCPU
+from widemargin.strategies import parts as parts_module
 from widemargin.strategies.parts import Parts
 
 
@@ -78,3 +81,23 @@ def test_scores_of_each_class_against_the_rest_stay_as_they_are():
     scores = np.arange(6.0).reshape(2, 3)
     assert Parts(3, "rest").class_scores(scores) is scores
     assert Parts(2, "rest").class_scores(scores[:, :1]).shape == (2,)
+
+
+@pytest.mark.parametrize("multi_class", ["pairs", "rest"])
+@pytest.mark.parametrize("n_classes", [2, 3, 6])
+@pytest.mark.parametrize("exact", [False, True])
+def test_sums_of_pairs_are_those_of_all_coefficients(multi_class, n_classes, exact, monkeypatch):
+    monkeypatch.setattr(parts_module, "_WORK_PER_CLASS", 0.0)
+    rng, parts = np.random.default_rng(0), Parts(n_classes, multi_class)
+    X = rng.normal(size=(80, 3))
+    labels, coef = rng.integers(n_classes, size=50), rng.normal(size=(len(parts), 50))
+    for k, (positive, negative) in enumerate(parts.pairs):
+        coef[k, (labels != positive) & (labels != negative) & (negative is not None)] = 0.0
+    coef[:, 7], coef[rng.random(coef.shape) < 0.4] = 0.0, 0.0
+    rows = RowsOnCPU(Kernel("rbf", 0.5), X)
+    support = rows.points(np.arange(50))
+    expected = rows.times(support, np.ascontiguousarray(coef.T), exact=exact)
+    np.testing.assert_allclose(parts.kernel_sums(rows, support, coef, exact=exact), expected, rtol=0, atol=1e-13)
+    coef[:] = rng.normal(size=coef.shape)  # of no class
+    expected = rows.times(support, np.ascontiguousarray(coef.T), exact=exact)
+    np.testing.assert_array_equal(parts.kernel_sums(rows, support, coef, exact=exact), expected)

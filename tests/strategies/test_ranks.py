@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from widemargin import KernelSVC
+from widemargin import KernelSVC, cores
 from widemargin.comm.threads import on_ranks
 from widemargin.data.shard import Shard
 from widemargin.kernels.on_cpu import RowsOnCPU
 from widemargin.problems.polytope import HardMargin
 from widemargin.problems.protocol import Certificate
 from widemargin.solvers.newton import EntropicNewton
-from widemargin.solvers.run import Limits, Progress
+from widemargin.solvers.run import Limits, Offer, Progress
 from widemargin.strategies.protocol import PartProgress, Plan
-from widemargin.strategies.ranks import Ranks, StateRule, _in_turn, _numbers
+from widemargin.strategies.ranks import Ranks, StateRule, _in_order, _in_turn, _numbers
 
 SIZES = [4, 0, 3, 5, 2]
 EDGES = np.concatenate([[0], np.cumsum(SIZES)])
@@ -122,3 +122,36 @@ def test_parts_in_lanes_are_those_one_after_the_other(multi_class, monkeypatch):
         assert one.certificate == other.certificate
         assert one.ledger.kernel_evaluations == other.ledger.kernel_evaluations
     assert beside.training_.right.tolist() == alone.training_.right.tolist()
+
+
+@pytest.mark.parametrize("n_threads", [1, 3])
+@pytest.mark.parametrize(("n_ahead", "n_bytes"), [(1, 100), (2, 100), (4, 100), (9, 100), (9, 3)])
+def test_runs_report_in_their_order_whatever_was_computed_ahead(n_ahead, n_bytes, n_threads):
+    reports, n_begun = [], [0]
+
+    def running(name, has_offer):
+        n_begun[0] += 1
+        assert n_begun[0] <= max(n_ahead, 2)
+        ahead = yield Offer(lambda: name, 2) if has_offer else None
+        assert ahead in (None, name)
+        reports.append((name, "ahead" if ahead else "in turn"))
+        yield None
+        n_begun[0] -= 1
+        reports.append((name, "end"))
+
+    names = "abcdefghij"
+    with cores.at_most(n_threads):
+        _in_order((running(name, name not in "dej") for name in names), n_ahead, n_bytes)
+    assert [name for name, _ in reports] == [name for name in names for _ in range(2)]
+    is_ahead = {name for name, what in reports if what == "ahead"}
+    assert is_ahead == (
+        set() if n_ahead == 1 or n_bytes == 3 else set(names) - {*"dej"} - ({"c"} if n_ahead == 2 else set())
+    )
+
+
+def test_an_error_in_a_sweep_ahead_is_raised():
+    def running():
+        yield Offer(lambda: 1 // 0, 1)
+
+    with cores.at_most(2), pytest.raises(ZeroDivisionError):
+        _in_order((running() for _ in range(3)), 3, 100)

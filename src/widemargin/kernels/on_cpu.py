@@ -140,6 +140,7 @@ class RowsOnCPU(KernelRows):
     """
 
     _primitives = vectors
+    _rows: Any  # None until rows that are some of others are asked for
 
     def __init__(
         self,
@@ -206,7 +207,7 @@ class RowsOnCPU(KernelRows):
         return int(self._among[0].X.shape[1])
 
     @property
-    def _among(self) -> tuple[RowsOnCPU, np.ndarray | slice]:
+    def _among(self) -> tuple[RowsOnCPU, Any]:
         """All rows, and the places of these among them."""
         if self._whole is None:
             return self, slice(None)

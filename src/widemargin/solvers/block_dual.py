@@ -24,6 +24,7 @@ import numpy as np
 from numpy.random import Generator
 
 from widemargin.comm.protocol import Communicator, place_among_ranks
+from widemargin.compiled import forces
 from widemargin.data.shard import Shard
 from widemargin.kernels.points import Points
 from widemargin.kernels.protocol import KernelRows
@@ -44,6 +45,7 @@ _WORST_SHARE = 0.1  # of a drawn working set that are the worst rows
 _REDUCTION = 0.1  # of the violation by a round
 _STAGE_REDUCTION, _LAST_REDUCTION = 0.1, 0.5  # by a stage, and by one that may be the last
 _AIM = 0.4  # of the tolerance: the gap after the last stage, if it shrinks as the violation does
+_LAST_GAP = 0.6  # of the tolerance: the gap of the rows of a stage at which they may be left
 _ENOUGH = 0.5  # of what a stage is to reach: no round needs more
 _DRAWN_REDUCTION = 0.02  # by a round on a drawn working set, whose rows are far apart
 _MAX_ROUNDS = 20  # of a stage
@@ -67,8 +69,22 @@ class _Stage:
     beta: np.ndarray
     response: np.ndarray
     reach: np.ndarray
-    target: float
+    target: float  # of the violation
+    enough: float = 0.0  # of the gap of these rows, which then may be left
     rounds: int = 0
+
+
+class _Forces(NamedTuple):
+    """How strongly rows pull up and down from the threshold, minus infinity where they may not move that way."""
+
+    rise: np.ndarray
+    fall: np.ndarray
+    violation: float
+    gap: float  # the part of these rows, with the threshold as the intercept
+
+    @property
+    def largest(self) -> np.ndarray:
+        return np.maximum(self.rise, self.fall)
 
 
 class _Pending(NamedTuple):
@@ -144,11 +160,11 @@ class BlockDual(KernelDual[State]):
     def sweep(self, state: State) -> State:
         """A round on a working set; or, after a stage, a piece of the pass that updates all responses."""
         if state.stage is None and state.pending is None:
-            gap = self._gap_in_play(state)
+            gap, size = self._gap_in_play(state)
             if state.late is not None and gap <= _CATCH_UP * self.stationary:
                 self._catch_up(state, state.late)
             else:
-                state.stage = self._next_stage(state, gap)
+                state.stage = self._next_stage(state, gap, _LAST_GAP * self.stationary * size)
         if state.stage is not None:
             self._round(state, state.stage)
         elif state.pending is not None:
@@ -162,7 +178,10 @@ class BlockDual(KernelDual[State]):
         """
         if not state.is_settled:
             return None
-        return self._bounds(state, self._precision(state), state.summed if state.rows.dtype == np.float64 else None)
+        if state.rows.dtype == np.float64:
+            return self._bounds(state, self._precision(state), state.summed)
+        precision, state.best = self._precision(state), None  # what is confirmed is this beta, not an earlier one
+        return self._bounds(state, precision, None)
 
     def confirm(self, state: State, latest: Certificate | None = None) -> Certificate:
         if state.stage is not None:
@@ -254,34 +273,28 @@ class BlockDual(KernelDual[State]):
         gap = 0.0 if state.best is None else state.best.certificate.relative
         return float(np.clip(1e-3 * gap, 1e-12, 1e-6))
 
-    def _forces(
-        self, state: State, chosen: slice | np.ndarray, beta: np.ndarray, response: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, float]:
-        """How strongly rows pull up and down from the threshold, where they may move that way; and the violation."""
-        pull = state.shard.y[chosen] - response
-        up, down = beta < state.high[chosen], beta > state.low[chosen]
-        ends = np.array([np.max(pull[up], initial=-np.inf), -np.min(pull[down], initial=np.inf)])
-        highest, lowest = state.comm.allreduce(ends, "max") * [1, -1]
+    @staticmethod
+    def _forces(state: State, chosen: np.ndarray, beta: np.ndarray, response: np.ndarray) -> _Forces:
+        rows = chosen, state.shard.y, state.low, state.high, beta, response
+        highest, lowest, total, n_free = forces.ends(*rows)
+        highest, lowest = state.comm.allreduce(np.array([highest, -lowest]), "max") * [1, -1]
         threshold = 0.0
         if state.problem.fit_intercept:
             # At the optimum free rows are at the threshold.
-            free = up & down
-            total, count = state.comm.allreduce(np.array([pull[free].sum(), np.count_nonzero(free)]))
+            total, count = state.comm.allreduce(np.array([total, n_free]))
             threshold = total / count if count > 10 else (highest + lowest) / 2
         else:
             highest, lowest = max(highest, 0.0), min(lowest, 0.0)
-        rise = np.where(up, pull - threshold, -np.inf)
-        fall = np.where(down, threshold - pull, -np.inf)
-        return rise, fall, float(highest - lowest)
+        rise, fall = np.empty(len(chosen)), np.empty(len(chosen))
+        gap = forces.forces(*rows, threshold, rise, fall)
+        return _Forces(rise, fall, float(highest - lowest), float(state.comm.allreduce(np.array([gap]))[0]))
 
     def _violation(self, state: State) -> float:
-        return self._forces(state, slice(None), state.beta, state.response)[2]
+        return self._forces(state, np.arange(len(state.beta)), state.beta, state.response).violation
 
-    def _choose(
-        self, state: State, rise: np.ndarray, fall: np.ndarray, least: int, most: int, drawn: int
-    ) -> tuple[np.ndarray, bool]:
+    def _choose(self, state: State, found: _Forces, least: int, most: int, drawn: int) -> tuple[np.ndarray, bool]:
         """This rank's rows that violate or nearly do, or the worst and a random choice; and whether rows were drawn."""
-        force = np.maximum(rise, fall)
+        rise, fall, force = found.rise, found.fall, found.largest
         n_violators = np.count_nonzero(force > 0)
         everywhere, n_all = state.comm.allreduce(np.array([float(n_violators), float(len(force))]))
         size = int(max(least, everywhere)) if everywhere <= most else drawn
@@ -323,38 +336,42 @@ class BlockDual(KernelDual[State]):
         share = min(1.0, max(share, _MIN_CLASS_SHARE * size / max(everywhere, 1.0)))
         return state.rng.choice(rows, min(len(rows), int(np.ceil(share * len(rows)))), replace=False)
 
-    def _next_stage(self, state: State, gap: float) -> _Stage:
-        """The rows to work on next, and how well, where the relative gap of the rows in play is about ``gap``."""
-        places, rise, fall, violation = self._forces_in_play(state)
-        if violation > state.stage_violation / 2 and violation <= self._noise(state):
+    def _next_stage(self, state: State, gap: float, enough: float) -> _Stage:
+        """The rows to work on next, and how well, where the relative gap of the rows in play is about ``gap``.
+
+        A gap of ``enough`` may be left.
+        """
+        places, found = self._forces_in_play(state)
+        if found.violation > state.stage_violation / 2 and found.violation <= self._noise(state):
             # The last stage helped little, and what is left may be the error of the responses.
             self._refresh(state)
-            places, rise, fall, violation = self._forces_in_play(state)
-        state.stage_violation = violation
-        total = int(state.comm.allreduce(np.array([float(len(rise))]))[0])
+            places, found = self._forces_in_play(state)
+        state.stage_violation = found.violation
+        total = int(state.comm.allreduce(np.array([float(len(places))]))[0])
         most = max(2 * _MIN_STAGE, int(total * _MAX_STAGE_SHARE))
-        chosen, _ = self._choose(state, rise, fall, _MIN_STAGE, most, most)
+        chosen, _ = self._choose(state, found, _MIN_STAGE, most, most)
         if state.comm.allreduce(np.array([float(len(chosen))]))[0] > 0.7 * total:
-            chosen = np.arange(len(rise))
+            chosen = np.arange(len(places))
         elif state.late is None and state.rows.kernel.is_positive:
-            is_far = (state.beta == 0) & (np.maximum(rise, fall) <= -_FAR)
+            is_far = (state.beta == 0) & (found.largest <= -_FAR)
             is_far[chosen] = False
             if state.comm.allreduce(np.array([float(np.count_nonzero(is_far))]))[0] > _MIN_LATE_SHARE * total:
                 state.late = _Late(np.flatnonzero(is_far), state.beta.copy())
-        enough = _AIM * self.stationary / gap if gap > 0 else _STAGE_REDUCTION
-        reduction = min(max(enough, _STAGE_REDUCTION), _LAST_REDUCTION)
-        return self._enter(state, places[chosen], target=reduction * violation)
+        reduction = _AIM * self.stationary / gap if gap > 0 else 0.0
+        reduction = min(max(reduction, _STAGE_REDUCTION), _LAST_REDUCTION)
+        enough = min(enough, _LAST_REDUCTION * found.gap)
+        return self._enter(state, places[chosen], reduction * found.violation, enough)
 
-    def _forces_in_play(self, state: State) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
-        """Rows in play, how strongly they pull up and down, and the violation."""
+    def _forces_in_play(self, state: State) -> tuple[np.ndarray, _Forces]:
         places = state.in_play
-        return places, *self._forces(state, places, state.beta[places], state.response[places])
+        return places, self._forces(state, places, state.beta[places], state.response[places])
 
     @staticmethod
-    def _gap_in_play(state: State) -> float:
-        """About the relative gap, if rows that are late have no loss."""
+    def _gap_in_play(state: State) -> tuple[float, float]:
+        """About the relative gap, if rows that are late have no loss, and the size of the objective."""
         if state.late is None:
-            return np.inf if state.best is None else state.best.certificate.relative
+            best = state.best
+            return (np.inf, 0.0) if best is None else (best.certificate.relative, abs(best.certificate.primal))
         places = state.in_play
         beta, response = state.beta[places], state.response[places]
         sums = np.array([beta @ response, np.abs(beta).sum()])
@@ -363,7 +380,7 @@ class BlockDual(KernelDual[State]):
             response, state.y[places], state.weight[places], max(squared, 0.0), state.comm.allreduce, precision=1e-6
         )
         gap = point.value - state.problem.dual_value(alpha_sum, squared)
-        return float(gap / abs(point.value)) if point.value else 0.0
+        return float(gap / abs(point.value)) if point.value else 0.0, abs(point.value)
 
     @staticmethod
     def _catch_up(state: State, late: _Late) -> None:
@@ -381,9 +398,9 @@ class BlockDual(KernelDual[State]):
         squares = float(state.comm.allreduce(np.array([state.beta @ state.beta]))[0])
         return _NOISE_UNITS * float(np.finfo(state.rows.dtype).eps) * float(np.sqrt(squares))
 
-    def _enter(self, state: State, chosen: np.ndarray, target: float) -> _Stage:
+    def _enter(self, state: State, chosen: np.ndarray, target: float, enough: float = 0.0) -> _Stage:
         rows = state.rows if len(chosen) == state.shard.n_rows else state.rows.only(chosen)
-        return _Stage(rows, chosen, state.beta[chosen], state.response[chosen], state.reach[chosen], target)
+        return _Stage(rows, chosen, state.beta[chosen], state.response[chosen], state.reach[chosen], target, enough)
 
     def _leave(self, state: State, stage: _Stage) -> None:
         """End a stage: its changes become pending for all rows, unless the stage had all rows."""
@@ -412,16 +429,16 @@ class BlockDual(KernelDual[State]):
         state.pending = left if len(left.points) else None
 
     def _round(self, state: State, stage: _Stage) -> None:
-        rise, fall, violation = self._forces(state, stage.chosen, stage.beta, stage.response)
+        found = self._forces(state, stage.chosen, stage.beta, stage.response)
         stage.rounds += 1
-        if violation <= stage.target or stage.rounds > _MAX_ROUNDS:
+        if found.violation <= stage.target or found.gap <= stage.enough or stage.rounds > _MAX_ROUNDS:
             self._leave(state, stage)
             if state.pending is not None:
                 self._update_responses(state)
             return
         fitting = int(np.sqrt(self.block_bytes / np.dtype(state.rows.dtype).itemsize)) // 64 * 64
         most = min(_MAX_BLOCK, max(64, fitting))
-        working, is_drawn = self._choose(state, rise, fall, min(_MIN_BLOCK, most), most, min(_DRAWN_BLOCK, most))
+        working, is_drawn = self._choose(state, found, min(_MIN_BLOCK, most), most, min(_DRAWN_BLOCK, most))
         where = stage.chosen[working]
         comm, place = state.comm, place_among_ranks(state.comm, len(working))
         points = share_points(comm, stage.rows.points(working))
@@ -432,11 +449,11 @@ class BlockDual(KernelDual[State]):
         max_steps = _STEPS_PER_ROW * len(points) + _EXTRA_STEPS
         with uneven(float(len(points)) * (len(points) * state.rows.n_features + max_steps)):
             if comm.rank == 0:
-                tol = max((_DRAWN_REDUCTION if is_drawn else _REDUCTION) * violation, _ENOUGH * stage.target)
+                tol = max((_DRAWN_REDUCTION if is_drawn else _REDUCTION) * found.violation, _ENOUGH * stage.target)
                 K, dual = state.rows.working_block(points), Dual(pull, beta, low, high)
                 is_tied = state.problem.fit_intercept
-                found, _, _ = state.rows.solve_block(K, dual, tol, is_tied=is_tied, max_steps=max_steps)
-                solved = np.column_stack([found, block_times(K, found - beta)])
+                new, _, _ = state.rows.solve_block(K, dual, tol, is_tied=is_tied, max_steps=max_steps)
+                solved = np.column_stack([new, block_times(K, new - beta)])
         solved = comm.broadcast(solved.ravel()).reshape(-1, 3)
         moved = np.flatnonzero(solved[:, 0] != beta)
         few, change = points[moved], (solved[:, 0] - beta)[moved]

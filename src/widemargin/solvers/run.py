@@ -257,7 +257,7 @@ def sweeps(
     """:func:`run` as a generator, which stops after each sweep, before it looks at what came out of it.
 
     A device may be at work until then: a caller with several runs can begin sweeps of others meanwhile. It also stops
-    before a first sweep that it offers; a caller that takes no notice lets the run compute it.
+    before its first sweep, and may offer that; a caller that takes no notice lets the run compute it.
     """
     solver.refuse_unless_solved(problem)
     solver = solver.for_rows(shard, comm, begin.warm)
@@ -314,9 +314,10 @@ def sweeps(
                 reason = clock.reason or ("max_iter" if sweep >= limits.max_iter else None)
             if reason is not None:
                 break
-        ahead, n_bytes = None, solver.bytes_beside_others(state) if sweep == begin.sweeps else None
-        if n_bytes is not None:
-            ahead = yield Offer(partial(_sweep_ahead, solver, state, ledger), n_bytes)
+        ahead = None
+        if sweep == begin.sweeps:
+            n_bytes = solver.bytes_beside_others(state)
+            ahead = yield None if n_bytes is None else Offer(partial(_sweep_ahead, solver, state, ledger), n_bytes)
         with ledger.phase("sweep"), clock.running(), suppress(TimeIsUp):  # the state is then as good as it was before
             state = solver.sweep(state) if ahead is None else ahead
         sweep += 1
