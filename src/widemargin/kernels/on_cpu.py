@@ -128,6 +128,7 @@ class RowsOnCPU(KernelRows):
     """
 
     _primitives = vectors
+    _rows: Any = None  # copied from all rows when they are asked for
 
     def __init__(
         self,
@@ -202,7 +203,7 @@ class RowsOnCPU(KernelRows):
     def only(self, rows: np.ndarray) -> RowsOnCPU:
         whole, places = self._among
         part = copy.copy(self)
-        part.numbers, part._rows, part._cache = self.numbers[rows], None, None  # rows are copied if they are asked for
+        part.numbers, part._rows, part._cache = self.numbers[rows], None, None
         part._kept, part._rounding, part._values = {}, {}, {}
         part._whole = whole, rows if self._whole is None else places[rows]
         return part
