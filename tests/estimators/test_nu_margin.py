@@ -11,7 +11,7 @@ from sklearn.svm import SVC, NuSVC
 
 from tests.oracles import hull_distance, intercept_interval, nu_cap
 from tests.problems_at_hand import overlapping
-from widemargin import NuMarginSVC, OverlapWarning, max_nu
+from widemargin import KernelSVC, NuMarginSVC, OverlapWarning, max_nu
 from widemargin.solvers.newton import EntropicNewton
 from widemargin.solvers.saddle import SaddlePoint
 
@@ -120,6 +120,23 @@ def test_auto_is_the_c_svm_at_one_with_its_nu_reported(solver, cluster, seed):
     np.testing.assert_allclose(model.coef_, theirs.coef_, rtol=precision, atol=precision)
     np.testing.assert_allclose(model.intercept_, theirs.intercept_, rtol=precision, atol=precision)
     assert NuMarginSVC(nu=0.5).fit(X, y).nu_ == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("n", [2_000, 20_000])
+@pytest.mark.parametrize("noise", [0.0, 0.5])
+def test_auto_needs_no_sweeps_beyond_the_c_svm(n, noise):
+    """Its alphas are the masses; a pair of points that close leaves the direction an angle of sqrt(2 gap)."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, 10)).astype(np.float32)
+    scores = X @ rng.normal(size=10) / 3
+    y = np.where(scores + noise * rng.normal(size=n) > 0, 1, -1)
+    keep = (np.abs(scores) > 0.1) | (noise > 0)
+    X, y = X[keep], y[keep]
+    model, exact = NuMarginSVC().fit(X, y), KernelSVC(kernel="linear", tol=1e-6).fit(X, y)
+    assert (model.stop_reason_, model.n_iter_) == ("gap", 1)
+    w, right = model.coef_[0], exact.coef_[0]
+    assert w @ right >= (1 - 2e-3) * np.linalg.norm(w) * np.linalg.norm(right)
+    assert np.linalg.norm(w) == pytest.approx(np.linalg.norm(right), rel=1e-2)
 
 
 def test_auto_is_per_pair_of_classes(seed):

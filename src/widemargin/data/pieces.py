@@ -35,17 +35,17 @@ def each_piece(do: Callable[[slice], object], n_rows: int, work_per_row: float =
         each(do, pieces, work_per_row * n_rows)
 
 
-def elementwise(function: np.ufunc, *operands: Any) -> np.ndarray:
-    """``function(*operands)`` of arrays with a float64 for each row, and of numbers."""
-    n_rows = max(len(each) for each in operands if isinstance(each, np.ndarray))
-    if len(row_pieces(n_rows)) == 1:
-        return np.asarray(function(*operands))
-    out = np.empty(n_rows)
+def elementwise(function: np.ufunc, values: np.ndarray, *others: Any) -> np.ndarray:
+    """``function(values, *others)`` of arrays with a float64 for each row, and of numbers."""
+    if len(row_pieces(len(values))) == 1:
+        return np.asarray(function(values, *others))
+    out = np.empty(len(values))
 
     def do(rows: slice) -> None:
-        function(*(each[rows] if isinstance(each, np.ndarray) else each for each in operands), out=out[rows])
+        few = (each[rows] if isinstance(each, np.ndarray) else each for each in others)
+        function(values[rows], *few, out=out[rows])
 
-    each_piece(do, n_rows)
+    each_piece(do, len(values))
     return out
 
 

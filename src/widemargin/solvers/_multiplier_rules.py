@@ -17,7 +17,7 @@ _ROUGH, _MAX_ROUGH_STEPS = 0.05, 20  # relative gap of the answer of a sample
 class MultiplierRules:
     direct_features: int = 512  # up to here the Hessian is formed
     start_per_feature: int = 32  # rows of the sample whose answer is the start
-    hessian_per_feature: int = 64  # free rows that make up a Hessian, at most
+    hessian_per_feature: int = 64  # free rows that make up a Hessian, at most, unless many more are as cheap
     rho_growth: float = 4.0
     few_inner: int = 2  # steps at one centre after which rho grows
     max_inner: int = 8  # and after which it shrinks
@@ -28,9 +28,14 @@ class MultiplierRules:
         stride = int(n_rows // max(self.start_per_feature * n_features, _MIN_SAMPLE))
         return stride if stride >= _MIN_STRIDE else 0
 
-    def hessian_stride(self, n_free: float, n_features: int) -> int:
-        """One of so many free rows makes up the Hessian."""
-        return max(1, int(n_free // max(self.hessian_per_feature * n_features, _MIN_HESSIAN)))
+    def hessian_stride(self, n_free: float, n_features: int, n_entries: float) -> int:
+        """One of so many free rows makes up the Hessian.
+
+        A better Hessian saves steps, and to form it costs less than a step as long as it takes no more multiplications
+        than a pass over all entries.
+        """
+        most = max(self.hessian_per_feature * n_features, _MIN_HESSIAN, n_entries / n_features**2)
+        return max(1, int(n_free // most))
 
     def next_rho(self, rho: float, largest: float, n_inner: int, *, is_settled: bool) -> float:
         """After ``n_inner`` steps at a centre, that of the next one, or of another attempt at this one.

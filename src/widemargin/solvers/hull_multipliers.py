@@ -242,7 +242,7 @@ class HullMultipliers(MultiplierRules, HullSolver[State]):
         n_free = float(comm.allreduce(np.array([float(len(free))]))[0])
         if n_free == 0:
             return -gradient
-        stride = self.hessian_stride(n_free, n_features)
+        stride = self.hessian_stride(n_free, n_features, hulls.n_entries)
         free = free[int(state.rng.integers(stride)) :: stride]
         mass = state.upper[free] * (state.rho * stride)
         if comm.size == 1 and n_free < n_features and n_free <= _MAX_SMALL_ROWS:

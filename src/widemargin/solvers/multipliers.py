@@ -206,7 +206,7 @@ class Multipliers(MultiplierRules, LinearDualSolver[State]):
         shard, comm = rows.shard, rows.comm
         free = places_of(lambda some: state.soft.is_free[some], shard.n_rows)
         n_free = float(comm.allreduce(np.array([float(len(free))]))[0])
-        stride = self.hessian_stride(n_free, n_features)
+        stride = self.hessian_stride(n_free, n_features, rows.n_entries)
         free = free[int(rows.rng.integers(stride)) :: stride]
         mass = rows.upper[free] * (state.rho * stride)
         sums = comm.allreduce(np.append(shard.combine_rows(free, mass), mass.sum()))

@@ -4,9 +4,9 @@ Both are one problem. At the optimum of the C-SVM, with alphas that add up to S/
 
     nu(C) = S / (W C),   masses 2 alpha_i / S of the reduced hulls,   the same hyperplane
 
-So the first sweep solves the C-SVM, which gives nu, and the others the nu-SVM at this number, from the direction that
-is known. What is certified is the nu-SVM. The gap of the hulls, relative to their distance, is that of the C-SVM by
-||w||^2: this says how closely the C-SVM is solved.
+So the first sweep solves the C-SVM, which gives nu, and the others the nu-SVM at this number, from the direction and
+the masses that are known: mostly no others are needed. What is certified is the nu-SVM. The gap of the hulls, relative
+to their distance, is that of the C-SVM by ||w||^2: this says how closely the C-SVM is solved.
 
 Where no alpha of a class is strictly within its bounds, nu(C) is constant between two values of C, and neither the
 intercept nor the scale of w is determined by nu: :meth:`widemargin.solvers._hulls.Hulls.separator` has the rule.
@@ -22,6 +22,8 @@ import numpy as np
 from numpy.random import Generator
 
 from widemargin.comm.protocol import Communicator
+from widemargin.compiled.labels import class_sums
+from widemargin.data.pieces import each_piece, sum_of_pieces
 from widemargin.data.shard import Shard
 from widemargin.pauses import TimeIsUp, is_time_up
 from widemargin.problems.hinge_l2 import HingeL2
@@ -29,7 +31,8 @@ from widemargin.problems.polytope import NuMargin, largest_nu
 from widemargin.problems.protocol import Certificate
 from widemargin.solvers.auto import Auto, AutoState, FewRows, Stalled, Unfinished, linear_csvm
 from widemargin.solvers.models import Separator
-from widemargin.solvers.protocol import AnySolver, Inputs, Solver, Warm
+from widemargin.solvers.protocol import Inputs, Solver, Warm
+from widemargin.solvers.separating import Separating
 from widemargin.solvers.small_dual import SmallLinearDual
 
 _FIRST_PART = 0.02  # of the tolerance: the relative gap of a small C-SVM after the first sweep
@@ -48,7 +51,7 @@ class State(NamedTuple):
 class NuOfC(Solver[State, Separator]):
     """A solver of the C-SVM, which finds nu, and a hull solver; a nu that is a number goes to the latter at once."""
 
-    solver: AnySolver
+    solver: Separating
     tol: float = 1e-3  # relative gap of the hulls that the C-SVM aims at
     patience: int = 30  # sweeps without progress
 
@@ -70,13 +73,16 @@ class NuOfC(Solver[State, Separator]):
     def sweep(self, state: State) -> State:
         if state.hulls is not None:
             return state._replace(hulls=self.solver.sweep(state.hulls))
-        csvm = state.csvm
+        csvm, alpha, dual = state.csvm, None, -np.inf
         with suppress(TimeIsUp):  # any alphas have a nu
             while not self._is_close(csvm, state.stalled):
                 csvm = self._csvm.sweep(csvm)
+                certificate = self._csvm.certify(csvm)
+                if certificate is not None and certificate.dual > dual:
+                    alpha, dual = _at_work(csvm).alpha, certificate.dual
                 if is_time_up(2 * _at_work(csvm).rows.n_entries):
                     break
-        return state._replace(csvm=None, hulls=self._at_its_nu(state._replace(csvm=csvm)))
+        return state._replace(csvm=None, hulls=self._at_its_nu(state._replace(csvm=csvm), alpha))
 
     def _is_close(self, csvm: AutoState, stalled: Stalled) -> bool:
         """Whether the C-SVM is solved as closely as the hulls are to be, or cannot be."""
@@ -88,10 +94,12 @@ class NuOfC(Solver[State, Separator]):
         is_stuck = stalled.is_due(self._csvm, csvm, certificate) or self._csvm.stop_reason(csvm) is not None
         return certificate.gap <= enough or is_stuck
 
-    def _at_its_nu(self, state: State) -> Any:
-        """The hull solver at the nu of the alphas so far, and along their direction."""
-        nu = _nu_of(_at_work(state.csvm), state.inputs)
-        return self.solver.start(*state.inputs._replace(problem=NuMargin(nu)), self._csvm.warm_state(state.csvm))
+    def _at_its_nu(self, state: State, alpha: np.ndarray | None = None) -> Any:
+        """The hull solver at the nu and with the masses of alphas, by default the latest, along the best direction."""
+        csvm = _at_work(state.csvm)
+        nu, mass = _nu_and_masses(csvm.alpha if alpha is None else alpha, csvm.rows.upper, state.inputs)
+        hulls = self.solver.start(*state.inputs._replace(problem=NuMargin(nu)), self._csvm.warm_state(state.csvm))
+        return hulls if mass is None else self.solver.with_masses(hulls, mass)
 
     def certify(self, state: State) -> Certificate | None:
         return None if state.hulls is None else self.solver.certify(state.hulls)
@@ -127,13 +135,28 @@ def _at_work(csvm: Any) -> Any:
     return _at_work(csvm.inner) if isinstance(csvm, AutoState) else csvm
 
 
-def _nu_of(csvm: Any, inputs: Inputs) -> float:
-    """``S / (W C)``; that of the class without free alphas where there is one, since its alphas are caps."""
-    alpha, upper, shard = csvm.alpha, csvm.rows.upper, inputs.shard
-    side = (shard.y < 0).astype(np.intp)
-    is_free = (alpha > 0) & (alpha < upper)
-    sums = [np.bincount(side, each, 2) for each in (alpha, is_free, shard.weight)]
-    of_class, n_free, weight = inputs.comm.allreduce(np.concatenate(sums)).reshape(3, 2)
+def _nu_and_masses(alpha: np.ndarray, upper: np.ndarray, inputs: Inputs) -> tuple[float, np.ndarray | None]:
+    """``S / (W C)``, and the masses of this rank's rows; None if a class has none.
+
+    Where a class has no free alphas its sum is taken, since they are caps.
+    """
+    y, weight = inputs.shard.y, inputs.shard.weight
+
+    def of_piece(rows: slice) -> np.ndarray:
+        some, is_negative = alpha[rows], y[rows] < 0
+        is_free = (some > 0) & (some < upper[rows])
+        return np.concatenate([class_sums(is_negative, each, 2) for each in (some, is_free, weight[rows])])
+
+    sums = inputs.comm.allreduce(sum_of_pieces(of_piece, len(alpha), 16.0))
+    of_class, n_free, weights = sums.reshape(3, 2)
     total = 2 * float(of_class[n_free == 0].max() if (n_free == 0).any() else of_class.mean())
-    most = largest_nu(*weight)
-    return min(total / float(weight.sum()), most) if total > 0 else most
+    most = largest_nu(*weights)
+    if not of_class.all():
+        return min(total / float(weights.sum()), most) if total > 0 else most, None
+    mass = np.empty(len(alpha))
+
+    def divide(rows: slice) -> None:
+        np.divide(alpha[rows], np.where(y[rows] < 0, of_class[1], of_class[0]), out=mass[rows])
+
+    each_piece(divide, len(alpha), 8.0)
+    return min(total / float(weights.sum()), most), mass

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.random import Generator
 
 from widemargin.comm.protocol import Communicator
+from widemargin.data.pieces import elementwise
 from widemargin.data.shard import Shard
 from widemargin.problems.polytope import HardMargin
 from widemargin.problems.protocol import Certificate
@@ -109,6 +110,13 @@ class Separating(Solver[State, Separator]):
         if reason is not None and not is_proof and state.stage + 1 < len(stages):
             return self._searching(state, state.stage + 1)
         return state._replace(verdict=reason)
+
+    def with_masses(self, state: State, mass: np.ndarray) -> State:
+        """The state with the distance that these masses give, if it is better; they are cut off at their bounds."""
+        mine = _hull_state(state.inner)
+        mass = elementwise(np.minimum, mass, mine.hulls.upper)
+        best = mine.hulls.closer(mine.best, mass, mine.hulls.combine(mass))
+        return state._replace(inner=_with_hull_state(state.inner, mine._replace(best=best)))
 
     def certify(self, state: State) -> Certificate | None:
         return self.solver.certify(state.inner)
