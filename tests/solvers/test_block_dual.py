@@ -189,6 +189,35 @@ def test_rows_that_the_search_moves_inside_the_margin_are_confirmed_too(in_float
     assert result.certificate.primal >= objective(result.model, gram(RBF, X), y, 1.0) * (1 - 1e-12)
 
 
+@pytest.mark.parametrize("ranks", [1, 3])
+@pytest.mark.parametrize("name", ["rbf", "laplacian", "cosine"])
+def test_of_rows_at_their_bounds_a_sum_is_confirmed_from_half_of_their_values(
+    name, ranks, fit_intercept, in_float32, small_sets, monkeypatch
+):
+    monkeypatch.setattr(block_dual, "_ROWS_TOGETHER", 20)
+    X, y = overlapping(3, n=400, shift=0.5)
+    K, C = gram(KERNELS[name], X), 0.05
+    result = solve(KERNELS[name], HingeL2(C, fit_intercept), X, y, tol=1e-4, ranks=ranks)[0]
+    assert_solved(result, exact_of(K, y, C, fit_intercept=fit_intercept), 1e-4)
+    value = objective(result.model, K, y, C)
+    assert value * (1 - 1e-12) <= result.certificate.primal <= value * (1 + 1e-9)
+    monkeypatch.setattr(block_dual, "_ROWS_TOGETHER", len(y))
+    plain = solve(KERNELS[name], HingeL2(C, fit_intercept), X, y, tol=1e-4, ranks=ranks)[0]
+    assert result.certificate == pytest.approx(plain.certificate, rel=1e-9)
+    if ranks == 1:
+        assert result.ledger.kernel_evaluations < plain.ledger.kernel_evaluations
+
+
+def test_rows_at_their_bounds_that_turn_out_to_have_no_loss_are_confirmed_alone(in_float32, small_sets, monkeypatch):
+    """The first guess takes all rows at their bounds for rows with a loss."""
+    monkeypatch.setattr(block_dual, "_ROWS_TOGETHER", 1)
+    monkeypatch.setattr(block_dual, "_CLEARANCE", -np.inf)
+    X, y = overlapping(3, n=400, shift=2.0)
+    result = solve(RBF, HingeL2(0.05), X, y, tol=0.5)[0]
+    value = objective(result.model, gram(RBF, X), y, 0.05)
+    assert value * (1 - 1e-12) <= result.certificate.primal <= value * (1 + 1e-9)
+
+
 def test_without_a_bound_on_errors_all_rows_are_confirmed(in_float32, small_sets, monkeypatch):
     monkeypatch.setattr(RowsOnCPU, "sweep_error", lambda self, reach, mass, n_terms: np.full(self.n_rows, np.inf))
     X, y = overlapping(3, n=400, shift=2.0)

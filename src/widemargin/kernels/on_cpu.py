@@ -222,7 +222,7 @@ class RowsOnCPU(KernelRows):
     def only(self, rows: np.ndarray) -> RowsOnCPU:
         whole, places = self._among
         part = copy.copy(self)
-        part.numbers, part._rows, part._cache = self.numbers[rows], None, None  # rows are copied if they are asked for
+        part.numbers, part._rows, part._cache = self.numbers[rows], None, None
         part._kept, part._rounding, part._values = {}, {}, {}
         part._whole = whole, rows if self._whole is None else places[rows]
         return part

@@ -32,6 +32,7 @@ from widemargin.kernels.vectors import Dual, block_times
 from widemargin.pauses import uneven
 from widemargin.problems.hinge_l2 import HingeL2, PrimalPoint
 from widemargin.problems.protocol import Certificate
+from widemargin.rounding import UNIT, gamma
 from widemargin.solvers._kernel_dual import DualState, KernelDual, feasible_start, may_lose
 from widemargin.solvers._kernel_ranks import Summed, expansion, lengths_of, responses, share, share_points, spread
 from widemargin.solvers.protocol import Warm
@@ -55,6 +56,7 @@ _CATCH_UP = 30  # times the tolerance: a gap of the other rows, which need not b
 _MIN_LATE_SHARE = 0.1  # of the rows, for it to be worth it
 _CLEARANCE = 0.01  # rows that are nearer to the margin are computed in float64, as it may move
 _CONFIRMED_SHARE = 1.25  # rows in float64, for each row with a coefficient
+_ROWS_TOGETHER = 2048  # whose values with each other are computed twice
 _SMALL_PART = 0.01  # an allowance for rounding below this part of a gap need not become smaller
 _NOISE_UNITS = 200  # rounding errors of a response, to tell whether they may be what is left of the violation
 _VALUES_PER_SWEEP = 5e8  # kernel values of a pass over all rows between two checks of the clock
@@ -230,26 +232,35 @@ class BlockDual(KernelDual[State]):
         """Bounds that allow for rounding, from float64 responses of the rows that they depend on.
 
         These are rows with a coefficient, for the norm, and rows that may have a loss. The others are farther outside
-        the margin than their responses can be wrong. ``point`` is where the search for the primal point will about end;
-        rows that turn out to have a loss are computed then, and the search begins again.
+        the margin than their responses can be wrong. Of rows at their bounds that have a loss for sure, the sum of all
+        is enough (:class:`_Together`). ``point`` is where the search for the primal point will about end; rows that
+        turn out to lie elsewhere are computed then, and the search begins again.
         """
         rows, comm, y = state.rows, state.comm, state.y
         points, coef = expansion(comm, rows, state.beta)
         summed = Summed.of(comm, rows, state.beta)
         exact_error = rows.score_error(*summed, state.beta)
         error = rows.sweep_error(state.reach, *state.summed)
-        is_exact = np.zeros(len(y), dtype=bool)
-        wanted = (state.beta != 0) | may_lose(state.response, error, y, point, _CLEARANCE)
+        together = _Together.of(state, error, exact_error, point)
+        coef = np.stack([coef, share(comm, together.beta[rows.nonzero(state.beta)])], axis=1)
+        is_exact = together.is_in.copy()
+        wanted = ~is_exact & ((state.beta != 0) | may_lose(state.response, error, y, point, _CLEARANCE))
         certificate = None
         while certificate is None or comm.allreduce(np.array([float(wanted.any())]))[0] > 0:
             where = np.flatnonzero(wanted)
             few = rows if len(where) == len(y) else rows.only(where)
-            state.response[where] = responses(comm, few, points, coef, exact=True)
-            error[where], state.reach[where], is_exact[where] = exact_error[where], 0.0, True
+            response, by_these = responses(comm, few, points, coef, exact=True).T
+            together.take_out(where, response, by_these)
+            state.response[where], state.reach[where] = response, 0.0
+            error[where], is_exact[where] = exact_error[where], True
             state.best = None  # it was measured less exactly
-            certificate = self._bounds(state, self._precision(state), summed, error)
+            estimates = state.response
+            state.response, errors = together.shifted(estimates, error)
+            certificate = self._bounds(state, self._precision(state), summed, errors)
+            state.response = estimates
             assert state.best is not None
             wanted = ~is_exact & may_lose(state.response, error, y, state.best.point, 0.0)
+            wanted |= together.is_in & ~_loses(state.response, error + together.shift, y, state.best.point, 0.0)
         return certificate
 
     def _exact_bounds(self, state: State) -> Certificate:
@@ -470,6 +481,65 @@ class BlockDual(KernelDual[State]):
         state.summed = state.summed.plus(Summed(mass, float(len(moved))))
 
 
+@dataclass
+class _Together:
+    """Rows at their bounds that have a loss: both objectives depend on the sum of their ``beta_i f_i`` alone.
+
+    It takes half of the kernel values between these rows, since they are symmetric, and those with other rows, which
+    the responses of the others need anyway.
+    """
+
+    state: State
+    exact_error: np.ndarray  # of float64 responses of all rows
+    beta: np.ndarray  # of the rows that were these at first; else 0
+    is_in: np.ndarray  # which rows these are
+    total: float = 0.0  # the sum
+    error: float = 0.0  # of it
+    shift: float = 0.0  # by which estimates were changed
+
+    @classmethod
+    def of(cls, state: State, error: np.ndarray, exact_error: np.ndarray, point: PrimalPoint) -> _Together:
+        """All such rows, known to about ``error``; none on several ranks, or where they are few."""
+        is_in = (state.beta != 0) & ((state.beta == state.low) | (state.beta == state.high))
+        is_in &= _loses(state.response, error, state.y, point, _CLEARANCE)
+        if state.comm.size > 1 or np.count_nonzero(is_in) < 2 * _ROWS_TOGETHER:
+            is_in[:] = False
+        together = cls(state, exact_error, np.where(is_in, state.beta, 0.0), is_in)
+        places = np.flatnonzero(is_in)
+        for begin in range(0, len(places), _ROWS_TOGETHER):
+            some = places[begin : begin + _ROWS_TOGETHER]
+            known = places[: begin + len(some)]
+            coef = state.beta[known]
+            coef[begin:] /= 2  # between these rows all values are computed
+            few = state.rows.only(some)
+            together._add(some, 2 * responses(state.comm, few, state.rows.points(known), coef, exact=True))
+        return together
+
+    def take_out(self, places: np.ndarray, response: np.ndarray, by_these: np.ndarray) -> None:
+        """Add what others have by these rows, and leave out those of them whose responses are now known."""
+        was_in = self.is_in[places]
+        self.is_in[places] = False
+        self._add(places, np.where(was_in, -response, by_these))
+
+    def _add(self, places: np.ndarray, response: np.ndarray) -> None:
+        beta = self.state.beta[places]
+        self.total += float(beta @ response)
+        sizes = abs(self.total) + np.abs(beta) @ np.abs(response)
+        self.error += float(np.abs(beta) @ self.exact_error[places] + gamma(len(beta) + 16) * sizes)
+
+    def shifted(self, estimates: np.ndarray, error: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Responses from estimates, shifted so that they add up, and errors that add up to that of the sum."""
+        if not self.is_in.any():
+            return estimates, error
+        beta, y, response, errors = self.beta[self.is_in], self.state.y[self.is_in], estimates.copy(), error.copy()
+        mass, shift = np.abs(beta).sum(), self.total - beta @ response[self.is_in]
+        response[self.is_in] += y * (shift / mass)
+        sizes = abs(self.total) + np.abs(beta) @ np.abs(response[self.is_in])
+        errors[self.is_in] = (self.error + gamma(len(beta) + 16) * sizes) / mass * (1 + 16 * UNIT)
+        self.shift = float(abs(shift / mass))
+        return response, errors
+
+
 def _others(chosen: np.ndarray, n: int) -> np.ndarray:
     """Places among ``n`` that are not chosen."""
     is_other = np.ones(n, dtype=bool)
@@ -485,3 +555,9 @@ def _changes(
         return responses(state.comm, rows, points, delta), 0.0
     both = responses(state.comm, rows, points, np.stack([delta, np.abs(delta)], axis=1))
     return both[:, 0], both[:, 1]
+
+
+def _loses(response: np.ndarray, error: np.ndarray, y: np.ndarray, point: PrimalPoint, clearance: float) -> np.ndarray:
+    """Which rows are proven to be inside the margin, by ``clearance`` or more, at a primal point."""
+    most = y * response + error
+    return point.scale * most + y * point.intercept <= 1 - clearance - 8 * UNIT * (2 + abs(point.intercept))
