@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,7 +17,8 @@ def test_counts_of_one_job_after_another_add_up():
     total = first + second
     assert total.counts() == {name: 11 * k for k, name in enumerate(names, 1)}
     assert total.seconds == {"start": 1.0, "sweep": 5.0, "end": 4.0}
-    assert first.rounds == 1  # neither is changed
+    assert Ledger.total([first, second, Ledger(lost_peers=2)]) == replace(total, lost_peers=2)
+    assert first.rounds == 1  # none is changed
     assert first.seconds == {"start": 1.0, "sweep": 2.0}
 
 

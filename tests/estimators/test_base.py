@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from sklearn import config_context
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV, cross_val_score
@@ -187,6 +188,52 @@ def test_labels_of_any_kind(Estimator, labels, cluster):
     np.testing.assert_array_equal(model.predict(X), named)
     positive = model.decision_function(X) > 0
     np.testing.assert_array_equal(positive, named == model.classes_[1])
+
+
+def test_a_plain_array_is_fitted_and_predicted_as_any_other_form_of_the_same_rows():
+    X, y = overlapping(0)
+    y = (y > 0).astype(int)
+    plain, other = NuMarginSVC().fit(X, y), NuMarginSVC().fit(X.tolist(), y.tolist())
+    np.testing.assert_array_equal(plain.coef_, other.coef_)
+    assert plain.n_features_in_ == other.n_features_in_ == X.shape[1]
+    np.testing.assert_allclose(plain.decision_function(np.asfortranarray(X)), plain.decision_function(X), atol=1e-12)
+    with config_context(assume_finite=True):
+        np.testing.assert_array_equal(NuMarginSVC().fit(X, y).coef_, plain.coef_)
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (lambda X: X[:, :1], "is expecting"),
+        (lambda X: X[0], "Reshape"),
+        (lambda X: X[:0], "minimum of 1"),
+        (lambda X: np.where(np.arange(X.shape[1]) == 1, np.nan, X), "NaN"),
+        (lambda X: X.astype(complex), "Complex"),
+    ],
+)
+def test_rows_to_be_predicted_are_checked_as_by_scikit_learn(rows, message):
+    X, y = overlapping(0)
+    model = NuMarginSVC().fit(X, y)
+    with pytest.raises(ValueError, match=message):
+        model.predict(rows(X))
+
+
+def test_a_fit_on_an_array_forgets_the_names_of_an_earlier_one():
+    X, y = overlapping(0)
+    y = (y > 0).astype(int)
+    names = [f"column {k}" for k in range(X.shape[1])]
+    model = NuMarginSVC().fit(pd.DataFrame(X, columns=names), y)
+    with pytest.warns(UserWarning, match="valid feature names"):
+        model.predict(X)
+    assert not hasattr(model.fit(X, y), "feature_names_in_")
+
+
+def test_a_value_of_another_type_is_not_valid_because_an_equal_one_was():
+    X, y = overlapping(0)
+    NuMarginSVC(warm_start=True).fit(X, y)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="'warm_start' parameter"):
+            NuMarginSVC(warm_start=1).fit(X, y)
 
 
 def test_feature_names_are_kept():

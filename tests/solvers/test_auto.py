@@ -20,7 +20,7 @@ from widemargin.problems.protocol import Certificate
 from widemargin.solvers import auto
 from widemargin.solvers._hulls import Best, HullSolver
 from widemargin.solvers.active_set import ActiveSet
-from widemargin.solvers.auto import Affordable, Auto, Stalled
+from widemargin.solvers.auto import Affordable, Auto, Stalled, kernel_csvm, small_linear_csvm
 from widemargin.solvers.batch_perceptron import BatchPerceptron
 from widemargin.solvers.block_dual import BlockDual
 from widemargin.solvers.margin_primal import MarginPrimal
@@ -29,6 +29,7 @@ from widemargin.solvers.multipliers import Multipliers
 from widemargin.solvers.newton import EntropicNewton
 from widemargin.solvers.protocol import Inputs, Solver
 from widemargin.solvers.saddle import SaddlePoint
+from widemargin.solvers.small_dual import MAX_ROWS, SmallDual
 from widemargin.solvers.svrg import SVRG
 
 
@@ -215,6 +216,19 @@ def test_by_default_a_solver_takes_over_from_the_warm_state_of_the_other():
     before = MarginPrimal().start(MarginDistribution(1.0), shard, Solo(), rng)
     after = SVRG().take_over(MarginPrimal(), before, Inputs(MarginDistribution(1.0), shard, Solo(), rng))
     np.testing.assert_array_equal(after.point.w[:-1], before.best[:-1])
+
+
+@pytest.mark.parametrize(("rows", "kind"), [(40, SmallDual), (MAX_ROWS + 1, BlockDual)])
+def test_one_that_never_hands_over_leaves_the_run_to_the_candidate_that_begins(rows, kind):
+    shard = Shard(np.zeros((rows, 2)), np.ones(rows), np.ones(rows))
+    nested = Auto((kernel_csvm(1 << 28, 1e-3), BatchPerceptron()), Affordable())
+    assert isinstance(nested.for_rows(shard, Solo(), None), kind)
+
+
+def test_one_that_hands_over_stays_with_the_run():
+    shard = Shard(np.zeros((40, 2)), np.ones(40), np.ones(40))
+    solver = small_linear_csvm(1 << 28, 1e-3)
+    assert solver.for_rows(shard, Solo(), None) is solver
 
 
 def test_auto_solves_what_all_candidates_solve():

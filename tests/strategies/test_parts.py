@@ -68,6 +68,8 @@ def test_votes_scores_and_ties_are_those_of_scikit_learn(n_classes):
     parts = Parts(n_classes, "pairs")
     got = parts.class_scores(scores)
     np.testing.assert_allclose(got, _ovr_decision_function(scores < 0, -scores, n_classes), atol=1e-14)
+    few = scores.astype(np.float32)
+    np.testing.assert_array_equal(parts.class_scores(few), parts.class_scores(few.astype(np.float64)))
     votes = [np.bincount(np.where(row > 0, *np.array(parts.pairs).T), minlength=n_classes) for row in scores]
     np.testing.assert_array_equal(parts.winners(got), np.argmax(votes, axis=1))
     np.testing.assert_array_equal(parts.winners(got.astype(np.float32)), np.argmax(votes, axis=1))

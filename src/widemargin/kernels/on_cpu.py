@@ -467,15 +467,21 @@ class RowsOnCPU(KernelRows):
         is_one_batch = 8 * self.n_features * _POINTS_AT_ONCE <= _BATCH_BYTES
         return _POINTS_AT_ONCE if is_one_batch else panel_width(np.float32)
 
-    def _batches(self, points: Points, stored: Any, piece: int, cost: float) -> Iterator[tuple[slice, _Prepared]]:
+    def _batches(
+        self, points: Points, stored: Any, piece: int, cost: float, known: _Prepared | None = None
+    ) -> Iterator[tuple[slice, _Prepared]]:
         """Points as the compiled loops read them, and their norms; as many at a time as ``piece`` rows take well.
 
         Memory is limited, since sparse points become dense, and so is the work between two looks at the clock.
+        ``known`` are the points if they are prepared already.
         """
         width, d = self._points_at_once, max(self.n_features, 1)
         most = min(_BATCH_BYTES / (d * np.dtype(stored).itemsize), WORK / (piece * cost))
         for begin, end in pieces(len(points), max(1, int(most / width)) * width):
-            prepared = self._prepare_points(points if end - begin == len(points) else points[begin:end], stored)
+            is_one = end - begin == len(points)
+            prepared = known if is_one else None
+            if prepared is None:
+                prepared = self._prepare_points(points if is_one else points[begin:end], stored)
             yield slice(begin, end), prepared if self._is_by_blas(stored) else self._panels(prepared)
 
     def _is_by_blas(self, stored: Any) -> bool:
@@ -545,7 +551,8 @@ class RowsOnCPU(KernelRows):
         size = self._piece(rows.n_rows, cost)
         shape = self._tile_shape(size, stored)
         each = [(n_known + begin, n_known + end) for begin, end in pieces(rows.n_rows - n_known, size)]
-        for columns, batch in self._batches(points[:n_known] if n_known else points, stored, size, cost):
+        some, known = (points[:n_known], None) if n_known else (points, rows if is_symmetric else None)
+        for columns, batch in self._batches(some, stored, size, cost, known):
             n_points = columns.stop - columns.start
             arguments = (self._kind(stored), rows.arrays, norms, batch.X, batch.norms.astype(dtype), *parameters)
             where = (n_points, columns.start, is_symmetric)

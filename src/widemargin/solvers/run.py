@@ -360,9 +360,7 @@ def sweeps(
         if smaller is not None:
             certificate, reason = smaller, "max_support" if reason == "gap" else reason
         model = solver.extract(state)
-        # Scores of a part of the rows are of no use: all classes take part in the choice of one.
-        has_all = shard.whole is None or shard.whole[1] is None
-        scores, coefficients = solver.scores(state) if has_all else None, solver.coefficients(state, model)
+        scores, coefficients = solver.scores(state), solver.coefficients(state, model)
     result = Result(model, certificate, reason, sweep, history, ledger)
     return Finished(_with_traffic_of_all(result, comm), scores, coefficients)
 
