@@ -319,10 +319,11 @@ class RowsOnCPU(KernelRows):
             self._is_exact = exact_in_float32(self.X)
         return np.float32 if self._is_exact and exact_in_float32(points.X) else dtype
 
-    def _prepare(self, X: Any, stored: Any) -> _Prepared:
+    def _prepare(self, X: Any, stored: Any, *, are_points: bool = False) -> _Prepared:
         if stored == _BITS:
             return _Prepared(as_bits(X), squared_norms(X))
-        if self._is_sparse:
+        is_sparse = self._is_sparse and (sp.issparse(X) or not are_points)  # points become dense in any case
+        if is_sparse:
             X = as_csr(X, stored, self._centre)
         elif self._centre is None:
             X = converted(dense(X), stored)
@@ -331,12 +332,8 @@ class RowsOnCPU(KernelRows):
         norms = squared_norms(X)
         if self.kernel.name == "cosine":
             lengths = np.sqrt(np.where(norms > 0, norms, 1.0))
-            X = (
-                sp.diags_array(1 / lengths, dtype=stored) @ X
-                if self._is_sparse
-                else X / lengths[:, None].astype(stored)
-            )
-            X = sp.csr_matrix(X) if self._is_sparse else X
+            X = sp.diags_array(1 / lengths, dtype=stored) @ X if is_sparse else X / lengths[:, None].astype(stored)
+            X = sp.csr_matrix(X) if is_sparse else X
         return _Prepared(X, norms)
 
     def _kind(self, stored: Any) -> int:
@@ -359,7 +356,8 @@ class RowsOnCPU(KernelRows):
         width, d = self._points_at_once, max(self.X.shape[1], 1)
         most = min(_BATCH_BYTES / (d * np.dtype(stored).itemsize), WORK / (piece * cost))
         for begin, end in pieces(len(points), max(1, int(most / width)) * width):
-            prepared = self._prepare(points.X if end - begin == len(points) else points.X[begin:end], stored)
+            few = points.X if end - begin == len(points) else points.X[begin:end]
+            prepared = self._prepare(few, stored, are_points=True)
             yield slice(begin, end), prepared if self._is_by_blas(stored) else self._panels(prepared)
 
     def _is_by_blas(self, stored: Any) -> bool:
@@ -399,7 +397,8 @@ class RowsOnCPU(KernelRows):
 
     def _cost(self, rows: _Prepared) -> float:
         """Multiplications of a plain loop in the time of a kernel value."""
-        return entries_per_row(rows.X) / (BLAS_SPEED if self._is_by_blas(rows.X.dtype) else 1) + 8
+        is_of_distances = self.is_by_differences or self.kernel.name == "laplacian"
+        return entries_per_row(rows.X) / (1 if is_of_distances or rows.X.dtype == _BITS else BLAS_SPEED) + 8
 
     def _add_times(self, points: Points, coef: np.ndarray, exact: bool, out: np.ndarray) -> None:
         dtype = np.float64 if exact else self.dtype
