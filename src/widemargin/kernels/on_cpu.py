@@ -49,8 +49,8 @@ from widemargin.rounding import gamma
 
 _MIN_PIECES = 48  # of rows, for many threads to share
 _MIN_PIECE, _MAX_PIECE = 64, 256  # rows
-_TILE_ROWS = 64  # whose products with the points of a tile are in the cache
-_POINTS_AT_ONCE = 256  # that rows are multiplied with
+_TILE_ROWS, _BLAS_ROWS = 64, 128  # whose products with the points of a tile are in the cache
+_POINTS_AT_ONCE = 512  # that rows are multiplied with
 _MAX_PANEL_FEATURES = 64  # of dense rows; BLAS is faster beyond
 _BATCH_BYTES = 1 << 26  # of points that are prepared at a time
 _MAX_COLUMNS = 8  # of coefficients that are not worth a call of BLAS
@@ -433,7 +433,7 @@ class RowsOnCPU(KernelRows):
             cores.each(do, list(pieces(rows.n_rows, size))[::-1], work, may_end=True)
 
     def _tile_shape(self, piece: int, stored: Any) -> tuple[int, int]:
-        return (piece if self._is_by_blas(stored) else min(piece, _TILE_ROWS)), self._points_at_once
+        return min(piece, _BLAS_ROWS if self._is_by_blas(stored) else _TILE_ROWS), self._points_at_once
 
     def _given_tiles(self, X: Any, points: Points) -> Iterator[tuple[int, int, np.ndarray]]:
         """Values that are given, or that the user's function gives."""
