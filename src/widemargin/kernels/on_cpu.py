@@ -50,8 +50,8 @@ from widemargin.rounding import gamma
 
 _MIN_PIECES = 48  # of rows, for many threads to share
 _MIN_PIECE, _MAX_PIECE = 64, 256  # rows
-_TILE_ROWS = 64  # whose products with the points of a tile are in the cache
-_POINTS_AT_ONCE = 256  # that rows are multiplied with
+_TILE_ROWS, _BLAS_ROWS = 64, 128  # whose products with the points of a tile are in the cache
+_POINTS_AT_ONCE = 512  # that rows are multiplied with
 _MAX_PANEL_FEATURES = 64  # of dense rows; BLAS is faster beyond
 _BATCH_BYTES = 1 << 26  # of points that are prepared at a time
 _MAX_COLUMNS = 8  # of coefficients that are not worth a call of BLAS
@@ -429,16 +429,17 @@ class RowsOnCPU(KernelRows):
         """Whether points are places among the rows of this rank."""
         return isinstance(points, TakenPoints) and points.source is self._among[0].X
 
-    def _prepare_points(self, points: Points, stored: Any) -> _Prepared:
+    def _prepare_points(self, points: Points, stored: Any, *, are_rows: bool = False) -> _Prepared:
         kept = self._among[0]._kept
         if stored in kept and isinstance(points, TakenPoints) and self._are_own(points):
             return kept[stored].only(points.places)
-        return self._prepare(points.X, stored)
+        return self._prepare(points.X, stored, are_points=not are_rows)
 
-    def _prepare(self, X: Any, stored: Any) -> _Prepared:
+    def _prepare(self, X: Any, stored: Any, *, are_points: bool = False) -> _Prepared:
         if stored == _BITS:
             return _Prepared(as_bits(X), squared_norms(X))
-        if self._is_sparse:
+        is_sparse = self._is_sparse and (sp.issparse(X) or not are_points)  # points become dense in any case
+        if is_sparse:
             X = as_csr(X, stored, self._centre)
         elif self._centre is None:
             X = converted(dense(X), stored)
@@ -447,12 +448,8 @@ class RowsOnCPU(KernelRows):
         norms = squared_norms(X)
         if self.kernel.name == "cosine":
             lengths = np.sqrt(np.where(norms > 0, norms, 1.0))
-            X = (
-                sp.diags_array(1 / lengths, dtype=stored) @ X
-                if self._is_sparse
-                else X / lengths[:, None].astype(stored)
-            )
-            X = sp.csr_matrix(X) if self._is_sparse else X
+            X = sp.diags_array(1 / lengths, dtype=stored) @ X if is_sparse else X / lengths[:, None].astype(stored)
+            X = sp.csr_matrix(X) if is_sparse else X
         return _Prepared(X, norms)
 
     def _kind(self, stored: Any) -> int:
@@ -521,7 +518,8 @@ class RowsOnCPU(KernelRows):
 
     def _cost(self, X: Any) -> float:
         """Multiplications of a plain loop in the time of a kernel value of rows that are stored so."""
-        return entries_per_row(X) / (BLAS_SPEED if self._is_by_blas(X.dtype) else 1) + 8
+        is_of_distances = self.is_by_differences or self.kernel.name == "laplacian"
+        return entries_per_row(X) / (1 if is_of_distances or X.dtype == _BITS else BLAS_SPEED) + 8
 
     def _add_times(self, points: Points, coef: np.ndarray, exact: bool, out: np.ndarray) -> None:
         dtype = np.float64 if exact else self.dtype
@@ -546,7 +544,7 @@ class RowsOnCPU(KernelRows):
         """
         dtype = out.dtype.type
         stored, parameters = self._stored(points, dtype), _parameters(self.kernel, dtype)
-        rows = self._prepare_points(points, stored).split() if is_symmetric else self._local(stored)
+        rows = self._prepare_points(points, stored, are_rows=True).split() if is_symmetric else self._local(stored)
         cost, norms = self._cost(rows.X), rows.norms.astype(dtype)
         size = self._piece(rows.n_rows, cost)
         shape = self._tile_shape(size, stored)
@@ -562,7 +560,7 @@ class RowsOnCPU(KernelRows):
             cores.each(do, each[::-1], work, may_end=True)
 
     def _tile_shape(self, piece: int, stored: Any) -> tuple[int, int]:
-        return (piece if self._is_by_blas(stored) else min(piece, _TILE_ROWS)), self._points_at_once
+        return min(piece, _BLAS_ROWS if self._is_by_blas(stored) else _TILE_ROWS), self._points_at_once
 
     def _given_tiles(self, X: Any, points: Points) -> Iterator[tuple[int, int, np.ndarray]]:
         """Values that are given, or that the user's function gives."""

@@ -14,7 +14,7 @@ from widemargin.compiled import storage as compiled
 from widemargin.compiled.dense import squared_norms_dense
 from widemargin.compiled.panels import ALIGNMENT, group_size
 
-_PIECE_SIZE = 1 << 19  # entries that one thread works on at a time: some tenths of a millisecond
+_PIECE_SIZE = 1 << 18  # entries that one thread works on at a time: a tenth of a millisecond or more
 
 
 def joined(blocks: list[Any]) -> Any:
