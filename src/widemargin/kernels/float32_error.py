@@ -17,8 +17,10 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from widemargin import cores
+from widemargin.compiled.storage import count_nonzero
 from widemargin.kernels.functions import Kernel
-from widemargin.kernels.storage import pieces
+from widemargin.kernels.storage import row_pieces
 
 UNIT = 2.0**-24  # relative error of one rounding
 EXP_ERROR = 8 * UNIT  # of an exponential, relative
@@ -57,5 +59,6 @@ def entries_of_rows(X: Any) -> np.ndarray:
     """How many entries of every row are not zero, or stored."""
     if sp.issparse(X):
         return np.asarray(np.diff(X.indptr), dtype=np.float64)
-    counts = [np.count_nonzero(X[begin:end], axis=1) for begin, end in pieces(len(X), 4096)]
-    return np.concatenate(counts).astype(np.float64) if counts else np.empty(0)
+    counts = np.empty(len(X))
+    cores.each(lambda piece: count_nonzero(X, *piece, counts), row_pieces(*X.shape), float(X.size))
+    return counts

@@ -208,8 +208,10 @@ def taken(X: Any, rows: np.ndarray) -> Any:
     """The rows at these places, as ``X[rows]``."""
     if not (sp.issparse(X) or isinstance(X, np.ndarray)):
         return X[rows]
-    if len(rows) * entries_per_row(X) < _PIECE_SIZE or rows.dtype.kind not in "iu" or rows.min(initial=0) < 0:
+    if rows.dtype.kind not in "iu" or rows.min(initial=0) < 0:
         return X[rows]
+    if len(rows) * entries_per_row(X) < _PIECE_SIZE:
+        return X[rows] if sp.issparse(X) else np.take(X, rows, axis=0)  # faster than X[rows]
     if not sp.issparse(X):
         out = np.empty((len(rows), X.shape[1]), X.dtype)
 

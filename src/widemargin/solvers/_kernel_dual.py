@@ -64,6 +64,7 @@ class DualState:
     weight: Vector
     violation: float = np.inf
     best: Best | None = None
+    near: float = 0.0  # the intercept found last, where the next search begins
     confirmed: float = np.inf  # the relative gap confirmed last
     n_stalled: int = 0  # confirmed gaps in a row that were hardly smaller than the one before
     is_crude: bool = False  # the best model has bounds that hold without its responses
@@ -212,15 +213,15 @@ class KernelDual(Solver[S, KernelModel]):
         ``precision`` is that of the primal value, relative to it. Both bounds allow for the rounding of responses that
         are sums of ``summed``, or wrong by ``error`` where that is given; without ``summed`` they are estimates.
         """
-        problem, rows, comm, best = state.problem, state.rows, state.comm, state.best
+        problem, rows, comm = state.problem, state.rows, state.comm
         beta, response, y, weight = state.for_sums()
         sums = ResponseSums.of(comm, rows, beta, response, weight, summed, error)
-        near = 0.0 if best is None else best.point.intercept
         point = problem.primal_point(
-            response, y, weight, sums.squared_norm, comm.allreduce, near=near, precision=precision,
+            response, y, weight, sums.squared_norm, comm.allreduce, near=state.near, precision=precision,
             sums=rows.hinge_sums if response is state.response else hinge_sums,
             rounding=None if summed is None else sums.rounding,
         )  # fmt: skip
+        state.near = point.intercept
         # Without an inner product there is no lower bound.
         mass = 0.0 if summed is None else summed.mass
         dual = -np.inf

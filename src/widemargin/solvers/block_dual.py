@@ -38,6 +38,7 @@ from widemargin.solvers._kernel_ranks import Summed, expansion, lengths_of, resp
 from widemargin.solvers.protocol import Warm
 
 _MIN_BLOCK, _DRAWN_BLOCK, _MAX_BLOCK = 1024, 3008, 6016  # rows of a working set
+_DRAWN_PER_ROW = 8  # of the smaller class: limits a working set that is drawn
 _MIN_STAGE = 8000  # rows
 _MAX_STAGE_SHARE = 1 / 4  # of all rows, where that is more than twice the minimum
 _FIRST_STAGE_SHARE, _MIN_FIRST_STAGE = 1 / 8, 1000  # of the random rows to start with
@@ -117,6 +118,7 @@ class State(DualState):
     pending: _Pending | None = None
     late: _Late | None = None
     stage_violation: float = np.inf  # when the last stage began
+    drawn_block: int = _DRAWN_BLOCK  # rows of a working set that is drawn
     guess: PrimalPoint | None = None  # scale and intercept by the rows of a stage
 
     @property
@@ -151,6 +153,11 @@ class BlockDual(KernelDual[State]):
         response = np.zeros(shard.n_rows)
         state = State(problem, shard, comm, shard.kernel, own, low, high, beta, response, shard.y, shard.weight)
         state.reach = np.zeros(shard.n_rows)
+        if problem.fit_intercept:
+            # Coefficients of both classes have the same sum: few rows of one leave few of the other.
+            n_rows, n_positive = comm.allreduce(np.array([float(shard.n_rows), float(np.count_nonzero(shard.y > 0))]))
+            few = _DRAWN_PER_ROW * min(n_positive, n_rows - n_positive)
+            state.drawn_block = int(min(max(few, _MIN_BLOCK), _DRAWN_BLOCK))
         if warm is None:
             state.stage = self._first_stage(state)
         else:
@@ -449,7 +456,7 @@ class BlockDual(KernelDual[State]):
             return
         fitting = int(np.sqrt(self.block_bytes / np.dtype(state.rows.dtype).itemsize)) // 64 * 64
         most = min(_MAX_BLOCK, max(64, fitting))
-        working, is_drawn = self._choose(state, found, min(_MIN_BLOCK, most), most, min(_DRAWN_BLOCK, most))
+        working, is_drawn = self._choose(state, found, min(_MIN_BLOCK, most), most, min(state.drawn_block, most))
         where = stage.chosen[working]
         comm, place = state.comm, place_among_ranks(state.comm, len(working))
         points = share_points(comm, stage.rows.points(working))
