@@ -7,6 +7,8 @@ import pytest
 import scipy.sparse as sp
 
 from widemargin.compiled import kernels
+from widemargin.compiled.panels import panel_width
+from widemargin.compiled.storage import split_rows
 
 LOG2E = np.log2(np.e)
 BITS = {np.float32: 126, np.float64: 1022}  # the exponents that are told apart
@@ -18,6 +20,7 @@ KINDS = {
     "laplacian": (kernels.LAPLACIAN, -0.4 * LOG2E, 0.0),
 }
 DEGREE = 3
+N_POINTS = 301
 
 
 def formula(name, X, Z):
@@ -90,7 +93,7 @@ def rows(dtype):
 
 @pytest.fixture
 def points(dtype):
-    return np.random.default_rng(1).normal(size=(11, 9)).astype(dtype)
+    return np.random.default_rng(1).normal(size=(N_POINTS, 9)).astype(dtype)
 
 
 def squares(X):
@@ -106,29 +109,32 @@ def within(dtype):
     return {"rtol": 1e-12, "atol": 1e-12} if dtype == np.float64 else {"rtol": 2e-5, "atol": 1e-6}
 
 
-WIDTH, TILE_ROWS = 4, 3  # of tiles, which divide neither rows nor points
+WIDTH, TILE_ROWS = 256, 3  # of tiles, which divide neither rows nor points
 
 
 def panels(points):
     """Points as columns of panels, filled up with zeros."""
-    full = np.concatenate([points, np.zeros((-len(points) % WIDTH, points.shape[1]), points.dtype)])
-    return np.ascontiguousarray(full.reshape(-1, WIDTH, points.shape[1]).transpose(0, 2, 1))
+    width = panel_width(points.dtype)
+    full = np.concatenate([points, np.zeros((-len(points) % width, points.shape[1]), points.dtype)])
+    return np.ascontiguousarray(full.reshape(-1, width, points.shape[1]).transpose(0, 2, 1))
 
 
 def arguments(name, X, points, stored, fine=None):
-    """Of the loops, for rows that are dense or sparse, with indices of this type."""
+    """Of the loops, for rows that are dense, with points in panels or not, or sparse, with indices of this type."""
     kind, numbers = parameters(name, fine or X.dtype.type)
     norms = np.abs(points).sum(axis=1) if name == "laplacian" else squares(points)
     rows, columns = X, points
-    if stored != "dense":
+    if not isinstance(stored, str):
         matrix = sp.csr_matrix(X)
-        rows = matrix.data, matrix.indices.astype(stored), matrix.indptr.astype(stored)
+        splits = np.empty((len(X), 4), np.uint32)
+        split_rows(matrix.indices, matrix.indptr, 4, 0, len(X), splits)
+        rows = matrix.data, matrix.indices.astype(stored), matrix.indptr.astype(stored), splits
     if stored != "dense" or name == "laplacian":
-        columns, norms = panels(points), np.concatenate([norms, np.zeros(-len(points) % WIDTH, norms.dtype)])
+        columns = panels(points)
     return kind, rows, squares(X).astype(fine or X.dtype), columns, norms.astype(fine or X.dtype), *numbers
 
 
-@pytest.fixture(params=["dense", np.uint32, np.int64], ids=["dense", "uint32", "int64"])
+@pytest.fixture(params=["dense", "panels", np.uint32, np.int64], ids=["dense", "panels", "uint32", "int64"])
 def stored(request):
     return request.param
 
@@ -136,34 +142,34 @@ def stored(request):
 def sums(name, X, points, stored, coef, fine=None):
     """By both loops, which add to what is there."""
     several = arguments(name, X, points, stored, fine)
-    full = np.zeros((len(several[4]), coef.shape[1]))
-    full[: len(coef)] = coef
     few, many = np.ones((2, len(X), coef.shape[1]))
     for begin, end in ((0, 5), (5, len(X))):
-        kernels.times(*several, np.ascontiguousarray(full.T), begin, end, TILE_ROWS, WIDTH, few)
-        kernels.times_many(*several, full, begin, end, TILE_ROWS, WIDTH, many)
+        kernels.times(*several, np.ascontiguousarray(coef.T), begin, end, TILE_ROWS, WIDTH, few)
+        kernels.times_many(*several, coef, begin, end, TILE_ROWS, WIDTH, many)
     return few, many
 
 
 @pytest.mark.parametrize("n_columns", [1, 2, 5])
 def test_sums_of_values_are_added(name, rows, points, dtype, stored, n_columns):
-    coef = np.random.default_rng(2).normal(size=(11, n_columns))
+    coef = np.random.default_rng(2).normal(size=(N_POINTS, n_columns))
     for found in sums(name, rows, points, stored, coef):
         np.testing.assert_allclose(found, 1 + formula(name, rows, points) @ coef, **within(dtype))
 
 
 def test_sums_of_products_in_float32_may_be_finished_in_float64(name, stored):
     """Of whole numbers, which float32 knows."""
-    X, Z = (np.random.default_rng(k).integers(-3, 4, size=(n, 9)).astype(np.float32) for k, n in ((0, 14), (1, 11)))
-    coef = np.random.default_rng(2).normal(size=(11, 2))
+    X, Z = (
+        np.random.default_rng(k).integers(-3, 4, size=(n, 9)).astype(np.float32) for k, n in ((0, 14), (1, N_POINTS))
+    )
+    coef = np.random.default_rng(2).normal(size=(N_POINTS, 2))
     for found in sums(name, X, Z, stored, coef, fine=np.float64):
         np.testing.assert_allclose(found, 1 + formula(name, X, Z) @ coef, rtol=1e-11, atol=1e-11)
 
 
 def test_values_are_written_to_columns(name, rows, points, dtype, stored):
-    out = np.full((13, 14), np.nan, dtype)
+    out = np.full((N_POINTS + 2, 14), np.nan, dtype)
     for begin, end in ((0, 5), (5, 14)):
-        kernels.fill(*arguments(name, rows, points, stored), 11, 2, False, begin, end, TILE_ROWS, WIDTH, out)
+        kernels.fill(*arguments(name, rows, points, stored), N_POINTS, 2, False, begin, end, TILE_ROWS, WIDTH, out)
     np.testing.assert_allclose(out[2:].T, formula(name, rows, points), **within(dtype))
     assert np.isnan(out[:2]).all()
 
@@ -182,9 +188,9 @@ def test_blocks_are_symmetric_to_the_last_bit(name, rows, dtype, stored, tile_ro
 
 def test_squared_distances_from_differences(rows, points, dtype):
     _, _, norms, _, _, *numbers = arguments("rbf", rows, points, "dense")
-    out, point_norms = np.empty((11, 14), dtype), np.zeros(12, dtype)
+    out, point_norms = np.empty((N_POINTS, 14), dtype), np.zeros(N_POINTS, dtype)
     several = (kernels.DIFFERENCES, rows, norms, panels(points), point_norms, *numbers)
-    kernels.fill(*several, 11, 0, False, 0, 14, TILE_ROWS, WIDTH, out)
+    kernels.fill(*several, N_POINTS, 0, False, 0, 14, TILE_ROWS, WIDTH, out)
     np.testing.assert_allclose(out.T, formula("rbf", rows, points), **within(dtype))
 
 
@@ -198,22 +204,6 @@ def test_a_row_of_its_own_has_the_value_one(dtype):
 def test_sigmoid_levels_off_at_one_and_minus_one(dtype):
     row = np.array([-1e4, 0.0, 1e4], dtype=dtype)
     np.testing.assert_array_equal(finished(kernels.SIGMOID, row, 2 * LOG2E), [-1.0, 0.0, 1.0])
-
-
-# -- how points are stored -------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("is_sparse", [False, True])
-def test_panels_have_points_as_columns(rows, is_sparse):
-    found = np.full((4, 9, WIDTH), np.nan, rows.dtype)
-    matrix = sp.csr_matrix(rows)
-    for k in range(4):
-        where = 4 * k, min(4 * k + 4, 14)
-        if is_sparse:
-            kernels.panel_of_csr(matrix.data, matrix.indices, matrix.indptr, *where, found[k])
-        else:
-            kernels.panel_of_dense(rows, *where, found[k])
-    np.testing.assert_array_equal(found, panels(rows))
 
 
 def test_rows_that_are_kept_are_added_up(dtype):

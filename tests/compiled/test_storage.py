@@ -18,12 +18,16 @@ def rows(dtype):
 
 
 @pytest.mark.parametrize("target", [np.float32, np.float64])
-def test_dense_rows_are_compressed(rows, target):
+@pytest.mark.parametrize("offset", [0.0, 0.3])
+def test_dense_rows_are_compressed(rows, target, offset):
+    centre = (offset * np.arange(9)).astype(rows.dtype)
     expected, counts = sp.csr_matrix(rows), np.zeros(14, np.int64)
+    rows = rows + centre
+    expected.data = (rows.astype(float) - centre)[rows != centre]
     data, indices = np.empty(expected.nnz, target), np.empty(expected.nnz, np.int32)
     for begin, end in ((0, 6), (6, 14)):
-        storage.count_nonzero(rows, begin, end, counts)
-        storage.compress(rows, begin, end, expected.indptr, data, indices)
+        storage.count_others(rows, centre, begin, end, counts)
+        storage.compress(rows, centre, begin, end, expected.indptr, data, indices)
     np.testing.assert_array_equal(counts, np.diff(expected.indptr))
     np.testing.assert_array_equal(data, expected.data.astype(target))
     np.testing.assert_array_equal(indices, expected.indices)

@@ -8,9 +8,11 @@ import scipy.sparse as sp
 from sklearn.metrics.pairwise import pairwise_kernels, rbf_kernel
 
 from tests.conftest import STORAGES
+from widemargin.comm.threads import on_ranks
 from widemargin.kernels.functions import Kernel
 from widemargin.kernels.on_cpu import RowsOnCPU, times_few
 from widemargin.kernels.points import Points
+from widemargin.kernels.precision import choose
 from widemargin.ledger import Ledger
 
 KERNELS = {
@@ -164,6 +166,55 @@ def test_few_rows_that_are_sparse_or_too_long_are_not_taken_as_they_are(values):
     assert times_few(KERNELS["rbf"], values[:1], sp.csr_matrix(values), coef) is None
     assert times_few(KERNELS["rbf"], 1e160 * np.ones((1, 13)), values, coef) is None
     assert times_few(Kernel("poly", 1.0, 200, 0.0), 1e10 * np.ones((1, 13)), values, coef) is None
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e4, 1e20], ids=["near", "far", "beyond float32"])
+@pytest.mark.parametrize("share", [0.2, 1.0])
+@pytest.mark.parametrize("name", ["rbf", "rbf-narrow", "laplacian", "cosine", "sigmoid", "linear"])
+def test_rows_to_be_predicted_take_the_precision_of_points(name, share, scale):
+    """However far they are: no value is wrong by more than that of a row among the points may be."""
+    rng, kernel = np.random.default_rng(4), KERNELS[name]
+    X = np.where(rng.random((50, 6)) < share, rng.normal(size=(50, 6)), 0.0)
+    far = (X * np.where(np.arange(50) % 2, scale, 1.0)[:, None]).astype(np.float32)
+    rows, coef = RowsOnCPU(kernel, far, points=X), rng.normal(size=(50, 2))
+    K = by_scikit_learn(kernel, far.astype(float), X)
+    assert_near(rows.times(Points(X, np.arange(50)), coef), K @ coef, 1e-5)
+    assert_near(rows.times(Points(X, np.arange(50)), coef, exact=True), K @ coef, 1e-11)
+
+
+def test_rows_to_be_predicted_must_not_overflow():
+    X = np.full((3, 2), 1e160)
+    with pytest.raises(ValueError, match="too long"):
+        RowsOnCPU(KERNELS["rbf"], X, points=np.ones((2, 2)))
+
+
+@pytest.mark.parametrize("name", ["rbf", "laplacian"])
+def test_rows_of_usual_values_are_sparse_from_there(name):
+    """As images with a background, and features that were scaled."""
+    rng, kernel = np.random.default_rng(5), KERNELS[name]
+    usual = rng.normal(size=70) * (rng.random(70) < 0.8)
+    X = np.where(rng.random((4200, 70)) < 0.3, 0.3 * rng.normal(size=(4200, 70)), usual)
+    rows, coef = RowsOnCPU(kernel, X), rng.normal(size=300)
+    points, K = rows.points(np.arange(300)), by_scikit_learn(kernel, X, X[:300])
+    assert rows._is_sparse
+    np.testing.assert_array_equal(rows._centre, usual)
+    assert_near(rows.times(points, coef, exact=True), K @ coef, 1e-12)
+    assert_near(rows.times(points, coef), K @ coef, 1e-5)
+    assert_near(rows.rows(points), K.T, 1e-5)
+    assert not RowsOnCPU(kernel, np.where(rng.random((4200, 70)) < 0.6, rng.normal(size=(4200, 70)), usual))._is_sparse
+
+
+def test_ranks_agree_on_usual_values():
+    """Of which one has no rows, and one has rows of other values."""
+    rng = np.random.default_rng(5)
+    parts = [np.where(rng.random((n, 70)) < 0.2, rng.normal(size=(n, 70)), 0.5 + k) for k, n in ((0, 4000), (1, 400))]
+    parts.append(np.empty((0, 70)))
+    found = on_ranks(3, lambda comm: choose(KERNELS["rbf"], parts[comm.rank], comm.allreduce))
+    assert not any(each.is_sparse for each in found)  # 1.5 is the larger of both, and most rows have 0.5
+    found = on_ranks(2, lambda comm: choose(KERNELS["rbf"], parts[2 * comm.rank], comm.allreduce))
+    for each in found:
+        assert each.is_sparse
+        np.testing.assert_array_equal(each.centre, np.full(70, 0.5))
 
 
 def test_only_some_rows_are_rows_of_the_same_kernel(kernel, values, storage):

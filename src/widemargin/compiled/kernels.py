@@ -1,9 +1,11 @@
 """Kernel values of rows with points, tile by tile: the hot loops of all kernel methods on a CPU.
 
-Rows are dense, an array ``X`` of shape (n, d), or sparse, a tuple ``data, indices, indptr``. Points are the rows of a
-dense array of shape (m, d), which BLAS multiplies; or they are the columns of dense panels, an array of shape
-(panels, d, width), which the loops here read: a sparse row reads only the lines at its nonzero features. Rows of zeros
-and ones may be stored as bits, 64 to a word: an array of shape (n, words), and panels of shape (panels, words, width).
+Rows are dense, an array ``X`` of shape (n, d), or sparse, a tuple ``data, indices, indptr, splits``: the entries of row
+i in a group of features g are those from ``splits[i, g]`` to ``splits[i, g + 1]``, counted from its first. Points are
+the rows of a dense array of shape (m, d), which BLAS multiplies; or they are the columns of dense panels, an array of
+shape (panels, d, width), the last one filled up: a sparse row reads only the lines at its nonzero features. Rows of
+zeros and ones may be stored as bits, 64 to a word: an array of shape (n, words), and panels of shape
+(panels, words, width). A tile has room for whole panels.
 
 Each call works on the rows from ``begin`` to ``end``, on one thread, with buffers of its own.
 """
@@ -16,6 +18,7 @@ from numba.extending import intrinsic, overload
 
 from widemargin.compiled.dense import FAST
 from widemargin.compiled.jit import compiled
+from widemargin.compiled.panels import ALIGNMENT, add_entries
 
 LINEAR, RBF, POLY, SIGMOID, LAPLACIAN, DIFFERENCES = range(6)
 
@@ -124,40 +127,10 @@ def finish(kind, products, norm, point_norms, scale, shift, degree, values):
 
 
 @compiled(fastmath=FAST)
-def _sparse_products(data, indices, begin, end, ZT, row):
-    """Inner products of a sparse row with all points, several entries at a time, to access ``row`` less often.
-
-    ``ZT`` is indexed directly: taking a view of one of its lines would cost more than reading it.
-    """
-    m, at, end = row.shape[0], np.intp(begin), np.intp(end)
-    row[:] = 0
-    while at + 7 < end:
-        x0, x1, x2, x3 = data[at], data[at + 1], data[at + 2], data[at + 3]
-        x4, x5, x6, x7 = data[at + 4], data[at + 5], data[at + 6], data[at + 7]
-        i0, i1, i2, i3 = indices[at], indices[at + 1], indices[at + 2], indices[at + 3]
-        i4, i5, i6, i7 = indices[at + 4], indices[at + 5], indices[at + 6], indices[at + 7]
-        for k in range(m):
-            row[k] += (x0 * ZT[i0, k] + x1 * ZT[i1, k] + x2 * ZT[i2, k] + x3 * ZT[i3, k]) + (
-                x4 * ZT[i4, k] + x5 * ZT[i5, k] + x6 * ZT[i6, k] + x7 * ZT[i7, k]
-            )
-        at += 8
-    if at + 3 < end:
-        x0, x1, x2, x3 = data[at], data[at + 1], data[at + 2], data[at + 3]
-        i0, i1, i2, i3 = indices[at], indices[at + 1], indices[at + 2], indices[at + 3]
-        for k in range(m):
-            row[k] += x0 * ZT[i0, k] + x1 * ZT[i1, k] + x2 * ZT[i2, k] + x3 * ZT[i3, k]
-        at += 4
-    while at < end:
-        x0, i0 = data[at], indices[at]
-        for k in range(m):
-            row[k] += x0 * ZT[i0, k]
-        at += 1
-
-
-@compiled(fastmath=FAST)
 def _sparse_distances(data, indices, begin, end, ZT, point_norms, row):
     """1-norm distances of a sparse row to all points, whose 1-norms are ``point_norms``."""
-    row[:] = point_norms
+    row[:] = 0
+    row[: point_norms.shape[0]] = point_norms
     for at in range(np.intp(begin), np.intp(end)):
         x, i = data[at], indices[at]
         for k in range(row.shape[0]):
@@ -203,8 +176,27 @@ def _space(points, norms, size):
 @overload(_space)
 def _space_of_type(points, norms, size):
     if isinstance(points.dtype, types.Integer):
-        return lambda points, norms, size: np.empty(size, norms.dtype)
-    return lambda points, norms, size: np.empty(size, points.dtype)
+        return lambda points, norms, size: _aligned(size, norms.dtype)
+    return lambda points, norms, size: _aligned(size, points.dtype)
+
+
+@compiled()
+def _aligned(size, dtype):
+    """Room that begins with a line of the cache."""
+    room = np.empty(size + ALIGNMENT // 4, dtype)
+    begin = (ALIGNMENT - np.intp(room.ctypes.data) % ALIGNMENT) // room.itemsize
+    return room[begin : begin + size]
+
+
+def _filled_up(points, w):
+    """How many columns a tile of ``w`` points has."""
+
+
+@overload(_filled_up)
+def _filled_up_panels(points, w):
+    if points.ndim == 2:
+        return lambda points, w: w
+    return lambda points, w: (w + points.shape[2] - 1) // points.shape[2] * points.shape[2]
 
 
 def _multiply(kind, rows, begin, end, points, point_norms, first, tile):
@@ -216,33 +208,48 @@ def _multiply_stored(kind, rows, begin, end, points, point_norms, first, tile):
     if isinstance(rows, types.BaseTuple):
 
         def sparse(kind, rows, begin, end, points, point_norms, first, tile):
-            data, indices, indptr = rows
-            width = tile.shape[1]
-            ZT = points[first // width]
-            for i in range(end - begin):
-                low, high = indptr[begin + i], indptr[begin + i + 1]
+            data, indices, indptr, splits = rows
+            width = points.shape[2]
+            tile[:] = 0
+            for left in range(0, tile.shape[1], width):
+                number = (first + left) // width
                 if kind == LAPLACIAN:
-                    _sparse_distances(data, indices, low, high, ZT, point_norms[first : first + width], tile[i])
+                    few = point_norms[first + left : first + left + width]
+                    for i in range(end - begin):
+                        low, high = indptr[begin + i], indptr[begin + i + 1]
+                        _sparse_distances(data, indices, low, high, points[number], few, tile[i, left : left + width])
                 else:
-                    _sparse_products(data, indices, low, high, ZT, tile[i])
+                    for g in range(splits.shape[1] - 1):
+                        for i in range(end - begin):
+                            low, high = np.intp(splits[begin + i, g]), np.intp(splits[begin + i, g + 1])
+                            row = np.intp(indptr[begin + i])
+                            add_entries(data, indices, row, low, high, points, number, tile, i, left)
 
         return sparse
     if isinstance(points.dtype, types.Integer):
 
         def bits(kind, rows, begin, end, points, point_norms, first, tile):
-            ZT = points[first // tile.shape[1]]
-            for i in range(end - begin):
-                _common_bits(rows[begin + i], ZT, tile[i])
+            width = points.shape[2]
+            for left in range(0, tile.shape[1], width):
+                ZT = points[(first + left) // width]
+                for i in range(end - begin):
+                    _common_bits(rows[begin + i], ZT, tile[i, left : left + width])
 
         return bits
     if points.ndim == 3:
 
-        def by_distances(kind, rows, begin, end, points, point_norms, first, tile):
-            ZT = points[first // tile.shape[1]]
-            for i in range(end - begin):
-                _dense_distances(kind, rows[begin + i], ZT, tile[i])
+        def by_panels(kind, rows, begin, end, points, point_norms, first, tile):
+            d, width = points.shape[1], points.shape[2]
+            tile[:] = 0
+            for left in range(0, tile.shape[1], width):
+                number = (first + left) // width
+                for i in range(end - begin):
+                    if kind in (LAPLACIAN, DIFFERENCES):
+                        _dense_distances(kind, rows[begin + i], points[number], tile[i, left : left + width])
+                    else:
+                        add_entries(rows, None, (begin + i) * d, 0, d, points, number, tile, i, left)
 
-        return by_distances
+        return by_panels
 
     def dense(kind, rows, begin, end, points, point_norms, first, tile):
         np.dot(rows[begin:end], points[first : first + tile.shape[1]].T, tile)
@@ -263,13 +270,14 @@ def times(
     space, values = _space(points, norms, tile_rows * width), np.empty(width, norms.dtype)
     for first in range(0, m, width):
         w = min(width, m - first)
+        columns = _filled_up(points, w)
         for top in range(begin, end, tile_rows):
             bottom = min(top + tile_rows, end)
-            tile = space[: (bottom - top) * w].reshape((bottom - top, w))
+            tile = space[: (bottom - top) * columns].reshape((bottom - top, columns))
             _multiply(kind, rows, top, bottom, points, point_norms, first, tile)
             for i in range(bottom - top):
                 few = values[:w]
-                finish(kind, tile[i], norms[top + i], point_norms[first : first + w], scale, shift, degree, few)
+                finish(kind, tile[i, :w], norms[top + i], point_norms[first : first + w], scale, shift, degree, few)
                 for c in range(coef.shape[0]):
                     b, total = coef[c, first : first + w], 0.0
                     for k in range(w):
@@ -287,12 +295,13 @@ def times_many(
     few, sums = np.empty(width, norms.dtype), np.empty((tile_rows, n_columns), np.float64)
     for first in range(0, m, width):
         w = min(width, m - first)
+        columns = _filled_up(points, w)
         for top in range(begin, end, tile_rows):
             n = min(tile_rows, end - top)
-            tile, fine = space[: n * w].reshape((n, w)), values[: n * w].reshape((n, w))
+            tile, fine = space[: n * columns].reshape((n, columns)), values[: n * w].reshape((n, w))
             _multiply(kind, rows, top, top + n, points, point_norms, first, tile)
             for i in range(n):
-                finish(kind, tile[i], norms[top + i], point_norms[first : first + w], scale, shift, degree, few[:w])
+                finish(kind, tile[i, :w], norms[top + i], point_norms[first : first + w], scale, shift, degree, few[:w])
                 fine[i] = few[:w]
             np.dot(fine, coef[first : first + w], sums[:n])
             for i in range(n):
@@ -356,42 +365,24 @@ def fill(
     # Rows of values a power of two apart would take each other's places in the cache when a column is read.
     space, values = _space(points, norms, tile_rows * width), np.empty((tile_rows, width + _LANES), norms.dtype)
     for first in range(0, n_points, width):
-        m, left = min(width, point_norms.shape[0] - first), offset + first
+        m, left = min(width, n_points - first), offset + first
+        columns = _filled_up(points, m)
         for top in range(begin, end, tile_rows):
             bottom = min(top + tile_rows, end)
             if is_symmetric and left >= bottom:
                 continue
-            tile = space[: (bottom - top) * m].reshape((bottom - top, m))
+            tile = space[: (bottom - top) * columns].reshape((bottom - top, columns))
             _multiply(kind, rows, top, bottom, points, point_norms, first, tile)
             for i in range(bottom - top):
                 few, norm = point_norms[first : first + m], norms[top + i]
-                finish(kind, tile[i], norm, few, scale, shift, degree, values[i, :m])
-            last = min(m, n_points - first)
+                finish(kind, tile[i, :m], norm, few, scale, shift, degree, values[i, :m])
             if is_symmetric:
                 for i in range(bottom - top):
-                    n = max(0, min(last, top + i + 1 - left))
+                    n = max(0, min(m, top + i + 1 - left))
                     _copy(values[i, :n], out[top + i, left : left + n])
-            for k in range(last):
+            for k in range(m):
                 i = max(0, left + k + 1 - top) if is_symmetric else 0
                 _copy(values[i : bottom - top, k], out[left + k, top + i : bottom])
-
-
-@compiled()
-def panel_of_dense(X, begin, end, panel):
-    """Write some rows to the columns of a panel, filled up with zeros."""
-    panel[:, end - begin :] = 0
-    for j in range(panel.shape[0]):
-        for k in range(end - begin):
-            panel[j, k] = X[begin + k, j]
-
-
-@compiled()
-def panel_of_csr(data, indices, indptr, begin, end, panel):
-    """:func:`panel_of_dense` of sparse rows."""
-    panel[:] = 0
-    for k in range(end - begin):
-        for at in range(np.intp(indptr[begin + k]), np.intp(indptr[begin + k + 1])):
-            panel[indices[at], k] += data[at]
 
 
 @compiled(fastmath=FAST)

@@ -6,23 +6,23 @@ from widemargin.compiled.jit import compiled
 
 
 @compiled()
-def count_nonzero(X, begin, end, counts):
-    """How many entries of each dense row are not zero."""
+def count_others(X, centre, begin, end, counts):
+    """How many entries of each dense row are not those of the centre."""
     for i in range(begin, end):
         count = 0
         for j in range(X.shape[1]):
-            count += X[i, j] != 0
+            count += X[i, j] != centre[j]
         counts[i] = count
 
 
 @compiled()
-def compress(X, begin, end, indptr, data, indices):
-    """Entries of dense rows that are not zero, and their columns; ``indptr`` says where each row begins."""
+def compress(X, centre, begin, end, indptr, data, indices):
+    """Entries of dense rows minus the centre that are not zero, and their columns; rows begin at ``indptr``."""
     for i in range(begin, end):
         at = indptr[i]
         for j in range(X.shape[1]):
-            if X[i, j] != 0:
-                data[at], indices[at] = X[i, j], j
+            if X[i, j] != centre[j]:
+                data[at], indices[at] = np.float64(X[i, j]) - np.float64(centre[j]), j
                 at += 1
 
 
@@ -34,6 +34,18 @@ def take_csr(data, indices, indptr, rows, starts, out_data, out_indices, begin, 
         for k in range(n):
             out_data[starts[r] + k] = data[at + k]
             out_indices[starts[r] + k] = indices[at + k]
+
+
+@compiled()
+def split_rows(indices, indptr, group_size, begin, end, splits):
+    """How many entries of each row, sorted by their columns, lie before every group of columns, and in all."""
+    for i in range(begin, end):
+        low, high = np.intp(indptr[i]), np.intp(indptr[i + 1])
+        at = low
+        for g in range(splits.shape[1]):
+            while at < high and np.intp(indices[at]) < g * group_size:
+                at += 1
+            splits[i, g] = at - low
 
 
 @compiled()

@@ -196,10 +196,11 @@ class KernelClassifier(MarginClassifier):
             few = None if self._uses_gpu() else times_few(self.kernel_, X, self.support_vectors_, self.dual_coef_)
             if few is not None:
                 return self._parts.class_scores(few + self.intercept_)
-            precision = "float32" if self.precision == "auto" else self.precision
-            rows = devices.kernel_rows(self.kernel_, X, device=devices.resolved(self.device), precision=precision)
             n_support = self.dual_coef_.shape[1]
             vectors = self.support_vectors_ if self.support_vectors_.shape[0] else np.empty((n_support, 0))
+            precision = "float32" if self.precision == "auto" else self.precision
+            device = devices.resolved(self.device)
+            rows = devices.kernel_rows(self.kernel_, X, device=device, precision=precision, points=vectors)
             support = Points(vectors, getattr(self, "support_", np.arange(n_support)))
             scores = self._parts.kernel_sums(rows, support, self.dual_coef_, exact=X.dtype.itemsize == 8)
             scores = scores + rows.vector(self.intercept_)

@@ -46,18 +46,20 @@ def kernel_rows(
     reduce: Reduce = alone,
     n_everywhere: int | None = None,
     weight: np.ndarray | None = None,
+    points: Any = None,
 ) -> KernelRows:
     """A kernel on rows, on the device that computes it.
 
     ``X`` is an array, a CSR matrix, a list of such, or a tensor. ``gamma="scale"`` and ``"auto"`` are resolved with
     rows counted by ``weight``. ``reduce`` combines an array over ranks by "sum" or "max". ``precision`` is that of rows
-    on a GPU, where "auto" is float16.
+    on a GPU, where "auto" is float16. Rows that are only predicted, from ``points``, need less preparation.
     """
     if isinstance(kernel.gamma, str) and kernel.needs_gamma:
         assert weight is not None
         kernel = kernel.resolved(Shard(X, weight, weight), lambda sums: reduce(sums, "sum"))
     if not is_gpu(device):
-        return RowsOnCPU(kernel, X, numbers, ledger, reduce, n_everywhere)
+        predicted_from = points if isinstance(X, np.ndarray) else None
+        return RowsOnCPU(kernel, X, numbers, ledger, reduce, n_everywhere, predicted_from)
     from widemargin.kernels.on_torch import RowsOnTorch
 
     precision = "float16" if precision == "auto" else precision

@@ -18,6 +18,7 @@ import scipy.sparse as sp
 from widemargin import cores
 from widemargin.compiled import kernels as compiled
 from widemargin.compiled.hinge import hinge_sums
+from widemargin.compiled.panels import panel_of_csr, panel_of_dense, panel_width
 from widemargin.kernels import float32_error, precision, vectors
 from widemargin.kernels.cache import RowCache
 from widemargin.kernels.functions import Kernel
@@ -26,6 +27,7 @@ from widemargin.kernels.precision import Reduce
 from widemargin.kernels.protocol import KernelRows
 from widemargin.kernels.shared_rows import SharedRows
 from widemargin.kernels.storage import (
+    aligned,
     are_binary,
     as_bits,
     as_csr,
@@ -34,8 +36,10 @@ from widemargin.kernels.storage import (
     dense,
     entries_per_row,
     exact_in_float32,
+    others_per_row,
     pieces,
     shifted,
+    splits,
     squared_norms,
     squared_norms_from,
     taken,
@@ -46,10 +50,9 @@ from widemargin.rounding import gamma
 
 _MIN_PIECES = 48  # of rows, for many threads to share
 _MIN_PIECE, _MAX_PIECE = 64, 256  # rows
-_TILE_ROWS = 64  # whose values with the points of a panel are in the cache
-_POINTS_AT_ONCE = 256  # that BLAS multiplies dense rows with
-_MIN_PANEL, _MAX_PANEL = 32, 512  # points that sparse rows are multiplied with
-_PANEL_BYTES = 1 << 20  # of a float64 panel; it stays in the second-level cache
+_TILE_ROWS = 64  # whose products with the points of a tile are in the cache
+_POINTS_AT_ONCE = 256  # that rows are multiplied with
+_MAX_PANEL_FEATURES = 64  # of dense rows; BLAS is faster beyond
 _BATCH_BYTES = 1 << 26  # of points that are prepared at a time
 _MAX_COLUMNS = 8  # of coefficients that are not worth a call of BLAS
 _FEW_ROWS = 8  # cost less as they are than points cost to be prepared
@@ -80,22 +83,28 @@ def _on_piece(loop: Any, before: tuple[Any, ...], after: tuple[Any, ...], piece:
 class _Prepared(NamedTuple):
     """Rows or points as they are multiplied, centred or normalised where the kernel asks for it.
 
-    The squared norms are in float64.
+    The squared norms are in float64. Sparse rows have ``splits``.
     """
 
     X: Any
     norms: np.ndarray
+    splits: np.ndarray | None = None
 
     @property
     def arrays(self) -> Any:
-        return csr_arrays(self.X) if sp.issparse(self.X) else self.X
+        return self.X if self.splits is None else (*csr_arrays(self.X), self.splits)
 
     @property
     def n_rows(self) -> int:
         return len(self.norms)
 
     def only(self, places: np.ndarray) -> _Prepared:
-        return _Prepared(taken(self.X, places), self.norms[places])
+        each = None if self.splits is None else self.splits[places]
+        return _Prepared(taken(self.X, places), self.norms[places], each)
+
+    def split(self) -> _Prepared:
+        is_split = self.splits is not None or not sp.issparse(self.X)
+        return self if is_split else self._replace(splits=splits(self.X))
 
 
 def _parameters(kernel: Kernel, dtype: Any) -> tuple[Any, Any, int]:
@@ -127,7 +136,8 @@ class RowsOnCPU(KernelRows):
     """A kernel on the rows of one rank, in float32 where that is exact enough.
 
     ``first`` is the number of the first row, or the numbers of all rows. ``reduce`` combines an array over ranks by
-    "sum" or "max", so that all ranks choose the same precision.
+    "sum" or "max", so that all ranks choose the same precision. Or these are dense rows to be predicted from
+    ``points``: then the precision is chosen for these, and no errors are known.
     """
 
     _primitives = vectors
@@ -141,6 +151,7 @@ class RowsOnCPU(KernelRows):
         ledger: Ledger | None = None,
         reduce: Reduce = alone,
         n_everywhere: int | None = None,
+        points: Any = None,
     ) -> None:
         super().__init__(kernel, X, first, ledger, n_everywhere)
         self._cache: RowCache | None = None
@@ -149,11 +160,15 @@ class RowsOnCPU(KernelRows):
         self._shared: list[SharedRows] = []  # one, once there is one for all problems
         self._class_values: dict[float, np.ndarray] = {}  # between rows of the same class, for all pairs it is in
         self._is_exact: bool | None = None  # whether products of the rows are exact in float32, once it is known
-        self.dtype, self._is_sparse, self._centre, self.is_by_differences = precision.choose(kernel, self.X, reduce)
+        chosen = (
+            precision.choose(kernel, self.X, reduce) if points is None else precision.choose_for(kernel, self.X, points)
+        )
+        self.dtype, self._is_sparse, self._centre, self.is_by_differences = chosen
         self.error = self.largest_error = float(np.finfo(self.dtype).eps) / 2
         self._is_binary = False  # whether the rows of all ranks are zeros and ones
         if kernel.name in _KINDS:
-            self.width, self.longest = precision.extent(self.X, self._is_sparse, reduce)
+            if points is None:
+                self.width, self.longest = precision.extent(self.X, chosen, reduce)
             # Bits are counted faster than entries are multiplied, where rows are not very sparse.
             is_fast = entries_per_row(self.X) > self.X.shape[1] / 32 and not self.is_by_differences
             is_binary = is_fast and kernel.name != "cosine" and are_binary(self.X)
@@ -277,9 +292,10 @@ class RowsOnCPU(KernelRows):
 
     def share_rows(self, n_bytes: int) -> None:
         n_slots = min(self.n_rows, n_bytes // (np.dtype(self.dtype).itemsize * max(self.n_rows, 1)))
-        is_used = self.n_problems > 2 and self._whole is None and self.kernel.name in _KINDS
-        is_costly = not self._is_binary and self._cost(self.X) >= _MIN_SHARED_COST
-        if is_used and is_costly and not self._shared and n_slots >= _MIN_SHARED * self.n_rows:
+        is_used = self.n_problems > 2 and self._whole is None and self.kernel.name in _KINDS and not self._is_binary
+        if not is_used or self._shared or n_slots < _MIN_SHARED * self.n_rows:
+            return
+        if self._cost(self._local(self.dtype)) >= _MIN_SHARED_COST:
             self._shared.append(SharedRows(self.numbers, self.dtype, n_slots))
 
     def keep_classes(self, most_rows: int, n_bytes: int) -> bool:
@@ -340,14 +356,16 @@ class RowsOnCPU(KernelRows):
         return np.asarray(np.where(reach > 0, error, 0.0) * reach + float32_error.absolute_error(mass))
 
     def _sweep_error(self, reach: np.ndarray) -> np.ndarray:
-        n_entries = np.full(self.n_rows, float(self.width))
-        if self.kernel.name == "rbf" and self._centre is None:
-            n_entries = float32_error.entries_of_rows(self.X)
         if self._is_binary:
             n_entries = np.zeros(self.n_rows)  # products of bits are exact
-        longest = self.longest if self._centre is None else self.longest + float(np.linalg.norm(self._centre))
+        elif self.kernel.name == "rbf" and self._centre is None:
+            n_entries = float32_error.entries_of_rows(self.X)
+        elif self.kernel.name == "rbf" and self._centre is not None and self._is_sparse:
+            n_entries = others_per_row(self.X, self._centre).astype(np.float64)
+        else:
+            n_entries = np.full(self.n_rows, float(self.width))
         lengths = np.sqrt(self._squares(reach))
-        return float32_error.relative_error(self.kernel, n_entries, lengths, longest, self.n_features)
+        return float32_error.relative_error(self.kernel, n_entries, lengths, self.longest, self.n_features)
 
     def _diagonal(self, coef: np.ndarray) -> np.ndarray:
         return self.kernel.diagonal(self.X, self.numbers)
@@ -393,7 +411,7 @@ class RowsOnCPU(KernelRows):
         if whole is not self and stored in whole._kept:
             self._kept[stored] = whole._kept[stored].only(places)
             return self._kept[stored]
-        prepared = self._prepare(self.X, stored)
+        prepared = self._prepare(self.X, stored).split()
         if stored in (self.dtype, _BITS) or (prepared.X is self.X and not sp.issparse(self.X)):
             self._kept[stored] = prepared
         return prepared
@@ -403,7 +421,7 @@ class RowsOnCPU(KernelRows):
         whole, are_own = self._among[0], self._are_own(points)
         if self._is_binary and (are_own or are_binary(points.X)):
             return _BITS
-        if dtype == np.float32 or not self._is_sparse or self.kernel.name == "cosine":
+        if dtype == np.float32 or not self._is_sparse or self._centre is not None or self.kernel.name == "cosine":
             return dtype
         if whole._is_exact is None:
             whole._is_exact = exact_in_float32(whole.X)
@@ -423,7 +441,7 @@ class RowsOnCPU(KernelRows):
         if stored == _BITS:
             return _Prepared(as_bits(X), squared_norms(X))
         if self._is_sparse:
-            X = as_csr(X, stored)
+            X = as_csr(X, stored, self._centre)
         elif self._centre is None:
             X = converted(dense(X), stored)
         else:
@@ -448,10 +466,8 @@ class RowsOnCPU(KernelRows):
     @property
     def _points_at_once(self) -> int:
         """How many products a sum adds up before it is added to the others."""
-        if not self._is_sparse:
-            return _POINTS_AT_ONCE
-        fitting = _PANEL_BYTES // (8 * max(self.n_features, 1))
-        return int(min(_MAX_PANEL, max(_MIN_PANEL, fitting // _MIN_PANEL * _MIN_PANEL)))
+        is_one_batch = 8 * self.n_features * _POINTS_AT_ONCE <= _BATCH_BYTES
+        return _POINTS_AT_ONCE if is_one_batch else panel_width(np.float32)
 
     def _batches(self, points: Points, stored: Any, piece: int, cost: float) -> Iterator[tuple[slice, _Prepared]]:
         """Points as the compiled loops read them, and their norms; as many at a time as ``piece`` rows take well.
@@ -466,23 +482,25 @@ class RowsOnCPU(KernelRows):
 
     def _is_by_blas(self, stored: Any) -> bool:
         """Whether BLAS multiplies rows with points as they are; other loops read points as columns of panels."""
-        return not (stored == _BITS or self._is_sparse or self.is_by_differences or self.kernel.name == "laplacian")
+        is_wide = self.n_features > _MAX_PANEL_FEATURES
+        return is_wide and not (
+            stored == _BITS or self._is_sparse or self.is_by_differences or self.kernel.name == "laplacian"
+        )
 
     def _panels(self, points: _Prepared) -> _Prepared:
         """Points as columns of panels, the last one filled up with points of no coordinates."""
-        X, width = points.X, self._points_at_once
-        n, d = X.shape
-        each = list(pieces(n, width))
-        panels, norms = np.empty((len(each), d, width), X.dtype), np.zeros(len(each) * width)
-        norms[:n] = points.norms
+        X, norms = points.X, points.norms
+        width = self._points_at_once if X.dtype == _BITS else panel_width(X.dtype)
+        each = list(pieces(X.shape[0], width))
+        panels = aligned((len(each), X.shape[1], width), X.dtype)
         if self.kernel.name == "laplacian" and X.dtype != _BITS:
-            norms[:n] = np.asarray(abs(X).sum(axis=1)).ravel()
+            norms = np.asarray(abs(X).sum(axis=1), dtype=np.float64).ravel()
 
         def fill(k: int) -> None:
             if sp.issparse(X):
-                compiled.panel_of_csr(*csr_arrays(X), *each[k], panels[k])
+                panel_of_csr(*csr_arrays(X), *each[k], panels[k])
             else:
-                compiled.panel_of_dense(X, *each[k], panels[k])
+                panel_of_dense(X, *each[k], panels[k])
 
         cores.each(fill, range(len(each)), float(panels.size))
         return _Prepared(panels, norms)
@@ -497,22 +515,20 @@ class RowsOnCPU(KernelRows):
         few = min(n_rows / _MIN_PIECES, WORK / (cost * self._points_at_once))
         return 1 << int(np.log2(min(max(few, _MIN_PIECE if few > 1 else 16), _MAX_PIECE)))
 
-    def _cost(self, X: Any) -> float:
-        """Multiplications of a plain loop in the time of a kernel value of rows that are stored so."""
-        return entries_per_row(X) / (BLAS_SPEED if self._is_by_blas(X.dtype) else 1) + 8
+    def _cost(self, rows: _Prepared) -> float:
+        """Multiplications of a plain loop in the time of a kernel value."""
+        return entries_per_row(rows.X) / (BLAS_SPEED if self._is_by_blas(rows.X.dtype) else 1) + 8
 
     def _add_times(self, points: Points, coef: np.ndarray, exact: bool, out: np.ndarray) -> None:
         dtype = np.float64 if exact else self.dtype
         stored, parameters = self._stored(points, dtype), _parameters(self.kernel, dtype)
         rows, is_many = self._local(stored), coef.shape[1] > _MAX_COLUMNS
         loop, norms = compiled.times_many if is_many else compiled.times, rows.norms.astype(dtype)
-        cost = self._cost(rows.X)
+        cost = self._cost(rows)
         size = self._piece(self.n_rows, cost)
         shape = self._tile_shape(size, stored)
         for columns, batch in self._batches(points, stored, size, cost):
-            few = np.zeros((len(batch.norms), coef.shape[1]))
-            few[: columns.stop - columns.start] = coef[columns]
-            few = few if is_many else np.ascontiguousarray(few.T)
+            few = np.ascontiguousarray(coef[columns] if is_many else coef[columns].T)
             arguments = (self._kind(stored), rows.arrays, norms, batch.X, batch.norms.astype(dtype), *parameters, few)
             work = self.n_rows * (columns.stop - columns.start) * cost
             do = partial(_on_piece, loop, arguments, (*shape, out))
@@ -526,8 +542,8 @@ class RowsOnCPU(KernelRows):
         """
         dtype = out.dtype.type
         stored, parameters = self._stored(points, dtype), _parameters(self.kernel, dtype)
-        rows = self._prepare_points(points, stored) if is_symmetric else self._local(stored)
-        cost, norms = self._cost(rows.X), rows.norms.astype(dtype)
+        rows = self._prepare_points(points, stored).split() if is_symmetric else self._local(stored)
+        cost, norms = self._cost(rows), rows.norms.astype(dtype)
         size = self._piece(rows.n_rows, cost)
         shape = self._tile_shape(size, stored)
         each = [(n_known + begin, n_known + end) for begin, end in pieces(rows.n_rows - n_known, size)]

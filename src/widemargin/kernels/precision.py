@@ -9,11 +9,13 @@ import numpy as np
 import scipy.sparse as sp
 
 from widemargin.kernels.functions import Kernel
-from widemargin.kernels.storage import column_sums, density, squared_norms, squared_norms_from
+from widemargin.kernels.storage import column_sums, density, others_per_row, squared_norms, squared_norms_from
 
 Reduce: TypeAlias = Callable[[np.ndarray, Any], np.ndarray]  # combines an array over ranks by "sum" or "max"
 
-_MAX_SPARSE_DENSITY = 0.4  # products with sparse rows are faster below it; measured
+_MAX_SPARSE_DENSITY = 0.5  # products with sparse rows are faster below it; measured
+_N_SAMPLED = 32  # rows that tell the usual value of a column
+_MIN_SAMPLED = 1 << 18  # entries of all rows that make a look at a sample worth it
 _FLOAT32_KERNELS = ("rbf", "laplacian", "cosine")
 _MAX_FLOAT64_ROWS = 4096  # so few rows cost little in float64
 _PRODUCT_ERROR = 4 * float(np.finfo(np.float32).eps)  # of a float32 product, relative to the squared norms
@@ -34,17 +36,32 @@ class Precision(NamedTuple):
     by_differences: bool = False  # squared distances come from differences of rows, not from products
 
 
-def extent(X: Any, is_sparse: bool, reduce: Reduce) -> tuple[int, float]:
+def extent(X: Any, chosen: Precision, reduce: Reduce) -> tuple[int, float]:
     """The largest number of entries that a product of rows adds up, and the largest norm of a row, of all ranks."""
-    width = np.diff(X.indptr).max(initial=0) if is_sparse and sp.issparse(X) else X.shape[1]
-    width, square = reduce(np.array([float(width), _max_squared_norm(X, None)]), "max")
+    width = np.diff(X.indptr).max(initial=0) if chosen.is_sparse and sp.issparse(X) else X.shape[1]
+    width, square = reduce(np.array([float(width), _max_squared_norm(X, chosen.centre)]), "max")
     return int(width), float(np.sqrt(square))
 
 
-def choose(kernel: Kernel, X: Any, reduce: Reduce) -> Precision:
+def choose_for(kernel: Kernel, X: Any, points: Any) -> Precision:
+    """The precision for values of dense rows with points, from the points alone but for the range of numbers.
+
+    A row that is twice as long as all points has distances from them that are a third of its length or more: relative
+    to these, rounding errors are small wherever it is. Other rows are not much longer than the points.
+    """
+    precision = choose(kernel, points, lambda values, op: values, are_few_exact=False)
+    if kernel.function is None and kernel.name != "precomputed":
+        largest = _max_squared_norm(X, None)
+        _refuse_overflow(kernel, largest)
+        if precision.dtype == np.float32 and largest > _FLOAT32_RANGE[1]:
+            precision = precision._replace(dtype=np.float64)
+    return precision
+
+
+def choose(kernel: Kernel, X: Any, reduce: Reduce, *, are_few_exact: bool = True) -> Precision:
     """float32 for kernels with values up to 1, unless exponents would lose too much; all ranks choose alike.
 
-    Values of other kernels may be large and differ by little: they need float64.
+    Values of other kernels may be large and differ by little: they need float64. So do few rows, if ``are_few_exact``.
     """
     if kernel.function is not None or kernel.name == "precomputed":
         return Precision(X.dtype if kernel.name == "precomputed" else np.float64)
@@ -59,7 +76,42 @@ def choose(kernel: Kernel, X: Any, reduce: Reduce) -> Precision:
     is_float32 = _fits_float32(largest)
     if kernel.name != "cosine":
         precision, is_float32 = _of_distances(kernel, X, precision, reduce)
-    return precision._replace(dtype=np.float32 if is_float32 and n_rows > _MAX_FLOAT64_ROWS else np.float64)
+    is_float32 &= n_rows > _MAX_FLOAT64_ROWS or not are_few_exact
+    precision = precision._replace(dtype=np.float32 if is_float32 else np.float64)
+    if kernel.name == "cosine" or n_rows * X.shape[1] < _MIN_SAMPLED:
+        return precision
+    return _from_usual_values(kernel, X, precision, reduce)
+
+
+def _from_usual_values(kernel: Kernel, X: Any, precision: Precision, reduce: Reduce) -> Precision:
+    """The precision for sparse rows, if dense rows become so when the usual value of each column is subtracted.
+
+    Images with a background and scaled features do. The rows must not become too long for their type.
+    """
+    is_dense = not (precision.is_sparse or precision.by_differences or sp.issparse(X))
+    sample = X[:: -(-max(X.shape[0], 1) // _N_SAMPLED)] if is_dense else np.empty((0, X.shape[1]))
+    usual = reduce(_most_frequent(sample), "max")
+    centre = np.where(np.isfinite(usual), usual, 0.0)
+
+    def is_sparse(rows: Any) -> bool:
+        size = float(rows.shape[0] * rows.shape[1])
+        n_others = float(others_per_row(rows, centre).sum()) if is_dense else size
+        n_others, size = reduce(np.array([n_others, size]), "sum")
+        return bool(n_others < _MAX_SPARSE_DENSITY * size)
+
+    if not (is_sparse(sample) and is_sparse(X)):
+        return precision
+    exponent = _exponent(kernel, X, _max_over_ranks(X, centre, reduce))
+    is_near = exponent <= (_MAX_EXPONENT if precision.dtype == np.float64 else _MAX_EXPONENT_ERROR / _PRODUCT_ERROR)
+    return precision._replace(is_sparse=True, centre=centre) if is_near else precision
+
+
+def _most_frequent(sample: np.ndarray) -> np.ndarray:
+    """The most frequent value of each column; minus infinity if there are no rows."""
+    if not len(sample):
+        return np.full(sample.shape[1], -np.inf)
+    counts = np.array([(sample == row).sum(axis=0) for row in sample])
+    return np.asarray(np.take_along_axis(sample, counts.argmax(axis=0)[None], axis=0)[0], dtype=np.float64)
 
 
 def _of_distances(kernel: Kernel, X: Any, precision: Precision, reduce: Reduce) -> tuple[Precision, bool]:

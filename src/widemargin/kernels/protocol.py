@@ -43,7 +43,7 @@ class KernelRows(ABC):
     error: float  # typical error of such a value
     largest_error: float
     width: int = 0  # the largest number of entries of a row, of all ranks; 0 for kernels that are given
-    longest: float = 0.0  # the largest norm of a row, of all ranks
+    longest: float = 0.0  # the largest norm of a row as it is multiplied, of all ranks
     is_by_differences: bool = False  # squared distances are sums of squared differences
     has_relative_errors: bool = False  # of values that are not exact: a bound on each, relative to the value
     _primitives: Any  # the module of vector primitives: scan, choose, keep, solve, Repeated

@@ -12,6 +12,7 @@ from widemargin import cores
 from widemargin.compiled import csr
 from widemargin.compiled import storage as compiled
 from widemargin.compiled.dense import squared_norms_dense
+from widemargin.compiled.panels import ALIGNMENT, group_size
 
 _PIECE_SIZE = 1 << 19  # entries that one thread works on at a time: some tenths of a millisecond
 
@@ -44,13 +45,14 @@ def dense(X: Any) -> np.ndarray:
 def density(X: Any) -> float:
     """The share of entries that are not zero."""
     size = X.shape[0] * X.shape[1]
-    n_nonzero = X.nnz if sp.issparse(X) else int(_nonzero_per_row(X).sum())
+    n_nonzero = X.nnz if sp.issparse(X) else int(others_per_row(X, np.zeros(X.shape[1])).sum())
     return float(n_nonzero / size) if size else 1.0
 
 
-def _nonzero_per_row(X: np.ndarray) -> np.ndarray:
-    counts = np.empty(len(X), np.int64)
-    cores.each(lambda piece: compiled.count_nonzero(X, *piece, counts), row_pieces(*X.shape), float(X.size))
+def others_per_row(X: np.ndarray, centre: np.ndarray) -> np.ndarray:
+    """How many entries of each dense row are not those of the centre."""
+    counts, centre = np.empty(len(X), np.int64), centre.astype(X.dtype)
+    cores.each(lambda piece: compiled.count_others(X, centre, *piece, counts), row_pieces(*X.shape), float(X.size))
     return counts
 
 
@@ -102,6 +104,23 @@ def csr_arrays(X: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return X.data, *(each.view(np.uint32) if each.itemsize == 4 else each for each in (X.indices, X.indptr))
 
 
+def splits(X: Any) -> np.ndarray:
+    """Where the entries of each row of a CSR matrix in groups of columns begin, which are multiplied at a time."""
+    size = group_size(X.shape[1], entries_per_row(X))
+    out = np.empty((X.shape[0], -(-X.shape[1] // size) + 1), np.uint32)
+    each = row_pieces(X.shape[0], entries_per_row(X))
+    cores.each(lambda piece: compiled.split_rows(X.indices, X.indptr, size, *piece, out), each, float(X.nnz))
+    return out
+
+
+def aligned(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """Room for an array that begins with a line of the cache."""
+    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    room = np.empty(size + ALIGNMENT, np.uint8)
+    begin = -room.ctypes.data % ALIGNMENT
+    return np.asarray(room[begin : begin + size].view(dtype).reshape(shape))
+
+
 def exact_in_float32(X: Any) -> bool:
     """Whether inner products of such rows are exact in float32: integers, or multiples of 1/256, of limited norm.
 
@@ -125,6 +144,8 @@ def are_binary(X: Any) -> bool:
     if sp.issparse(X) and not X.has_canonical_format:
         return False
     values, found = np.ravel(X.data if sp.issparse(X) else X), []
+    if not compiled.are_binary(values, 0, min(len(values), 1024)):  # the most frequent answer
+        return False
     each = row_pieces(len(values), 1)
     cores.each(lambda piece: found.append(compiled.are_binary(values, *piece)), each, float(len(values)))
     return all(found)
@@ -165,18 +186,21 @@ def shifted(X: np.ndarray, centre: np.ndarray, dtype: Any) -> np.ndarray:
     return out
 
 
-def as_csr(X: Any, dtype: Any) -> Any:
-    """Rows as a CSR matrix of this type."""
-    if sp.issparse(X):
+def as_csr(X: Any, dtype: Any, centre: np.ndarray | None = None) -> Any:
+    """Rows, minus a centre if there is one, as a CSR matrix of this type, entries sorted by their columns."""
+    if sp.issparse(X) and centre is None:
         X = sp.csr_matrix(X)
+        X = X if X.has_sorted_indices else X.sorted_indices()
         if X.dtype == dtype:
             return X
         return sp.csr_matrix((converted(X.data, dtype), X.indices, X.indptr), shape=X.shape)
-    counts = _nonzero_per_row(X)
+    X, centre = dense(X), (np.zeros(X.shape[1]) if centre is None else centre).astype(X.dtype)
+    counts = others_per_row(X, centre)
     indptr = np.concatenate([[0], np.cumsum(counts)])
     index = np.int32 if indptr[-1] <= np.iinfo(np.int32).max else np.int64
     data, indices = np.empty(indptr[-1], dtype), np.empty(indptr[-1], index)
-    cores.each(lambda piece: compiled.compress(X, *piece, indptr, data, indices), row_pieces(*X.shape), 2.0 * X.size)
+    arrays = indptr, data, indices
+    cores.each(lambda piece: compiled.compress(X, centre, *piece, *arrays), row_pieces(*X.shape), 2.0 * X.size)
     return sp.csr_matrix((data, indices, indptr.astype(index)), shape=X.shape)
 
 
