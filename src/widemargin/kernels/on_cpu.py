@@ -59,7 +59,7 @@ _FEW_ROWS = 8  # cost less as they are than points cost to be prepared
 _MAX_SQUARE = 1e200  # of the norm of such a row
 _GIVEN_TILE = 1 << 17  # kernel values that are given, or that the user's function gives at a time
 _MIN_SHARED = 0.5  # of the rows must have room for their kernel values, where problems share these
-_MIN_SHARED_COST = 20  # multiplications for a value that is computed faster than it is read
+_MIN_SHARED_ENTRIES = 64  # of a row: values of shorter ones are computed faster than they are read
 _BITS = np.uint64  # words of rows that are all zeros and ones
 _LOG2E = math.log2(math.e)
 _KINDS = {
@@ -295,7 +295,7 @@ class RowsOnCPU(KernelRows):
         is_used = self.n_problems > 2 and self._whole is None and self.kernel.name in _KINDS and not self._is_binary
         if not is_used or self._shared or n_slots < _MIN_SHARED * self.n_rows:
             return
-        if self._cost(self._local(self.dtype)) >= _MIN_SHARED_COST:
+        if entries_per_row(self._local(self.dtype).X) >= _MIN_SHARED_ENTRIES:
             self._shared.append(SharedRows(self.numbers, self.dtype, n_slots))
 
     def keep_classes(self, most_rows: int, n_bytes: int) -> bool:
