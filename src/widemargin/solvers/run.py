@@ -172,6 +172,7 @@ class Finished(NamedTuple):
     result: Result
     scores: np.ndarray | None
     coefficients: np.ndarray | None  # in a linear model
+    told: str  # a reason to stop that the run was told, even if it had come to its end; equal on all ranks
 
 
 @one_blas_thread()
@@ -364,7 +365,7 @@ def sweeps(
         has_all = shard.whole is None or shard.whole[1] is None
         scores, coefficients = solver.scores(state) if has_all else None, solver.coefficients(state, model)
     result = Result(model, certificate, reason, sweep, history, ledger)
-    return Finished(_with_traffic_of_all(result, comm), scores, coefficients)
+    return Finished(_with_traffic_of_all(result, comm), scores, coefficients, clock.reason)
 
 
 def _sweep_ahead(solver: AnySolver, state: Any, ledger: Ledger) -> Any:
