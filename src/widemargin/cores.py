@@ -120,8 +120,10 @@ class _Job:
 
     def next(self) -> bool:
         """Do the next piece; False if there is none left."""
+        if self._is_closed:  # not after a number is taken: the caller closes a job when all numbers are
+            return False
         k = next(self._numbers)
-        if k >= len(self._pieces) or self._is_closed:
+        if k >= len(self._pieces):
             return False
         self._do(self._pieces[k])
         return True

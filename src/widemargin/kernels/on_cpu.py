@@ -59,7 +59,7 @@ _FEW_ROWS = 8  # cost less as they are than points cost to be prepared
 _MAX_SQUARE = 1e200  # of the norm of such a row
 _GIVEN_TILE = 1 << 17  # kernel values that are given, or that the user's function gives at a time
 _MIN_SHARED = 0.5  # of the rows must have room for their kernel values, where problems share these
-_MIN_SHARED_COST = 20  # multiplications for a value that is computed faster than it is read
+_MIN_SHARED_ENTRIES = 64  # of a row: values of shorter ones are computed faster than they are read
 _BITS = np.uint64  # words of rows that are all zeros and ones
 _LOG2E = math.log2(math.e)
 _KINDS = {
@@ -98,12 +98,13 @@ class _Prepared(NamedTuple):
     def n_rows(self) -> int:
         return len(self.norms)
 
-    def split(self) -> _Prepared:
-        return self._replace(splits=splits(self.X)) if sp.issparse(self.X) and self.splits is None else self
-
     def only(self, places: np.ndarray) -> _Prepared:
-        each = self.splits
-        return _Prepared(taken(self.X, places), self.norms[places], None if each is None else each[places])
+        each = None if self.splits is None else self.splits[places]
+        return _Prepared(taken(self.X, places), self.norms[places], each)
+
+    def split(self) -> _Prepared:
+        is_split = self.splits is not None or not sp.issparse(self.X)
+        return self if is_split else self._replace(splits=splits(self.X))
 
 
 def _parameters(kernel: Kernel, dtype: Any) -> tuple[Any, Any, int]:
@@ -291,9 +292,10 @@ class RowsOnCPU(KernelRows):
 
     def share_rows(self, n_bytes: int) -> None:
         n_slots = min(self.n_rows, n_bytes // (np.dtype(self.dtype).itemsize * max(self.n_rows, 1)))
-        is_used = self.n_problems > 2 and self._whole is None and self.kernel.name in _KINDS
-        is_costly = not self._is_binary and self._cost(self.X) >= _MIN_SHARED_COST
-        if is_used and is_costly and not self._shared and n_slots >= _MIN_SHARED * self.n_rows:
+        is_used = self.n_problems > 2 and self._whole is None and self.kernel.name in _KINDS and not self._is_binary
+        if not is_used or self._shared or n_slots < _MIN_SHARED * self.n_rows:
+            return
+        if entries_per_row(self._local(self.dtype).X) >= _MIN_SHARED_ENTRIES:
             self._shared.append(SharedRows(self.numbers, self.dtype, n_slots))
 
     def keep_classes(self, most_rows: int, n_bytes: int) -> bool:
@@ -516,17 +518,17 @@ class RowsOnCPU(KernelRows):
         few = min(n_rows / _MIN_PIECES, WORK / (cost * self._points_at_once))
         return 1 << int(np.log2(min(max(few, _MIN_PIECE if few > 1 else 16), _MAX_PIECE)))
 
-    def _cost(self, X: Any) -> float:
-        """Multiplications of a plain loop in the time of a kernel value of rows that are stored so."""
+    def _cost(self, rows: _Prepared) -> float:
+        """Multiplications of a plain loop in the time of a kernel value."""
         is_of_distances = self.is_by_differences or self.kernel.name == "laplacian"
-        return entries_per_row(X) / (1 if is_of_distances or X.dtype == _BITS else BLAS_SPEED) + 8
+        return entries_per_row(rows.X) / (1 if is_of_distances or rows.X.dtype == _BITS else BLAS_SPEED) + 8
 
     def _add_times(self, points: Points, coef: np.ndarray, exact: bool, out: np.ndarray) -> None:
         dtype = np.float64 if exact else self.dtype
         stored, parameters = self._stored(points, dtype), _parameters(self.kernel, dtype)
         rows, is_many = self._local(stored), coef.shape[1] > _MAX_COLUMNS
         loop, norms = compiled.times_many if is_many else compiled.times, rows.norms.astype(dtype)
-        cost = self._cost(rows.X)
+        cost = self._cost(rows)
         size = self._piece(self.n_rows, cost)
         shape = self._tile_shape(size, stored)
         for columns, batch in self._batches(points, stored, size, cost):
@@ -545,7 +547,7 @@ class RowsOnCPU(KernelRows):
         dtype = out.dtype.type
         stored, parameters = self._stored(points, dtype), _parameters(self.kernel, dtype)
         rows = self._prepare_points(points, stored, are_rows=True).split() if is_symmetric else self._local(stored)
-        cost, norms = self._cost(rows.X), rows.norms.astype(dtype)
+        cost, norms = self._cost(rows), rows.norms.astype(dtype)
         size = self._piece(rows.n_rows, cost)
         shape = self._tile_shape(size, stored)
         each = [(n_known + begin, n_known + end) for begin, end in pieces(rows.n_rows - n_known, size)]

@@ -172,6 +172,7 @@ class Finished(NamedTuple):
     result: Result
     scores: np.ndarray | None
     coefficients: np.ndarray | None  # in a linear model
+    told: str  # a reason to stop that the run was told, even if it had come to its end; equal on all ranks
 
 
 @one_blas_thread()
@@ -362,7 +363,7 @@ def sweeps(
         model = solver.extract(state)
         scores, coefficients = solver.scores(state), solver.coefficients(state, model)
     result = Result(model, certificate, reason, sweep, history, ledger)
-    return Finished(_with_traffic_of_all(result, comm), scores, coefficients)
+    return Finished(_with_traffic_of_all(result, comm), scores, coefficients, clock.reason)
 
 
 def _sweep_ahead(solver: AnySolver, state: Any, ledger: Ledger) -> Any:

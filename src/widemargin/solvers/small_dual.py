@@ -6,6 +6,10 @@ on all rows (:mod:`widemargin.compiled.working_set`), which estimates the gap on
 or when it is time to look at the clock. Responses are then computed anew, so that rounding errors of steps do not add
 up, and bounds allow for what remains.
 
+Pairs of classes among more rows share the values between rows of the same class, in the precision of the rows. Where
+that is float32, bounds are confirmed in float64 on the rows that they depend on, and a pair that stays open goes on in
+float64.
+
 [1] Fan, Chen, Lin: Working set selection using second order information for training SVMs, JMLR 2005.
 """
 

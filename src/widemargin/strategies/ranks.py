@@ -157,7 +157,7 @@ class Ranks:
             if begin.warm is not None and not begin.warm.any():
                 begin = begin._replace(warm=None)
             # Ctrl-C ends the whole fit: the parts that are left only start.
-            if any(each.result.stop_reason == "interrupted" for each in found.values()):
+            if any(each.told == "interrupted" for each in found.values()):
                 begin = begin._replace(told="interrupted")
             watched = Watched(
                 None if watch is None else watch_part(watch, k, classes, fresh), self.plan.watch_model, has_state
