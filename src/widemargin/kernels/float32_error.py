@@ -17,10 +17,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from widemargin import cores
-from widemargin.compiled.storage import count_nonzero
 from widemargin.kernels.functions import Kernel
-from widemargin.kernels.storage import row_pieces
+from widemargin.kernels.storage import others_per_row
 
 UNIT = 2.0**-24  # relative error of one rounding
 EXP_ERROR = 8 * UNIT  # of an exponential, relative
@@ -59,6 +57,4 @@ def entries_of_rows(X: Any) -> np.ndarray:
     """How many entries of every row are not zero, or stored."""
     if sp.issparse(X):
         return np.asarray(np.diff(X.indptr), dtype=np.float64)
-    counts = np.empty(len(X))
-    cores.each(lambda piece: count_nonzero(X, *piece, counts), row_pieces(*X.shape), float(X.size))
-    return counts
+    return others_per_row(X, np.zeros(X.shape[1])).astype(np.float64)
