@@ -108,7 +108,7 @@ def failure_on_one_rank() -> None:
             raise RuntimeError("this rank has had enough")
 
         EntropicNewton.sweep = fail
-    NuMarginSVC(cluster=WORLD, solver="newton", tol=1e-9).fit(*mine(*make_nonseparable(300, 4, random_state=0)))
+    NuMarginSVC(nu=0.5, cluster=WORLD, solver="newton", tol=1e-9).fit(*mine(*make_nonseparable(300, 4, random_state=0)))
 
 
 def search() -> None:
