@@ -106,6 +106,9 @@ class Gated:
     def __init__(self, solver, gate: Gate):
         self.solver, self.gate = solver, gate
 
+    def for_rows(self, *rows):
+        return Gated(self.solver.for_rows(*rows), self.gate)
+
     def sweep(self, state):
         self.gate.wait()
         return self.solver.sweep(state)

@@ -273,6 +273,12 @@ def test_assert_same_model_fails_on_another_model():
         assert_same_model(one, fitted(HardMarginSVC, {}, X * 1.001, y))
 
 
+def many_sweeps(Estimator):
+    """Options of a fit that does not end at once."""
+    nu = {"nu": 0.5} if Estimator is NuMarginSVC else {}  # "auto" has the solution of the C-SVM to start with
+    return {"solver": "saddle", "block_size": 1, "random_state": 0, **nu}
+
+
 def data_for(Estimator, seed, d=4):
     return separable(seed, d=d, gap=1.0) if Estimator is HardMarginSVC else overlapping(seed, d=d)
 
@@ -482,7 +488,7 @@ def test_several_classes_report_the_worst_pair_and_the_cost_of_all(Estimator):
 def test_not_converged_names_the_gap_the_tolerance_and_what_helps(Estimator):
     X, y = data_for(Estimator, 0)
     with pytest.warns(ConvergenceWarning) as caught:
-        model = Estimator(solver="saddle", block_size=1, random_state=0, max_iter=1, tol=1e-9).fit(X, y)
+        model = Estimator(**many_sweeps(Estimator), max_iter=1, tol=1e-9).fit(X, y)
     text = str(caught[0].message)
     assert model.stop_reason_ == "max_iter"
     assert model.n_iter_ == 1
@@ -496,7 +502,7 @@ def test_not_converged_names_the_gap_the_tolerance_and_what_helps(Estimator):
 def test_max_time_ends_a_fit_and_says_so(Estimator):
     X, y = data_for(Estimator, 0)
     with pytest.warns(ConvergenceWarning, match=r"max_time=1e-09"):
-        model = Estimator(solver="saddle", block_size=1, random_state=0, max_time=1e-9, tol=1e-12).fit(X, y)
+        model = Estimator(**many_sweeps(Estimator), max_time=1e-9, tol=1e-12).fit(X, y)
     assert model.stop_reason_ == "max_time"
     assert np.isfinite(model.coef_).all()
 
@@ -653,7 +659,7 @@ def test_a_callback_that_answers_true_stops_the_fit(Estimator, data, cluster):
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # it was asked for: nothing to warn of
         model = (
-            Estimator(solver="saddle", block_size=1, tol=1e-9, random_state=0, cluster=cluster)
+            Estimator(**many_sweeps(Estimator), tol=1e-9, cluster=cluster)
             .set_callbacks(Recorder(stop_after=2))
             .fit(X, y)
         )

@@ -16,8 +16,7 @@ from widemargin import (
 )
 
 # Weighted and repeated rows take different paths to the same optimum, and end anywhere within tol of it; the same at a
-# tight tol: test_kernel.py::test_a_weight_is_a_number_of_copies_at_a_tight_tolerance, test_margin_distribution.py, and
-# for nu="auto" test_base.py::test_weight_two_is_the_row_twice_and_weight_zero_is_the_row_absent.
+# tight tol: test_kernel.py::test_a_weight_is_a_number_of_copies_at_a_tight_tolerance, test_margin_distribution.py.
 ANOTHER_PATH = {
     f"check_sample_weight_equivalence_on_{kind}_data": "stops at tol on another path than repeated rows"
     for kind in ("dense", "sparse")
@@ -38,8 +37,6 @@ def expected_failures(estimator):
         return ANOTHER_PATH if estimator.kernel != "linear" else {}
     if isinstance(estimator, GossipSVC):
         return OTHER_PEERS
-    if isinstance(estimator, NuMarginSVC):
-        return ANOTHER_PATH
     if not isinstance(estimator, KernelSVC):
         return {}
     if estimator.solver == "batch-perceptron" or estimator.slack is not None:
@@ -49,9 +46,9 @@ def expected_failures(estimator):
 
 @parametrize_with_checks(
     [
-        NuMarginSVC(),
-        NuMarginSVC(solver="saddle", random_state=0),
-        NuMarginSVC(cluster=2),
+        NuMarginSVC(tol=1e-7),
+        NuMarginSVC(solver="saddle", random_state=0, tol=1e-7),
+        NuMarginSVC(tol=1e-7, cluster=2),
         HardMarginSVC(),
         HardMarginSVC(cluster=2),
         KernelSVC(),
