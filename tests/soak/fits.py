@@ -26,7 +26,7 @@ from widemargin import (
 KINDS = [
     lambda: NuMarginSVC(random_state=0),
     lambda: NuMarginSVC(cluster=2),
-    lambda: NuMarginSVC(solver="saddle", tol=1e-9, max_time=0.01, random_state=0),
+    lambda: NuMarginSVC(nu=0.5, solver="saddle", tol=1e-9, max_time=0.01, random_state=0),
     lambda: HardMarginSVC(cluster=3),
     lambda: KernelSVC(),
     lambda: KernelSVC(cluster=2),

@@ -82,6 +82,7 @@ def test_fits_on_a_dask_cluster_leave_nothing():
 
 
 def test_what_is_left_is_noticed():
+    assert eventually(lambda: "widemargin-core" not in Left.now().threads)  # which give back memory when they end
     before = Left.now()
     here, there = os.pipe()
     try:
