@@ -204,7 +204,15 @@ def full(*arguments):
 @pytest.mark.parametrize("fault", ["fsync", "replace", "open"])
 def test_a_disk_that_fills_up_warns_once_and_the_fit_goes_on(tmp_path, monkeypatch, cluster, fault):
     X, y = make_nonseparable(600, 5, random_state=0)
-    settings = {"solver": "saddle", "block_size": 4, "tol": 1e-9, "max_iter": 40, "random_state": 0, "cluster": cluster}
+    settings = {
+        "nu": 0.5,
+        "solver": "saddle",
+        "block_size": 4,
+        "tol": 1e-9,
+        "max_iter": 40,
+        "random_state": 0,
+        "cluster": cluster,
+    }
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         alone = NuMarginSVC(**settings).fit(X, y)

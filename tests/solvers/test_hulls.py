@@ -73,6 +73,14 @@ def test_no_direction_has_no_margin():
     assert hulls_of(HardMargin(), X, y, use=lambda hulls, rows: hulls.margin(np.zeros(4))) == [-np.inf]
 
 
+def test_a_class_without_mass_has_no_point():
+    X, y = overlapping(0)
+    mass = np.where(y > 0, 1.0 / np.count_nonzero(y > 0), 0.0)
+    point = hulls_of(HardMargin(), X, y, use=lambda hulls, _: hulls.rows.accurate_point(mass, hulls.side))[0]
+    assert np.isfinite(point.z).all()
+    assert (point.error > 1e50).all()
+
+
 @pytest.mark.parametrize("problem", PROBLEMS, ids=NAMES)
 @pytest.mark.parametrize("gamma", [1e-4, 1.0, 1e4])
 @pytest.mark.parametrize("start", [0.0, 1e4, -1e4])

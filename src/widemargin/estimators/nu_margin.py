@@ -52,7 +52,8 @@ class NuMarginSVC(HullClassifier):
     solver : {"auto", "multipliers", "newton", "saddle"}, default="auto"
         ``"multipliers"`` is the method of multipliers with semismooth Newton steps; ``"newton"`` is Newton's method on
         the entropic saddle point; ``"saddle"`` is the paper's Saddle-SVC. ``"auto"`` starts with the multipliers and
-        switches to Newton, then to Saddle-SVC, if the gap stalls.
+        switches to Newton, then to Saddle-SVC, if the gap stalls. With ``nu="auto"`` each starts at the solution of the
+        C-SVM, which mostly leaves it nothing to do.
     block_size : int or "auto", default="auto"
         Coordinates updated per step of ``solver="saddle"``, and sent per round between ranks; 1 is the paper's method.
     tol : float, default=1e-3

@@ -38,6 +38,7 @@ _LARGEST, _SMALLEST = 2.0**1000, 2.0**-1000  # beyond these the coefficients wou
 _MAX_FACTOR_EXPONENT = 900
 _FAR = 1024.0  # in half ranges: a column this far from zero is moved
 _UNDERFLOW = 2.0**-1070
+_LEAST_MASS = 1e-100  # of a class that has a point
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,9 +193,9 @@ class HullRows:
 
         With f = off / (1 + off), p / S = p - p f, and f is small: the products with it are rounded to little. What is
         left is two roundings of z itself, the errors of the sums of rows and of masses, and roundings of the small
-        terms.
+        terms. A class without mass has no point: then the error is larger than any distance.
         """
-        share = (off / (1 + off))[:, None]
+        share = (off / np.maximum(1 + off, _LEAST_MASS))[:, None]
         small = low - share * high
         z = (high[0] - high[1]) + (small[0] - small[1])
         most = float(np.abs(share).sum())
