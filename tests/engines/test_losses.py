@@ -11,7 +11,7 @@ import time
 import warnings
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +149,9 @@ class Dying:
     victim: int
     mark: Path
     rank: int = -1
+
+    def for_rows(self, *rows):
+        return replace(self, solver=self.solver.for_rows(*rows))
 
     def start(self, problem, shard, comm, rng, warm=None):
         self.rank = comm.rank
@@ -357,7 +360,7 @@ def test_after_a_loss_a_fit_goes_on_from_its_last_state(client, tmp_path, data):
         def _solver(self):
             return Slow(super()._solver(), "sweep", 9, 1, tmp_path / "mark")
 
-    options = {"solver": "saddle", "block_size": 4, "tol": 0.0, "max_iter": 12, "random_state": 0}
+    options = {"nu": 0.7, "solver": "saddle", "block_size": 4, "tol": 0.0, "max_iter": 12, "random_state": 0}
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         model = ended(lambda: Doomed(cluster=client, **options).fit(*data))
