@@ -206,6 +206,19 @@ def _line_search(
 
 
 @compiled()
+def _moved_centre(centre, mass, rho, is_settled, n_inner, rules):
+    """Make the masses the centre if the inner problem is solved well enough; returns the next rho.
+
+    A centre that was reached in few steps was near, and the next may lie farther away; or it was too far.
+    """
+    growth, largest_rho, few_inner, _ = rules
+    if not is_settled:
+        return rho / growth
+    centre[:] = mass
+    return min(rho * growth, largest_rho) if n_inner <= few_inner else rho
+
+
+@compiled()
 def _has_ended(scores, side, upper, squared_distance, squared_norm, tol, near):
     """Whether the gap is at most ``tol``, or the points are ``near`` while no margin is known."""
     distance, norm = np.sqrt(max(squared_distance, 0.0)), np.sqrt(max(squared_norm, 0.0))
@@ -224,7 +237,7 @@ def solve_few(rows, side, upper, centre, w, level, rho, n_inner, rules, tol, nea
     centre are few and most. In place on ``centre``, ``w``, ``level``, ``mass`` and ``is_free``; returns rho, the steps
     at this centre, what moving it is worth, and the number of steps.
     """
-    growth, largest_rho, few_inner, max_inner = rules
+    max_inner = rules[3]
     search = np.empty((2, 4))
     scores = np.dot(rows, w)
     tried = np.empty_like(scores)
@@ -236,13 +249,7 @@ def solve_few(rows, side, upper, centre, w, level, rho, n_inner, rules, tol, nea
             error += (w[j] - z[j]) ** 2
         settled = error <= gain
         if settled or n_inner >= max_inner:
-            if settled:
-                centre[:] = mass
-                if n_inner <= few_inner:
-                    rho = min(rho * growth, largest_rho)
-            else:
-                rho /= growth
-            n_inner = 0
+            rho, n_inner = _moved_centre(centre, mass, rho, settled, n_inner, rules), 0
             gain = _soften(scores, side, centre, upper, rho, level, search, mass, is_free)
             z = np.dot(mass, rows)
         gradient = w - z
@@ -314,7 +321,7 @@ def solve_by_products(
 
     In place on ``coef``: w is the sum of ``coef_i rows_i``, as z is that of ``mass_i rows_i``.
     """
-    growth, largest_rho, few_inner, max_inner = rules
+    max_inner = rules[3]
     search = np.empty((2, 4))
     scores = np.dot(products, coef)
     tried = np.empty_like(scores)
@@ -323,13 +330,7 @@ def solve_by_products(
     for step in range(max_steps):
         settled = np.dot(coef - mass, scores - of_z) <= gain
         if settled or n_inner >= max_inner:
-            if settled:
-                centre[:] = mass
-                if n_inner <= few_inner:
-                    rho = min(rho * growth, largest_rho)
-            else:
-                rho /= growth
-            n_inner = 0
+            rho, n_inner = _moved_centre(centre, mass, rho, settled, n_inner, rules), 0
             gain = _soften(scores, side, centre, upper, rho, level, search, mass, is_free)
             of_z = np.dot(products, mass)
         lag = coef - mass

@@ -256,10 +256,11 @@ class RowsOnCPU(KernelRows):
 
         def fill(new: np.ndarray, values: np.ndarray) -> None:
             self.ledger.kernel_evaluations += values.size
-            self.ledger.cache_misses += len(new)
             whole._fill(points[new], values, is_symmetric=False)
 
-        self.ledger.cache_hits += len(points)
+        n_hits = int(np.count_nonzero(shared.are_kept(places)))
+        self.ledger.cache_hits += n_hits
+        self.ledger.cache_misses += len(points) - n_hits
         is_kept = shared.keep(places, fill)
         shared.add_times(places[is_kept], coef.reshape(len(points), -1)[is_kept], some, out.reshape(len(out), -1))
         left = np.flatnonzero(~is_kept)
@@ -314,7 +315,11 @@ class RowsOnCPU(KernelRows):
                 whole._class_values[label] = self.block(self.points(np.flatnonzero(groups == label)))
         return True
 
-    def pair_values(self) -> tuple[np.ndarray, np.ndarray]:
+    def values(self, most_rows: int, *, exact: bool = True) -> tuple[np.ndarray, np.ndarray | slice]:
+        return super().values(most_rows) if exact else self._pair_values()
+
+    def _pair_values(self) -> tuple[np.ndarray, np.ndarray]:
+        """Those between the rows of a pair of classes, in the order of the classes, whose own values are kept."""
         assert self._whole is not None
         whole, places = self._whole
         assert isinstance(whole, RowsOnCPU)

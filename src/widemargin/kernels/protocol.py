@@ -150,19 +150,21 @@ class KernelRows(ABC):
     def block(self, points: Points, *, exact: bool = False) -> Block:
         """Kernel values between all pairs of some points, on the device of the points."""
 
-    def values(self, most_rows: int) -> np.ndarray:
-        """Kernel values in float64 between all rows, on the host: a line for each point, with its values for all rows.
+    def values(self, most_rows: int, *, exact: bool = True) -> tuple[np.ndarray, np.ndarray | slice]:
+        """Kernel values in float64 between all rows, on the host, and the order of the rows in them.
 
-        Lines are filled up with zeros to the width that working sets have. Rows of :meth:`only` take theirs from the
-        values between the rows that they are some of, where these are at most ``most_rows``.
+        A line has the values of one point for all rows, filled up with zeros to the width that working sets have. Rows
+        of :meth:`only` take theirs from the values between the rows that they are some of, where these are at most
+        ``most_rows``. Not ``exact``, they are in the type of sweeps, where :meth:`keep_classes` has said that values
+        are kept.
         """
         if self._whole is None or self._whole[0].n_rows > most_rows:
-            return self._kept_values("as they are", None)[0]
+            return self._kept_values("as they are", None)[0], slice(None)
         (whole, places), n = self._whole, self.n_rows
         values, place_of = whole._kept_values("by label", whole.groups)
         out = np.empty((n, padded(n)))
         sub_block(values, place_of[places], out)
-        return out
+        return out, slice(None)
 
     def share_rows(self, n_bytes: int) -> None:  # noqa: B027
         """Let several problems on all of these rows share the kernel values that they ask for, where most have room.
@@ -176,13 +178,6 @@ class KernelRows(ABC):
         They are, where all rows are more than ``most_rows``, and those of classes of fewer fit in ``n_bytes``.
         """
         return False
-
-    def pair_values(self) -> tuple[np.ndarray, np.ndarray]:
-        """Kernel values between the rows of a pair of classes whose own values are kept, in the type of sweeps.
-
-        Rows are in the order of their classes, which is returned too. Lines are filled up as those of :meth:`values`.
-        """
-        raise NotImplementedError
 
     def times_known(self, numbers: np.ndarray, coef: np.ndarray) -> np.ndarray | None:
         """:meth:`times` for rows of this rank by their numbers, from all kernel values if they are kept; else None.

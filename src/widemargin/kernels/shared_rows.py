@@ -34,15 +34,19 @@ class SharedRows:
         places = np.minimum(np.searchsorted(self._numbers, points.numbers), len(self._numbers) - 1)
         return places if np.array_equal(self._numbers[places], points.numbers) else None
 
+    def are_kept(self, places: np.ndarray) -> np.ndarray:
+        """Whether the kernel rows of these points are kept."""
+        return np.asarray(self._slots[places] >= 0)
+
     def keep(self, places: np.ndarray, fill: Callable[[np.ndarray, np.ndarray], None]) -> np.ndarray:
         """Whether each of these points is kept; ``fill`` writes the values of new ones, by their places among them."""
-        new = np.flatnonzero(self._slots[places] < 0)[: len(self._values) - self._n_used]
+        new = np.flatnonzero(~self.are_kept(places))[: len(self._values) - self._n_used]
         if len(new):
             end = self._n_used + len(new)
             fill(new, self._values[self._n_used : end])
             self._slots[places[new]] = np.arange(self._n_used, end)
             self._n_used = end
-        return np.asarray(self._slots[places] >= 0)
+        return self.are_kept(places)
 
     def add_times(self, places: np.ndarray, coef: np.ndarray, some: np.ndarray | None, out: np.ndarray) -> None:
         """Add kernel values of points times coefficients to ``out``, for all rows or some; points must be kept."""

@@ -168,11 +168,8 @@ class SmallDual(KernelDual[State]):
 
     @staticmethod
     def _known(state: State) -> Known:
-        vectors = state.y, state.beta, state.low, state.high
-        if not state.is_shared:
-            return Known.of(state.rows.values(MAX_ROWS), *vectors)
-        K, order = state.rows.pair_values()
-        return Known.of(K, *vectors, order)
+        K, order = state.rows.values(MAX_ROWS, exact=not state.is_shared)
+        return Known.of(K, state.y, state.beta, state.low, state.high, order)
 
     def _move(self, state: State, beta: np.ndarray) -> Certificate:
         """Take new coefficients, with responses and bounds."""
