@@ -119,8 +119,8 @@ class Result:
     n_iter : int
         The number of sweeps.
     history : list of dict
-        For every certified sweep its number, seconds, bounds, diagnostics and traffic; where
-        the start needs none, of the start.
+        For every certified sweep its number, seconds, bounds, diagnostics and traffic. A run that needs no sweep has
+        one row, for its start.
     ledger : Ledger
         The cost.
 
