@@ -1,7 +1,8 @@
 """The dual of a kernel SVM on a working set whose kernel values are given.
 
 Minimises 1/2 beta' K beta - pull' beta over low <= beta <= high, with the sum of ``beta`` fixed (:func:`pairs`) or free
-(:func:`singles`). ``pull`` is minus the gradient. ``beta`` and ``pull`` are updated in place.
+(:func:`singles`). ``pull`` is minus the gradient. ``beta`` and ``pull`` are updated in place. Steps are chosen in the
+precision of ``pull``; a step reads two rows of ``K``, and little else if ``pull`` is in float32.
 
 The search for the best row keeps one maximum in each of ``LANES`` lanes, which compilers turn into vector instructions.
 The length of all vectors must therefore be a multiple of ``LANES``; callers pad them with rows that cannot move.
@@ -12,10 +13,11 @@ import numpy as np
 from widemargin.compiled.dense import FAST
 from widemargin.compiled.jit import compiled
 
-LANES = 64
+LANES = 128
 POINTS_PER_SUM = 256
 _FINITE = FAST | {"nnan", "ninf"}  # all numbers here are finite
 _BLOCKED = np.float32(1e15)  # larger than any pull, with a finite square
+_FARTHEST = np.float32(1e30)  # beyond what is blocked
 _MIN_CURVATURE = np.float32(1e-12)  # for pairs of identical rows
 
 
@@ -36,26 +38,27 @@ def pairs(K, diagonal, pull, beta, low, high, tol, max_steps):
     up, down = np.empty(n, np.float32), np.empty(n, np.float32)
     for t in range(n):
         _mark(t, beta, low, high, up, down)
-    tops, bottoms, where = np.empty(LANES), np.empty(LANES), np.empty(LANES, np.int64)
+    tops, bottoms, where = np.empty(LANES, pull.dtype), np.empty(LANES, pull.dtype), np.empty(LANES, np.int32)
     gains, partner = np.empty(LANES, np.float32), np.empty(LANES, np.int32)
-    i, j, step = 0, 0, 0.0
+    i, j, applied = 0, 0, pull.dtype.type(0.0)
     for count in range(max_steps + 1):
         # One pass applies the last step to the pull and finds the first row, with the largest pull upwards.
         Ki, Kj = K[i], K[j]
-        tops[:], bottoms[:], where[:] = -1e300, 1e300, 0
+        tops[:], bottoms[:], where[:] = -_FARTHEST, _FARTHEST, 0
         for begin in range(0, n, LANES):
             end = begin + LANES
             p, u, d, ki, kj = pull[begin:end], up[begin:end], down[begin:end], Ki[begin:end], Kj[begin:end]
             for t in range(LANES):
-                value = p[t] - step * np.float64(ki[t] - kj[t])
+                value = p[t] - applied * (ki[t] - kj[t])
                 p[t] = value
                 rising, falling = value + u[t], value + d[t]
                 top, bottom, at = tops[t], bottoms[t], where[t]
                 tops[t] = rising if rising > top else top
-                where[t] = begin if rising > top else at
+                where[t] = np.int32(begin) if rising > top else at
                 bottoms[t] = falling if falling < bottom else bottom
-        highest, lowest = -1e300, 1e300
-        for t in range(LANES):
+        highest, lowest = tops[0], bottoms[0]
+        i = where[0]
+        for t in range(1, LANES):
             if tops[t] > highest:
                 highest, i = tops[t], where[t] + t
             lowest = min(lowest, bottoms[t])
@@ -84,12 +87,13 @@ def pairs(K, diagonal, pull, beta, low, high, tol, max_steps):
             return count
         curvature = max(np.float64(Kii) + diagonal[j] - 2.0 * np.float64(Ki[j]), np.float64(_MIN_CURVATURE))
         rise, fall = high[i] - beta[i], beta[j] - low[j]
-        step = min((highest - pull[j]) / curvature, min(rise, fall))
+        step = min(np.float64(highest - pull[j]) / curvature, min(rise, fall))
         # Set bounds exactly, without rounding.
         beta[i] = high[i] if step == rise else beta[i] + step
         beta[j] = low[j] if step == fall else beta[j] - step
         _mark(i, beta, low, high, up, down)
         _mark(j, beta, low, high, up, down)
+        applied = pull.dtype.type(step)
     return max_steps
 
 
@@ -104,7 +108,7 @@ def singles(K, diagonal, pull, beta, low, high, tol, max_steps):
     for t in range(n):
         _mark(t, beta, low, high, up, down)
     gains, where, forces = np.empty(LANES, np.float32), np.empty(LANES, np.int32), np.empty(LANES, np.float32)
-    i, step = 0, 0.0
+    i, step = 0, pull.dtype.type(0.0)
     for count in range(max_steps + 1):
         Ki = K[i]
         gains[:], where[:], forces[:] = 0, -1, 0
@@ -112,7 +116,7 @@ def singles(K, diagonal, pull, beta, low, high, tol, max_steps):
             end = begin + LANES
             p, u, d, ki, kk = pull[begin:end], up[begin:end], down[begin:end], Ki[begin:end], diagonal[begin:end]
             for t in range(LANES):
-                value = p[t] - step * np.float64(ki[t])
+                value = p[t] - step * ki[t]
                 p[t] = value
                 rising, falling = np.float32(value) + u[t], -np.float32(value) - d[t]
                 force = rising if rising > falling else falling
@@ -130,8 +134,8 @@ def singles(K, diagonal, pull, beta, low, high, tol, max_steps):
                 most, i = gains[t], where[t] + t
         if 2.0 * worst <= tol or i < 0 or count == max_steps:
             return count
-        target = min(max(beta[i] + pull[i] / max(np.float64(diagonal[i]), np.float64(_MIN_CURVATURE)), low[i]), high[i])
-        step = target - beta[i]
+        target = min(max(beta[i] + np.float64(pull[i]) / max(np.float64(diagonal[i]), np.float64(_MIN_CURVATURE)), low[i]), high[i])
+        step = pull.dtype.type(target - beta[i])
         beta[i] = target
         _mark(i, beta, low, high, up, down)
     return max_steps

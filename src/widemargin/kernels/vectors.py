@@ -21,6 +21,7 @@ from widemargin.pauses import WORK, pause_alone
 
 _MIN_GROUPS = 1024
 _ROWS_AT_ONCE = 512  # of a block
+_RESOLVED = 1e-4  # relative to the largest pull: the rounding errors of many steps in float32 are far below
 _WORK_PER_STEP = 4  # multiplications for each row of a working set
 
 
@@ -81,13 +82,16 @@ def solve(
 ) -> tuple[np.ndarray, np.ndarray, int]:
     """New ``beta``, new ``pull`` and the number of steps; ``K`` is square, or filled up with zeros to ``padded(n)``.
 
-    All is in float64, where it does not matter that pulls are measured from ``middle``.
+    Coefficients are in float64. Pulls are in float32 if the block is and ``tol`` is far above their rounding errors;
+    the caller computes those of the result anew. It does not matter that they are measured from ``middle``.
     """
     n, width = len(dual.beta), padded(len(dual.beta))
     K = np.pad(K, ((0, 0), (0, width - n))) if K.shape == (n, n) and n < width else K
     if K.shape != (n, width):
         raise ValueError(f"The kernel block of {n} rows has the shape {K.shape}: it must be {(n, n)} or {(n, width)}.")
     pull, beta, low, high = (np.pad(each, (0, width - n)) for each in dual)
+    if tol > _RESOLVED * np.abs(pull).max(initial=0.0):
+        pull = pull.astype(K.dtype)
     diagonal = np.pad(np.diagonal(K[:, :n]), (0, width - n), constant_values=1.0)
     loop = working_set.pairs if is_tied else working_set.singles
     steps, few = 0, max(1, int(WORK / (_WORK_PER_STEP * width)))
