@@ -20,7 +20,7 @@ from widemargin.ledger import Ledger
 from widemargin.pauses import WORK, pause_alone
 
 _MIN_GROUPS = 1024
-_ROWS_AT_ONCE = 512  # of a block
+_ROWS_AT_ONCE = 128  # of a block
 _RESOLVED = 1e-4  # relative to the largest pull: the rounding errors of many steps in float32 are far below
 _WORK_PER_STEP = 4  # multiplications for each row of a working set
 
