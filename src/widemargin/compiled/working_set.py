@@ -134,7 +134,8 @@ def singles(K, diagonal, pull, beta, low, high, tol, max_steps):
                 most, i = gains[t], where[t] + t
         if 2.0 * worst <= tol or i < 0 or count == max_steps:
             return count
-        target = min(max(beta[i] + np.float64(pull[i]) / max(np.float64(diagonal[i]), np.float64(_MIN_CURVATURE)), low[i]), high[i])
+        curvature = max(np.float64(diagonal[i]), np.float64(_MIN_CURVATURE))
+        target = min(max(beta[i] + np.float64(pull[i]) / curvature, low[i]), high[i])
         step = pull.dtype.type(target - beta[i])
         beta[i] = target
         _mark(i, beta, low, high, up, down)

@@ -133,7 +133,7 @@ class RowsOnTorch(KernelRows):
         return np.array(values.cpu().numpy())
 
     def nonzero(self, values: torch.Tensor | np.ndarray) -> Any:
-        return np.flatnonzero(values) if isinstance(values, np.ndarray) else values.nonzero()[:, 0]
+        return np.flatnonzero(values != 0) if isinstance(values, np.ndarray) else values.nonzero()[:, 0]
 
     @property
     def are_sums_on_host(self) -> bool:

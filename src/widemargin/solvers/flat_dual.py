@@ -28,6 +28,7 @@ import numpy as np
 from numpy.random import Generator
 
 from widemargin.comm.protocol import Communicator
+from widemargin.compiled import small_dual
 from widemargin.data.shard import Shard
 from widemargin.kernels.protocol import KernelRows, Places, Vector
 from widemargin.kernels.vectors import Dual
@@ -224,8 +225,8 @@ def _ends(state: State) -> tuple[Vector, Vector]:
         memory, dual = state.memory, Dual(state.y - state.response, state.beta, state.low, state.high)
         return state.rows.working_set(dual, memory.kept, memory.middle, BLOCK)[1:]
     (beta, response, y, _), (low, high) = state.for_sums(), state.limits
-    pull = y - response
-    return pull[beta < high].max(initial=-np.inf), pull[beta > low].min(initial=np.inf)
+    top, bottom = small_dual.violation(y - response, beta, low, high)
+    return np.float64(top), np.float64(bottom)
 
 
 def _violation_of(top: Vector, bottom: Vector, is_tied: bool) -> Vector:

@@ -73,7 +73,7 @@ class Parts:
         positive, negative = self.pairs[part]
         if negative is None or self.n_classes == 2:
             return slice(None)
-        return np.flatnonzero((shard.y == positive) | (shard.y == negative))
+        return shard.of_classes(positive, negative)
 
     def all_labelled(self, shard: Shard) -> Iterator[Shard]:
         return (self.labelled(shard, part) for part in range(len(self)))
