@@ -189,8 +189,9 @@ class FlatDual(KernelDual[State]):
         return float(np.clip(_PRECISION * self.stationary, 1e-12, 1e-5))
 
     def _exact_bounds(self, state: State) -> Certificate:
-        state.exact_noise = float(state.rows.score_error(*state.summed, state.for_sums()[0]).max())
-        certificate = self._bounds(state, self._precision(), state.summed)
+        error = state.rows.score_error(*state.summed, state.for_sums()[0])
+        state.exact_noise = float(error.max())
+        certificate = self._bounds(state, self._precision(), state.summed, error)
         if state.allowance > _ROUNDING_SHARE * certificate.gap:
             self._note_confirmed(state, certificate)
         return certificate
