@@ -30,7 +30,7 @@ from widemargin.solvers.auto import kernel_csvm, small_linear_csvm
 from widemargin.solvers.block_dual import BlockDual
 from widemargin.solvers.multipliers import Multipliers
 from widemargin.solvers.run import Limits, run
-from widemargin.solvers.small_dual import SmallDual
+from widemargin.solvers.small_dual import SmallDual, SmallLinearDual
 
 
 @pytest.fixture(params=[False, True], ids=["no-intercept", "intercept"])
@@ -194,13 +194,16 @@ def test_rows_take_their_values_from_those_of_all_rows(seed):
     rows.groups, some = rng.integers(0, 3, 90), np.flatnonzero(rng.random(90) < 0.5)
     fewer = rows.only(some)
     for part, places in ((fewer, some), (fewer.only(np.arange(5)), some[:5])):
-        values, _ = part.values(100)
-        np.testing.assert_allclose(values[:, : len(places)], K[np.ix_(places, places)], rtol=1e-12)
+        values, order = part.values(100)
+        ordered = places[order]
+        assert (np.diff(rows.groups[ordered]) >= 0).all()  # neighbours are copied together
+        np.testing.assert_allclose(values[:, : len(places)], K[np.ix_(ordered, ordered)], rtol=1e-12)
         assert not values[:, len(places) :].any()
     assert rows.ledger.kernel_evaluations == 90**2  # once
     np.testing.assert_allclose(rows.values(100)[0][:, :90], K, rtol=1e-12)
     other = RowsOnCPU(RBF, X).only(some)
-    np.testing.assert_allclose(other.values(50)[0], fewer.values(100)[0], rtol=1e-13)
+    values, order = fewer.values(100)
+    np.testing.assert_allclose(other.values(50)[0][np.ix_(order, order)], values[:, : len(some)], rtol=1e-13)
     assert other.ledger.kernel_evaluations == len(some) ** 2  # all rows would be too many
 
 
@@ -320,20 +323,44 @@ def test_compiled_linear_bounds_are_those_of_any_number_of_rows(scale, fit_inter
     assert 0 < allowance < 1e-9 * primal
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("kind", [np.asarray, sp.csr_matrix], ids=["dense", "sparse"])
-def test_linear_problems_share_the_inner_products_of_all_rows(kind):
+def test_linear_problems_share_the_inner_products_of_all_rows(kind, dtype):
     X, _ = overlapping(0, n=70)
     whole = Shard(kind(X), np.arange(70.0) % 3, np.ones(70))
     pair, rest = whole.between(2, 0), whole.against_rest(1)
-    inside = np.arange(70) % 3 != 1
-    few = np.asarray(X)[inside]
-    products = small_dual._products(pair)
+    products, order = small_dual._products(pair, dtype)
+    few = np.asarray(X)[np.arange(70) % 3 != 1][order]
+    assert products.dtype == dtype
     assert products.shape == (len(few), padded(len(few)))
-    assert products[:, : len(few)] == pytest.approx(few @ few.T)
+    assert products[:, : len(few)] == pytest.approx(few @ few.T, rel=1e-5, abs=1e-5)
     assert not products[:, len(few) :].any()
-    assert small_dual._products(rest)[:, :70] == pytest.approx(np.asarray(X) @ np.asarray(X).T)
-    assert small_dual._products(whole.against_rest(0)) is small_dual._products(rest)
-    assert small_dual._products(whole.between(1, 0)) is not products
+    of_rest = small_dual._products(rest, dtype)[0]
+    assert of_rest[:, :70] == pytest.approx(np.asarray(X) @ np.asarray(X).T, rel=1e-5, abs=1e-5)
+    assert small_dual._products(whole.against_rest(0), dtype)[0] is of_rest
+    assert small_dual._products(whole.between(1, 0), dtype)[0] is not products
+
+
+@pytest.mark.parametrize(("shift", "scale"), [(0.0, 1.0), (1e4, 1.0), (0.0, 1e18), (0.0, 1e-6)])
+def test_a_linear_problem_that_float32_does_not_close_goes_on_in_float64(shift, scale, monkeypatch):
+    X, y = overlapping(3, n=90)
+    used, products = [], small_dual._products
+
+    def noted(shard, dtype):
+        used.append(dtype)
+        return products(shard, dtype)
+
+    monkeypatch.setattr(small_dual, "_products", noted)
+    shard = Shard(scale * X + shift, y, np.ones(90))
+    result = run(SmallLinearDual(1e-4), HingeL2(scale**-2), shard, Solo(), Limits(1e-4, 50), np.random.default_rng(0))
+    assert result.stop_reason == "gap"
+    assert result.certificate.relative <= 1e-4
+    exact = run(
+        Multipliers(), HingeL2(1.0), Shard(X, y, np.ones(90)), Solo(), Limits(1e-9, 200), np.random.default_rng(0)
+    )
+    assert result.certificate.dual * scale**2 <= exact.certificate.primal * (1 + 1e-9)
+    assert result.certificate.primal * scale**2 >= exact.certificate.dual * (1 - 1e-9)
+    assert used == {1.0: [np.float32, np.float64][: 1 + (shift > 0)], 1e18: [np.float64], 1e-6: [np.float32]}[scale]
 
 
 def test_pairs_of_classes_on_few_rows_count_all_training_rows():

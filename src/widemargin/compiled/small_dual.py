@@ -206,11 +206,15 @@ def combined(K: np.ndarray, lines: np.ndarray, coef: np.ndarray, out: np.ndarray
 
 @compiled()
 def sub_block(K: np.ndarray, places: np.ndarray, out: np.ndarray) -> None:
-    """The kernel values between some rows, filled up with zeros."""
-    n = places.shape[0]
-    for i in range(n):
-        row = K[places[i]]
-        for j in range(n):
-            out[i, j] = row[places[j]]
-        for j in range(n, out.shape[1]):
-            out[i, j] = 0.0
+    """The kernel values between some rows at ascending places, filled up with zeros; neighbours are copied together."""
+    n, begin = places.shape[0], 0
+    out[:, n:] = 0.0
+    while begin < n:
+        end = begin + 1
+        while end < n and places[end] == places[end - 1] + 1:
+            end += 1
+        for i in range(n):
+            few, target = K[places[i], places[begin] : places[end - 1] + 1], out[i, begin:end]
+            for j in range(end - begin):
+                target[j] = few[j]
+        begin = end

@@ -40,7 +40,8 @@ class Shard:
     Parameters
     ----------
     X : array, CSR matrix, or list of these
-        Rows in float32 or float64, C-ordered; a list if they came in blocks. Never copied or joined.
+        Rows in float32 or float64, C-ordered; a list if they came in blocks. Never copied or joined. None stands for
+        those of ``kernel_rows``, which may have to copy them when they are asked for.
     y : array
         -1.0 and +1.0 in a two-class problem; class numbers before.
     weight : array
@@ -79,7 +80,8 @@ class Shard:
 
     @cached_property
     def blocks(self) -> list[Any]:
-        return self.X if isinstance(self.X, list) else [self.X]
+        X = self.kernel.X if self.X is None else self.X
+        return X if isinstance(X, list) else [X]
 
     @cached_property
     def _edges(self) -> np.ndarray:
@@ -90,7 +92,7 @@ class Shard:
 
     @property
     def n_rows(self) -> int:
-        return int(self._edges[-1])
+        return self.kernel.n_rows if self.X is None else sum(block.shape[0] for block in self.blocks)
 
     @property
     def n_features(self) -> int:
@@ -368,10 +370,9 @@ class Shard:
         return Shard(X, self.y[rows], self.weight[rows], kernel_rows)
 
     def _rows_at(self, rows: np.ndarray) -> tuple[Any, KernelRows | None]:
-        """A copy of the given ascending rows, and the kernel on them."""
+        """A copy of the given ascending rows, or the kernel on them."""
         if self.kernel_rows is not None:
-            some = self.kernel_rows.only(rows)
-            return some.X, some
+            return None, self.kernel_rows.only(rows)
         if len(self.blocks) == 1:
             return _taken(self.blocks[0], rows), None
         pieces = [_taken(block, inside) for block, inside, _ in self.by_block(rows)] or [self.blocks[0][:0]]

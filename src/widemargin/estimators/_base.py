@@ -68,6 +68,13 @@ def fitting(method: Method) -> Method:
     return decorated
 
 
+def _seed(random_state: Any) -> int:
+    return int(check_random_state(random_state).randint(_MAX_SEED))
+
+
+_seed_of_number = lru_cache(maxsize=256)(_seed)  # to make a generator takes long for a fit on few rows
+
+
 @lru_cache(maxsize=256, typed=True)
 def _check_parameters(kind: type[MarginClassifier], *values: Any) -> None:
     """Raise ValueError for a value that the constraints of the class exclude."""
@@ -233,7 +240,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
             name=type(self).__name__,
             problem=self._problem(),
             limits=Limits(self.tol, self.max_iter, np.inf if self.max_time is None else self.max_time),
-            seed=int(check_random_state(self.random_state).randint(_MAX_SEED)),
+            seed=_seed_of_number(self.random_state) if type(self.random_state) is int else _seed(self.random_state),
             multi_class=self.multi_class,
             class_weight=self.class_weight,
             watch_model=bool(getattr(self, "_skl_callbacks", [])),

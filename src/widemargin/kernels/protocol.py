@@ -162,9 +162,10 @@ class KernelRows(ABC):
             return self._kept_values("as they are", None)[0], slice(None)
         (whole, places), n = self._whole, self.n_rows
         values, place_of = whole._kept_values("by label", whole.groups)
-        out = np.empty((n, padded(n)))
-        sub_block(values, place_of[places], out)
-        return out, slice(None)
+        among, out = place_of[places], np.empty((n, padded(n)))
+        order = np.argsort(among)
+        sub_block(values, among[order], out)
+        return out, order
 
     def share_rows(self, n_bytes: int) -> None:  # noqa: B027
         """Let several problems on all of these rows share the kernel values that they ask for, where most have room.

@@ -93,8 +93,8 @@ def feasible_start(
     problem: HingeL2, shard: Shard, comm: Communicator, warm: Warm
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Bounds of beta, and a beta within them near ``warm``, which has the rows of all ranks by their numbers."""
-    caps = problem.caps(shard.weight)
-    low, high = np.where(shard.y > 0, 0.0, -caps), np.where(shard.y > 0, caps, 0.0)
+    ends = shard.y * problem.caps(shard.weight)
+    low, high = np.minimum(ends, 0.0), np.maximum(ends, 0.0)
     if warm is None:
         return low, high, np.zeros(shard.n_rows)
     beta = np.clip(warm[shard.kernel.numbers], low, high)

@@ -32,7 +32,18 @@ def of_combination(depth: float) -> float:
 
 
 def lengths_of(shard: Shard) -> tuple[np.ndarray, float]:
-    """The norm of every row, and how many are over the limit."""
+    """The norm of every row, and how many are over the limit; problems on some of the same rows share them."""
+    whole, places = shard.whole or (shard, None)
+    if "lengths" not in whole.shared:
+        whole.shared["lengths"] = _new_lengths(whole)
+    lengths, n_long = whole.shared["lengths"]
+    if places is None:
+        return lengths, n_long
+    own = lengths[places]
+    return own, float(np.count_nonzero(~(own <= _MAX_ROW_NORM))) if n_long else 0.0
+
+
+def _new_lengths(shard: Shard) -> tuple[np.ndarray, float]:
     lengths = shard.squared_norms()
 
     def to_root(rows: slice) -> np.ndarray:

@@ -53,6 +53,9 @@ class HandOver(ABC):
     def is_due(self, solver: Any, state: Any, certificate: Certificate) -> bool:
         """Called after each sweep that was certified; equal on all ranks."""
 
+    def fresh(self) -> HandOver:
+        return copy(self)
+
 
 def always_first(shard: Shard, comm: Communicator, warm: Warm) -> int:
     return 0
@@ -120,11 +123,14 @@ class Stalled(HandOver):
         return self.n_stalled >= self.patience
 
 
-@dataclass
+@dataclass(frozen=True)
 class Unfinished(HandOver):
     """After the first sweep, which is to reach ``target``, if it has not."""
 
     target: float
+
+    def fresh(self) -> HandOver:
+        return self
 
     def is_due(self, solver: Any, state: Any, certificate: Certificate) -> bool:
         return certificate.relative > self.target
@@ -198,7 +204,7 @@ class Auto(Solver[AutoState, Any]):
         return AutoState(number, inner, state.inputs, self._rule(number))
 
     def _rule(self, number: int) -> HandOver | None:
-        return copy(self.hand_over) if number + 1 < len(self.candidates) else None
+        return self.hand_over.fresh() if self.hand_over and number + 1 < len(self.candidates) else None
 
     def certify(self, state: AutoState) -> Certificate | None:
         return self.candidates[state.number].certify(state.inner)

@@ -82,15 +82,19 @@ class KernelModel(NamedTuple):
 
 def shared_support(models: Sequence[KernelModel]) -> tuple[np.ndarray, np.ndarray]:
     """The ascending row numbers of the support vectors of all models; their coefficients, one row per model."""
-    largest = max(int(model.points.numbers.max(initial=-1)) for model in models)
-    is_support = np.zeros(largest + 1, dtype=bool)
-    for model in models:
-        is_support[model.points.numbers] = True
-    support, place = np.flatnonzero(is_support), np.cumsum(is_support) - 1
+    support, places = _distinct([model.points for model in models])
     coef = np.zeros((len(models), len(support)))
-    for k, model in enumerate(models):
-        coef[k, place[model.points.numbers]] = model.coef
+    lines = np.repeat(np.arange(len(models)), [len(model.coef) for model in models])
+    coef[lines, places] = np.concatenate([model.coef for model in models])
     return support, coef
+
+
+def _distinct(several: Sequence[Points]) -> tuple[np.ndarray, np.ndarray]:
+    """The ascending row numbers of all of these points, and the places of theirs, one after the other, among them."""
+    numbers = np.concatenate([points.numbers for points in several])
+    is_there = np.zeros(int(numbers.max(initial=-1)) + 1, dtype=bool)
+    is_there[numbers] = True
+    return np.flatnonzero(is_there), (np.cumsum(is_there) - 1)[numbers]
 
 
 def shared_points(models: Sequence[KernelModel], support: np.ndarray) -> Points:
@@ -99,12 +103,8 @@ def shared_points(models: Sequence[KernelModel], support: np.ndarray) -> Points:
         return models[0].points
     taken = _taken_points(models)
     if taken:
-        places = np.empty(len(support), np.intp)
-        for each in taken:
-            places[np.searchsorted(support, each.numbers)] = each.places
-        is_all = len(places) == taken[0].source.shape[0] and np.array_equal(places, np.arange(len(places)))
-        X = taken[0].source
-        return Points(X, support) if is_all else Points(TakenPoints(X, places, support).X, support)
+        where = np.searchsorted(support, np.concatenate([each.numbers for each in taken]))
+        return Points(_rows_of(taken, where, len(support)), support)
     is_missing = np.ones(len(support), dtype=bool)
     parts = []
     for model in models:
@@ -123,12 +123,21 @@ def without_training_rows(models: Sequence[Any]) -> list[Any]:
         return list(models)
     if len(models) == 1:
         return [models[0]._replace(points=Points(taken[0].X, taken[0].numbers))]
-    support, _ = shared_support(models)
-    X = shared_points(models, support).X
+    support, where = _distinct(taken)
+    X = _rows_of(taken, where, len(support))
+    ends = np.cumsum([len(points) for points in taken])
     return [
-        model._replace(points=TakenPoints(X, np.searchsorted(support, model.points.numbers), model.points.numbers))
-        for model in models
+        model._replace(points=TakenPoints(X, where[end - len(points) : end], points.numbers))
+        for model, points, end in zip(models, taken, ends, strict=True)
     ]
+
+
+def _rows_of(taken: Sequence[TakenPoints], where: np.ndarray, n: int) -> Any:
+    """``n`` rows that points of one source have, at the places ``where`` of all points one after the other."""
+    source, places = taken[0].source, np.empty(n, np.intp)
+    places[where] = np.concatenate([points.places for points in taken])
+    is_all = n == source.shape[0] and np.array_equal(places, np.arange(n))
+    return source if is_all else TakenPoints(source, places, places).X
 
 
 def _taken_points(models: Sequence[Any]) -> list[TakenPoints]:

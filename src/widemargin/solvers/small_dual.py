@@ -16,7 +16,7 @@ float64.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -40,6 +40,7 @@ _AIM = 0.9  # of the tolerance that a sweep aims at
 _PRECISION = 1e-3  # of the primal value, relative to the gap
 # Where features of rows are given, Newton steps are faster than so many steps on pairs of rows.
 _LINEAR_STEPS_PER_ROW, _EXTRA_LINEAR_STEPS, _MAX_LINEAR_WORK = 20, 1000, 3e6
+_MAX_FLOAT32_LENGTH = 1e15  # of rows whose products are finite in float32
 _FIRST_GAP, _REDUCTION = 1e-4, 1e-2  # the least gap that the first sweep aims at, and the part that others leave
 _SHARE_OF_CLASSES = 4  # of the memory for kernel values: those between rows of the same class have one in so many
 _MIN_WORK_BESIDE = 1e6  # multiplications that are worth another thread
@@ -100,15 +101,15 @@ class Known:
         gap: float,
         least_violation: float = 0.0,
         max_steps: float = np.inf,
-    ) -> np.ndarray:
-        """New coefficients, from the responses of those so far; ends after as many steps as the clock allows."""
+    ) -> tuple[np.ndarray, int]:
+        """New coefficients, from the responses of those so far, and the steps; the clock allows only so many."""
         n, width = self.K.shape
         np.subtract(self.y[:n], response[self.order], out=self.dual.pull[:n])
         max_steps = int(min(max_steps, max(1.0, WORK / (_WORK_PER_STEP * width))))
-        compiled.descend(self.K, self.diagonal, self.y, *self.dual, is_tied, gap, least_violation, max_steps)
+        steps = compiled.descend(self.K, self.diagonal, self.y, *self.dual, is_tied, gap, least_violation, max_steps)
         beta = np.empty(n)
         beta[self.order] = self.dual.beta[:n]
-        return beta
+        return beta, steps
 
 
 @dataclass
@@ -155,7 +156,7 @@ class SmallDual(KernelDual[State]):
     def sweep(self, state: State) -> State:
         known, is_positive = state.known or self._known(state), state.rows.kernel.is_positive
         state.known = known
-        beta = known.descend(
+        beta, _ = known.descend(
             state.response,
             is_tied=state.problem.fit_intercept,
             gap=_aim(self.target, self.certify(state)) if is_positive else 0.0,
@@ -278,14 +279,32 @@ class SmallLinearDual(LinearDualSolver[LinearState]):
         return LinearState(rows, None, signed, response, Best(np.zeros(shard.n_features), 0.0))
 
     def sweep(self, state: LinearState) -> LinearState:
-        rows, best, known = state.rows, state.best, state.known
-        problem, shard = rows.problem, rows.shard
-        if known is None:
-            low, high, signed = feasible_start(problem, shard, rows.comm, None)
-            known = Known.of(_products(shard), shard.y, signed, low, high)
-        n = shard.n_rows
-        max_steps = min(_LINEAR_STEPS_PER_ROW * n + _EXTRA_LINEAR_STEPS, _MAX_LINEAR_WORK / n)
-        signed = known.descend(
+        """Steps from exact responses, again and again while that helps.
+
+        Products steer the steps and enter no bound: those in float32 are exact enough to begin with.
+        """
+        is_short = float(state.rows.lengths.max(initial=0.0)) <= _MAX_FLOAT32_LENGTH
+        known, before = state.known or self._known(state, np.float32 if is_short else np.float64), np.inf
+        n = state.rows.shard.n_rows
+        left = min(_LINEAR_STEPS_PER_ROW * n + _EXTRA_LINEAR_STEPS, _MAX_LINEAR_WORK / n)
+        while True:
+            state, steps = self._descended(state, known, left)
+            relative, left = state.best.certificate.relative, left - steps
+            if relative <= self.target or left < 1 or (known.is_exact and relative > before / 2):
+                return state
+            known, before = known if known.is_exact else self._known(state, np.float64), relative
+
+    @staticmethod
+    def _known(state: LinearState, dtype: Any) -> Known:
+        rows = state.rows
+        low, high, _ = feasible_start(rows.problem, rows.shard, rows.comm, None)
+        K, order = _products(rows.shard, dtype)
+        return Known.of(K, rows.shard.y, state.signed, low, high, order)
+
+    def _descended(self, state: LinearState, known: Known, max_steps: float) -> tuple[LinearState, int]:
+        """The state after steps with these products, with its bounds, and the number of steps."""
+        rows, problem, shard = state.rows, state.rows.problem, state.rows.shard
+        signed, steps = known.descend(
             state.response,
             is_tied=problem.fit_intercept,
             gap=_aim(self.target, self.certify(state)),
@@ -297,36 +316,38 @@ class SmallLinearDual(LinearDualSolver[LinearState]):
             scores, z, signed, shard.y, shard.weight, rows.lengths, rows.of_score, rows.of_sum, problem.C,
             problem.fit_intercept, _precision(self.target, self.certify(state)),
         )  # fmt: skip
-        best = best.or_better(scale * z, intercept, primal, dual)
-        return LinearState(rows, known, signed, scores, best, allowance, is_certified=True)
+        best = state.best.or_better(scale * z, intercept, primal, dual)
+        return LinearState(rows, known, signed, scores, best, allowance, is_certified=True), steps
 
 
-def _products(shard: Shard) -> np.ndarray:
-    """Inner products of all rows, filled up with zeros; problems on few rows share them."""
+def _products(shard: Shard, dtype: Any) -> tuple[np.ndarray, np.ndarray | slice]:
+    """Inner products of all rows, filled up with zeros, and the order of the rows; problems on few rows share them."""
     whole, places = shard.whole or (shard, None)
     if whole.n_rows > MAX_ROWS:
         whole, places = shard, None
+    name = f"products in {dtype.__name__}"
     if places is None:
-        if "products" not in whole.shared:
-            whole.shared["products"] = _products_in_order(whole, np.arange(whole.n_rows))
-        products: np.ndarray = whole.shared["products"]
-        return products
-    if "products by label" not in whole.shared:  # which keeps those of a pair of classes together
+        if name not in whole.shared:
+            whole.shared[name] = _products_in_order(whole, np.arange(whole.n_rows), dtype)
+        return whole.shared[name], _AS_THEY_ARE
+    name += " by label"  # which keeps those of a pair of classes together
+    if name not in whole.shared:
         order = np.argsort(whole.y, kind="stable")
-        whole.shared["products by label"] = _products_in_order(whole, order), np.argsort(order)
-    products, place_of = whole.shared["products by label"]
-    out = np.empty((shard.n_rows, padded(shard.n_rows)))
-    compiled.sub_block(products, place_of[places], out)
-    return out
+        whole.shared[name] = _products_in_order(whole, order, dtype), np.argsort(order)
+    products, place_of = whole.shared[name]
+    among, out = place_of[places], np.empty((shard.n_rows, padded(shard.n_rows)), dtype)
+    order = np.argsort(among)
+    compiled.sub_block(products, among[order], out)
+    return out, order
 
 
-def _products_in_order(shard: Shard, order: np.ndarray) -> np.ndarray:
+def _products_in_order(shard: Shard, order: np.ndarray, dtype: Any) -> np.ndarray:
     n, width = shard.n_rows, padded(shard.n_rows)
     if shard.is_sparse:
-        X = sp.vstack(shard.blocks, format="csr", dtype=np.float64)[order]
-        K = np.zeros((n, width))
+        X = sp.vstack(shard.blocks, format="csr", dtype=dtype)[order]
+        K = np.zeros((n, width), dtype)
         K[:, :n] = (X @ X.T).toarray()
         return K
-    filled = np.zeros((width, shard.n_features))
+    filled = np.zeros((width, shard.n_features), dtype)
     filled[:n] = (shard.blocks[0] if len(shard.blocks) == 1 else np.concatenate(shard.blocks))[order]
     return filled[:n] @ filled.T

@@ -68,13 +68,6 @@ class Parts:
         positive, negative = self.pairs[part]
         return shard.against_rest(positive) if negative is None else shard.between(positive, negative)
 
-    def rows(self, shard: Shard, part: int) -> np.ndarray | slice:
-        """Which rows of all classes :meth:`labelled` has."""
-        positive, negative = self.pairs[part]
-        if negative is None or self.n_classes == 2:
-            return slice(None)
-        return shard.of_classes(positive, negative)
-
     def all_labelled(self, shard: Shard) -> Iterator[Shard]:
         return (self.labelled(shard, part) for part in range(len(self)))
 

@@ -142,6 +142,7 @@ class Ranks:
         has_state: bool | StateRule = fresh is not None or (may_lose_ranks and StateRule())
         lanes = self._lanes(shard, len(parts), comm)
         found: dict[int, Finished] = {}
+        places: dict[int, np.ndarray | slice] = {}  # of the rows of each part
 
         n_ahead = self._n_ahead(len(parts), comm)
         has_several = len(lanes) > 1 or n_ahead > 1
@@ -149,6 +150,7 @@ class Ranks:
         def part(k: int) -> Generator[Offer | None, Any, None]:
             own, labelled = Solo() if has_several else comm, parts.labelled(shard, k)
             own.ledger = first if k == 0 else Ledger()
+            places[k] = slice(None) if labelled.whole is None or labelled.whole[1] is None else labelled.whole[1]
             if labelled.kernel_rows is not None:
                 if has_several:
                     labelled = replace(labelled, kernel_rows=copy(labelled.kernel_rows))
@@ -177,7 +179,7 @@ class Ranks:
             models = [result.model for result in results]
             training = count_on_ranks(shard, parts, models, [each.scores for each in finished], comm, seed)
             support = [
-                None if each.coefficients is None else _support(numbers[parts.rows(shard, k)], each.coefficients, comm)
+                None if each.coefficients is None else _support(numbers[places[k]], each.coefficients, comm)
                 for k, each in enumerate(finished)
             ]
             for result, model in zip(results, without_training_rows(models), strict=True):
