@@ -135,6 +135,15 @@ def test_single_precision_rows(kind, seed):
     assert_true(models, X, y)
 
 
+@pytest.mark.parametrize("storage", list(STORAGES))
+@pytest.mark.parametrize("ranks", [None, 2])
+def test_steps_that_are_far_too_long_for_float64(storage, ranks):
+    X, y = some_rows(142, True, n=16)
+    X = (X * 10.0 ** np.linspace(-4, 4, X.shape[1]) + 1e4) * 1e20
+    models = [fitted(model, STORAGES[storage](X), y) for model in of_both("hard", cluster=ranks, max_iter=40)]
+    assert_true(models, X, y)
+
+
 @pytest.mark.parametrize("n_examples", [25, pytest.param(400, marks=pytest.mark.long)])
 @pytest.mark.parametrize("kind", ["hard", "nu"])
 def test_whatever_the_rows(kind, n_examples):

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from tests.oracles import hull_distance, nu_cap
-from tests.problems_at_hand import PaperNu, overlapping, solve
+from tests.problems_at_hand import PaperNu, overlapping, separable, solve
 from widemargin.problems.polytope import HardMargin
+from widemargin.solvers._hulls import Hulls
 from widemargin.solvers.newton import EntropicNewton, conjugate_gradients
 
 
@@ -46,6 +47,35 @@ def test_forming_the_hessian_or_not_ends_at_the_same_distance(direct_features, r
     result = solve(EntropicNewton(direct_features=direct_features), PaperNu(), X, y, ranks=ranks)[0]
     assert result.stop_reason == "gap"
     assert result.certificate.primal == pytest.approx(exact, rel=1e-6)
+
+
+def test_a_step_whose_masses_float64_loses_is_shortened_or_not_taken(monkeypatch, seed):
+    X, y = separable(seed)
+    plain = solve(EntropicNewton(), HardMargin(), X, y, tol=1e-6)[0]
+    softened, lost, starts = Hulls.softened, [], []
+
+    def sometimes(self, scores, *others):
+        """Lost at the first three trials of the second sweep, and at all of the third."""
+        sweep = len(starts)
+        if (sweep == 2 and len(lost) < 3) or sweep == 3:
+            lost.append(scores)
+            return None
+        return softened(self, scores, *others)
+
+    def counted(self, state, gradient):
+        starts.append(state.w)
+        return direction(self, state, gradient)
+
+    direction = EntropicNewton._direction
+    monkeypatch.setattr(Hulls, "softened", sometimes)
+    monkeypatch.setattr(EntropicNewton, "_direction", counted)
+    monkeypatch.setattr(EntropicNewton, "_recentre", lambda self, state, gamma: state._replace(n_inner=0))
+    result = solve(EntropicNewton(), HardMargin(), X, y, tol=0.0, max_iter=6)[0]
+    assert len(lost) > 20
+    assert not np.array_equal(starts[1], starts[2])
+    np.testing.assert_array_equal(starts[2], starts[3])  # the third sweep has not moved
+    assert result.certificate.dual <= plain.certificate.primal
+    assert result.certificate.primal >= plain.certificate.dual
 
 
 def test_more_features_than_rows(seed):

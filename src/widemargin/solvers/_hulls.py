@@ -432,6 +432,16 @@ class Hulls:
         mass_i = min(upper_i, centre_i exp((level - s_i) / gamma)), where the level of each class makes its masses add
         up to one; ``level`` is where the search begins.
         """
+        soft = self.softened(scores, log_centre, gamma, level)
+        if soft is None:
+            raise ValueError(
+                "Weights of rows differ so much that masses which add up to one are lost in float64: use weights that "
+                "differ by less, or leave out rows of tiny weight."
+            )
+        return soft
+
+    def softened(self, scores: np.ndarray, log_centre: np.ndarray, gamma: float, level: np.ndarray) -> Softened | None:
+        """:meth:`soften`, or None where float64 loses the masses, as for scores that are far too large for gamma."""
 
         def weights_at(level: np.ndarray) -> np.ndarray:
             out, shift = np.empty(len(scores)), level / gamma
@@ -455,10 +465,7 @@ class Hulls:
             weights = weights_at(level)
             scale = self.scale_to_one(weights)
         if scale is None:
-            raise ValueError(
-                "Weights of rows differ so much that masses which add up to one are lost in float64: use weights that "
-                "differ by less, or leave out rows of tiny weight."
-            )
+            return None
         level = level + gamma * np.log(scale)
         mass, is_capped = weights, np.empty(len(weights), np.bool_)
 

@@ -36,6 +36,7 @@ from widemargin.pauses import BLAS_SPEED, pause, pieces
 from widemargin.solvers._hulls import Best, Combined, Hulls, HullSolver, Softened, bounded, coincided
 from widemargin.solvers.protocol import Warm
 
+_LEAST_STEP = 1e-6
 _MAX_DRIFT = 64.0  # in errors of a fresh pass: then scores are computed afresh
 
 
@@ -81,11 +82,13 @@ class EntropicNewton(HullSolver[State]):
             w, scores = state.w + step * direction, np.empty_like(tilt)
             move = partial(_move, state.scores, step, tilt, scores)
             each_piece(move, len(tilt))
-            soft = hulls.soften(scores, state.log_centre, gamma, state.soft.level)
-            fell = 0.5 * w @ w - soft.value <= value + 1e-4 * step * slope + 1e-14 * abs(value)
-            if fell or step < 1e-6:
+            soft = hulls.softened(scores, state.log_centre, gamma, state.soft.level)
+            most = value + 1e-4 * step * slope + 1e-14 * abs(value)
+            if (soft is not None and 0.5 * w @ w - soft.value <= most) or step < _LEAST_STEP:
                 break
             step /= 2
+        if soft is None:  # no move at all: a larger gamma will follow
+            w, scores, soft, step = state.w, state.scores, state.soft, 0.0
         point, worked_hard, n_inner = hulls.combine(soft.mass), n_products > 8 + len(w) // 8, state.n_inner + 1
         # Those of w so far, of the step, and the rounding of the two sums: of scores and of w.
         error = state.score_error + step * hulls.rows.score_error(direction) + hulls.rows.score_error(w)
