@@ -120,5 +120,6 @@ class Ledger:
         for ledger in ledgers:
             for name, value in ledger.seconds.items():
                 seconds[name] = seconds.get(name, 0.0) + value
-        counts = {name: sum(getattr(ledger, name) for ledger in ledgers) for name in ledgers[0].counts()}
+        of_each = [ledger.counts() for ledger in ledgers]
+        counts = {name: sum(counts[name] for counts in of_each) for name in of_each[0]}
         return cls(**counts, lost_peers=max(ledger.lost_peers for ledger in ledgers), seconds=seconds)

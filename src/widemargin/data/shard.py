@@ -101,11 +101,11 @@ class Shard:
     @cached_property
     def n_entries(self) -> int:
         """Numbers that are stored: the work of one pass."""
-        return sum(int(block.nnz if sp.issparse(block) else block.size) for block in self.blocks)
+        return sum(int(block.nnz if _is_sparse(block) else block.size) for block in self.blocks)
 
     @property
     def is_sparse(self) -> bool:
-        return bool(sp.issparse(self.blocks[0]))
+        return _is_sparse(self.blocks[0])
 
     @property
     def dtype(self) -> np.dtype:
@@ -187,7 +187,7 @@ class Shard:
         def do(k: int) -> None:
             number, inside, where = self._cuts[k]
             block = self.blocks[number]
-            if sp.issparse(block):
+            if _is_sparse(block):
                 _call(None, "products", block, inside, W, out[where])
             else:
                 np.matmul(block[inside], W, out=out[where])
@@ -408,6 +408,10 @@ class Shard:
         return Shard(X, signs, self.weight[inside], kernel_rows, (self, inside))
 
 
+def _is_sparse(block: Any) -> bool:
+    return not isinstance(block, np.ndarray) and bool(sp.issparse(block))  # the latter takes long on few rows
+
+
 class _Cut(NamedTuple):
     """A piece of the rows, within one block."""
 
@@ -419,9 +423,11 @@ class _Cut(NamedTuple):
 def _bounds(block: Any) -> list[tuple[int, int]]:
     """Where the pieces of a block begin and end: about a millisecond of work each, and at least one."""
     n_rows, d = block.shape
-    if not sp.issparse(block):
+    if not _is_sparse(block):
         step = max(_MIN_ROWS, _ENTRIES // max(d, 1))
-        starts = list(range(0, max(n_rows, 1), step))
+        if n_rows <= step:
+            return [(0, n_rows)]
+        starts = list(range(0, n_rows, step))
     else:
         indptr = np.asarray(block.indptr)
         goals = np.arange(0, int(indptr[-1] - indptr[0]) + 1, max(_SPARSE_ENTRIES, _SPARSE_PER_FEATURE * d))
@@ -433,7 +439,7 @@ def _bounds(block: Any) -> list[tuple[int, int]]:
 
 def _call(module: ModuleType | None, name: str, block: Any, rows: slice, *arguments: Any) -> None:
     """One compiled pass over rows of a block; the last arguments receive the result."""
-    if not sp.issparse(block):
+    if not _is_sparse(block):
         getattr(module or dense, f"{name}_dense")(np.asarray(block)[rows], *arguments)
         return
     data, indices, indptr = csr_arrays(block)
@@ -485,7 +491,7 @@ def csr_arrays(X: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def view_rows(block: Any, begin: int, end: int) -> Any:
     """Rows ``begin`` to ``end`` as a view, also of a CSR matrix, whose slices are copies."""
-    if not sp.issparse(block):
+    if not _is_sparse(block):
         return block[begin:end]
     inside = slice(block.indptr[begin], block.indptr[end])
     view = sp.csr_matrix((end - begin, block.shape[1]), dtype=block.dtype)

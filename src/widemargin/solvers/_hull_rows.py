@@ -77,13 +77,14 @@ class HullRows:
         part_error, n_terms, n_rows = -everywhere[-3:]
         half = high / 2 - low / 2
         reach = np.maximum(np.abs(low), np.abs(high))
-        _check_range(reach.max(initial=0.0), half.max(initial=0.0))
+        farthest, widest = float(reach.max(initial=0.0)), float(half.max(initial=0.0))
+        _check_range(farthest, widest)
         middle = low + half
         is_far = (np.abs(middle) > _FAR * half) & (half > 0)
-        exponent = int(np.frexp(half.max(initial=0.0))[1])
-        is_in_range = reach.max(initial=0.0) <= 2.0**_MAX_EXPONENT and abs(exponent) <= _MAX_EXPONENT
+        exponent = math.frexp(widest)[1]
+        is_in_range = farthest <= 2.0**_MAX_EXPONENT and abs(exponent) <= _MAX_EXPONENT
         origin, unit, error = np.zeros_like(low), 1.0, np.full_like(low, part_error)
-        if not half.any() or (is_in_range and not is_far.any()):
+        if widest == 0 or (is_in_range and not is_far.any()):
             pass
         else:
             unit = 1.0 if is_in_range else math.ldexp(1.0, -exponent)
@@ -155,7 +156,10 @@ class HullRows:
 
     def dense(self, rows: np.ndarray) -> np.ndarray:
         """The given ascending rows, ``factor (x - mean)``."""
-        return self.factor * (self.shard.dense_rows(rows) - self.mean)
+        out = self.shard.dense_rows(rows)
+        out -= self.mean
+        out *= self.factor
+        return out
 
     def taken(self, rows: np.ndarray) -> Any:
         """The given ascending rows, ``factor x``, as sparse as they are."""
@@ -258,6 +262,8 @@ def _check_range(reach: float, half: float) -> None:
 
 def accurate_dot(v: np.ndarray, w: np.ndarray) -> float:
     """``v.w`` as if in twice the precision of float64."""
+    if not w.any():
+        return 0.0
     # Halves of numbers are multiplied, which must not overflow: both sides are brought to about one.
     exponents = [int(np.frexp(np.abs(each).max(initial=0.0))[1]) for each in (v, w)]
     out = np.empty(1)

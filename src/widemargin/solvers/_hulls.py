@@ -148,6 +148,7 @@ class Hulls:
     totals: np.ndarray  # weight of each class over all ranks
     entropy_range: float
     radius: float  # largest distance of a row to the mean of all
+    size: float  # about the largest length of a row: what rounding errors are relative to
     n_entries: float  # of all ranks: the work of a pass, at most
     _equilibrated: list[tuple[np.ndarray, float]] = field(default_factory=list)
 
@@ -158,10 +159,12 @@ class Hulls:
         each_piece(lambda rows: np.less(shard.y[rows], 0.0, out=side[rows]), len(side))
         sums = comm.allreduce(np.append(_class_weights(side, shard.weight), float(shard.n_entries)))
         totals, n_entries = sums[:2], float(sums[2])
-        cap = problem.cap(*totals)
+        cap = problem.cap(*totals.tolist())
         rows = HullRows.of(shard, comm, totals.sum(), is_equilibrated)
-        reach, upper = problem.entropy_range(*totals), elementwise(np.multiply, shard.weight, cap)
-        return cls(problem, rows.shard, comm, rows, side, upper, cap, totals, reach, rows.radius(), n_entries)
+        reach, upper = problem.entropy_range(*totals.tolist()), elementwise(np.multiply, shard.weight, cap)
+        radius = rows.radius()
+        size = radius + float(np.linalg.norm(rows.factor * rows.mean))
+        return cls(problem, rows.shard, comm, rows, side, upper, cap, totals, reach, radius, size, n_entries)
 
     @property
     def mean(self) -> np.ndarray:
@@ -581,11 +584,6 @@ class Hulls:
             return False
         factor, radius = self.equilibrated()
         return length_at_most(best.z * factor) <= OVERLAP_SHARE * radius
-
-    @property
-    def size(self) -> float:
-        """About the largest length of a row: what rounding errors are relative to."""
-        return self.radius + float(np.linalg.norm(self.rows.factor * self.mean))
 
     def in_units_of_rows(self, certificate: Certificate) -> Certificate:
         """The certificate in the units of the rows as they were given; rounded outwards where that underflows."""

@@ -115,6 +115,9 @@ class Stalled(HandOver):
     reference: Certificate = field(default_factory=Certificate)
     n_stalled: int = 0
 
+    def fresh(self) -> HandOver:
+        return Stalled(self.patience, self.reference, self.n_stalled)
+
     def is_due(self, solver: Any, state: Any, certificate: Certificate) -> bool:
         if certificate.gap <= self.reference.gap / 2 or certificate.primal <= self.reference.primal / 2:
             self.reference, self.n_stalled = certificate, 0

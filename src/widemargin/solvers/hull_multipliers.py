@@ -140,7 +140,8 @@ class HullMultipliers(MultiplierRules, HullSolver[State]):
         is_wide = d > n and coef is not None and n <= _MAX_SMALL_ROWS and n * n * d <= _MAX_PRODUCTS
         if hulls.comm.size > 1 or not (is_wide or (n <= _MAX_FEW_ROWS and n * d <= _MAX_FEW_ENTRIES)):
             return None
-        rows = np.ascontiguousarray(hulls.rows.dense(np.arange(n)) * hulls.shard.y[:, None])
+        rows = hulls.rows.dense(np.arange(n))
+        rows *= hulls.shard.y[:, None]
         return Few(rows @ rows.T, coef) if is_wide else Few(rows, None)
 
     def _answer_of_a_sample(self, hulls: Hulls, rng: np.random.Generator) -> np.ndarray | None:

@@ -167,7 +167,10 @@ class Offer(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """The result of a run, with what its solver knows at the end of this rank's rows; None where it does not."""
+    """The result of a run, with what its solver knows at the end of this rank's rows; None where it does not.
+
+    Scores are None, too, of rows that are some of those of the fit.
+    """
 
     result: Result
     scores: np.ndarray | None
@@ -361,7 +364,8 @@ def sweeps(
         if smaller is not None:
             certificate, reason = smaller, "max_support" if reason == "gap" else reason
         model = solver.extract(state)
-        scores, coefficients = solver.scores(state), solver.coefficients(state, model)
+        is_part = shard.whole is not None and shard.whole[1] is not None  # the scores of some rows are not asked for
+        scores, coefficients = None if is_part else solver.scores(state), solver.coefficients(state, model)
     result = Result(model, certificate, reason, sweep, history, ledger)
     return Finished(_with_traffic_of_all(result, comm), scores, coefficients, clock.reason)
 

@@ -86,7 +86,7 @@ class Known:
         labels, pull, coef, lowest, highest = np.zeros((5, width))
         labels[:n], coef[:n], lowest[:n], highest[:n] = y[order], beta[order], low[order], high[order]
         diagonal = np.ones(width, K.dtype)
-        diagonal[:n] = np.diagonal(K)
+        diagonal[:n] = K.diagonal()
         return cls(K, diagonal, labels, Dual(pull, coef, lowest, highest), order)
 
     @property
