@@ -93,10 +93,11 @@ def test_groups_have_all_features_and_enough_entries():
 def test_panels_have_points_as_columns(rows, is_sparse):
     found = np.full((2, 40, 4), np.nan, rows.dtype)
     matrix = sp.csr_matrix(rows)
+    lengths = np.diff(matrix.indptr)[:, None]
     for k in range(2):
         where = 4 * k, min(4 * k + 4, 5)
         if is_sparse:
-            panels.panel_of_csr(matrix.data, matrix.indices, matrix.indptr, *where, found[k])
+            panels.panel_of_sparse(matrix.data, matrix.indices, matrix.indptr, lengths, *where, found[k])
         else:
             panels.panel_of_dense(rows, *where, found[k])
     full = np.concatenate([rows, np.zeros((3, 40), rows.dtype)])

@@ -1,7 +1,8 @@
 """Kernel values of rows with points, tile by tile: the hot loops of all kernel methods on a CPU.
 
-Rows are dense, an array ``X`` of shape (n, d), or sparse, a tuple ``data, indices, indptr, splits``: the entries of row
-i in a group of features g are those from ``splits[i, g]`` to ``splits[i, g + 1]``, counted from its first. Points are
+Rows are dense, an array ``X`` of shape (n, d), or sparse, a tuple ``data, indices, starts, splits``: row i begins at
+``starts[i]``, and its entries in a group of features g are those from ``splits[i, g]`` to ``splits[i, g + 1]``, counted
+from its first. Points are
 the rows of a dense array of shape (m, d), which BLAS multiplies; or they are the columns of dense panels, an array of
 shape (panels, d, width), the last one filled up: a sparse row reads only the lines at its nonzero features. Rows of
 zeros and ones may be stored as bits, 64 to a word: an array of shape (n, words), and panels of shape
@@ -133,7 +134,7 @@ def _sparse_distances(data, indices, begin, end, ZT, point_norms, row):
     """1-norm distances of a sparse row to all points, whose 1-norms are ``point_norms``."""
     row[:] = 0
     row[: point_norms.shape[0]] = point_norms
-    for at in range(np.intp(begin), np.intp(end)):
+    for at in range(begin, end):
         x, i = data[at], indices[at]
         for k in range(row.shape[0]):
             row[k] += abs(x - ZT[i, k]) - abs(ZT[i, k])
@@ -210,7 +211,7 @@ def _multiply_stored(kind, rows, begin, end, points, point_norms, first, tile):
     if isinstance(rows, types.BaseTuple):
 
         def sparse(kind, rows, begin, end, points, point_norms, first, tile):
-            data, indices, indptr, splits = rows
+            data, indices, starts, splits = rows
             width = points.shape[2]
             tile[:] = 0
             for left in range(0, tile.shape[1], width):
@@ -218,13 +219,14 @@ def _multiply_stored(kind, rows, begin, end, points, point_norms, first, tile):
                 if kind == LAPLACIAN:
                     few = point_norms[first + left : first + left + width]
                     for i in range(end - begin):
-                        low, high = indptr[begin + i], indptr[begin + i + 1]
+                        low = np.intp(starts[begin + i])
+                        high = low + np.intp(splits[begin + i, -1])
                         _sparse_distances(data, indices, low, high, points[number], few, tile[i, left : left + width])
                 else:
                     for g in range(splits.shape[1] - 1):
                         for i in range(end - begin):
                             low, high = np.intp(splits[begin + i, g]), np.intp(splits[begin + i, g + 1])
-                            row = np.intp(indptr[begin + i])
+                            row = np.intp(starts[begin + i])
                             add_entries(data, indices, row, low, high, points, number, tile, i, left)
 
         return sparse

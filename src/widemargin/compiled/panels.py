@@ -164,9 +164,10 @@ def panel_of_dense(X, begin, end, panel):
 
 
 @compiled()
-def panel_of_csr(data, indices, indptr, begin, end, panel):
+def panel_of_sparse(data, indices, starts, splits, begin, end, panel):
     """:func:`panel_of_dense` of sparse rows."""
     panel[:] = 0
     for k in range(end - begin):
-        for at in range(np.intp(indptr[begin + k]), np.intp(indptr[begin + k + 1])):
+        row = np.intp(starts[begin + k])
+        for at in range(row, row + np.intp(splits[begin + k, -1])):
             panel[indices[at], k] += data[at]

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from widemargin.compiled.dense import FAST
 from widemargin.compiled.jit import compiled
 
 
@@ -15,15 +16,26 @@ def count_others(X, centre, begin, end, counts):
         counts[i] = count
 
 
-@compiled()
-def compress(X, centre, begin, end, indptr, data, indices):
-    """Entries of dense rows minus the centre that are not zero, and their columns; rows begin at ``indptr``."""
+@compiled(fastmath=FAST)
+def compress(X, centre, group_size, begin, end, at, data, indices, starts, splits, norms):
+    """Write what is not zero of dense rows minus the centre, from place ``at`` on, and the columns of these entries.
+
+    ``starts`` says where each row begins, ``splits`` as :func:`split_rows`, and ``norms`` are squared norms.
+    """
+    few, columns = np.empty(X.shape[1], data.dtype), np.empty(X.shape[1], indices.dtype)
     for i in range(begin, end):
-        at = indptr[i]
-        for j in range(X.shape[1]):
-            if X[i, j] != centre[j]:
-                data[at], indices[at] = np.float64(X[i, j]) - np.float64(centre[j]), j
-                at += 1
+        n = 0
+        for g in range(splits.shape[1] - 1):
+            splits[i, g] = n
+            for j in range(g * group_size, min((g + 1) * group_size, X.shape[1])):
+                # The next entry takes the place of one that is zero: a branch would be mispredicted often.
+                few[n], columns[n] = np.float64(X[i, j]) - np.float64(centre[j]), j
+                n += X[i, j] != centre[j]
+        starts[i], splits[i, -1], norms[i] = at, n, 0.0
+        for k in range(n):
+            data[at + k], indices[at + k] = few[k], columns[k]
+            norms[i] += np.float64(few[k]) * np.float64(few[k])
+        at += n
 
 
 @compiled()
