@@ -22,19 +22,27 @@ def compress(X, centre, group_size, begin, end, at, data, indices, starts, split
 
     ``starts`` says where each row begins, ``splits`` as :func:`split_rows`, and ``norms`` are squared norms.
     """
-    few, columns = np.empty(X.shape[1], data.dtype), np.empty(X.shape[1], indices.dtype)
+    few, columns, zero = (
+        np.empty(X.shape[1], data.dtype),
+        np.empty(X.shape[1], indices.dtype),
+        np.zeros(1, data.dtype)[0],
+    )
     for i in range(begin, end):
-        n = 0
+        x, place = X[i], np.uint64(0)  # unsigned indices take no check
         for g in range(splits.shape[1] - 1):
-            splits[i, g] = n
+            splits[i, g] = place
             for j in range(g * group_size, min((g + 1) * group_size, X.shape[1])):
-                # The next entry takes the place of one that is zero: a branch would be mispredicted often.
-                few[n], columns[n] = np.float64(X[i, j]) - np.float64(centre[j]), j
-                n += X[i, j] != centre[j]
-        starts[i], splits[i, -1], norms[i] = at, n, 0.0
+                # The next entry takes the place of one that is zero: a branch would be mispredicted often. Differences
+                # are of the finer type.
+                few[place], columns[place] = (x[j] + zero) - (centre[j] + zero), j
+                place += np.uint64(x[j] != centre[j])
+        n, norm = np.intp(place), 0.0
         for k in range(n):
             data[at + k], indices[at + k] = few[k], columns[k]
-            norms[i] += np.float64(few[k]) * np.float64(few[k])
+        # A loop that writes may be compiled twice, and the order of its sums depend on where arrays are.
+        for k in range(n):
+            norm += np.float64(few[k]) * np.float64(few[k])
+        starts[i], splits[i, -1], norms[i] = at, n, norm
         at += n
 
 

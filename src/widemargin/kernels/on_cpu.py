@@ -159,7 +159,9 @@ class RowsOnCPU(KernelRows):
         chosen = (
             precision.choose(kernel, self.X, reduce) if points is None else precision.choose_for(kernel, self.X, points)
         )
-        self.dtype, self._is_sparse, self._centre, self.is_by_differences = chosen
+        self.dtype, self._is_sparse, self._centre, self.is_by_differences, self._density = chosen
+        # Rows that are predicted are prepared piece by piece, by the threads that multiply them.
+        self._pieces: dict[Any, list[_Prepared | None]] | None = None if points is None else {}
         self.error = self.largest_error = float(np.finfo(self.dtype).eps) / 2
         self._is_binary = False  # whether the rows of all ranks are zeros and ones
         if kernel.name in _KINDS:
@@ -292,7 +294,7 @@ class RowsOnCPU(KernelRows):
         is_used = self.n_problems > 2 and self._whole is None and self.kernel.name in _KINDS and not self._is_binary
         if not is_used or self._shared or n_slots < _MIN_SHARED * self.n_rows:
             return
-        if entries_per_row(self._local(self.dtype).X) >= _MIN_SHARED_ENTRIES:
+        if self._entries_per_row(self.dtype) >= _MIN_SHARED_ENTRIES:
             self._shared.append(SharedRows(self.numbers, self.dtype, n_slots))
 
     def keep_classes(self, most_rows: int, n_bytes: int) -> bool:
@@ -527,25 +529,42 @@ class RowsOnCPU(KernelRows):
         few = min(n_rows / _MIN_PIECES, WORK / (cost * self._points_at_once))
         return 1 << int(np.log2(min(max(few, _MIN_PIECE if few > 1 else 16), _MAX_PIECE)))
 
-    def _cost(self, rows: _Prepared) -> float:
+    def _entries_per_row(self, stored: Any) -> float:
+        """How many entries of a row are multiplied, or words."""
+        if stored == _BITS:
+            return -(-self.n_features // 64)
+        return self.n_features * (self._density if self._is_sparse else 1.0)
+
+    def _cost(self, stored: Any) -> float:
         """Multiplications of a plain loop in the time of a kernel value."""
-        is_of_distances = self.is_by_differences or self.kernel.name == "laplacian"
-        return entries_per_row(rows.X) / (1 if is_of_distances or rows.X.dtype == _BITS else BLAS_SPEED) + 8
+        is_plain = self.is_by_differences or self.kernel.name == "laplacian" or stored == _BITS
+        return self._entries_per_row(stored) / (1 if is_plain else BLAS_SPEED) + 8
 
     def _add_times(self, points: Points, coef: np.ndarray, exact: bool, out: np.ndarray) -> None:
         dtype = np.float64 if exact else self.dtype
         stored, parameters = self._stored(points, dtype), _parameters(self.kernel, dtype)
-        rows, is_many = self._local(stored), coef.shape[1] > _MAX_COLUMNS
-        loop, norms = compiled.times_many if is_many else compiled.times, rows.norms.astype(dtype)
-        cost = self._cost(rows)
+        is_many, cost = coef.shape[1] > _MAX_COLUMNS, self._cost(stored)
+        loop = compiled.times_many if is_many else compiled.times
         size = self._piece(self.n_rows, cost)
-        shape = self._tile_shape(size, stored)
+        shape, each = self._tile_shape(size, stored), list(pieces(self.n_rows, size))
+        rows = self._local(stored) if self._pieces is None else None
+        kept = [] if self._pieces is None else self._pieces.setdefault(stored, [None] * len(each))
+        norms = None if rows is None else rows.norms.astype(dtype)
         for columns, batch in self._batches(points, stored, size, cost):
             few = np.ascontiguousarray(coef[columns] if is_many else coef[columns].T)
-            arguments = (self._kind(stored), rows.arrays, norms, batch.X, batch.norms.astype(dtype), *parameters, few)
+            arguments = (batch.X, batch.norms.astype(dtype), *parameters, few)
+
+            def do(k: int, arguments: Any = arguments) -> None:
+                begin, end = each[k]
+                if rows is not None:
+                    loop(self._kind(stored), rows.arrays, norms, *arguments, begin, end, *shape, out)
+                    return
+                piece = kept[k] = kept[k] or self._prepare(self.X[begin:end], stored)
+                numbers = (piece.arrays, piece.norms.astype(dtype), *arguments)
+                loop(self._kind(stored), *numbers, 0, end - begin, *shape, out[begin:end])
+
             work = self.n_rows * (columns.stop - columns.start) * cost
-            do = partial(_on_piece, loop, arguments, (*shape, out))
-            cores.each(do, list(pieces(self.n_rows, size)), work, may_end=True)
+            cores.each(do, range(len(each)), work, may_end=True)
 
     def _fill(self, points: Points, out: np.ndarray, *, is_symmetric: bool, n_known: int = 0) -> None:
         """Write kernel values of rows with points to the columns of ``out``; if symmetric, of points to rows too.
@@ -556,7 +575,7 @@ class RowsOnCPU(KernelRows):
         dtype = out.dtype.type
         stored, parameters = self._stored(points, dtype), _parameters(self.kernel, dtype)
         rows = self._prepare_points(points, stored, are_rows=True) if is_symmetric else self._local(stored)
-        cost, norms = self._cost(rows), rows.norms.astype(dtype)
+        cost, norms = self._cost(stored), rows.norms.astype(dtype)
         size = self._piece(rows.n_rows, cost)
         shape = self._tile_shape(size, stored)
         each = [(n_known + begin, n_known + end) for begin, end in pieces(rows.n_rows - n_known, size)]

@@ -35,8 +35,6 @@ def row_pieces(n: int, width: float) -> list[tuple[int, int]]:
 
 
 def entries_per_row(X: Any) -> float:
-    if isinstance(X, SparseRows):
-        return float(X.splits[:, -1].sum() / max(len(X.splits), 1))
     return float((X.nnz / max(X.shape[0], 1)) if sp.issparse(X) else X.shape[1])
 
 
