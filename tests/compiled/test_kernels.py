@@ -61,12 +61,15 @@ def test_whole_exponents_are_exact(dtype):
     np.testing.assert_array_equal(exp2(exponents), np.exp2(exponents))
 
 
-def test_what_would_underflow_is_tiny_and_what_would_overflow_is_huge(dtype):
-    far = np.array([-1e30, -1e5, -1100.0, 1100.0, 1e5, 1e30], dtype=dtype)
-    values = exp2(far)
-    tiny = np.finfo(dtype).tiny
-    np.testing.assert_array_equal(values, np.repeat([tiny, 1 / (4 * tiny) * 4], 3).astype(dtype))
-    assert np.isfinite(values).all()
+def test_what_would_underflow_is_tiny(dtype):
+    far = np.array([-1e30, -1e5, -1100.0], dtype=dtype)
+    np.testing.assert_array_equal(exp2(far), np.finfo(dtype).tiny)
+
+
+def test_a_sigmoid_of_large_numbers_is_one():
+    products, values = np.array([-1e300, -1e3, 1e3, 1e300]), np.empty(4)
+    kernels.finish(kernels.SIGMOID, products, 0.0, products, 1.0, 0.0, 1, values)
+    np.testing.assert_array_equal(values, [-1.0, -1.0, 1.0, 1.0])
 
 
 def test_powers_of_two_rise_with_their_exponents(dtype):

@@ -25,12 +25,19 @@ def test_dense_rows_are_compressed(rows, target, offset):
     rows = rows + centre
     expected.data = (rows.astype(float) - centre)[rows != centre]
     data, indices = np.empty(expected.nnz, target), np.empty(expected.nnz, np.int32)
-    for begin, end in ((0, 6), (6, 14)):
+    starts, norms, (splits, expected_splits) = np.empty(14, np.int64), np.empty(14), np.empty((2, 14, 4), np.uint32)
+    for begin, end in ((6, 14), (0, 6)):
+        at = expected.indptr[begin]
         storage.count_others(rows, centre, begin, end, counts)
-        storage.compress(rows, centre, begin, end, expected.indptr, data, indices)
+        storage.compress(rows, centre, 4, begin, end, at, data, indices, starts, splits, norms)
+    storage.split_rows(expected.indices, expected.indptr, 4, 0, 14, expected_splits)
     np.testing.assert_array_equal(counts, np.diff(expected.indptr))
     np.testing.assert_array_equal(data, expected.data.astype(target))
     np.testing.assert_array_equal(indices, expected.indices)
+    np.testing.assert_array_equal(starts, expected.indptr[:-1])
+    np.testing.assert_array_equal(splits, expected_splits)
+    squares = expected.astype(target).astype(np.float64).power(2).sum(axis=1)
+    np.testing.assert_allclose(norms, np.ravel(squares), rtol=1e-14)
 
 
 def test_sparse_rows_are_taken_in_any_order(rows):

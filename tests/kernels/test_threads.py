@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from widemargin import cores
 from widemargin.kernels.functions import Kernel
 from widemargin.kernels.on_cpu import RowsOnCPU
+from widemargin.kernels.points import Points
 
 KERNELS = {
     "linear": Kernel("linear"),
@@ -98,3 +99,18 @@ def test_several_threads_share_a_pass(stored, monkeypatch):
     with cores.at_most(3):
         rows.times(points, np.ones(N_POINTS))
     assert len(seen) == 3
+
+
+@pytest.mark.parametrize("stored", ["dense", "zeros", "binary"])
+@pytest.mark.parametrize("name", ["rbf", "cosine", "laplacian"])
+def test_rows_to_be_predicted_have_the_same_bits_on_any_number_of_threads_and_when_they_are_read_again(name, stored):
+    X, coef = some_rows(stored, np.float32), np.random.default_rng(2).normal(size=(N_POINTS, 2))
+    found = []
+    for n in (1, 3, 8):
+        with cores.at_most(n), cores.one_blas_thread():
+            rows, points = RowsOnCPU(KERNELS[name], X, points=X[:N_POINTS]), Points(X[:N_POINTS], np.arange(N_POINTS))
+            found += [rows.times(points, coef) for _ in range(2)]
+    expected = RowsOnCPU(KERNELS[name], X).times(points, coef)
+    for scores in found:
+        assert scores.tobytes() == found[0].tobytes()
+        np.testing.assert_allclose(scores, expected, rtol=0, atol=1e-3)

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from widemargin.compiled.dense import FAST
 from widemargin.compiled.jit import compiled
 
 
@@ -15,15 +16,34 @@ def count_others(X, centre, begin, end, counts):
         counts[i] = count
 
 
-@compiled()
-def compress(X, centre, begin, end, indptr, data, indices):
-    """Entries of dense rows minus the centre that are not zero, and their columns; rows begin at ``indptr``."""
+@compiled(fastmath=FAST)
+def compress(X, centre, group_size, begin, end, at, data, indices, starts, splits, norms):
+    """Write what is not zero of dense rows minus the centre, from place ``at`` on, and the columns of these entries.
+
+    ``starts`` says where each row begins, ``splits`` as :func:`split_rows`, and ``norms`` are squared norms.
+    """
+    few, columns, zero = (
+        np.empty(X.shape[1], data.dtype),
+        np.empty(X.shape[1], indices.dtype),
+        np.zeros(1, data.dtype)[0],
+    )
     for i in range(begin, end):
-        at = indptr[i]
-        for j in range(X.shape[1]):
-            if X[i, j] != centre[j]:
-                data[at], indices[at] = np.float64(X[i, j]) - np.float64(centre[j]), j
-                at += 1
+        x, place = X[i], np.uint64(0)  # unsigned indices take no check
+        for g in range(splits.shape[1] - 1):
+            splits[i, g] = place
+            for j in range(g * group_size, min((g + 1) * group_size, X.shape[1])):
+                # The next entry takes the place of one that is zero: a branch would be mispredicted often. Differences
+                # are of the finer type.
+                few[place], columns[place] = (x[j] + zero) - (centre[j] + zero), j
+                place += np.uint64(x[j] != centre[j])
+        n, norm = np.intp(place), 0.0
+        for k in range(n):
+            data[at + k], indices[at + k] = few[k], columns[k]
+        # A loop that writes may be compiled twice, and the order of its sums depend on where arrays are.
+        for k in range(n):
+            norm += np.float64(few[k]) * np.float64(few[k])
+        starts[i], splits[i, -1], norms[i] = at, n, norm
+        at += n
 
 
 @compiled()

@@ -17,7 +17,7 @@ import scipy.sparse as sp
 from widemargin import cores
 from widemargin.compiled import kernels as compiled
 from widemargin.compiled.hinge import hinge_sums
-from widemargin.compiled.panels import panel_of_csr, panel_of_dense, panel_width
+from widemargin.compiled.panels import panel_of_dense, panel_of_sparse, panel_width
 from widemargin.kernels import float32_error, precision, vectors
 from widemargin.kernels.cache import RowCache
 from widemargin.kernels.functions import Kernel
@@ -26,19 +26,19 @@ from widemargin.kernels.precision import Reduce
 from widemargin.kernels.protocol import KernelRows
 from widemargin.kernels.shared_rows import SharedRows
 from widemargin.kernels.storage import (
+    SparseRows,
     aligned,
     are_binary,
     as_bits,
-    as_csr,
+    compressed,
     converted,
-    csr_arrays,
     dense,
     entries_per_row,
     exact_in_float32,
+    normalised,
     others_per_row,
     pieces,
     shifted,
-    splits,
     squared_norms,
     squared_norms_from,
     taken,
@@ -82,28 +82,23 @@ def _on_piece(loop: Any, before: tuple[Any, ...], after: tuple[Any, ...], piece:
 class _Prepared(NamedTuple):
     """Rows or points as they are multiplied, centred or normalised where the kernel asks for it.
 
-    The squared norms are in float64. Sparse rows have ``splits``.
+    Rows are an array or sparse, points may be panels. The squared norms are in float64.
     """
 
     X: Any
     norms: np.ndarray
-    splits: np.ndarray | None = None
 
     @property
     def arrays(self) -> Any:
-        return self.X if self.splits is None else (*csr_arrays(self.X), self.splits)
+        return tuple(self.X) if isinstance(self.X, SparseRows) else self.X
 
     @property
     def n_rows(self) -> int:
         return len(self.norms)
 
     def only(self, places: np.ndarray) -> _Prepared:
-        each = None if self.splits is None else self.splits[places]
-        return _Prepared(taken(self.X, places), self.norms[places], each)
-
-    def split(self) -> _Prepared:
-        is_split = self.splits is not None or not sp.issparse(self.X)
-        return self if is_split else self._replace(splits=splits(self.X))
+        X = self.X.only(places) if isinstance(self.X, SparseRows) else taken(self.X, places)
+        return _Prepared(X, self.norms[places])
 
 
 def _parameters(kernel: Kernel, dtype: Any) -> tuple[Any, Any, int]:
@@ -156,13 +151,16 @@ class RowsOnCPU(KernelRows):
         self._cache: RowCache | None = None
         self._kept: dict[Any, _Prepared] = {}
         self._space = np.empty(0)
+        self._panel_space: list[np.ndarray] = []  # for one batch of points, while no thread uses it
         self._shared: list[SharedRows] = []  # one, once there is one for all problems
         self._class_values: dict[float, np.ndarray] = {}  # between rows of the same class, for all pairs it is in
         self._is_exact: bool | None = None  # whether products of the rows are exact in float32, once it is known
         chosen = (
             precision.choose(kernel, self.X, reduce) if points is None else precision.choose_for(kernel, self.X, points)
         )
-        self.dtype, self._is_sparse, self._centre, self.is_by_differences = chosen
+        self.dtype, self._is_sparse, self._centre, self.is_by_differences, self._density = chosen
+        # Rows that are predicted are prepared piece by piece, by the threads that multiply them.
+        self._pieces: dict[Any, list[_Prepared | None]] | None = None if points is None else {}
         self.error = self.largest_error = float(np.finfo(self.dtype).eps) / 2
         self._is_binary = False  # whether the rows of all ranks are zeros and ones
         if kernel.name in _KINDS:
@@ -296,7 +294,7 @@ class RowsOnCPU(KernelRows):
         is_used = self.n_problems > 2 and self._whole is None and self.kernel.name in _KINDS and not self._is_binary
         if not is_used or self._shared or n_slots < _MIN_SHARED * self.n_rows:
             return
-        if entries_per_row(self._local(self.dtype).X) >= _MIN_SHARED_ENTRIES:
+        if self._entries_per_row(self.dtype) >= _MIN_SHARED_ENTRIES:
             self._shared.append(SharedRows(self.numbers, self.dtype, n_slots))
 
     def keep_classes(self, most_rows: int, n_bytes: int) -> bool:
@@ -416,7 +414,7 @@ class RowsOnCPU(KernelRows):
         if whole is not self and stored in whole._kept:
             self._kept[stored] = whole._kept[stored].only(places)
             return self._kept[stored]
-        prepared = self._prepare(self.X, stored).split()
+        prepared = self._prepare(self.X, stored)
         if stored in (self.dtype, _BITS) or (prepared.X is self.X and not sp.issparse(self.X)):
             self._kept[stored] = prepared
         return prepared
@@ -445,19 +443,12 @@ class RowsOnCPU(KernelRows):
     def _prepare(self, X: Any, stored: Any, *, are_points: bool = False) -> _Prepared:
         if stored == _BITS:
             return _Prepared(as_bits(X), squared_norms(X))
-        is_sparse = self._is_sparse and (sp.issparse(X) or not are_points)  # points become dense in any case
-        if is_sparse:
-            X = as_csr(X, stored, self._centre)
-        elif self._centre is None:
-            X = converted(dense(X), stored)
-        else:
-            X = shifted(dense(X), self._centre, stored)
-        norms = squared_norms(X)
         if self.kernel.name == "cosine":
-            lengths = np.sqrt(np.where(norms > 0, norms, 1.0))
-            X = sp.diags_array(1 / lengths, dtype=stored) @ X if is_sparse else X / lengths[:, None].astype(stored)
-            X = sp.csr_matrix(X) if is_sparse else X
-        return _Prepared(X, norms)
+            X = normalised(X, stored)
+        if self._is_sparse and (sp.issparse(X) or not are_points):  # points become dense in any case
+            return _Prepared(*compressed(X, stored, self._centre))
+        X = converted(dense(X), stored) if self._centre is None else shifted(dense(X), self._centre, stored)
+        return _Prepared(X, squared_norms(X))
 
     def _kind(self, stored: Any) -> int:
         if self.is_by_differences and self.kernel.name == "rbf":  # 1-norm distances always are
@@ -481,12 +472,20 @@ class RowsOnCPU(KernelRows):
         """
         width, d = self._points_at_once, max(self.n_features, 1)
         most = min(_BATCH_BYTES / (d * np.dtype(stored).itemsize), WORK / (piece * cost))
+        spare = self._among[0]._panel_space
+        try:
+            space = spare.pop()
+        except IndexError:
+            space = np.empty(0, np.uint8)
         for begin, end in pieces(len(points), max(1, int(most / width)) * width):
             is_one = end - begin == len(points)
             prepared = known if is_one else None
             if prepared is None:
                 prepared = self._prepare_points(points if is_one else points[begin:end], stored)
-            yield slice(begin, end), prepared if self._is_by_blas(stored) else self._panels(prepared)
+            if not self._is_by_blas(stored):
+                prepared, space = self._panels(prepared, space)
+            yield slice(begin, end), prepared
+        spare[:] = [space]
 
     def _is_by_blas(self, stored: Any) -> bool:
         """Whether BLAS multiplies rows with points as they are; other loops read points as columns of panels."""
@@ -495,23 +494,30 @@ class RowsOnCPU(KernelRows):
             stored == _BITS or self._is_sparse or self.is_by_differences or self.kernel.name == "laplacian"
         )
 
-    def _panels(self, points: _Prepared) -> _Prepared:
-        """Points as columns of panels, the last one filled up with points of no coordinates."""
-        X, norms = points.X, points.norms
+    def _panels(self, points: _Prepared, space: np.ndarray) -> tuple[_Prepared, np.ndarray]:
+        """Points as columns of panels, the last one filled up with points of no coordinates; and the bytes they are in.
+
+        These are ``space``, if it is large enough.
+        """
+        X = points.X
+        n_lines = self.n_features if isinstance(X, SparseRows) else X.shape[1]
         width = self._points_at_once if X.dtype == _BITS else panel_width(X.dtype)
-        each = list(pieces(X.shape[0], width))
-        panels = aligned((len(each), X.shape[1], width), X.dtype)
-        if self.kernel.name == "laplacian" and X.dtype != _BITS:
-            norms = np.asarray(abs(X).sum(axis=1), dtype=np.float64).ravel()
+        each = list(pieces(points.n_rows, width))
+        is_of_distances = self.kernel.name == "laplacian" and X.dtype != _BITS
+        norms = np.empty(points.n_rows) if is_of_distances else points.norms
+        panels, space = aligned((len(each), n_lines, width), X.dtype, space)
 
         def fill(k: int) -> None:
-            if sp.issparse(X):
-                panel_of_csr(*csr_arrays(X), *each[k], panels[k])
+            begin, end = each[k]
+            if isinstance(X, SparseRows):
+                panel_of_sparse(*X, begin, end, panels[k])
             else:
-                panel_of_dense(X, *each[k], panels[k])
+                panel_of_dense(X, begin, end, panels[k])
+            if is_of_distances:
+                norms[begin:end] = np.abs(panels[k]).sum(axis=0, dtype=np.float64)[: end - begin]
 
         cores.each(fill, range(len(each)), float(panels.size))
-        return _Prepared(panels, norms)
+        return _Prepared(panels, norms), space
 
     # -- passes over rows --------------------------------------------------------------------------------------------
 
@@ -523,25 +529,42 @@ class RowsOnCPU(KernelRows):
         few = min(n_rows / _MIN_PIECES, WORK / (cost * self._points_at_once))
         return 1 << int(np.log2(min(max(few, _MIN_PIECE if few > 1 else 16), _MAX_PIECE)))
 
-    def _cost(self, rows: _Prepared) -> float:
+    def _entries_per_row(self, stored: Any) -> float:
+        """How many entries of a row are multiplied, or words."""
+        if stored == _BITS:
+            return -(-self.n_features // 64)
+        return self.n_features * (self._density if self._is_sparse else 1.0)
+
+    def _cost(self, stored: Any) -> float:
         """Multiplications of a plain loop in the time of a kernel value."""
-        is_of_distances = self.is_by_differences or self.kernel.name == "laplacian"
-        return entries_per_row(rows.X) / (1 if is_of_distances or rows.X.dtype == _BITS else BLAS_SPEED) + 8
+        is_plain = self.is_by_differences or self.kernel.name == "laplacian" or stored == _BITS
+        return self._entries_per_row(stored) / (1 if is_plain else BLAS_SPEED) + 8
 
     def _add_times(self, points: Points, coef: np.ndarray, exact: bool, out: np.ndarray) -> None:
         dtype = np.float64 if exact else self.dtype
         stored, parameters = self._stored(points, dtype), _parameters(self.kernel, dtype)
-        rows, is_many = self._local(stored), coef.shape[1] > _MAX_COLUMNS
-        loop, norms = compiled.times_many if is_many else compiled.times, rows.norms.astype(dtype)
-        cost = self._cost(rows)
+        is_many, cost = coef.shape[1] > _MAX_COLUMNS, self._cost(stored)
+        loop = compiled.times_many if is_many else compiled.times
         size = self._piece(self.n_rows, cost)
-        shape = self._tile_shape(size, stored)
+        shape, each = self._tile_shape(size, stored), list(pieces(self.n_rows, size))
+        rows = self._local(stored) if self._pieces is None else None
+        kept = [] if self._pieces is None else self._pieces.setdefault(stored, [None] * len(each))
+        norms = None if rows is None else rows.norms.astype(dtype)
         for columns, batch in self._batches(points, stored, size, cost):
             few = np.ascontiguousarray(coef[columns] if is_many else coef[columns].T)
-            arguments = (self._kind(stored), rows.arrays, norms, batch.X, batch.norms.astype(dtype), *parameters, few)
+            arguments = (batch.X, batch.norms.astype(dtype), *parameters, few)
+
+            def do(k: int, arguments: Any = arguments) -> None:
+                begin, end = each[k]
+                if rows is not None:
+                    loop(self._kind(stored), rows.arrays, norms, *arguments, begin, end, *shape, out)
+                    return
+                piece = kept[k] = kept[k] or self._prepare(self.X[begin:end], stored)
+                numbers = (piece.arrays, piece.norms.astype(dtype), *arguments)
+                loop(self._kind(stored), *numbers, 0, end - begin, *shape, out[begin:end])
+
             work = self.n_rows * (columns.stop - columns.start) * cost
-            do = partial(_on_piece, loop, arguments, (*shape, out))
-            cores.each(do, list(pieces(self.n_rows, size)), work, may_end=True)
+            cores.each(do, range(len(each)), work, may_end=True)
 
     def _fill(self, points: Points, out: np.ndarray, *, is_symmetric: bool, n_known: int = 0) -> None:
         """Write kernel values of rows with points to the columns of ``out``; if symmetric, of points to rows too.
@@ -551,8 +574,8 @@ class RowsOnCPU(KernelRows):
         """
         dtype = out.dtype.type
         stored, parameters = self._stored(points, dtype), _parameters(self.kernel, dtype)
-        rows = self._prepare_points(points, stored, are_rows=True).split() if is_symmetric else self._local(stored)
-        cost, norms = self._cost(rows), rows.norms.astype(dtype)
+        rows = self._prepare_points(points, stored, are_rows=True) if is_symmetric else self._local(stored)
+        cost, norms = self._cost(stored), rows.norms.astype(dtype)
         size = self._piece(rows.n_rows, cost)
         shape = self._tile_shape(size, stored)
         each = [(n_known + begin, n_known + end) for begin, end in pieces(rows.n_rows - n_known, size)]

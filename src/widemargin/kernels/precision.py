@@ -34,6 +34,7 @@ class Precision(NamedTuple):
     is_sparse: bool = False
     centre: np.ndarray | None = None  # subtracted from all rows
     by_differences: bool = False  # squared distances come from differences of rows, not from products
+    density: float = 1.0  # of sparse rows: the share of entries that are multiplied
 
 
 def extent(X: Any, chosen: Precision, reduce: Reduce) -> tuple[int, float]:
@@ -65,7 +66,8 @@ def choose(kernel: Kernel, X: Any, reduce: Reduce, *, are_few_exact: bool = True
     """
     if kernel.function is not None or kernel.name == "precomputed":
         return Precision(X.dtype if kernel.name == "precomputed" else np.float64)
-    precision = Precision(np.float64, is_sparse=density(X) < _MAX_SPARSE_DENSITY)
+    share = density(X)
+    precision = Precision(np.float64, is_sparse=share < _MAX_SPARSE_DENSITY, density=share)
     largest = 1.0
     if not kernel.is_shift_invariant:
         largest = _max_over_ranks(X, None, reduce)
@@ -93,17 +95,17 @@ def _from_usual_values(kernel: Kernel, X: Any, precision: Precision, reduce: Red
     usual = reduce(_most_frequent(sample), "max")
     centre = np.where(np.isfinite(usual), usual, 0.0)
 
-    def is_sparse(rows: Any) -> bool:
+    def share(rows: Any) -> float:
         size = float(rows.shape[0] * rows.shape[1])
         n_others = float(others_per_row(rows, centre).sum()) if is_dense else size
         n_others, size = reduce(np.array([n_others, size]), "sum")
-        return bool(n_others < _MAX_SPARSE_DENSITY * size)
+        return float(n_others / size) if size else 1.0
 
-    if not (is_sparse(sample) and is_sparse(X)):
+    if share(sample) >= _MAX_SPARSE_DENSITY or (density := share(X)) >= _MAX_SPARSE_DENSITY:
         return precision
     exponent = _exponent(kernel, X, _max_over_ranks(X, centre, reduce))
     is_near = exponent <= (_MAX_EXPONENT if precision.dtype == np.float64 else _MAX_EXPONENT_ERROR / _PRODUCT_ERROR)
-    return precision._replace(is_sparse=True, centre=centre) if is_near else precision
+    return precision._replace(is_sparse=True, centre=centre, density=density) if is_near else precision
 
 
 def _most_frequent(sample: np.ndarray) -> np.ndarray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -98,27 +98,46 @@ def column_sums(X: Any) -> np.ndarray:
     return np.asarray(sums.sum(axis=0))
 
 
-def csr_arrays(X: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Data, indices and row starts; 32-bit indices as unsigned, which the compiled loops index faster with."""
+class SparseRows(NamedTuple):
+    """Sparse rows as the compiled loops read them: the entries of row i begin at ``starts[i]``.
+
+    ``splits`` says where those in each group of columns begin, which are multiplied at a time, and how many there are.
+    """
+
+    data: np.ndarray
+    indices: np.ndarray
+    starts: np.ndarray
+    splits: np.ndarray
+
+    @property
+    def dtype(self) -> Any:
+        return self.data.dtype
+
+    def only(self, places: np.ndarray) -> SparseRows:
+        """Some rows, whose entries stay where they are."""
+        return self._replace(starts=self.starts[places], splits=taken(self.splits, places))
+
+
+def _unsigned(indices: np.ndarray) -> np.ndarray:
+    """32-bit indices as unsigned, which the compiled loops index faster with."""
     # Not 64-bit ones: Numba turns the sum of an unsigned and a signed 64-bit number into a float.
-    return X.data, *(each.view(np.uint32) if each.itemsize == 4 else each for each in (X.indices, X.indptr))
+    return indices.view(np.uint32) if indices.itemsize == 4 else indices
 
 
-def splits(X: Any) -> np.ndarray:
-    """Where the entries of each row of a CSR matrix in groups of columns begin, which are multiplied at a time."""
-    size = group_size(X.shape[1], entries_per_row(X))
-    out = np.empty((X.shape[0], -(-X.shape[1] // size) + 1), np.uint32)
-    each = row_pieces(X.shape[0], entries_per_row(X))
-    cores.each(lambda piece: compiled.split_rows(X.indices, X.indptr, size, *piece, out), each, float(X.nnz))
-    return out
+def _no_splits(shape: tuple[int, int], size: int) -> np.ndarray:
+    return np.empty((shape[0], -(-shape[1] // size) + 1), np.uint32)
 
 
-def aligned(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-    """Room for an array that begins with a line of the cache."""
+def aligned(shape: tuple[int, ...], dtype: Any, space: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """An array that begins with a line of the cache, and the bytes that it is in: ``space``, or more if that is small.
+
+    Memory that was written to before is faster: the system has to clear new pages.
+    """
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    room = np.empty(size + ALIGNMENT, np.uint8)
-    begin = -room.ctypes.data % ALIGNMENT
-    return np.asarray(room[begin : begin + size].view(dtype).reshape(shape))
+    if len(space) < size + ALIGNMENT:
+        space = np.empty(size + ALIGNMENT, np.uint8)
+    begin = -space.ctypes.data % ALIGNMENT
+    return space[begin : begin + size].view(dtype).reshape(shape), space
 
 
 def exact_in_float32(X: Any) -> bool:
@@ -186,22 +205,48 @@ def shifted(X: np.ndarray, centre: np.ndarray, dtype: Any) -> np.ndarray:
     return out
 
 
-def as_csr(X: Any, dtype: Any, centre: np.ndarray | None = None) -> Any:
-    """Rows, minus a centre if there is one, as a CSR matrix of this type, entries sorted by their columns."""
+def as_csr(X: Any, dtype: Any) -> Any:
+    """A sparse matrix in CSR format and of this type, entries sorted by their columns."""
+    X = sp.csr_matrix(X)
+    X = X if X.has_sorted_indices else X.sorted_indices()
+    if X.dtype == dtype:
+        return X
+    return sp.csr_matrix((converted(X.data, dtype), X.indices, X.indptr), shape=X.shape)
+
+
+def normalised(X: Any, dtype: Any) -> Any:
+    """Rows of norm 1, or 0, in this type."""
+    X = as_csr(X, dtype) if sp.issparse(X) else converted(X, dtype)
+    norms = squared_norms(X)
+    factors = (1 / np.sqrt(np.where(norms > 0, norms, 1.0))).astype(dtype)
+    return sp.csr_matrix(sp.diags_array(factors) @ X) if sp.issparse(X) else X * factors[:, None]
+
+
+def compressed(X: Any, dtype: Any, centre: np.ndarray | None = None) -> tuple[SparseRows, np.ndarray]:
+    """Rows, minus a centre if there is one, as sparse rows of this type, and their squared norms."""
     if sp.issparse(X) and centre is None:
-        X = sp.csr_matrix(X)
-        X = X if X.has_sorted_indices else X.sorted_indices()
-        if X.dtype == dtype:
-            return X
-        return sp.csr_matrix((converted(X.data, dtype), X.indices, X.indptr), shape=X.shape)
+        X = as_csr(X, dtype)
+        size, each = group_size(X.shape[1], entries_per_row(X)), row_pieces(X.shape[0], entries_per_row(X))
+        splits = _no_splits(X.shape, size)
+        cores.each(lambda piece: compiled.split_rows(X.indices, X.indptr, size, *piece, splits), each, float(X.nnz))
+        return SparseRows(X.data, _unsigned(X.indices), _unsigned(X.indptr)[:-1], splits), squared_norms(X)
     X, centre = dense(X), (np.zeros(X.shape[1]) if centre is None else centre).astype(X.dtype)
-    counts = others_per_row(X, centre)
-    indptr = np.concatenate([[0], np.cumsum(counts)])
-    index = np.int32 if indptr[-1] <= np.iinfo(np.int32).max else np.int64
-    data, indices = np.empty(indptr[-1], dtype), np.empty(indptr[-1], index)
-    arrays = indptr, data, indices
-    cores.each(lambda piece: compiled.compress(X, centre, *piece, *arrays), row_pieces(*X.shape), 2.0 * X.size)
-    return sp.csr_matrix((data, indices, indptr.astype(index)), shape=X.shape)
+    begins = np.concatenate([[0], np.cumsum(others_per_row(X, centre))])
+    size = group_size(X.shape[1], begins[-1] / max(len(X), 1))
+    rows, norms = room_for(X.shape, int(begins[-1]), size, dtype)
+
+    def fill(piece: tuple[int, int]) -> None:
+        compiled.compress(X, centre, size, *piece, begins[piece[0]], *rows, norms)
+
+    cores.each(fill, row_pieces(*X.shape), 2.0 * X.size)
+    return rows, norms
+
+
+def room_for(shape: tuple[int, int], n_entries: int, size: int, dtype: Any) -> tuple[SparseRows, np.ndarray]:
+    """Room for sparse rows in groups of ``size`` columns, and for their squared norms."""
+    index = np.uint32 if n_entries <= np.iinfo(np.int32).max else np.int64
+    data, indices, starts = np.empty(n_entries, dtype), np.empty(n_entries, index), np.empty(shape[0], index)
+    return SparseRows(data, indices, starts, _no_splits(shape, size)), np.empty(shape[0])
 
 
 def taken(X: Any, rows: np.ndarray) -> Any:
