@@ -35,7 +35,7 @@ from widemargin.solvers.protocol import Inputs, Solver, Warm
 from widemargin.solvers.separating import Separating
 from widemargin.solvers.small_dual import SmallLinearDual
 
-_FIRST_GAP = 1e-4  # relative, of a small C-SVM after the first sweep: alphas of Newton steps, which nu is of, are closer
+_FIRST_GAP = 1e-4  # relative, of a small C-SVM after the first sweep; the alphas of Newton steps are closer
 _CACHE_BYTES = 1 << 25  # of the inner products of a small problem
 _SMALLEST_GAP = 1e-9  # relative, of the C-SVM: less is asked of it where ||w|| is tiny
 
