@@ -336,7 +336,9 @@ def test_a_rank_whose_rows_are_all_absent(Estimator):
     weight = np.ones(len(y))
     weight[: len(y) // 2] = 0.0
     assert_same_model(
-        fitted(Estimator, {}, X, y, weight, cluster=4), fitted(Estimator, {}, X[weight > 0], y[weight > 0])
+        fitted(Estimator, {}, X, y, weight, cluster=4),
+        fitted(Estimator, {}, X[weight > 0], y[weight > 0]),
+        rtol=1e-4,  # a relative gap of 1e-9 leaves directions apart by about its root
     )
 
 

@@ -90,13 +90,13 @@ class Shard:
             return np.array([0, self.blocks[0].shape[0]], np.intp)
         return np.concatenate([[0], np.cumsum([block.shape[0] for block in self.blocks])]).astype(np.intp)
 
-    @property
+    @cached_property
     def n_rows(self) -> int:
         return self.kernel.n_rows if self.X is None else sum(block.shape[0] for block in self.blocks)
 
-    @property
+    @cached_property
     def n_features(self) -> int:
-        return int(self.blocks[0].shape[1])
+        return self.kernel.n_features if self.X is None else int(self.blocks[0].shape[1])
 
     @cached_property
     def n_entries(self) -> int:

@@ -35,8 +35,7 @@ from widemargin.solvers.protocol import Inputs, Solver, Warm
 from widemargin.solvers.separating import Separating
 from widemargin.solvers.small_dual import SmallLinearDual
 
-_FIRST_PART = 0.02  # of the tolerance: the relative gap of a small C-SVM after the first sweep
-_LEAST_FIRST_GAP = 1e-6  # beyond it Newton steps are as fast, and their alphas, of which nu is a sum, are closer
+_FIRST_GAP = 1e-4  # relative, of a small C-SVM after the first sweep; the alphas of Newton steps are closer
 _CACHE_BYTES = 1 << 25  # of the inner products of a small problem
 _SMALLEST_GAP = 1e-9  # relative, of the C-SVM: less is asked of it where ||w|| is tiny
 
@@ -60,8 +59,8 @@ class NuOfC(Solver[State, Separator]):
 
     @property
     def _csvm(self) -> Auto:
-        """A small problem is solved closely enough for most tolerances at once; then the other solver goes on."""
-        small = SmallLinearDual(max(_FIRST_PART * self.tol, _LEAST_FIRST_GAP))
+        """A small problem is solved roughly at once; then the other solver goes on."""
+        small = SmallLinearDual(_FIRST_GAP)
         return Auto((small, linear_csvm()), FewRows(_CACHE_BYTES, needs_cold=True), Unfinished(0.0))
 
     def start(self, problem: NuMargin, shard: Shard, comm: Communicator, rng: Generator, warm: Warm = None) -> State:

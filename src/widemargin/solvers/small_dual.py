@@ -10,6 +10,9 @@ Pairs of classes among more rows share the values between rows of the same class
 that is float32, bounds are confirmed in float64 on the rows that they depend on, and a pair that stays open goes on in
 float64.
 
+Bounds of the linear kernel come from the features, and inner products only steer the steps: float32 to begin with, then
+float64, each time from exact responses, until the gap is closed.
+
 [1] Fan, Chen, Lin: Working set selection using second order information for training SVMs, JMLR 2005.
 """
 

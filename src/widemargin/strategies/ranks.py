@@ -299,10 +299,11 @@ class Ranks:
 def _support(numbers: np.ndarray, coef: np.ndarray, comm: Communicator) -> Support:
     """The rows of all ranks that have a coefficient; on other ranks than 0, those of this rank."""
     some = places_of(lambda rows: coef[rows], len(coef))
-    if comm.size == 1 and bool((np.diff(numbers[some]) > 0).all()):
-        return Support(numbers[some], coef[some])
-    gathered = comm.gather(np.concatenate([numbers[some].astype(np.float64), coef[some]]))
-    pieces = [each.reshape(2, -1) for each in (gathered or [np.stack([numbers[some], coef[some]]).ravel()])]
+    numbers, coef = numbers[some], coef[some]
+    if comm.size == 1 and bool((numbers[1:] > numbers[:-1]).all()):
+        return Support(numbers, coef)
+    gathered = comm.gather(np.concatenate([numbers.astype(np.float64), coef]))
+    pieces = [each.reshape(2, -1) for each in (gathered or [np.stack([numbers, coef]).ravel()])]
     everything = np.concatenate(pieces, axis=1)
     everything = everything[:, np.argsort(everything[0], kind="stable")]
     return Support(everything[0].astype(np.intp), everything[1])
