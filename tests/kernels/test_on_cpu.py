@@ -13,6 +13,7 @@ from widemargin.kernels.functions import Kernel
 from widemargin.kernels.on_cpu import RowsOnCPU, times_few
 from widemargin.kernels.points import Points
 from widemargin.kernels.precision import choose
+from widemargin.kernels.storage import Measured
 from widemargin.ledger import Ledger
 
 KERNELS = {
@@ -209,9 +210,9 @@ def test_ranks_agree_on_usual_values():
     rng = np.random.default_rng(5)
     parts = [np.where(rng.random((n, 70)) < 0.2, rng.normal(size=(n, 70)), 0.5 + k) for k, n in ((0, 4000), (1, 400))]
     parts.append(np.empty((0, 70)))
-    found = on_ranks(3, lambda comm: choose(KERNELS["rbf"], parts[comm.rank], comm.allreduce))
+    found = on_ranks(3, lambda comm: choose(KERNELS["rbf"], Measured(parts[comm.rank]), comm.allreduce))
     assert not any(each.is_sparse for each in found)  # 1.5 is the larger of both, and most rows have 0.5
-    found = on_ranks(2, lambda comm: choose(KERNELS["rbf"], parts[2 * comm.rank], comm.allreduce))
+    found = on_ranks(2, lambda comm: choose(KERNELS["rbf"], Measured(parts[2 * comm.rank]), comm.allreduce))
     for each in found:
         assert each.is_sparse
         np.testing.assert_array_equal(each.centre, np.full(70, 0.5))

@@ -8,9 +8,17 @@ from scipy.optimize import minimize_scalar
 
 from tests.problems_at_hand import on_ranks, part_of
 from widemargin.compiled.hinge import hinge_sums
+from widemargin.problems import hinge_l2
 from widemargin.problems.hinge_l2 import HingeL2
 
 ROWS = {"many": (400, 1.0), "separable": (60, 0.0), "few": (7, 1.0)}
+
+
+@pytest.fixture(params=["rows", "planes"])
+def searched(request, monkeypatch):
+    """What the search looks at: all rows each time, or planes that it knows of them."""
+    if request.param == "planes":
+        monkeypatch.setattr(hinge_l2, "_FEW_ROWS", 0)
 
 
 def scored(seed, n=60, noise=1.0):
@@ -44,6 +52,7 @@ def least_of_all(problem, *data):
 @pytest.mark.parametrize("fit_intercept", [False, True])
 @pytest.mark.parametrize("C", [1e-3, 1.0, 1e3])
 @pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.usefixtures("searched")
 def test_the_primal_point_is_the_least_over_scales_and_intercepts(rows, C, fit_intercept, seed):
     problem, data = HingeL2(C, fit_intercept), (*scored(seed, *ROWS[rows]), 2.0)
     point = problem.primal_point(*data)
@@ -55,6 +64,7 @@ def test_the_primal_point_is_the_least_over_scales_and_intercepts(rows, C, fit_i
 
 
 @pytest.mark.parametrize("near", [-100.0, 0.0, 3.0])
+@pytest.mark.usefixtures("searched")
 def test_a_fixed_scale_leaves_the_best_intercept(near, seed):
     problem, data = HingeL2(1.0), (*scored(seed), 2.0)
     point = problem.primal_point(*data, near=near, fixed_scale=True)
@@ -62,6 +72,7 @@ def test_a_fixed_scale_leaves_the_best_intercept(near, seed):
     assert point.value == pytest.approx(least_over_intercepts(problem, *data, scale=1.0), rel=1e-10)
 
 
+@pytest.mark.usefixtures("searched")
 def test_a_direction_that_points_the_wrong_way_is_scaled_to_nothing():
     scores, y, weight = scored(0, noise=0.0)
     point = HingeL2(1.0, fit_intercept=False).primal_point(-scores, y, weight, 1.0)
@@ -69,6 +80,7 @@ def test_a_direction_that_points_the_wrong_way_is_scaled_to_nothing():
     assert point.value == pytest.approx(weight.sum())
 
 
+@pytest.mark.usefixtures("searched")
 def test_no_direction_at_all_is_answered_by_the_lighter_class():
     _, y, weight = scored(0)
     point = HingeL2(1.0).primal_point(np.zeros(len(y)), y, weight, 0.0)
@@ -76,12 +88,14 @@ def test_no_direction_at_all_is_answered_by_the_lighter_class():
 
 
 @pytest.mark.parametrize("squared_norm", [0.0, -2.6e-33])
+@pytest.mark.usefixtures("searched")
 def test_a_direction_of_rounding_alone_is_none_and_the_search_ends(squared_norm):
     y, weight = np.array([-1.0, 1.0, -1.0]), np.array([1.0, 2.0, 1.0])
     point = HingeL2(1.0).primal_point(np.array([-2e-17, 2e-17, -2e-17]), y, weight, squared_norm)
     assert (point.scale, point.value) == (0.0, pytest.approx(4.0))
 
 
+@pytest.mark.usefixtures("searched")
 def test_a_rough_search_is_above_the_least_value_by_no_more_than_it_was_allowed(seed):
     problem, data = HingeL2(1.0), (*scored(seed, 400), 2.0)
     exact = problem.primal_point(*data).value
@@ -100,6 +114,30 @@ def test_those_who_hold_a_part_of_the_rows_find_the_same_point(fit_intercept, se
     points = on_ranks(3, on_rank)
     assert points[0] == points[1] == points[2]
     assert points[0].value == pytest.approx(whole.value, rel=1e-10)
+
+
+@pytest.mark.usefixtures("searched")
+@pytest.mark.parametrize("squared_norm", [1e-300, 1e-9, 1e12])
+@pytest.mark.parametrize("near", [-1e6, 0.3])
+def test_the_search_ends_wherever_it_begins(squared_norm, near, seed):
+    problem, data = HingeL2(1.0), (*scored(seed), squared_norm)
+    point, expected = problem.primal_point(*data, near=near), problem.primal_point(*data)
+    assert point.value == pytest.approx(expected.value, rel=1e-9)
+    assert point.value == pytest.approx(
+        objective(problem, *data, scale=point.scale, intercept=point.intercept), rel=1e-13
+    )
+
+
+def test_planes_need_few_looks_at_the_rows(monkeypatch, seed):
+    looks = []
+
+    def look(*arguments):
+        looks.append(arguments)
+        return hinge_sums(*arguments)
+
+    monkeypatch.setattr(hinge_l2, "_FEW_ROWS", 0)
+    HingeL2(1.0).primal_point(*scored(seed, 400), 2.0, sums=look)
+    assert len(looks) <= 40
 
 
 def test_hinge_sums_are_loss_and_slopes(seed):

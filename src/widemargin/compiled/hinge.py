@@ -5,6 +5,9 @@ the best intercept is searched for, and so is the best scale: two nested searche
 of one number. All that they need of the rows are sums, and rows may be elsewhere: on other ranks, or on a GPU. A
 search is therefore an array that says where to look next (``AT``) and is told what was found there
 (:func:`go_on`). Where all rows are here, :func:`search` does both.
+
+The sums of many rows cost more than the search. The loss is nowhere below its tangent planes: the search for the
+minimum over these (:func:`lowest_of_planes`) tells where to look next among the rows, and how low the objective can be.
 """
 
 import numpy as np
@@ -167,3 +170,22 @@ def found(state: np.ndarray) -> tuple[float, float, float]:
     low, high = state[_LOW : _LOW + 4], state[_HIGH : _HIGH + 4]
     best = low if low[_VALUE] <= high[_VALUE] else high
     return best[_VALUE], best[_PLACE], best[_OTHER]
+
+
+@compiled()
+def lowest_of_planes(
+    planes: np.ndarray, C: float, squared_norm: float, near: float, precision: float
+) -> tuple[float, float, float]:
+    """The least objective, its scale and its intercept, if the loss were the largest of some planes.
+
+    A plane has its height at the origin and its slopes by scale and intercept.
+    """
+    state = start_search(C, squared_norm, near, True, False, precision)
+    while True:
+        scale, intercept, top, height = state[AT][0], state[AT][1], 0, -np.inf
+        for k in range(planes.shape[0]):
+            here = planes[k, 0] + planes[k, 1] * scale + planes[k, 2] * intercept
+            if here > height:
+                top, height = k, here
+        if not go_on(state, height, planes[top, 1], planes[top, 2]):
+            return found(state)

@@ -12,13 +12,9 @@ take terms of z away again, which doubles the sum.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import scipy.sparse as sp
 
 from widemargin.kernels.functions import Kernel
-from widemargin.kernels.storage import others_per_row
 
 UNIT = 2.0**-24  # relative error of one rounding
 EXP_ERROR = 8 * UNIT  # of an exponential, relative
@@ -51,10 +47,3 @@ def of_cosine(width: int) -> float:
 def absolute_error(mass: float) -> float:
     """What values too small for float32 add to the error of a sum with coefficients of this mass."""
     return _SMALLEST * mass
-
-
-def entries_of_rows(X: Any) -> np.ndarray:
-    """How many entries of every row are not zero, or stored."""
-    if sp.issparse(X):
-        return np.asarray(np.diff(X.indptr), dtype=np.float64)
-    return others_per_row(X, np.zeros(X.shape[1])).astype(np.float64)

@@ -26,6 +26,7 @@ from widemargin.kernels.precision import Reduce
 from widemargin.kernels.protocol import KernelRows
 from widemargin.kernels.shared_rows import SharedRows
 from widemargin.kernels.storage import (
+    Measured,
     SparseRows,
     aligned,
     are_binary,
@@ -36,11 +37,9 @@ from widemargin.kernels.storage import (
     entries_per_row,
     exact_in_float32,
     normalised,
-    others_per_row,
     pieces,
     shifted,
     squared_norms,
-    squared_norms_from,
     taken,
 )
 from widemargin.ledger import Ledger
@@ -155,9 +154,11 @@ class RowsOnCPU(KernelRows):
         self._shared: list[SharedRows] = []  # one, once there is one for all problems
         self._class_values: dict[float, np.ndarray] = {}  # between rows of the same class, for all pairs it is in
         self._is_exact: bool | None = None  # whether products of the rows are exact in float32, once it is known
-        chosen = (
-            precision.choose(kernel, self.X, reduce) if points is None else precision.choose_for(kernel, self.X, points)
-        )
+        self._measured = Measured(self.X)  # of all rows, where these are some of others
+        if points is None:
+            chosen = precision.choose(kernel, self._measured, reduce)
+        else:
+            chosen = precision.choose_for(kernel, self._measured, Measured(points))
         self.dtype, self._is_sparse, self._centre, self.is_by_differences, self._density = chosen
         # Rows that are predicted are prepared piece by piece, by the threads that multiply them.
         self._pieces: dict[Any, list[_Prepared | None]] | None = None if points is None else {}
@@ -165,7 +166,7 @@ class RowsOnCPU(KernelRows):
         self._is_binary = False  # whether the rows of all ranks are zeros and ones
         if kernel.name in _KINDS:
             if points is None:
-                self.width, self.longest = precision.extent(self.X, chosen, reduce)
+                self.width, self.longest = precision.extent(self._measured, chosen, reduce)
             # Bits are counted faster than entries are multiplied, where rows are not very sparse.
             is_fast = entries_per_row(self.X) > self.X.shape[1] / 32 and not self.is_by_differences
             is_binary = is_fast and kernel.name != "cosine" and are_binary(self.X)
@@ -361,10 +362,8 @@ class RowsOnCPU(KernelRows):
     def _sweep_error(self, reach: np.ndarray) -> np.ndarray:
         if self._is_binary:
             n_entries = np.zeros(self.n_rows)  # products of bits are exact
-        elif self.kernel.name == "rbf" and self._centre is None:
-            n_entries = float32_error.entries_of_rows(self.X)
-        elif self.kernel.name == "rbf" and self._centre is not None and self._is_sparse:
-            n_entries = others_per_row(self.X, self._centre).astype(np.float64)
+        elif self.kernel.name == "rbf" and (self._centre is None or self._is_sparse):
+            n_entries = self._measured.n_entries(self._centre).astype(np.float64)
         else:
             n_entries = np.full(self.n_rows, float(self.width))
         lengths = np.sqrt(self._squares(reach))
@@ -379,7 +378,7 @@ class RowsOnCPU(KernelRows):
         return min(n_terms, self._points_at_once) + n_terms / self._points_at_once + 1
 
     def _squares(self, coef: np.ndarray) -> np.ndarray:
-        return squared_norms(self.X) if self._centre is None else squared_norms_from(self.X, self._centre)
+        return self._measured.squared_norms(self._centre)
 
     def _fill_block(self, points: Points, out: np.ndarray) -> None:
         """Write the kernel values between points to the first columns of ``out``."""
@@ -427,8 +426,8 @@ class RowsOnCPU(KernelRows):
         if dtype == np.float32 or not self._is_sparse or self._centre is not None or self.kernel.name == "cosine":
             return dtype
         if whole._is_exact is None:
-            whole._is_exact = exact_in_float32(whole.X)
-        return np.float32 if whole._is_exact and (are_own or exact_in_float32(points.X)) else dtype
+            whole._is_exact = exact_in_float32(whole._measured)
+        return np.float32 if whole._is_exact and (are_own or exact_in_float32(Measured(points.X))) else dtype
 
     def _are_own(self, points: Points) -> bool:
         """Whether points are places among the rows of this rank."""
@@ -446,7 +445,8 @@ class RowsOnCPU(KernelRows):
         if self.kernel.name == "cosine":
             X = normalised(X, stored)
         if self._is_sparse and (sp.issparse(X) or not are_points):  # points become dense in any case
-            return _Prepared(*compressed(X, stored, self._centre))
+            rows = self._measured if X is self._measured.X else Measured(X)
+            return _Prepared(*compressed(rows, stored, self._centre))
         X = converted(dense(X), stored) if self._centre is None else shifted(dense(X), self._centre, stored)
         return _Prepared(X, squared_norms(X))
 

@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from widemargin.kernels.functions import Kernel
-from widemargin.kernels.storage import column_sums, density, others_per_row, squared_norms, squared_norms_from
+from widemargin.kernels.storage import Measured, column_sums
 
 Reduce: TypeAlias = Callable[[np.ndarray, Any], np.ndarray]  # combines an array over ranks by "sum" or "max"
 
@@ -37,14 +37,15 @@ class Precision(NamedTuple):
     density: float = 1.0  # of sparse rows: the share of entries that are multiplied
 
 
-def extent(X: Any, chosen: Precision, reduce: Reduce) -> tuple[int, float]:
+def extent(rows: Measured, chosen: Precision, reduce: Reduce) -> tuple[int, float]:
     """The largest number of entries that a product of rows adds up, and the largest norm of a row, of all ranks."""
+    X = rows.X
     width = np.diff(X.indptr).max(initial=0) if chosen.is_sparse and sp.issparse(X) else X.shape[1]
-    width, square = reduce(np.array([float(width), _max_squared_norm(X, chosen.centre)]), "max")
+    width, square = reduce(np.array([float(width), _max_squared_norm(rows, chosen.centre)]), "max")
     return int(width), float(np.sqrt(square))
 
 
-def choose_for(kernel: Kernel, X: Any, points: Any) -> Precision:
+def choose_for(kernel: Kernel, rows: Measured, points: Measured) -> Precision:
     """The precision for values of dense rows with points, from the points alone but for the range of numbers.
 
     A row that is twice as long as all points has distances from them that are a third of its length or more: relative
@@ -52,58 +53,60 @@ def choose_for(kernel: Kernel, X: Any, points: Any) -> Precision:
     """
     precision = choose(kernel, points, lambda values, op: values, are_few_exact=False)
     if kernel.function is None and kernel.name != "precomputed":
-        largest = _max_squared_norm(X, None)
+        largest = _max_squared_norm(rows, None)
         _refuse_overflow(kernel, largest)
         if precision.dtype == np.float32 and largest > _FLOAT32_RANGE[1]:
             precision = precision._replace(dtype=np.float64)
     return precision
 
 
-def choose(kernel: Kernel, X: Any, reduce: Reduce, *, are_few_exact: bool = True) -> Precision:
+def choose(kernel: Kernel, rows: Measured, reduce: Reduce, *, are_few_exact: bool = True) -> Precision:
     """float32 for kernels with values up to 1, unless exponents would lose too much; all ranks choose alike.
 
     Values of other kernels may be large and differ by little: they need float64. So do few rows, if ``are_few_exact``.
     """
+    X = rows.X
     if kernel.function is not None or kernel.name == "precomputed":
         return Precision(X.dtype if kernel.name == "precomputed" else np.float64)
-    share = density(X)
+    share = rows.density()
     precision = Precision(np.float64, is_sparse=share < _MAX_SPARSE_DENSITY, density=share)
     largest = 1.0
     if not kernel.is_shift_invariant:
-        largest = _max_over_ranks(X, None, reduce)
+        largest = _max_over_ranks(rows, None, reduce)
         _refuse_overflow(kernel, largest)
     if kernel.name not in _FLOAT32_KERNELS:
         return precision
     n_rows = reduce(np.array([float(X.shape[0])]), "sum")[0]
     is_float32 = _fits_float32(largest)
     if kernel.name != "cosine":
-        precision, is_float32 = _of_distances(kernel, X, precision, reduce)
+        precision, is_float32 = _of_distances(kernel, rows, precision, reduce)
     is_float32 &= n_rows > _MAX_FLOAT64_ROWS or not are_few_exact
     precision = precision._replace(dtype=np.float32 if is_float32 else np.float64)
     if kernel.name == "cosine" or n_rows * X.shape[1] < _MIN_SAMPLED:
         return precision
-    return _from_usual_values(kernel, X, precision, reduce)
+    return _from_usual_values(kernel, rows, precision, reduce)
 
 
-def _from_usual_values(kernel: Kernel, X: Any, precision: Precision, reduce: Reduce) -> Precision:
+def _from_usual_values(kernel: Kernel, rows: Measured, precision: Precision, reduce: Reduce) -> Precision:
     """The precision for sparse rows, if dense rows become so when the usual value of each column is subtracted.
 
     Images with a background and scaled features do. The rows must not become too long for their type.
     """
+    X = rows.X
     is_dense = not (precision.is_sparse or precision.by_differences or sp.issparse(X))
     sample = X[:: -(-max(X.shape[0], 1) // _N_SAMPLED)] if is_dense else np.empty((0, X.shape[1]))
     usual = reduce(_most_frequent(sample), "max")
     centre = np.where(np.isfinite(usual), usual, 0.0)
 
-    def share(rows: Any) -> float:
-        size = float(rows.shape[0] * rows.shape[1])
-        n_others = float(others_per_row(rows, centre).sum()) if is_dense else size
+    def share(some: Measured) -> float:
+        size = float(some.X.shape[0] * some.X.shape[1])
+        n_others = float(some.n_entries(centre).sum()) if is_dense else size
         n_others, size = reduce(np.array([n_others, size]), "sum")
         return float(n_others / size) if size else 1.0
 
-    if share(sample) >= _MAX_SPARSE_DENSITY or (density := share(X)) >= _MAX_SPARSE_DENSITY:
+    if share(Measured(sample)) >= _MAX_SPARSE_DENSITY or (density := share(rows)) >= _MAX_SPARSE_DENSITY:
         return precision
-    exponent = _exponent(kernel, X, _max_over_ranks(X, centre, reduce))
+    exponent = _exponent(kernel, X, _max_over_ranks(rows, centre, reduce))
     is_near = exponent <= (_MAX_EXPONENT if precision.dtype == np.float64 else _MAX_EXPONENT_ERROR / _PRODUCT_ERROR)
     return precision._replace(is_sparse=True, centre=centre, density=density) if is_near else precision
 
@@ -116,17 +119,17 @@ def _most_frequent(sample: np.ndarray) -> np.ndarray:
     return np.asarray(np.take_along_axis(sample, counts.argmax(axis=0)[None], axis=0)[0], dtype=np.float64)
 
 
-def _of_distances(kernel: Kernel, X: Any, precision: Precision, reduce: Reduce) -> tuple[Precision, bool]:
+def _of_distances(kernel: Kernel, rows: Measured, precision: Precision, reduce: Reduce) -> tuple[Precision, bool]:
     """The precision for kernels of distances, and whether float32 is exact enough.
 
     Dense rows are centred where that is worth it. Sparse rows are made dense and centred only where float64 needs it
     and they fit. Where that is not enough either, distances come from differences of rows.
     """
-    gamma = float(kernel.gamma)
+    X, gamma = rows.X, float(kernel.gamma)
     smallest = float(np.finfo(np.float64).tiny)  # so that its inverse is finite
     max_float32 = _MAX_EXPONENT_ERROR / (max(gamma, smallest / _PRODUCT_ERROR) * _PRODUCT_ERROR)
     sparse_bytes = 8.0 * X.shape[0] * X.shape[1] if precision.is_sparse or sp.issparse(X) else 0.0
-    largest, sparse_bytes = map(float, reduce(np.array([_max_squared_norm(X, None), sparse_bytes]), "max"))
+    largest, sparse_bytes = map(float, reduce(np.array([_max_squared_norm(rows, None), sparse_bytes]), "max"))
     _refuse_overflow(kernel, largest)
     fits = _fits_float32(largest) and _fits_float32(gamma)
     exponent = _exponent(kernel, X, largest)
@@ -141,7 +144,7 @@ def _of_distances(kernel: Kernel, X: Any, precision: Precision, reduce: Reduce) 
         return precision, fits and largest <= max_float32
     sums = reduce(np.append(column_sums(X), float(X.shape[0])), "sum")
     centre = sums[:-1] / max(sums[-1], 1.0)
-    centred = _max_over_ranks(X, centre, reduce)
+    centred = _max_over_ranks(rows, centre, reduce)
     # A few rows far from all others pull the centre away from the others.
     is_centred = centred <= largest / 4 or centred <= max_float32 < largest
     nearest = centred if is_centred else largest
@@ -178,12 +181,10 @@ def _exponent(kernel: Kernel, X: Any, squared_norm: float) -> float:
     return float(kernel.gamma) * float(np.sqrt(squared_norm * X.shape[1]) if is_one_norm else squared_norm)
 
 
-def _max_over_ranks(X: Any, centre: np.ndarray | None, reduce: Reduce) -> float:
-    return float(reduce(np.array([_max_squared_norm(X, centre)]), "max")[0])
+def _max_over_ranks(rows: Measured, centre: np.ndarray | None, reduce: Reduce) -> float:
+    return float(reduce(np.array([_max_squared_norm(rows, centre)]), "max")[0])
 
 
-def _max_squared_norm(X: Any, centre: np.ndarray | None) -> float:
+def _max_squared_norm(rows: Measured, centre: np.ndarray | None) -> float:
     """The largest squared norm of a row, measured from the centre."""
-    if centre is None:
-        return float(squared_norms(X).max(initial=0.0))
-    return float(squared_norms_from(X, centre).max(initial=0.0))
+    return float(rows.squared_norms(centre).max(initial=0.0))

@@ -42,13 +42,6 @@ def dense(X: Any) -> np.ndarray:
     return np.asarray(X.toarray() if sp.issparse(X) else X)
 
 
-def density(X: Any) -> float:
-    """The share of entries that are not zero."""
-    size = X.shape[0] * X.shape[1]
-    n_nonzero = X.nnz if sp.issparse(X) else int(others_per_row(X, np.zeros(X.shape[1])).sum())
-    return float(n_nonzero / size) if size else 1.0
-
-
 def others_per_row(X: np.ndarray, centre: np.ndarray) -> np.ndarray:
     """How many entries of each dense row are not those of the centre."""
     counts, centre = np.empty(len(X), np.int64), centre.astype(X.dtype)
@@ -70,6 +63,44 @@ def squared_norms(X: Any) -> np.ndarray:
     width = entries_per_row(X)
     cores.each(fill, row_pieces(len(out), width), width * len(out))
     return out
+
+
+class Measured:
+    """Rows, and numbers of theirs that are asked for more than once: each takes a pass over all entries.
+
+    Arrays that were the centre are kept, so that no other can be taken for them.
+    """
+
+    def __init__(self, X: Any) -> None:
+        self.X = X
+        self._known: dict[tuple[str, int | None], tuple[np.ndarray, np.ndarray | None]] = {}
+
+    def squared_norms(self, centre: np.ndarray | None = None) -> np.ndarray:
+        """``||x - centre||^2`` of every row."""
+        return self._once("norms", centre)
+
+    def n_entries(self, centre: np.ndarray | None = None) -> np.ndarray:
+        """How many entries of each row are not those of the centre, or not zero; of a sparse row, are stored."""
+        return self._once("entries", centre)
+
+    def density(self) -> float:
+        """The share of entries that are not zero, or stored."""
+        size = self.X.shape[0] * self.X.shape[1]
+        return float(self.n_entries().sum() / size) if size else 1.0
+
+    def _once(self, what: str, centre: np.ndarray | None) -> np.ndarray:
+        key = what, None if centre is None else id(centre)
+        if key not in self._known:
+            self._known[key] = (self._norms if what == "norms" else self._entries)(centre), centre
+        return self._known[key][0]
+
+    def _norms(self, centre: np.ndarray | None) -> np.ndarray:
+        return squared_norms(self.X) if centre is None else squared_norms_from(self.X, centre)
+
+    def _entries(self, centre: np.ndarray | None) -> np.ndarray:
+        if sp.issparse(self.X) and centre is None:
+            return np.diff(self.X.indptr)
+        return others_per_row(dense(self.X), np.zeros(self.X.shape[1]) if centre is None else centre)
 
 
 def squared_norms_from(X: Any, centre: np.ndarray) -> np.ndarray:
@@ -140,13 +171,13 @@ def aligned(shape: tuple[int, ...], dtype: Any, space: np.ndarray) -> tuple[np.n
     return space[begin : begin + size].view(dtype).reshape(shape), space
 
 
-def exact_in_float32(X: Any) -> bool:
+def exact_in_float32(rows: Measured) -> bool:
     """Whether inner products of such rows are exact in float32: integers, or multiples of 1/256, of limited norm.
 
     A partial sum is at most the product of two norms, and float32 represents all integers below 2**24.
     """
-    largest = squared_norms(X).max(initial=0.0)
-    return any(largest * unit * unit < 2.0**24 and _are_multiples(X, unit) for unit in (1.0, 256.0))
+    largest = rows.squared_norms().max(initial=0.0)
+    return any(largest * unit * unit < 2.0**24 and _are_multiples(rows.X, unit) for unit in (1.0, 256.0))
 
 
 def _are_multiples(X: Any, unit: float) -> bool:
@@ -222,24 +253,25 @@ def normalised(X: Any, dtype: Any) -> Any:
     return sp.csr_matrix(sp.diags_array(factors) @ X) if sp.issparse(X) else X * factors[:, None]
 
 
-def compressed(X: Any, dtype: Any, centre: np.ndarray | None = None) -> tuple[SparseRows, np.ndarray]:
+def compressed(rows: Measured, dtype: Any, centre: np.ndarray | None = None) -> tuple[SparseRows, np.ndarray]:
     """Rows, minus a centre if there is one, as sparse rows of this type, and their squared norms."""
+    X = rows.X
     if sp.issparse(X) and centre is None:
         X = as_csr(X, dtype)
         size, each = group_size(X.shape[1], entries_per_row(X)), row_pieces(X.shape[0], entries_per_row(X))
         splits = _no_splits(X.shape, size)
         cores.each(lambda piece: compiled.split_rows(X.indices, X.indptr, size, *piece, splits), each, float(X.nnz))
         return SparseRows(X.data, _unsigned(X.indices), _unsigned(X.indptr)[:-1], splits), squared_norms(X)
+    begins = np.concatenate([[0], np.cumsum(rows.n_entries(centre))])
     X, centre = dense(X), (np.zeros(X.shape[1]) if centre is None else centre).astype(X.dtype)
-    begins = np.concatenate([[0], np.cumsum(others_per_row(X, centre))])
     size = group_size(X.shape[1], begins[-1] / max(len(X), 1))
-    rows, norms = room_for(X.shape, int(begins[-1]), size, dtype)
+    found, norms = room_for(X.shape, int(begins[-1]), size, dtype)
 
     def fill(piece: tuple[int, int]) -> None:
-        compiled.compress(X, centre, size, *piece, begins[piece[0]], *rows, norms)
+        compiled.compress(X, centre, size, *piece, begins[piece[0]], *found, norms)
 
     cores.each(fill, row_pieces(*X.shape), 2.0 * X.size)
-    return rows, norms
+    return found, norms
 
 
 def room_for(shape: tuple[int, int], n_entries: int, size: int, dtype: Any) -> tuple[SparseRows, np.ndarray]:

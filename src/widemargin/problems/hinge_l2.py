@@ -21,10 +21,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from widemargin.compiled.hinge import AT, found, go_on, hinge_sums, search, start_search
+from widemargin.compiled.hinge import AT, found, go_on, hinge_sums, lowest_of_planes, search, start_search
 from widemargin.data.pieces import elementwise, row_pieces, sum_of_pieces
 from widemargin.problems._classes import Balanced, require_both_classes, require_positive
 from widemargin.rounding import UNIT, gamma
+
+_FEW_ROWS = 4096  # cost less to look at than planes do to be searched
+_MAX_PLANES = 200
+_MAX_SCALE = 1e9  # of the minimum of a plane, which is found only roughly beyond
 
 
 class Rounding(NamedTuple):
@@ -107,22 +111,60 @@ class HingeL2(Balanced):
         """
         if rounding is not None:
             scores, squared_norm = scores - y * rounding.score_error, squared_norm * (1 + 8 * UNIT)
-        if sums is hinge_sums and len(row_pieces(len(scores))) > 1:
+        is_on_host = sums is hinge_sums
+        if is_on_host and len(row_pieces(len(scores))) > 1:
             sums = _hinge_sums_of_many
+
+        def look(scale: float, intercept: float) -> np.ndarray:
+            return total(sums(scores, y, weight, scale, intercept))
+
         state = start_search(self.C, squared_norm, near, self.fit_intercept, fixed_scale, precision)
-        while True:
-            local = sums(scores, y, weight, *state[AT])
-            everywhere = total(local)
-            if not go_on(state, *everywhere):
-                break
-            if everywhere is local and sums is hinge_sums:  # no other rank has rows: the rest without Python
+        local = sums(scores, y, weight, *state[AT])
+        everywhere = total(local)
+        if is_on_host and everywhere is local and len(scores) <= _FEW_ROWS:  # no other rank has rows
+            if go_on(state, *everywhere):
                 search(state, scores, y, weight)
-                break
-        value, scale, intercept = found(state)
+            value, scale, intercept = found(state)
+        elif self.fit_intercept and not fixed_scale and self.C * abs(everywhere[1]) < _MAX_SCALE * squared_norm:
+            value, scale, intercept = self._lowest(look, everywhere, squared_norm, near, precision)
+        else:
+            while go_on(state, *everywhere):
+                everywhere = look(*state[AT])
+            value, scale, intercept = found(state)
         # Not while searching: where several intercepts are best, none is to be preferred for being small.
         if rounding is not None:
             value = rounding.largest_value(value, self.C, intercept)
         return PrimalPoint(value, scale, intercept)
+
+    def _lowest(
+        self,
+        look: Callable[[float, float], np.ndarray],
+        sums: np.ndarray,
+        squared_norm: float,
+        near: float,
+        precision: float,
+    ) -> PrimalPoint:
+        """:meth:`primal_point` in few looks at the rows, the first of which gave ``sums``: Kelley's cutting planes."""
+        planes, best, step = np.empty((_MAX_PLANES, 3)), PrimalPoint(math.inf, 1.0, near), 0.1
+        scale, intercept, least, most = 1.0, near, math.inf, -math.inf
+        for k in range(_MAX_PLANES):
+            loss, by_scale, by_intercept = map(float, sums)
+            planes[k] = loss - by_scale * scale - by_intercept * intercept, by_scale, by_intercept
+            best = min(best, PrimalPoint(self.primal_value(loss, scale**2 * squared_norm), scale, intercept))
+            least, most = min(least, by_intercept), max(most, by_intercept)
+            if least > 0.0 or most < 0.0:  # planes that fall to one side have no minimum
+                intercept, step = intercept - math.copysign(step, by_intercept), 4.0 * step
+            else:
+                numbers = (self.C, squared_norm, best.intercept, precision / 4.0)
+                bound, ahead, at = lowest_of_planes(planes[: k + 1], *numbers)
+                if best.value - bound <= precision * abs(best.value):
+                    break
+                # Few planes may have their minimum very far away.
+                part = min(1.0, 4.0 * max(best.scale, 1.0) / max(abs(ahead - best.scale), 1.0))
+                scale = best.scale + part * (ahead - best.scale)
+                intercept = best.intercept + part * (at - best.intercept)
+            sums = look(scale, intercept)
+        return best
 
 
 def _hinge_sums_of_many(
