@@ -688,16 +688,21 @@ def draw_topologies(report: Report, found: Mapping[str, Any]) -> None:
 def draw_cores_kernel(report: Report, found: Mapping[str, Any], ours: str, peer: str) -> None:
     """Seconds of a fit over the number of cores, a panel for each set; dotted is the first fit divided by the cores."""
     figure, panels = harness.axes(min(3, len(found)), -(-len(found) // 3), width=4.2, height=3.4)
+    most = max(int(key) for by_threads in found.values() for key in by_threads if key.isdigit())
     for panel, (data, by_threads) in zip(panels.flat, found.items(), strict=False):
-        numbers = sorted(int(key) for key in by_threads if key.isdigit())
+        numbers, values = sorted(int(key) for key in by_threads if key.isdigit()), []
         for k, who in enumerate((ours, peer)):
             curve = [(n, by_threads[str(n)][who]["seconds"]) for n in numbers if by_threads[str(n)].get(who)]
             if curve:
                 panel.plot(*zip(*curve, strict=True), label=who, **harness.style(k))
                 ideal = [curve[0][1] * curve[0][0] / n for n, _ in curve]
                 panel.plot([n for n, _ in curve], ideal, ":", color=harness.COLOURS[k], lw=0.8)
-        panel.set(xscale="log", yscale="log", title=data, xlabel="cores", ylabel="seconds")
+                values += [*ideal, *(taken for _, taken in curve)]
+        panel.set(xscale="log", yscale="log", title=data, xlabel="cores", ylabel="seconds", xlim=(0.85, 1.2 * most))
+        if values:
+            panel.set_ylim(0.7 * min(values), 1.4 * max(values))
         panel.set_xticks(numbers, [str(n) for n in numbers])
+        panel.minorticks_off()
     for panel in panels.flat[len(found) :]:
         panel.set_visible(False)
     figure.suptitle("Kernel C-SVM to 1e-3: seconds of a fit over cores")
@@ -713,10 +718,11 @@ def draw_cores_growth(report: Report, found: Mapping[str, Any], exponent: Any, n
         label = name if slope is None else f"{name}: n^{slope:.2f}"
         look = {**harness.style(k), "linestyle": "--" if k >= len(harness.COLOURS) else "-"}
         panels[0, 0].plot([n for n, _ in fits], [each["seconds"] for _, each in fits], label=label, **look)
-        known = [(n, each["MiB"]) for n, each in fits if each["MiB"]]
+        known = [(n, max(each["MiB"], 1.0)) for n, each in fits if each["MiB"] is not None]
         if known:
             panels[0, 1].plot(*zip(*known, strict=True), label=label, **look)
     panels[0, 0].set(xscale="log", yscale="log", xlabel="rows", ylabel="seconds")
-    panels[0, 1].set(xscale="log", yscale="log", xlabel="rows", ylabel="MiB beside the rows")
-    figure.suptitle(f"Growth with the number of rows: covtype, 54 features, {n_threads} core(s)")
+    panels[0, 1].set(xscale="log", yscale="log", xlabel="rows", ylabel="new MiB (1: none)")
+    cores = "1 core" if n_threads == 1 else f"{n_threads} cores"
+    figure.suptitle(f"Growth with the number of rows: covtype, 54 features, {cores}")
     _finish(report, figure, panels, "growth", 3)
