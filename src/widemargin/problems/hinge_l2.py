@@ -164,6 +164,10 @@ class HingeL2(Balanced):
                 scale = best.scale + part * (ahead - best.scale)
                 intercept = best.intercept + part * (at - best.intercept)
             sums = look(scale, intercept)
+        if 0.5 * best.scale**2 * squared_norm <= precision * abs(best.value):  # w may be only rounding
+            without = self.primal_value(float(look(0.0, best.intercept)[0]), 0.0)
+            if without <= best.value * (1 + 4 * UNIT):
+                return PrimalPoint(without, 0.0, best.intercept)
         return best
 
 
