@@ -19,9 +19,10 @@ from widemargin import cores
 from widemargin.compiled import kernels as compiled
 from widemargin.compiled.hinge import hinge_sums
 from widemargin.compiled.panels import panel_of_csr, panel_of_dense, panel_width
-from widemargin.kernels import float32_error, precision, vectors
+from widemargin.kernels import float32_error, known_values, precision, vectors
 from widemargin.kernels.cache import RowCache
 from widemargin.kernels.functions import Kernel
+from widemargin.kernels.known_values import KnownValues
 from widemargin.kernels.points import Points, TakenPoints
 from widemargin.kernels.precision import Reduce
 from widemargin.kernels.protocol import KernelRows
@@ -224,7 +225,7 @@ class RowsOnCPU(KernelRows):
         whole, places = self._among
         part = copy.copy(self)
         part.numbers, part._rows, part._cache = self.numbers[rows], None, None
-        part._kept, part._rounding, part._values = {}, {}, {}
+        part._kept, part._rounding, part._values, part._known = {}, {}, {}, None
         part._whole = whole, rows if self._whole is None else places[rows]
         return part
 
@@ -298,6 +299,26 @@ class RowsOnCPU(KernelRows):
             return
         if entries_per_row(self._local(self.dtype).X) >= _MIN_SHARED_ENTRIES:
             self._shared.append(SharedRows(self.numbers, self.dtype, n_slots))
+
+    def keep_values(self, n_bytes: int, space: KnownValues | None = None) -> bool:
+        if self._whole is not None or known_values.BYTES * self.n_rows**2 > n_bytes:
+            return False
+        if not np.abs(self._diagonal(np.empty(0))).max() < known_values.LARGEST:
+            return False
+        self._known = KnownValues.filled(self.n_rows, self._lines, space)
+        return True
+
+    def _lines(self, begin: int, end: int) -> np.ndarray:
+        """Kernel values in float64 of some rows with those from ``begin`` on."""
+        points, rest = self.points(np.arange(begin, end)), np.arange(begin, self.n_rows)
+        self.ledger.kernel_evaluations += len(points) * len(rest)
+        out, part = np.empty((len(points), len(rest))), self.only(rest)
+        if self.kernel.name in _KINDS:
+            part._fill(points, out, is_symmetric=False)
+            return out
+        for first, last, values in self._given_tiles(part.X, points):
+            out[:, first:last] = values.T
+        return out
 
     def keep_classes(self, most_rows: int, n_bytes: int) -> bool:
         if self._whole is None or self.kernel.name not in _KINDS:

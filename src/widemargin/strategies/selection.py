@@ -1,0 +1,257 @@
+"""Cross-validation of the kernel C-SVM over values of C: all folds of one kernel share its values.
+
+The rows that a fold holds out stay in its problems with a weight of zero: they cannot move, and their responses, which
+score the fold, come with the passes that the fit makes anyway. Each value of C starts at the solution of the last one,
+scaled as far as that raises the dual objective. Where all kernel values fit in memory they are computed once, and the
+problems of folds and classes run beside each other. Else one runs after the other, on all cores, and all of them share
+the kernel rows that there is room for.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from widemargin import cores
+from widemargin.comm.solo import Solo
+from widemargin.data.shard import Shard
+from widemargin.kernels.devices import kernel_rows
+from widemargin.kernels.functions import Kernel
+from widemargin.kernels.known_values import KnownValues
+from widemargin.ledger import Ledger
+from widemargin.pauses import Clock, TimeIsUp
+from widemargin.problems.hinge_l2 import HingeL2
+from widemargin.solvers.auto import Auto, FewRows
+from widemargin.solvers.block_dual import BlockDual
+from widemargin.solvers.known_dual import KnownDual
+from widemargin.solvers.models import KernelModel
+from widemargin.solvers.protocol import AnySolver
+from widemargin.solvers.run import Finished, Limits, Start, Watched, sweeps
+from widemargin.solvers.small_dual import SmallDual
+from widemargin.strategies.labels import weights_of_classes
+from widemargin.strategies.parts import Parts
+
+_PATIENCE = 3  # checks without a change of held-out predictions, after which a fold may stop
+
+Fold = tuple[np.ndarray, np.ndarray]  # places of training rows and of held-out rows
+
+
+class PartFit(NamedTuple):
+    """One two-class problem of one fold at one C."""
+
+    model: KernelModel
+    scores: np.ndarray  # of the held-out rows
+    norm: float  # of w
+    gap: float  # relative
+    seconds: float
+    stop_reason: str
+
+
+class FoldFit(NamedTuple):
+    """All two-class problems of one fold at one C."""
+
+    parts: list[PartFit]
+
+    @property
+    def scores(self) -> np.ndarray:
+        """Of the held-out rows, a column for each problem."""
+        return np.stack([part.scores for part in self.parts], axis=1)
+
+    @property
+    def norm(self) -> float:
+        """The largest of w."""
+        return max(part.norm for part in self.parts)
+
+    @property
+    def gap(self) -> float:
+        """The largest."""
+        return max(part.gap for part in self.parts)
+
+    @property
+    def has_settled(self) -> bool:
+        """Whether a problem has stopped before its gap was closed, since held-out predictions did not change."""
+        return any(part.stop_reason == "settled" for part in self.parts)
+
+    @property
+    def seconds(self) -> float:
+        return sum(part.seconds for part in self.parts)
+
+    @property
+    def n_support(self) -> int:
+        """Rows with a coefficient in one of the problems."""
+        return len(np.unique(np.concatenate([part.model.points.numbers for part in self.parts])))
+
+
+@dataclass(frozen=True)
+class Folds:
+    """Rows in folds, whose fits are compared."""
+
+    shard: Shard  # all rows, with class numbers for labels and multiplicities for weights
+    classes: np.ndarray
+    parts: Parts
+    folds: list[Fold]
+    fit_intercept: bool
+    class_weight: Any
+    limits: Limits
+    cache_bytes: int
+    # Asked now and then, from any thread: a reason to stop, or an empty text.
+    ask: Callable[[], str] = lambda: ""
+    ledger: Ledger = field(default_factory=Ledger)  # of kernel values
+
+    def with_kernel(self, kernel: Kernel, space: KnownValues | None = None) -> KernelFolds | None:
+        """The kernel on the rows, with all values where they fit; None if there was no time for that.
+
+        ``space`` are values of another kernel on the same rows that are not needed any more.
+        """
+        rows = kernel_rows(kernel, self.shard.X, 0, self.ledger, weight=self.shard.weight)
+        rows.groups, rows.n_problems = self.shard.y if self.parts.are_votes else None, len(self.parts) * len(self.folds)
+        try:
+            with self.ledger.phase("kernel"), Clock(Solo(), self.ask).running():
+                rows.keep_values(self.cache_bytes, space)
+        except TimeIsUp:
+            return None
+        return KernelFolds(self, replace(self.shard, kernel_rows=rows))
+
+    def weights(self, fold: Fold) -> np.ndarray:
+        """Those of the rows in the problems of a fold: 0 for rows that it holds out."""
+        codes, train = self.shard.y.astype(np.intp), np.zeros(self.shard.n_rows)
+        train[fold[0]] = self.shard.weight[fold[0]]
+        if self.class_weight is None:
+            return train
+        totals = np.bincount(codes, train, len(self.classes))
+        return train * weights_of_classes(self.class_weight, self.classes, totals)[codes]
+
+
+@dataclass(frozen=True)
+class KernelFolds:
+    """The same with a kernel."""
+
+    folds: Folds
+    shard: Shard
+
+    @property
+    def known(self) -> KnownValues | None:
+        """All kernel values, where they are kept."""
+        return self.shard.kernel.known_values()
+
+    def fits(
+        self, Cs: Sequence[float], starts: Sequence[list[FoldFit] | None], *, may_settle: bool = True
+    ) -> list[list[FoldFit] | None]:
+        """The fits of all folds for each of some ascending values of C; None where there was no time for all of them.
+
+        ``starts`` has fits of all folds to start from, or None for the fits of the last C. A fold that ``may_settle`` stops when its
+        held-out predictions do.
+        """
+        parts, n_folds = self.folds.parts, len(self.folds.folds)
+        numbers, every = range(len(parts)), range(n_folds)
+        found: list[list[list[PartFit]]] = [[[] for _ in range(n_folds)] for _ in numbers]
+
+        def paths(task: tuple[int, Sequence[int]]) -> None:
+            part, some = task
+            labelled, places = parts.labelled(self.shard, part), parts.rows(self.shard, part)
+            labelled.kernel.known_values()  # of a pair of classes: one copy for all folds
+            for fold in some:
+                path = _Path(self, labelled, places, self.folds.folds[fold], may_settle)
+                before = [None if each is None else each[fold].parts[part] for each in starts]
+                found[part][fold].extend(path.fits(Cs, before))
+
+        tasks = [(k, every) for k in numbers] if parts.are_votes else [(k, [fold]) for k in numbers for fold in every]
+        if self.known is None:  # all of them use the cores, and the kernel rows that they share
+            for task in tasks:
+                paths(task)
+        else:
+            cores.each(paths, tasks, np.inf)
+        n_done = min(len(path) for each in found for path in each)
+        done = [[FoldFit([found[k][fold][i] for k in numbers]) for fold in every] for i in range(n_done)]
+        return [*done, *[None] * (len(Cs) - n_done)]
+
+    def solver(self, *, may_settle: bool) -> AnySolver:
+        tol, cache_bytes, patience = self.folds.limits.tol, self.folds.cache_bytes, _PATIENCE if may_settle else 0
+        if self.known is not None:
+            return KnownDual(tol, patience)
+        blocks = BlockDual(cache_bytes, tol, patience=patience)
+        return Auto((SmallDual(tol, None, cache_bytes), blocks), FewRows(cache_bytes))
+
+    def scores(self, model: KernelModel, rows: np.ndarray) -> np.ndarray:
+        """What a model scores on some rows."""
+        if self.known is not None:
+            sums = self.known.times_at(model.points.numbers, model.coef, rows)
+        else:
+            sums = self.shard.kernel.only(rows).times(model.points, model.coef)
+        return np.asarray(sums + model.intercept)
+
+
+@dataclass(frozen=True)
+class _Path:
+    """The fits of one two-class problem of one fold, for ascending values of C."""
+
+    within: KernelFolds
+    labelled: Shard
+    places: np.ndarray | slice  # of its rows
+    fold: Fold
+    may_settle: bool
+
+    def fits(self, Cs: Sequence[float], starts: Sequence[PartFit | None]) -> Iterator[PartFit]:
+        """One for each C, until there is no time left."""
+        folds, warm = self.within.folds, None
+        shard = replace(self.labelled, weight=folds.weights(self.fold)[self.places])
+        solver, watched = self.within.solver(may_settle=self.may_settle), Watched(lambda _: folds.ask() or None)
+        last: PartFit | None = None
+        for i, (C, start) in enumerate(zip(Cs, starts, strict=True)):
+            begin = time.perf_counter()
+            if start is not None:
+                warm = self._warm(start.model, None, 1.0)
+            elif last is not None:
+                warm = self._warm(last.model, scores, _factor(last, C / Cs[i - 1]))
+            problem, rng = HingeL2(C, folds.fit_intercept), np.random.default_rng(0)
+            running = sweeps(solver, problem, shard, Solo(), folds.limits, rng, Start(warm), watched)
+            result, scores, _, told = _end_of(running)
+            model, held_out, norm = self._scored(result.model, scores)
+            seconds, gap = time.perf_counter() - begin, result.certificate.relative
+            last = PartFit(model, held_out, norm, gap, seconds, result.stop_reason)
+            yield last
+            if told:
+                return
+
+    def _scored(self, model: KernelModel, scores: np.ndarray | None) -> tuple[KernelModel, np.ndarray, float]:
+        """The model, the scores of held-out rows, and the norm; ``scores`` are those of the rows of the problem."""
+        own = scores
+        if own is None or not isinstance(self.places, slice):
+            held_out = self.within.scores(model, self.fold[1])
+        else:
+            held_out = own[self.fold[1]]
+        numbers = model.points.numbers
+        of_support = self.within.scores(model, numbers) if own is None else own[self._among(numbers)]
+        return model, held_out, float(np.sqrt(max(model.coef @ (of_support - model.intercept), 0.0)))
+
+    def _among(self, numbers: np.ndarray) -> np.ndarray:
+        """The places of rows among those of the problem."""
+        return np.searchsorted(self.labelled.kernel.numbers, numbers)
+
+    def _warm(self, model: KernelModel, scores: np.ndarray | None, factor: float) -> np.ndarray:
+        """A multiple of the coefficients of a model, with responses where a solver uses them."""
+        own, warm = self.labelled.kernel.numbers, np.zeros((2, self.within.shard.n_rows))
+        warm[0, model.points.numbers] = factor * model.coef
+        if scores is None or self.within.known is None:
+            return warm[0]
+        warm[1, own] = factor * (scores - model.intercept)
+        return warm
+
+
+def _factor(fit: PartFit, largest: float) -> float:
+    """The multiple of a solution with the highest dual objective, where bounds have grown by ``largest``."""
+    squared, gain = fit.norm**2, float(np.abs(fit.model.coef).sum())
+    return HingeL2(1.0).best_factor(gain, squared, largest) if gain > squared else 1.0
+
+
+def _end_of(running: Generator[Any, Any, Finished]) -> Finished:
+    while True:
+        try:
+            next(running)
+        except StopIteration as end:
+            finished: Finished = end.value
+            return finished
