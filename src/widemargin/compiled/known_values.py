@@ -10,28 +10,28 @@ from widemargin.compiled.jit import compiled
 
 _MOST_LOST = 32000.0  # units, for the largest relative error of a rounding to float32
 LOST_UNIT = 2.0**-24 / _MOST_LOST
-_SIDE = 32  # of the squares in which values are mirrored
+_SIDE = 32  # lines of squares in which values are mirrored
 _COLUMNS = 2048  # of sums that stay in the first-level cache
 
 
-@compiled()
+@compiled(fastmath=FAST)
 def store(values, first, begin, end, near, lost):
     """Write the exact values of lines from ``begin`` to ``end`` with the rows from ``first`` on, and mirror them.
 
     ``values`` has a line for each row from ``first`` on that has a line of its own, and a column for each row there.
     """
     n = near.shape[0]
-    for top in range(begin, end, _SIDE):
-        for left in range(top, n, _SIDE):
-            for i in range(top, min(top + _SIDE, end)):
-                for j in range(max(left, i), min(left + _SIDE, n)):
-                    exact = values[i - first, j - first]
-                    rounded = np.float32(exact)
-                    units = np.int16(0)
-                    if rounded != 0.0:
-                        part = (exact - np.float64(rounded)) / np.float64(rounded) / LOST_UNIT
-                        units = np.int16(np.rint(min(max(part, -_MOST_LOST), _MOST_LOST)))
-                    near[i, j], near[j, i], lost[i, j], lost[j, i] = rounded, rounded, units, units
+    for i in range(begin, end):
+        exact, big, small = values[i - first], near[i, first:n], lost[i, first:n]
+        for j in range(n - first):
+            rounded = np.float64(np.float32(exact[j]))
+            part = (exact[j] - rounded) / (rounded if rounded != 0.0 else 1.0) * (1.0 / LOST_UNIT)
+            part = min(max(part, -_MOST_LOST), _MOST_LOST)
+            big[j], small[j] = np.float32(rounded), np.int16(np.rint(part))
+    for left in range(end, n, _SIDE):
+        for i in range(begin, end):
+            for j in range(left, min(left + _SIDE, n)):
+                near[j, i], lost[j, i] = near[i, j], lost[i, j]
 
 
 @compiled()
@@ -46,17 +46,21 @@ def sub_block(values, places, out):
 @compiled(fastmath=FAST)
 def add_exact(near, lost, lines, coef, out):
     """Add lines times coefficients to ``out``, in float64."""
-    n = out.shape[0]
+    n, last = out.shape[0], lines.shape[0] // 2 * 2
     for begin in range(0, n, _COLUMNS):
         end = min(begin + _COLUMNS, n)
-        sums = np.zeros(end - begin)
-        for s in range(lines.shape[0]):
-            big, small, b = near[lines[s], begin:end], lost[lines[s], begin:end], coef[s]
+        sums = out[begin:end]
+        for s in range(0, last, 2):
+            k0, k1 = near[lines[s], begin:end], near[lines[s + 1], begin:end]
+            l0, l1, b0, b1 = lost[lines[s], begin:end], lost[lines[s + 1], begin:end], coef[s], coef[s + 1]
             for t in range(end - begin):
-                value = np.float64(big[t])
-                sums[t] += b * (value + value * (LOST_UNIT * small[t]))
-        for t in range(end - begin):
-            out[begin + t] += sums[t]
+                v0, v1 = b0 * k0[t], b1 * k1[t]
+                sums[t] += (v0 + v0 * (LOST_UNIT * l0[t])) + (v1 + v1 * (LOST_UNIT * l1[t]))
+        for s in range(last, lines.shape[0]):
+            k0, l0, b0 = near[lines[s], begin:end], lost[lines[s], begin:end], coef[s]
+            for t in range(end - begin):
+                v0 = b0 * k0[t]
+                sums[t] += v0 + v0 * (LOST_UNIT * l0[t])
 
 
 @compiled(fastmath=FAST)
