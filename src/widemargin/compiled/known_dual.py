@@ -8,7 +8,7 @@ since more rows are free than a working set holds, working sets become larger.
 import numpy as np
 
 from widemargin.compiled.jit import compiled
-from widemargin.compiled.known_values import add_near, sub_block
+from widemargin.compiled.known_values import add_near
 from widemargin.compiled.small_dual import relative_gap, violation
 from widemargin.compiled.working_set import LANES, pairs, singles
 
@@ -70,10 +70,11 @@ def _working_set(pull, beta, low, high, middle, size):
 
 
 @compiled()
-def descend(K, diagonal, y, pull, beta, low, high, is_tied, gap, least_violation, max_work, pace):
+def descend(K, diagonal, y, pull, beta, low, high, is_tied, gap, least_violation, max_work, pace, space):
     """Rounds until the relative gap is about ``gap``, or the violation ``least_violation``, or so much is done.
 
     ``pace`` has the size of working sets, the number of slow rounds and the violation before them, for the next call.
+    ``space`` is for the kernel values of working sets, where these are not too large for it.
     """
     n, work = beta.shape[0], 0.0
     while True:
@@ -91,8 +92,10 @@ def descend(K, diagonal, y, pull, beta, low, high, is_tied, gap, least_violation
         rows = _working_set(pull, beta, low, high, middle, int(min(pace[0], n)))
         m = rows.shape[0]
         width = (m + LANES - 1) // LANES * LANES
-        block, few, own = np.zeros((m, width), K.dtype), np.zeros((4, width)), np.ones(width, K.dtype)
-        sub_block(K, rows, block)
+        few, own = np.zeros((4, width)), np.ones(width, K.dtype)
+        if space.shape[0] < m * width:
+            space = np.empty(2 * m * width, K.dtype)
+        block = (K, rows, space[: m * width].reshape((m, width)), np.zeros(m, np.bool_))
         for a in range(m):
             i = rows[a]
             few[0, a], few[1, a], few[2, a], few[3, a], own[a] = pull[i], beta[i], low[i], high[i], diagonal[i]
@@ -101,14 +104,14 @@ def descend(K, diagonal, y, pull, beta, low, high, is_tied, gap, least_violation
             n_steps = pairs(block, own, few[0], few[1], few[2], few[3], tol, most)
         else:
             n_steps = singles(block, own, few[0], few[1], few[2], few[3], tol, most)
-        n_moved, change = 0, np.empty(m)
+        n_moved, moved, change = 0, np.empty(m, np.intp), np.empty(m)
         for a in range(m):
             by = few[1, a] - beta[rows[a]]
             if by != 0.0:
                 beta[rows[a]] = few[1, a]
-                rows[n_moved], change[n_moved] = rows[a], -by
+                moved[n_moved], change[n_moved] = rows[a], -by
                 n_moved += 1
         if n_moved == 0:
             return
-        add_near(K, rows[:n_moved], change[:n_moved], pull)
+        add_near(K, moved[:n_moved], change[:n_moved], pull)
         work += _WORK_PER_ROW * n + float(m) * m + 2.0 * n_steps * width + float(n_moved) * n

@@ -22,6 +22,7 @@ from widemargin.compiled.small_dual import violation
 from widemargin.data.shard import Shard
 from widemargin.kernels import known_values
 from widemargin.kernels.known_values import KnownValues
+from widemargin.kernels.vectors import padded
 from widemargin.pauses import WORK
 from widemargin.problems.hinge_l2 import HingeL2
 from widemargin.problems.protocol import Certificate
@@ -40,6 +41,7 @@ _PRECISION = 1e-3  # of the primal value, relative to the gap
 class State(DualState):
     known: KnownValues = field(default=None)  # type: ignore[assignment]
     pace: np.ndarray = field(default_factory=lambda: np.array([compiled.FIRST_SIZE, 0.0, np.inf]))
+    space: np.ndarray = field(default_factory=lambda: np.empty(0, np.float32))  # for values of working sets
     aim: float = 1.0  # the relative gap that the next sweep aims at
     is_exact: bool = False  # responses are those of exact values
 
@@ -73,6 +75,9 @@ class KnownDual(KernelDual[State]):
             response = response + known.times(beta - given[numbers], exact=False)
         state = State(problem, shard, comm, shard.kernel, rng, low, high, beta, response, shard.y, shard.weight)
         state.known = known
+        if "space" not in shard.shared:  # for all runs on these rows, one after the other
+            shard.shared["space"] = np.empty(min(compiled.FIRST_SIZE, padded(shard.n_rows)) ** 2, np.float32)
+        state.space = shard.shared["space"]
         return state
 
     def sweep(self, state: State) -> State:
@@ -81,7 +86,7 @@ class KnownDual(KernelDual[State]):
         compiled.descend(
             state.known.near, state.known.diagonal, state.y, pull, state.beta, state.low, state.high,
             state.problem.fit_intercept, min(aim, state.aim) if is_positive else 0.0,
-            0.0 if is_positive else self.target, WORK, state.pace,
+            0.0 if is_positive else self.target, WORK, state.pace, state.space,
         )  # fmt: skip
         state.response, state.is_exact = state.y - pull, False
         return state
