@@ -6,6 +6,7 @@ import time
 from functools import cache
 from typing import Any, NamedTuple
 
+import joblib
 import numpy as np
 import scipy.sparse as sp
 from sklearn.base import clone
@@ -107,8 +108,9 @@ def search(library: str, name: str, multi_class: str, n_rows: int | None, n_thre
             Cs=grid["C"], gammas=grid["gamma"], cv=folds_of(data), refine=False, multi_class=multi_class
         )
     else:
-        model = GridSearchCV(_peer(library, multi_class), _named(grid, multi_class), cv=folds_of(data), n_jobs=n_threads)
-    import joblib
+        model = GridSearchCV(
+            _peer(library, multi_class), _named(grid, multi_class), cv=folds_of(data), n_jobs=n_threads
+        )
 
     with joblib.parallel_backend("threading"):  # LIBSVM lets other threads run; ours does not use it
         found, _ = timed(lambda: model.fit(*data))
@@ -143,7 +145,7 @@ def exact_scores(library: str, name: str, multi_class: str, n_rows: int | None, 
 def _peer(library: str, multi_class: str) -> Any:
     kind = SVC
     if library == INTELEX:
-        from sklearnex.svm import SVC as kind  # noqa: N811
+        from sklearnex.svm import SVC as kind
     return OneVsRestClassifier(kind()) if multi_class == "rest" else kind()
 
 

@@ -71,7 +71,14 @@ def main() -> None:
         + [ratio(found.get(each), found[OURS]) for each in names[1:]]
         for name, found in results.items()
     ]
-    head = ["set", "rows", "features", "classes", *(f"{each}, s" for each in names), *(f"/ {each}" for each in names[1:])]
+    head = [
+        "set",
+        "rows",
+        "features",
+        "classes",
+        *(f"{each}, s" for each in names),
+        *(f"/ {each}" for each in names[1:]),
+    ]
     harness.show("Seconds of a search", head, rows)
     report.bars([bar for name, found in results.items() for bar in bars(name, found, names[1:])])
 

@@ -1,8 +1,8 @@
 """The dual of a kernel SVM whose kernel values are all known, on more rows than a cache holds: by working sets.
 
-A round takes the rows that violate the optimality conditions most, copies the values between them, solves their dual
-(:mod:`widemargin.compiled.working_set`), and adds what has changed to the pulls of all rows. Where rounds do not get far,
-since more rows are free than a working set holds, working sets become larger.
+A round takes the rows that violate the optimality conditions most, solves their dual
+(:mod:`widemargin.compiled.working_set`), and adds what has changed to the pulls of all rows. Where rounds do not get
+far, since more rows are free than a working set holds, working sets become larger.
 """
 
 import numpy as np

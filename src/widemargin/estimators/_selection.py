@@ -49,7 +49,7 @@ def grid_of_gammas(gammas: Any, kernel: str, X: Any, weight: np.ndarray) -> np.n
     That is one over the median squared distance of two rows, over the median 1-norm distance for the laplacian kernel,
     and over the median squared length for kernels of inner products.
     """
-    if not isinstance(gammas, Integral):
+    if not isinstance(gammas, int | np.integer):
         return checked_grid("gammas", gammas)
     present = np.flatnonzero(weight)
     few = present[np.linspace(0, len(present) - 1, min(len(present), _MAX_SAMPLE)).astype(np.intp)]
@@ -78,7 +78,7 @@ def _weighted_median(values: np.ndarray, masses: np.ndarray) -> float:
 
 def grid_of_Cs(Cs: Any, squares: np.ndarray, weight: np.ndarray) -> np.ndarray:
     """Ascending values of C: those that are given, or so many for rows with these values of k(x, x)."""
-    if not isinstance(Cs, Integral):
+    if not isinstance(Cs, int | np.integer):
         return checked_grid("Cs", Cs)
     mean = float(np.average(np.abs(squares), weights=weight))
     return (np.geomspace(_LEAST_C, _LARGEST_C, int(Cs)) if Cs > 1 else np.ones(1)) / (mean or 1.0)
@@ -158,7 +158,7 @@ def _places(rows: Any, n_rows: int) -> np.ndarray:
     """Row numbers of a fold, from numbers or a mask, each once."""
     rows = np.asarray(rows)
     places = np.unique(np.flatnonzero(rows) if rows.dtype == bool else rows.astype(np.intp))
-    if len(places) and not (0 <= places[0] and places[-1] < n_rows):
+    if len(places) and not (places[0] >= 0 and places[-1] < n_rows):
         raise ValueError(f"A fold of cv names row {places[-1]}, and there are {n_rows} rows.")
     return places
 

@@ -112,8 +112,8 @@ class KernelSVCCV(KernelClassifier):
     n_splits_ : int
         Number of folds.
     classes_, support_, support_vectors_, dual_coef_, support_labels_, support_weight_, n_support_, coef_, intercept_, \
-multi_class_, C_, slack_, violation_, kernel_, certificate_, stop_reason_, history_, n_iter_, parts_, training_, device_, \
-n_features_in_, feature_names_in_
+multi_class_, C_, slack_, violation_, kernel_, certificate_, stop_reason_, history_, n_iter_, parts_, training_, \
+device_, n_features_in_, feature_names_in_
         As in :class:`KernelSVC`, for the final model.
     cost_ : Ledger
         Kernel evaluations and seconds per phase, of the search and the final fit.
@@ -284,9 +284,9 @@ n_features_in_, feature_names_in_
 
     def _grids(self, X: Any, weight: np.ndarray) -> tuple[list[float | None], list[float]]:
         """Values of gamma, or None where the kernel has none, and of C."""
-        kernel, gammas = self._kernel_with(1.0), [None]
-        if kernel.needs_gamma:
-            gammas = grid_of_gammas(self.gammas, self.kernel, X, weight).tolist()
+        gammas: list[float | None] = [None]
+        if self._kernel_with(1.0).needs_gamma:
+            gammas[:] = grid_of_gammas(self.gammas, self.kernel, X, weight).tolist()
         else:
             self._refuse_unused({"gammas": 5}, "kernel", "rbf")
         squares = self._kernel_with(gammas[len(gammas) // 2]).diagonal(X, np.arange(X.shape[0]))
@@ -309,7 +309,7 @@ n_features_in_, feature_names_in_
         return Kernel(self.kernel, "scale" if gamma is None else gamma, int(self.degree), float(self.coef0))
 
     @property
-    def gamma(self) -> Any:  # type: ignore[override]
+    def gamma(self) -> Any:
         """That of the final fit."""
         return self._chosen.get("gamma", "scale")
 

@@ -34,6 +34,7 @@ from widemargin.solvers.protocol import Warm
 _AIM = 0.9  # of the tolerance that a sweep aims at
 _REDUCTION = 0.25  # of the gap by a sweep
 _TIGHTER = 0.5  # of the gap aimed at, where bounds turned out to be farther apart than was estimated
+_NOTHING = 1e-9  # of a coefficient: a change that responses need not know of before bounds are confirmed
 _PRECISION = 1e-3  # of the primal value, relative to the gap
 
 
@@ -66,13 +67,14 @@ class KnownDual(KernelDual[State]):
         """``warm`` is a beta for all rows, by their numbers; or two lines, a beta and its responses."""
         known = shard.kernel.known_values()
         assert known is not None
-        numbers = shard.kernel.numbers
-        given, response = (warm[0], warm[1][numbers]) if warm is not None and warm.ndim == 2 else (warm, None)
-        low, high, beta = feasible_start(problem, shard, comm, given)
-        if response is None:
-            response = known.times(beta, exact=False)
-        elif not np.array_equal(beta, given[numbers]):
-            response = response + known.times(beta - given[numbers], exact=False)
+        lines = None if warm is None else np.atleast_2d(warm)
+        low, high, beta = feasible_start(problem, shard, comm, None if lines is None else lines[0])
+        known_beta, response = np.zeros((2, shard.n_rows))
+        if lines is not None and len(lines) == 2:
+            known_beta, response = lines[:, shard.kernel.numbers]
+        change = beta - known_beta
+        change[np.abs(change) <= _NOTHING * np.abs(beta)] = 0.0
+        response = response + known.times(change, exact=False)
         state = State(problem, shard, comm, shard.kernel, rng, low, high, beta, response, shard.y, shard.weight)
         state.known = known
         if "space" not in shard.shared:  # for all runs on these rows, one after the other

@@ -1,16 +1,15 @@
 """Cross-validation of the kernel C-SVM over values of C: all folds of one kernel share its values.
 
 The rows that a fold holds out stay in its problems with a weight of zero: they cannot move, and their responses, which
-score the fold, come with the passes that the fit makes anyway. Each value of C starts at the solution of the last one,
-scaled as far as that raises the dual objective. Where all kernel values fit in memory they are computed once, and the
-problems of folds and classes run beside each other. Else one runs after the other, on all cores, and all of them share
-the kernel rows that there is room for.
+score the fold, come with the passes that the fit makes anyway. Each value of C starts at the solution of the last one.
+Where all kernel values fit in memory they are computed once, and the problems of folds and classes run beside each
+other. Else one runs after the other, on all cores, and all of them share the kernel rows that there is room for.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -30,7 +29,7 @@ from widemargin.solvers.block_dual import BlockDual
 from widemargin.solvers.known_dual import KnownDual
 from widemargin.solvers.models import KernelModel
 from widemargin.solvers.protocol import AnySolver
-from widemargin.solvers.run import Finished, Limits, Start, Watched, sweeps
+from widemargin.solvers.run import Limits, Start, Watched, end_of, sweeps
 from widemargin.solvers.small_dual import SmallDual
 from widemargin.strategies.labels import weights_of_classes
 from widemargin.strategies.parts import Parts
@@ -143,8 +142,8 @@ class KernelFolds:
     ) -> list[list[FoldFit] | None]:
         """The fits of all folds for each of some ascending values of C; None where there was no time for all of them.
 
-        ``starts`` has fits of all folds to start from, or None for the fits of the last C. A fold that ``may_settle`` stops when its
-        held-out predictions do.
+        ``starts`` has fits of all folds to start from, or None for the fits of the last C. A fold that ``may_settle``
+        stops when its held-out predictions no longer change.
         """
         parts, n_folds = self.folds.parts, len(self.folds.folds)
         numbers, every = range(len(parts)), range(n_folds)
@@ -197,61 +196,39 @@ class _Path:
 
     def fits(self, Cs: Sequence[float], starts: Sequence[PartFit | None]) -> Iterator[PartFit]:
         """One for each C, until there is no time left."""
-        folds, warm = self.within.folds, None
+        folds = self.within.folds
         shard = replace(self.labelled, weight=folds.weights(self.fold)[self.places])
         solver, watched = self.within.solver(may_settle=self.may_settle), Watched(lambda _: folds.ask() or None)
-        last: PartFit | None = None
-        for i, (C, start) in enumerate(zip(Cs, starts, strict=True)):
-            begin = time.perf_counter()
-            if start is not None:
-                warm = self._warm(start.model, None, 1.0)
-            elif last is not None:
-                warm = self._warm(last.model, scores, _factor(last, C / Cs[i - 1]))
+        warm: np.ndarray | None = None
+        for C, start in zip(Cs, starts, strict=True):
+            began = time.perf_counter()
+            warm = warm if start is None else self._warm(start.model, None)
             problem, rng = HingeL2(C, folds.fit_intercept), np.random.default_rng(0)
-            running = sweeps(solver, problem, shard, Solo(), folds.limits, rng, Start(warm), watched)
-            result, scores, _, told = _end_of(running)
-            model, held_out, norm = self._scored(result.model, scores)
-            seconds, gap = time.perf_counter() - begin, result.certificate.relative
-            last = PartFit(model, held_out, norm, gap, seconds, result.stop_reason)
-            yield last
-            if told:
+            finished = end_of(sweeps(solver, problem, shard, Solo(), folds.limits, rng, Start(warm), watched))
+            result, model = finished.result, finished.result.model
+            held_out, norm = self._scored(model, finished.scores)
+            warm = self._warm(model, finished.scores)
+            seconds, gap = time.perf_counter() - began, result.certificate.relative
+            yield PartFit(model, held_out, norm, gap, seconds, result.stop_reason)
+            if finished.told:
                 return
 
-    def _scored(self, model: KernelModel, scores: np.ndarray | None) -> tuple[KernelModel, np.ndarray, float]:
-        """The model, the scores of held-out rows, and the norm; ``scores`` are those of the rows of the problem."""
-        own = scores
-        if own is None or not isinstance(self.places, slice):
-            held_out = self.within.scores(model, self.fold[1])
-        else:
-            held_out = own[self.fold[1]]
-        numbers = model.points.numbers
-        of_support = self.within.scores(model, numbers) if own is None else own[self._among(numbers)]
-        return model, held_out, float(np.sqrt(max(model.coef @ (of_support - model.intercept), 0.0)))
+    def _scored(self, model: KernelModel, scores: np.ndarray | None) -> tuple[np.ndarray, float]:
+        """The scores of held-out rows, and the norm of w; ``scores`` are those of all rows of the problem."""
+        numbers, held_out = model.points.numbers, self.fold[1]
+        of_support = own = None
+        if scores is not None:
+            of_support = scores[np.searchsorted(self.labelled.kernel.numbers, numbers)]
+            own = scores[held_out] if isinstance(self.places, slice) else None  # a pair has no rows of other classes
+        of_support = self.within.scores(model, numbers) if of_support is None else of_support
+        squared = float(model.coef @ (of_support - model.intercept))
+        return self.within.scores(model, held_out) if own is None else own, max(squared, 0.0) ** 0.5
 
-    def _among(self, numbers: np.ndarray) -> np.ndarray:
-        """The places of rows among those of the problem."""
-        return np.searchsorted(self.labelled.kernel.numbers, numbers)
-
-    def _warm(self, model: KernelModel, scores: np.ndarray | None, factor: float) -> np.ndarray:
-        """A multiple of the coefficients of a model, with responses where a solver uses them."""
-        own, warm = self.labelled.kernel.numbers, np.zeros((2, self.within.shard.n_rows))
-        warm[0, model.points.numbers] = factor * model.coef
+    def _warm(self, model: KernelModel, scores: np.ndarray | None) -> np.ndarray:
+        """Where the next fit starts: at the coefficients of a model, with responses for a solver that uses them."""
+        warm = np.zeros((2, self.within.shard.n_rows))
+        warm[0, model.points.numbers] = model.coef
         if scores is None or self.within.known is None:
             return warm[0]
-        warm[1, own] = factor * (scores - model.intercept)
+        warm[1, self.labelled.kernel.numbers] = scores - model.intercept
         return warm
-
-
-def _factor(fit: PartFit, largest: float) -> float:
-    """The multiple of a solution with the highest dual objective, where bounds have grown by ``largest``."""
-    squared, gain = fit.norm**2, float(np.abs(fit.model.coef).sum())
-    return HingeL2(1.0).best_factor(gain, squared, largest) if gain > squared else 1.0
-
-
-def _end_of(running: Generator[Any, Any, Finished]) -> Finished:
-    while True:
-        try:
-            next(running)
-        except StopIteration as end:
-            finished: Finished = end.value
-            return finished
