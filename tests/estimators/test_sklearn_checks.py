@@ -9,6 +9,7 @@ from widemargin import (
     GossipSVC,
     HardMarginSVC,
     KernelSVC,
+    KernelSVCCV,
     MarginDistributionSVC,
     NuMarginSVC,
     SparseSVC,
@@ -37,6 +38,8 @@ def expected_failures(estimator):
         return ANOTHER_PATH if estimator.kernel != "linear" else {}
     if isinstance(estimator, GossipSVC):
         return OTHER_PEERS
+    if isinstance(estimator, KernelSVCCV):
+        return ANOTHER_PATH
     if not isinstance(estimator, KernelSVC):
         return {}
     if estimator.solver == "batch-perceptron" or estimator.slack is not None:
@@ -58,6 +61,8 @@ def expected_failures(estimator):
         KernelSVC(solver="batch-perceptron", random_state=0, max_iter=30),
         KernelSVC(solver="batch-perceptron", random_state=0, max_iter=30, cluster=2),
         KernelSVC(slack=0.05, random_state=0, max_iter=30),
+        KernelSVCCV(Cs=3, gammas=2, cv=3, refine=False),
+        KernelSVCCV(Cs=3, cv=2, kernel="linear"),
         MarginDistributionSVC(),
         MarginDistributionSVC(cluster=2),
         MarginDistributionSVC(kernel="linear", tol=1e-12),

@@ -195,14 +195,18 @@ class Scorers:
                     f"scoring={scoring!r} needs probabilities, which support vector machines do not have: choose a "
                     "scorer of scores or labels, such as 'roc_auc' or 'balanced_accuracy', or calibrate afterwards."
                 )
-            metric = getattr(each, "_score_func", each)
-            if is_weighted and "sample_weight" not in inspect.signature(metric).parameters:
+            if is_weighted and not _takes_weights(getattr(each, "_score_func", each)):
                 raise ValueError(f"scoring={scoring!r} takes no sample_weight: leave that out, or choose another.")
 
     def __call__(self, model: HeldOut, X: Any, y: np.ndarray, weight: np.ndarray) -> list[float]:
         """The score of each scorer."""
         found = self._scorer(model, X, y, **({"sample_weight": weight} if self._is_weighted else {}))
         return [float(found[name]) for name in self.names] if isinstance(found, dict) else [float(found)]
+
+
+def _takes_weights(metric: Callable[..., Any]) -> bool:
+    parameters = inspect.signature(metric).parameters
+    return "sample_weight" in parameters or any(each.kind is each.VAR_KEYWORD for each in parameters.values())
 
 
 # -- results -----------------------------------------------------------------------------------------------------------

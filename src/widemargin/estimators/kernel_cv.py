@@ -158,7 +158,6 @@ device_, n_features_in_, feature_names_in_
         "verbose": ["verbose"],
     }
 
-    cluster = None
     _chosen: dict[str, float]  # C, and gamma where the kernel has one
     _start: np.ndarray | None = None  # of the final fit, while it runs: coefficients of each problem
 
