@@ -10,6 +10,7 @@ from widemargin.compiled.jit import compiled
 
 _MOST_LOST = 32000.0  # units, for the largest relative error of a rounding to float32
 LOST_UNIT = 2.0**-24 / _MOST_LOST
+SMALLEST = 2.0**-126  # smaller values are taken as 0: float32 would be slow with them
 _SIDE = 32  # lines of squares in which values are mirrored
 _COLUMNS = 2048  # of sums that stay in the first-level cache
 
@@ -24,7 +25,7 @@ def store(values, first, begin, end, near, lost):
     for i in range(begin, end):
         exact, big, small = values[i - first], near[i, first:n], lost[i, first:n]
         for j in range(n - first):
-            rounded = np.float64(np.float32(exact[j]))
+            rounded = np.float64(np.float32(exact[j])) if abs(exact[j]) >= SMALLEST else 0.0
             part = (exact[j] - rounded) / (rounded if rounded != 0.0 else 1.0) * (1.0 / LOST_UNIT)
             part = min(max(part, -_MOST_LOST), _MOST_LOST)
             big[j], small[j] = np.float32(rounded), np.int16(np.rint(part))

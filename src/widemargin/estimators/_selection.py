@@ -27,6 +27,7 @@ _DECADES_OF_GAMMA = 2.0  # that a grid of gammas spans, about 1 / median squared
 _LEAST_C, _LARGEST_C = 1e-2, 1e3  # of a grid, for rows of length 1
 _SHARE_OF_MEMORY = 0.25  # of what is free, for kernel values
 _USUAL_MEMORY = 8 << 30  # where nobody can say what is free
+_ROUNDING = 1e-12  # of a distance, relative to the largest; squared ones are differences
 _TIE = 1e-12  # between two mean scores
 
 
@@ -66,8 +67,8 @@ def grid_of_gammas(gammas: Any, kernel: str, X: Any, weight: np.ndarray) -> np.n
 
 
 def _weighted_median(values: np.ndarray, masses: np.ndarray) -> float:
-    """The median of the positive values; 0 if there is none."""
-    is_positive = values > 0
+    """The median of the positive values; 0 if there is none. Copies of a row are apart by rounding alone."""
+    is_positive = values > _ROUNDING * values.max(initial=0.0)
     values, masses = values[is_positive], masses[is_positive]
     if not len(values):
         return 0.0

@@ -227,7 +227,7 @@ device_, n_features_in_, feature_names_in_
         try:
             self._fit(rows, X, y, sample_weight)
         finally:
-            self._start = None
+            del self._start
         self.__dict__.update(choice)
         self.cost_ = Ledger.total([ledger, self.cost_])
         return self

@@ -16,7 +16,7 @@ from widemargin.rounding import UNIT
 BYTES = 6  # of a value: four in float32, two that it lost
 ERROR = compiled.LOST_UNIT / 2 + 8 * UNIT  # of a value, relative to that in float64
 LARGEST = 1e38
-SMALLEST = 2.0**-126  # smaller values may be anything below it
+SMALLEST = compiled.SMALLEST  # smaller values are taken as 0
 _LINES_AT_ONCE = 256  # that are computed in float64
 _LINES_PER_PIECE = 32
 

@@ -301,7 +301,8 @@ class RowsOnCPU(KernelRows):
             self._shared.append(SharedRows(self.numbers, self.dtype, n_slots))
 
     def keep_values(self, n_bytes: int, space: KnownValues | None = None) -> bool:
-        if self._whole is not None or known_values.BYTES * self.n_rows**2 > n_bytes:
+        is_used = self._whole is None and self.kernel.name in _KINDS  # others need not be quite symmetric
+        if not is_used or known_values.BYTES * self.n_rows**2 > n_bytes:
             return False
         if not np.abs(self._diagonal(np.empty(0))).max() < known_values.LARGEST:
             return False
@@ -312,12 +313,8 @@ class RowsOnCPU(KernelRows):
         """Kernel values in float64 of some rows with those from ``begin`` on."""
         points, rest = self.points(np.arange(begin, end)), np.arange(begin, self.n_rows)
         self.ledger.kernel_evaluations += len(points) * len(rest)
-        out, part = np.empty((len(points), len(rest))), self.only(rest)
-        if self.kernel.name in _KINDS:
-            part._fill(points, out, is_symmetric=False)
-            return out
-        for first, last, values in self._given_tiles(part.X, points):
-            out[:, first:last] = values.T
+        out = np.empty((len(points), len(rest)))
+        self.only(rest)._fill(points, out, is_symmetric=False)
         return out
 
     def keep_classes(self, most_rows: int, n_bytes: int) -> bool:

@@ -35,6 +35,7 @@ _AIM = 0.9  # of the tolerance that a sweep aims at
 _REDUCTION = 0.25  # of the gap by a sweep
 _TIGHTER = 0.5  # of the gap aimed at, where bounds turned out to be farther apart than was estimated
 _NOTHING = 1e-9  # of a coefficient: a change that responses need not know of before bounds are confirmed
+_MIN_VIOLATION = 1e-13  # relative to the largest pull: less is rounding
 _PRECISION = 1e-3  # of the primal value, relative to the gap
 
 
@@ -84,13 +85,17 @@ class KnownDual(KernelDual[State]):
 
     def sweep(self, state: State) -> State:
         is_positive, aim = state.rows.kernel.is_positive, max(_AIM * self.target, _REDUCTION * self._gap(state))
-        pull = state.y - state.response
+        pull, before = state.y - state.response, state.beta.copy()
+        least = _MIN_VIOLATION * float(np.abs(pull).max()) if is_positive else self.target
         compiled.descend(
             state.known.near, state.known.diagonal, state.y, pull, state.beta, state.low, state.high,
             state.problem.fit_intercept, min(aim, state.aim) if is_positive else 0.0,
-            0.0 if is_positive else self.target, WORK, state.pace, state.space,
+            least, WORK, state.pace, state.space,
         )  # fmt: skip
-        state.response, state.is_exact = state.y - pull, False
+        if np.array_equal(state.beta, before):  # exact responses may show a way on
+            self.confirm(state)
+        else:
+            state.response, state.is_exact = state.y - pull, False
         return state
 
     @staticmethod
@@ -125,7 +130,7 @@ class KnownDual(KernelDual[State]):
 
     def _precision(self, state: State) -> float:
         """Of the primal value: a small part of the gap."""
-        return float(np.clip(_PRECISION * self._gap(state), 1e-12, 1e-6))
+        return max(_PRECISION * min(self.target, self._gap(state)), 1e-12)
 
     def _violation(self, state: State) -> float:
         highest, lowest = violation(state.y - state.response, state.beta, state.low, state.high)
