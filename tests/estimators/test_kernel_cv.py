@@ -19,7 +19,6 @@ from sklearn.svm import SVC
 
 from widemargin import InterruptedFitWarning, KernelSVC, KernelSVCCV, cores, load, pauses, save
 from widemargin.callbacks import Interruption
-from widemargin.estimators import kernel_cv
 from widemargin.estimators._selection import around, free_bytes, grid_of_gammas
 from widemargin.solvers import run as run_module
 from widemargin.strategies.selection import Folds
@@ -295,17 +294,22 @@ def test_a_search_without_time_has_a_model_all_the_same(two):
 def test_ctrl_c_ends_the_search_and_the_best_so_far_is_fitted(two, monkeypatch):
     monkeypatch.setattr(pauses, "WORK", 100.0)
     monkeypatch.setattr(run_module, "_ASK_INTERVAL", -1.0)
-    calls = 0
+    calls, fit = 0, KernelSVCCV._fit
 
-    def pressed(self):
+    def is_pressed(interruption):
         nonlocal calls
         calls += 1
-        return 200 < calls < 1200
+        return calls > 200
 
-    monkeypatch.setattr(Interruption, "__bool__", pressed)
-    monkeypatch.setattr(kernel_cv, "first_interrupt_kept", kernel_cv.first_interrupt_kept)
+    def final_fit(self, *arguments):
+        monkeypatch.setattr(Interruption, "__bool__", lambda interruption: False)
+        return fit(self, *arguments)
+
+    monkeypatch.setattr(Interruption, "__bool__", is_pressed)
+    monkeypatch.setattr(KernelSVCCV, "_fit", final_fit)
     with pytest.warns(InterruptedFitWarning, match="were not tried"):
         model = KernelSVCCV(Cs=20, gammas=8, cv=3, refine=False).fit(*two)
+    assert model.stop_reason_ == "gap"
     n_missing = np.isnan(model.cv_results_["mean_test_score"]).sum()
     assert 0 < n_missing < 160
     assert not np.isnan(model.best_score_)
