@@ -12,13 +12,14 @@ from widemargin.compiled.known_values import add_near
 from widemargin.compiled.small_dual import relative_gap, violation
 from widemargin.compiled.working_set import LANES, pairs, singles
 
-FIRST_SIZE = 1024  # rows of a working set
+FIRST_SIZE, _MAX_SIZE = 1024, 4096  # rows of a working set
 _REDUCTION = 0.1  # of the violation by a round
 _SLOW, _PATIENCE = 0.7, 4  # rounds in a row that leave more than this part of the violation, before sets are doubled
 _STEPS_PER_ROW = 100
 _NEAR = 1e-9  # of the middle: a row that is at it pulls neither way
 _MIN_FREE = 10  # rows whose mean is the middle
 _WORK_PER_ROW = 16.0  # multiplications in the time that it takes to choose a working set
+_WORK_PER_STEP = 4.0  # multiplications for each row of a working set
 
 
 @compiled()
@@ -88,18 +89,18 @@ def descend(K, diagonal, y, pull, beta, low, high, is_tied, gap, least_violation
         else:
             pace[1] += 1.0
             if pace[1] >= _PATIENCE:
-                pace[0], pace[1], pace[2] = 2.0 * pace[0], 0.0, found
+                pace[0], pace[1], pace[2] = min(2.0 * pace[0], _MAX_SIZE), 0.0, found
         rows = _working_set(pull, beta, low, high, middle, int(min(pace[0], n)))
         m = rows.shape[0]
         width = (m + LANES - 1) // LANES * LANES
         few, own = np.zeros((4, width)), np.ones(width, K.dtype)
         if space.shape[0] < m * width:
-            space = np.empty(2 * m * width, K.dtype)
+            space = np.empty(m * width, K.dtype)
         block = (K, rows, space[: m * width].reshape((m, width)), np.zeros(m, np.bool_))
         for a in range(m):
             i = rows[a]
             few[0, a], few[1, a], few[2, a], few[3, a], own[a] = pull[i], beta[i], low[i], high[i], diagonal[i]
-        tol, most = _REDUCTION * found, _STEPS_PER_ROW * m
+        tol, most = _REDUCTION * found, int(min(_STEPS_PER_ROW * m, max_work / (_WORK_PER_STEP * width) + 1.0))
         if is_tied:
             n_steps = pairs(block, own, few[0], few[1], few[2], few[3], tol, most)
         else:
@@ -114,4 +115,4 @@ def descend(K, diagonal, y, pull, beta, low, high, is_tied, gap, least_violation
         if n_moved == 0:
             return
         add_near(K, moved[:n_moved], change[:n_moved], pull)
-        work += _WORK_PER_ROW * n + float(m) * m + 2.0 * n_steps * width + float(n_moved) * n
+        work += _WORK_PER_ROW * n + float(n_moved) * (m + n) + _WORK_PER_STEP * n_steps * width

@@ -159,11 +159,12 @@ class KernelFolds:
                 found[part][fold].extend(path.fits(Cs, before))
 
         tasks = [(k, every) for k in numbers] if parts.are_votes else [(k, [fold]) for k in numbers for fold in every]
-        if self.known is None:  # all of them use the cores, and the kernel rows that they share
-            for task in tasks:
-                paths(task)
-        else:
-            cores.each(paths, tasks, np.inf)
+        with self.folds.ledger.phase("folds"):
+            if self.known is None:  # all of them use the cores, and the kernel rows that they share
+                for task in tasks:
+                    paths(task)
+            else:
+                cores.each(paths, tasks, np.inf)
         n_done = min(len(path) for each in found for path in each)
         done = [[FoldFit([found[k][fold][i] for k in numbers]) for fold in every] for i in range(n_done)]
         return [*done, *[None] * (len(Cs) - n_done)]
