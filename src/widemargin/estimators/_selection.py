@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
@@ -36,6 +37,11 @@ class Point(NamedTuple):
 
     C: float
     gamma: float | None
+
+    def distance(self, other: Point) -> float:
+        """In decades."""
+        ratio = 1.0 if self.gamma is None or other.gamma is None else self.gamma / other.gamma
+        return abs(math.log10(self.C / other.C)) + abs(math.log10(ratio))
 
     def parameters(self) -> dict[str, float]:
         return {"C": self.C} if self.gamma is None else {"C": self.C, "gamma": self.gamma}
@@ -344,14 +350,14 @@ class Search:
         on = None if self.is_over or not len(Cs) else self._with_kernel(gamma)
         if on is None:
             return
-        known = {point.C: each for point, each in self.tried.items() if point.gamma == gamma and each is not None}
-        starts, last = [], None
-        for C in Cs:  # at the nearest smaller C that was solved before, where that is nearer than the last one here
-            below = max((each for each in known if each < C), default=None)
-            starts.append(None if below is None or (last is not None and last >= below) else known[below].fits)
-            last = C
+        starts = [self._nearest(Point(C, gamma)) for C in Cs]
         self._note(gamma, Cs, on.fits(Cs, starts))
         self._finish(gamma, on)
+
+    def _nearest(self, point: Point) -> list[FoldFit] | None:
+        """The fits at the nearest point that was tried, with the same C or a smaller one."""
+        done = [(each, found.fits) for each, found in self.tried.items() if found is not None and each.C <= point.C]
+        return min(done, key=lambda each: point.distance(each[0]))[1] if done else None
 
     def _finish(self, gamma: float | None, on: KernelFolds) -> bool:
         """Solve those of the points that matter with this gamma to the tolerance; whether there was time."""

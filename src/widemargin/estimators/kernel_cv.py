@@ -48,10 +48,10 @@ class KernelSVCCV(KernelClassifier):
     """Kernel C-SVM whose C and gamma are chosen by cross-validation, in the time of a few fits.
 
     Fits :class:`KernelSVC` to the training rows of every fold for a grid of C and gamma, chooses the point with the
-    best mean score on held-out rows, and fits all rows there. Folds of one gamma share kernel values, every C starts at
-    the solution of the last, and held-out rows are scored with the passes of the fits. A fit ends at a certified gap of
-    ``tol``, or before it, when the predictions of held-out rows have not changed over three checks: its score is then
-    an estimate, and is completed if the point is within one standard error of the best.
+    best mean score on held-out rows, and fits all rows there. Folds of one gamma share kernel values, every fit starts
+    at the solution of a near one, and held-out rows are scored with the passes of the fits. A fit ends at a certified
+    gap of ``tol``, or before it, when the predictions of held-out rows have not changed over three checks: its score is
+    then an estimate, and is completed if the point is within one standard error of the best.
 
     Parameters
     ----------

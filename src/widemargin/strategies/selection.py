@@ -1,9 +1,10 @@
 """Cross-validation of the kernel C-SVM over values of C: all folds of one kernel share its values.
 
 The rows that a fold holds out stay in its problems with a weight of zero: they cannot move, and their responses, which
-score the fold, come with the passes that the fit makes anyway. Each value of C starts at the solution of the last one.
-Where all kernel values fit in memory they are computed once, and the problems of folds and classes run beside each
-other. Else one runs after the other, on all cores, and all of them share the kernel rows that there is room for.
+score the fold, come with the passes that the fit makes anyway. Each fit starts at the solution for the last C, or at
+that of another kernel for the same C. Where all kernel values fit in memory they are computed once, and the problems of
+folds and classes run beside each other. Else one runs after the other, on all cores, and all of them share the kernel
+rows that there is room for.
 """
 
 from __future__ import annotations
@@ -142,8 +143,9 @@ class KernelFolds:
     ) -> list[list[FoldFit] | None]:
         """The fits of all folds for each of some ascending values of C; None where there was no time for all of them.
 
-        ``starts`` has fits of all folds to start from, or None for the fits of the last C. A fold that ``may_settle``
-        stops when its held-out predictions no longer change.
+        ``starts`` has fits of all folds at a near point for each C, or None: a fit starts there or at the last C,
+        wherever the dual objective is higher. A fold that ``may_settle`` stops when its held-out predictions no longer
+        change.
         """
         parts, n_folds = self.folds.parts, len(self.folds.folds)
         numbers, every = range(len(parts)), range(n_folds)
@@ -203,8 +205,8 @@ class _Path:
         warm: np.ndarray | None = None
         for C, start in zip(Cs, starts, strict=True):
             began = time.perf_counter()
-            warm = warm if start is None else self._warm(start.model, None)
             problem, rng = HingeL2(C, folds.fit_intercept), np.random.default_rng(0)
+            warm = warm if start is None else self._better(problem, warm, self._warm(start.model, None))
             finished = end_of(sweeps(solver, problem, shard, Solo(), folds.limits, rng, Start(warm), watched))
             result, model = finished.result, finished.result.model
             held_out, norm = self._scored(model, finished.scores)
@@ -213,6 +215,21 @@ class _Path:
             yield PartFit(model, held_out, norm, gap, seconds, result.stop_reason)
             if finished.told:
                 return
+
+    def _better(self, problem: HingeL2, last: np.ndarray | None, given: np.ndarray) -> np.ndarray:
+        """One of two starts: the last solution with its responses, or coefficients that are given."""
+        own, known = self.labelled.kernel.numbers, self.labelled.kernel.known_values()
+        if last is None or known is None:
+            return given
+        both = np.zeros((2, 2, len(own)))
+        both[0], both[1, 0] = last[:, own], given[own]
+        both[1, 1] = known.times(both[1, 0], exact=False)
+        values = [problem.dual_value(np.abs(beta).sum(), beta @ response) for beta, response in both]
+        if values[0] >= values[1]:
+            return last
+        warm = np.zeros_like(last)
+        warm[:, own] = both[1]
+        return warm
 
     def _scored(self, model: KernelModel, scores: np.ndarray | None) -> tuple[np.ndarray, float]:
         """The scores of held-out rows, and the norm of w; ``scores`` are those of all rows of the problem."""
