@@ -35,6 +35,7 @@ from widemargin.solvers.small_dual import SmallDual
 from widemargin.strategies.labels import weights_of_classes
 from widemargin.strategies.parts import Parts
 
+_CS_PER_TASK = 3  # fits one after the other: each starts at the last one
 _PATIENCE = 3  # checks without a change of held-out predictions, after which a fold may stop
 
 Fold = tuple[np.ndarray, np.ndarray]  # places of training rows and of held-out rows
@@ -126,6 +127,14 @@ class Folds:
         return train * weights_of_classes(self.class_weight, self.classes, totals)[codes]
 
 
+class _Task(NamedTuple):
+    """Fits that one thread does."""
+
+    part: int  # the number of a two-class problem
+    folds: Sequence[int]
+    Cs: slice
+
+
 @dataclass(frozen=True)
 class KernelFolds:
     """The same with a kernel."""
@@ -147,29 +156,38 @@ class KernelFolds:
         wherever the dual objective is higher. A fold that ``may_settle`` stops when its held-out predictions no longer
         change.
         """
-        parts, n_folds = self.folds.parts, len(self.folds.folds)
-        numbers, every = range(len(parts)), range(n_folds)
-        found: list[list[list[PartFit]]] = [[[] for _ in range(n_folds)] for _ in numbers]
+        parts, every = self.folds.parts, range(len(self.folds.folds))
+        found: dict[tuple[int, int, int], PartFit] = {}  # of a problem, a fold and a C
 
-        def paths(task: tuple[int, Sequence[int]]) -> None:
-            part, some = task
-            labelled, places = parts.labelled(self.shard, part), parts.rows(self.shard, part)
-            labelled.kernel.known_values()  # of a pair of classes: one copy for all folds
-            for fold in some:
+        def paths(task: _Task) -> None:
+            labelled, places = parts.labelled(self.shard, task.part), parts.rows(self.shard, task.part)
+            for fold in task.folds:
                 path = _Path(self, labelled, places, self.folds.folds[fold], may_settle)
-                before = [None if each is None else each[fold].parts[part] for each in starts]
-                found[part][fold].extend(path.fits(Cs, before))
+                some = [None if each is None else each[fold].parts[task.part] for each in starts[task.Cs]]
+                for k, fit in enumerate(path.fits(Cs[task.Cs], some), task.Cs.start):
+                    found[task.part, fold, k] = fit
 
-        tasks = [(k, every) for k in numbers] if parts.are_votes else [(k, [fold]) for k in numbers for fold in every]
+        tasks = self._tasks(len(Cs))
         with self.folds.ledger.phase("folds"):
             if self.known is None:  # all of them use the cores, and the kernel rows that they share
                 for task in tasks:
                     paths(task)
             else:
                 cores.each(paths, tasks, np.inf)
-        n_done = min(len(path) for each in found for path in each)
-        done = [[FoldFit([found[k][fold][i] for k in numbers]) for fold in every] for i in range(n_done)]
-        return [*done, *[None] * (len(Cs) - n_done)]
+        out: list[list[FoldFit] | None] = []
+        for k in range(len(Cs)):
+            fits = [[found.get((part, fold, k)) for part in range(len(parts))] for fold in every]
+            whole = [FoldFit([part for part in fit if part is not None]) for fit in fits]
+            out.append(whole if all(len(fit.parts) == len(parts) for fit in whole) else None)
+        return out
+
+    def _tasks(self, n_Cs: int) -> list[_Task]:
+        """Those with the largest values of C first, which take longest. Folds of a pair of classes share a copy."""
+        numbers, every = range(len(self.folds.parts)), range(len(self.folds.folds))
+        if self.folds.parts.are_votes:
+            return [_Task(part, every, slice(0, n_Cs)) for part in numbers]
+        pieces = [slice(begin, begin + _CS_PER_TASK) for begin in range(0, n_Cs, _CS_PER_TASK)]
+        return [_Task(part, [fold], Cs) for Cs in reversed(pieces) for part in numbers for fold in every]
 
     def solver(self, *, may_settle: bool) -> AnySolver:
         tol, cache_bytes, patience = self.folds.limits.tol, self.folds.cache_bytes, _PATIENCE if may_settle else 0
