@@ -19,6 +19,7 @@ from sklearn.svm import SVC
 
 from widemargin import InterruptedFitWarning, KernelSVC, KernelSVCCV, cores, load, pauses, save
 from widemargin.callbacks import Interruption
+from widemargin.estimators import kernel_cv
 from widemargin.estimators._selection import around, free_bytes, grid_of_gammas
 from widemargin.solvers import run as run_module
 from widemargin.strategies.selection import Folds
@@ -28,6 +29,7 @@ GRID = {"C": [0.1, 1.0, 20.0], "gamma": [0.02, 0.2, 1.0]}
 # With fewer free support vectors there are several best intercepts, and libraries choose different ones.
 UNIQUE = {"C": [2.0, 20.0], "gamma": [0.1, 0.5]}
 SMALL = {"Cs": GRID["C"], "gammas": GRID["gamma"], "refine": False, "tol": TIGHT}
+EASY = {**SMALL, "Cs": UNIQUE["C"], "gammas": UNIQUE["gamma"]}
 
 
 @pytest.fixture(scope="module")
@@ -70,8 +72,7 @@ def test_scores_of_pairs_of_classes_are_those_of_exact_fits(three):
 def test_scores_of_classes_against_the_rest_are_those_of_exact_fits(three):
     grid = {f"estimator__{name}": values for name, values in UNIQUE.items()}
     theirs = by_libsvm(*three, estimator=OneVsRestClassifier(SVC(tol=1e-7)), grid=grid)
-    unique = {**SMALL, "Cs": UNIQUE["C"], "gammas": UNIQUE["gamma"]}
-    ours = KernelSVCCV(**unique, multi_class="rest").fit(*three)
+    ours = KernelSVCCV(**EASY, multi_class="rest").fit(*three)
     np.testing.assert_array_equal(ours.scores_, splits(theirs))
 
 
@@ -79,8 +80,8 @@ def test_scores_of_classes_against_the_rest_are_those_of_exact_fits(three):
 @pytest.mark.parametrize("multi_class", ["pairs", "rest"])
 def test_without_room_for_all_values_scores_are_the_same(three, multi_class, storage):
     X, y = three
-    with_all = KernelSVCCV(**SMALL, multi_class=multi_class).fit(X, y)
-    without = KernelSVCCV(**SMALL, multi_class=multi_class, cache_size=0.1).fit(storage(X), y)
+    with_all = KernelSVCCV(**EASY, multi_class=multi_class).fit(X, y)
+    without = KernelSVCCV(**EASY, multi_class=multi_class, cache_size=0.1).fit(storage(X), y)
     np.testing.assert_array_equal(with_all.scores_, without.scores_)
     np.testing.assert_allclose(with_all.decision_function(X), without.decision_function(X), atol=1e-3)
 
@@ -158,6 +159,16 @@ def test_the_first_of_several_scorers_decides(two):
     np.testing.assert_array_equal(model.scores_[:, 2], model.cv_results_["split2_test_roc_auc"])
 
 
+def test_a_function_may_return_several_scores(two):
+    def scores(model, X, y):
+        right = model.predict(X) == y
+        return {"right": right.mean(), "wrong": 1 - right.mean()}
+
+    model = KernelSVCCV(**SMALL, scoring=scores).fit(*two)
+    np.testing.assert_array_equal(model.scores_, KernelSVCCV(**SMALL).fit(*two).scores_)
+    np.testing.assert_allclose(model.cv_results_["mean_test_wrong"], 1 - model.cv_results_["mean_test_right"])
+
+
 def test_a_scorer_sees_the_held_out_rows(two):
     X, y = two
     seen = []
@@ -194,8 +205,7 @@ def test_folds_may_be_pairs_of_numbers_or_masks(two):
 def test_classes_are_balanced_in_every_fold(two):
     X, y = two
     few = np.r_[np.flatnonzero(y == 0), np.flatnonzero(y == 1)[:40]]
-    unique = {**SMALL, "Cs": UNIQUE["C"], "gammas": UNIQUE["gamma"]}
-    ours = KernelSVCCV(**unique, class_weight="balanced").fit(X[few], y[few])
+    ours = KernelSVCCV(**EASY, class_weight="balanced").fit(X[few], y[few])
     theirs = by_libsvm(X[few], y[few], estimator=SVC(tol=1e-7, class_weight="balanced"), grid=UNIQUE)
     np.testing.assert_array_equal(ours.scores_, splits(theirs))
 
@@ -289,6 +299,28 @@ def test_a_search_without_time_has_a_model_all_the_same(two):
     assert (model.cv_results_["state"] == "not tried").all()
     assert model.best_params_ == {"C": 0.1, "gamma": 0.02}
     model.predict(two[0])
+
+
+def test_a_search_that_runs_out_of_time_chooses_among_the_points_that_were_tried(two, monkeypatch):
+    class Counted:
+        """Each look at the clock takes a second."""
+
+        now = 0.0
+
+        @classmethod
+        def monotonic(cls):
+            cls.now += 1.0
+            return cls.now
+
+    monkeypatch.setattr(kernel_cv, "time", Counted)
+    with pytest.warns(ConvergenceWarning, match="of 9 points were not tried on all folds"):
+        model = KernelSVCCV(**SMALL, max_time=130.0).fit(*two)
+    means = model.cv_results_["mean_test_score"]
+    assert 0 < np.isnan(means).sum() < 9
+    assert model.best_score_ == np.nanmax(means)
+    is_tried = model.cv_results_["state"] != "not tried"
+    np.testing.assert_array_equal(is_tried, ~np.isnan(means))
+    np.testing.assert_array_equal(model.scores_[is_tried], KernelSVCCV(**SMALL).fit(*two).scores_[is_tried])
 
 
 def test_ctrl_c_ends_the_search_and_the_best_so_far_is_fitted(two, monkeypatch):

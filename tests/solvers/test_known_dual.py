@@ -14,6 +14,7 @@ from widemargin.data.shard import Shard
 from widemargin.kernels.functions import Kernel
 from widemargin.kernels.on_cpu import RowsOnCPU
 from widemargin.problems.hinge_l2 import HingeL2
+from widemargin.solvers import known_dual
 from widemargin.solvers.known_dual import KnownDual
 from widemargin.solvers.run import Limits, Start, Watched, end_of, run, sweeps
 
@@ -32,7 +33,7 @@ def shard_of(kernel, X, y, weight=None):
 
 
 def solve(kernel, problem, X, y, weight=None, *, tol=TOL, patience=0, **options):
-    limits, rng = Limits(tol, 500), np.random.default_rng(0)
+    limits, rng = Limits(tol, 50_000), np.random.default_rng(0)
     return run(KnownDual(tol, patience), problem, shard_of(kernel, X, y, weight), Solo(), limits, rng, **options)
 
 
@@ -73,6 +74,14 @@ def test_working_sets_of_a_few_rows_lead_to_the_same_optimum(monkeypatch, fit_in
     X, y = overlapping(1, n=300)
     monkeypatch.setattr(compiled, "FIRST_SIZE", 16)
     assert_solved(solve(RBF, HingeL2(10.0, fit_intercept), X, y), exact_of(gram(RBF, X), y, 10.0, None, fit_intercept))
+
+
+def test_sweeps_that_are_cut_short_lead_to_the_same_optimum(monkeypatch, fit_intercept):
+    X, y = overlapping(1, n=300)
+    monkeypatch.setattr(known_dual, "WORK", 1.0)
+    result = solve(RBF, HingeL2(10.0, fit_intercept), X, y)
+    assert_solved(result, exact_of(gram(RBF, X), y, 10.0, None, fit_intercept))
+    assert result.n_iter > 20
 
 
 def test_rows_of_weight_0_have_scores_and_no_effect(fit_intercept):

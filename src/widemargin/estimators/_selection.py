@@ -208,7 +208,10 @@ class Scorers:
     def __call__(self, model: HeldOut, X: Any, y: np.ndarray, weight: np.ndarray) -> list[float]:
         """The score of each scorer."""
         found = self._scorer(model, X, y, **({"sample_weight": weight} if self._is_weighted else {}))
-        return [float(found[name]) for name in self.names] if isinstance(found, dict) else [float(found)]
+        if not isinstance(found, dict):
+            return [float(found)]
+        self.names = list(found)  # which a function tells by its answers
+        return [float(each) for each in found.values()]
 
 
 def _takes_weights(metric: Callable[..., Any]) -> bool:

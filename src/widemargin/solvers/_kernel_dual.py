@@ -191,10 +191,10 @@ class KernelDual(Solver[S, KernelModel]):
             return "precision"
         if not state.rows.kernel.is_positive and state.is_settled and self._violation(state) <= self.stationary:
             return "stationary"
-        return "settled" if self.patience and self._is_settled(state) else None
+        return "settled" if self.patience and self._predicts_the_same(state) else None
 
-    def _is_settled(self, state: S) -> bool:
-        """Compare predictions of rows of weight 0 with those of the last check."""
+    def _predicts_the_same(self, state: S) -> bool:
+        """Whether predictions of rows of weight 0 have been the same for ``patience`` checks."""
         scores = self.scores(state)
         if scores is None:
             return False

@@ -216,12 +216,14 @@ class _Path:
     may_settle: bool
 
     def fits(self, Cs: Sequence[float], starts: Sequence[PartFit | None]) -> Iterator[PartFit]:
-        """One for each C, until there is no time left."""
+        """One for each C, until there is no time left; a fit that is cut short is no result."""
         folds = self.within.folds
         shard = replace(self.labelled, weight=folds.weights(self.fold)[self.places])
         solver, watched = self.within.solver(may_settle=self.may_settle), Watched(lambda _: folds.ask() or None)
         warm: np.ndarray | None = None
         for C, start in zip(Cs, starts, strict=True):
+            if folds.ask():
+                return
             began = time.perf_counter()
             problem, rng = HingeL2(C, folds.fit_intercept), np.random.default_rng(0)
             warm = warm if start is None else self._better(problem, warm, self._warm(start.model, None))
@@ -230,9 +232,9 @@ class _Path:
             held_out, norm = self._scored(model, finished.scores)
             warm = self._warm(model, finished.scores)
             seconds, gap = time.perf_counter() - began, result.certificate.relative
-            yield PartFit(model, held_out, norm, gap, seconds, result.stop_reason)
-            if finished.told:
+            if finished.told and gap > folds.limits.tol:
                 return
+            yield PartFit(model, held_out, norm, gap, seconds, result.stop_reason)
 
     def _better(self, problem: HingeL2, last: np.ndarray | None, given: np.ndarray) -> np.ndarray:
         """One of two starts: the last solution with its responses, or coefficients that are given."""
