@@ -77,7 +77,7 @@ def test_some_rows_have_a_copy_of_their_values():
     of_all[some] = coef
     np.testing.assert_allclose(part.times(coef, exact=True), rows.known_values().times(of_all, exact=True)[some])
     np.testing.assert_allclose(
-        rows.known_values().times_at(some, coef, np.array([0, 8])), exact(rows)[[0, 8]][:, some] @ coef, rtol=1e-6
+        rows.known_values().times_at(some, coef, np.array([0, 8])), exact(rows)[[0, 8]][:, some] @ coef, rtol=1e-11
     )
 
 

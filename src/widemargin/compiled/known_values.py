@@ -84,9 +84,10 @@ def add_near(near, lines, coef, out):
 
 
 @compiled(fastmath=FAST)
-def add_some(near, lines, coef, places, out):
-    """:func:`add_near` for some of the rows, those at ``places``."""
+def add_exact_some(near, lost, lines, coef, places, out):
+    """:func:`add_exact` for some of the rows, those at ``places``."""
     for s in range(lines.shape[0]):
-        line, b = near[lines[s]], coef[s]
+        big, small, b = near[lines[s]], lost[lines[s]], coef[s]
         for t in range(places.shape[0]):
-            out[t] += b * line[places[t]]
+            value = b * big[places[t]]
+            out[t] += value + value * (LOST_UNIT * small[places[t]])

@@ -375,8 +375,12 @@ class Search:
         """Points within one standard error of the best whose folds have stopped early."""
         if not self.n_tried:
             return []
-        near = ((point, self.tried[point]) for point in near_best(self.tried, 1.0))
-        return [point for point, each in near if each is not None and any(fit.has_settled for fit in each.fits)]
+        found: list[Point] = []
+        for point in near_best(self.tried, 1.0):
+            each = self.tried[point]
+            if each is not None and each.gap > self.folds.limits.tol and any(fit.has_settled for fit in each.fits):
+                found.append(point)
+        return found
 
     def _note(self, gamma: float | None, Cs: Sequence[float], found: Sequence[list[FoldFit] | None]) -> None:
         for C, fits in zip(Cs, found, strict=True):

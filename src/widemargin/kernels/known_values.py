@@ -57,9 +57,9 @@ class KnownValues:
         return KnownValues(near, lost)
 
     def times_at(self, lines: np.ndarray, coef: np.ndarray, places: np.ndarray) -> np.ndarray:
-        """:meth:`times` in float32 for coefficients of some rows, at the places of some others."""
+        """Exact :meth:`times` for coefficients of some rows, at the places of some others."""
         out = np.zeros(len(places))
-        compiled.add_some(self.near, lines, coef, places, out)
+        compiled.add_exact_some(self.near, self.lost, lines, coef, places, out)
         return out
 
     def times(self, coef: np.ndarray, *, exact: bool) -> np.ndarray:

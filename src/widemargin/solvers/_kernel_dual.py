@@ -36,6 +36,7 @@ from widemargin.solvers.models import KernelModel
 from widemargin.solvers.protocol import Solver, Warm
 
 _STALL_RATIO, _MAX_STALLED_CHECKS = 0.9, 5
+_MAX_SETTLED_GAP = 0.05  # relative: predictions of models that are farther from the optimum say nothing about it
 
 
 class Best(NamedTuple):
@@ -196,7 +197,7 @@ class KernelDual(Solver[S, KernelModel]):
     def _predicts_the_same(self, state: S) -> bool:
         """Whether predictions of rows of weight 0 have been the same for ``patience`` checks."""
         scores = self.scores(state)
-        if scores is None:
+        if scores is None or state.best is None or state.best.certificate.relative > _MAX_SETTLED_GAP:
             return False
         predicted = scores[state.on_host("weight") == 0] > 0
         is_same = state.predicted is not None and np.array_equal(predicted, state.predicted)
