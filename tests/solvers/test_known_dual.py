@@ -148,8 +148,9 @@ def test_what_rounding_leaves_open_ends_a_run_soon():
     assert_true(result.certificate, exact_of(gram(RBF, X), y, 10.0))
 
 
-def test_a_kernel_that_is_no_inner_product_has_no_lower_bound():
+@pytest.mark.parametrize(("gamma", "C"), [(0.05, 1.0), (2.0, 100.0)])
+def test_a_kernel_that_is_no_inner_product_has_no_lower_bound(gamma, C):
     X, y = overlapping(0)
-    result = solve(Kernel("sigmoid", 0.05), HingeL2(1.0), X, y, tol=1e-3)
+    result = solve(Kernel("sigmoid", gamma), HingeL2(C), X, y, tol=1e-3)
     assert result.stop_reason == "stationary"
     assert result.certificate.dual == -np.inf

@@ -13,7 +13,8 @@ from widemargin.compiled.small_dual import relative_gap, violation
 from widemargin.compiled.working_set import LANES, pairs, singles
 
 FIRST_SIZE, _MAX_SIZE = 1024, 4096  # rows of a working set
-_REDUCTION = 0.1  # of the violation by a round
+_REDUCTION, _LAST_REDUCTION = 0.1, 0.5  # of the violation by a round, and by one that may be the last
+_AIM = 0.5  # of the gap that is asked for, if it shrinks as the violation does
 _SLOW, _PATIENCE = 0.7, 4  # rounds in a row that leave more than this part of the violation, before sets are doubled
 _STEPS_PER_ROW = 100
 _NEAR = 1e-9  # of the middle: a row that is at it pulls neither way
@@ -82,7 +83,8 @@ def descend(K, diagonal, y, pull, beta, low, high, is_tied, gap, least_violation
         highest, lowest = violation(pull, beta, low, high)
         found = highest - lowest if is_tied else 2.0 * max(highest, -lowest)
         middle = _middle(pull, beta, low, high, (highest + lowest) / 2.0) if is_tied else 0.0
-        if found <= least_violation or relative_gap(y, pull, beta, low, high, middle) <= gap or work >= max_work:
+        relative = relative_gap(y, pull, beta, low, high, middle)
+        if found <= least_violation or relative <= gap or work >= max_work:
             return
         if found <= _SLOW * pace[2]:
             pace[1], pace[2] = 0.0, found
@@ -100,7 +102,9 @@ def descend(K, diagonal, y, pull, beta, low, high, is_tied, gap, least_violation
         for a in range(m):
             i = rows[a]
             few[0, a], few[1, a], few[2, a], few[3, a], own[a] = pull[i], beta[i], low[i], high[i], diagonal[i]
-        tol, most = _REDUCTION * found, int(min(_STEPS_PER_ROW * m, max_work / (_WORK_PER_STEP * width) + 1.0))
+        part = _AIM * gap / relative if relative > 0.0 else 0.0
+        tol = min(max(_REDUCTION, part), _LAST_REDUCTION) * found
+        most = int(min(_STEPS_PER_ROW * m, max_work / (_WORK_PER_STEP * width) + 1.0))
         if is_tied:
             n_steps = pairs(block, own, few[0], few[1], few[2], few[3], tol, most)
         else:

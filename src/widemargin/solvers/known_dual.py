@@ -89,7 +89,7 @@ class KnownDual(KernelDual[State]):
         least = _MIN_VIOLATION * float(np.abs(pull).max()) if is_positive else self.target
         compiled.descend(
             state.known.near, state.known.diagonal, state.y, pull, state.beta, state.low, state.high,
-            state.problem.fit_intercept, min(aim, state.aim) if is_positive else 0.0,
+            state.problem.fit_intercept, min(aim, state.aim) if is_positive else -np.inf,
             least, WORK, state.pace, state.space,
         )  # fmt: skip
         if np.array_equal(state.beta, before):  # exact responses may show a way on
