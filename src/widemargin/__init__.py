@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from widemargin.estimators.gossip import GossipSVC as GossipSVC
     from widemargin.estimators.hard_margin import HardMarginSVC as HardMarginSVC
     from widemargin.estimators.kernel import KernelSVC as KernelSVC
+    from widemargin.estimators.kernel_cv import KernelSVCCV as KernelSVCCV
     from widemargin.estimators.margin_distribution import MarginDistributionSVC as MarginDistributionSVC
     from widemargin.estimators.nu_margin import NuMarginSVC as NuMarginSVC
     from widemargin.estimators.nu_margin import max_nu as max_nu

@@ -9,6 +9,7 @@ from widemargin import (
     GossipSVC,
     HardMarginSVC,
     KernelSVC,
+    KernelSVCCV,
     MarginDistributionSVC,
     NuMarginSVC,
     SparseSVC,
@@ -16,7 +17,8 @@ from widemargin import (
 )
 
 # Weighted and repeated rows take different paths to the same optimum, and end anywhere within tol of it; the same at a
-# tight tol: test_kernel.py::test_a_weight_is_a_number_of_copies_at_a_tight_tolerance, test_margin_distribution.py.
+# tight tol: test_kernel.py::test_a_weight_is_a_number_of_copies_at_a_tight_tolerance, test_margin_distribution.py,
+# test_kernel_cv.py.
 ANOTHER_PATH = {
     f"check_sample_weight_equivalence_on_{kind}_data": "stops at tol on another path than repeated rows"
     for kind in ("dense", "sparse")
@@ -37,6 +39,8 @@ def expected_failures(estimator):
         return ANOTHER_PATH if estimator.kernel != "linear" else {}
     if isinstance(estimator, GossipSVC):
         return OTHER_PEERS
+    if isinstance(estimator, KernelSVCCV):
+        return ANOTHER_PATH if estimator.kernel != "linear" else {}
     if not isinstance(estimator, KernelSVC):
         return {}
     if estimator.solver == "batch-perceptron" or estimator.slack is not None:
@@ -58,6 +62,8 @@ def expected_failures(estimator):
         KernelSVC(solver="batch-perceptron", random_state=0, max_iter=30),
         KernelSVC(solver="batch-perceptron", random_state=0, max_iter=30, cluster=2),
         KernelSVC(slack=0.05, random_state=0, max_iter=30),
+        KernelSVCCV(Cs=3, gammas=2, cv=3, refine=False),
+        KernelSVCCV(Cs=3, cv=2, kernel="linear", tol=1e-7),
         MarginDistributionSVC(),
         MarginDistributionSVC(cluster=2),
         MarginDistributionSVC(kernel="linear", tol=1e-12),

@@ -29,7 +29,7 @@ def violation(pull: np.ndarray, beta: np.ndarray, low: np.ndarray, high: np.ndar
 
 
 @compiled()
-def _relative_gap(
+def relative_gap(
     y: np.ndarray, pull: np.ndarray, beta: np.ndarray, low: np.ndarray, high: np.ndarray, intercept: float
 ) -> float:
     """An estimate, for w as it is, or so long that no row has a loss; a cap is ``high - low``: one of them is 0."""
@@ -64,7 +64,7 @@ def descend(
         found = highest - lowest if is_tied else 2.0 * max(highest, -lowest)
         if steps >= max_steps or found > wanted or wanted <= least_violation:
             return steps
-        relative = _relative_gap(y, pull, beta, low, high, (highest + lowest) / 2.0 if is_tied else 0.0)
+        relative = relative_gap(y, pull, beta, low, high, (highest + lowest) / 2.0 if is_tied else 0.0)
         for i in range(pull.shape[0]):
             largest = max(largest, abs(pull[i]))
         if relative <= gap or wanted <= _MIN_VIOLATION * largest:

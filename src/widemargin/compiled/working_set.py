@@ -9,6 +9,8 @@ The length of all vectors must therefore be a multiple of ``LANES``; callers pad
 """
 
 import numpy as np
+from numba import types
+from numba.extending import overload
 
 from widemargin.compiled.dense import FAST
 from widemargin.compiled.jit import compiled
@@ -28,6 +30,33 @@ def _mark(t, beta, low, high, up, down):
     down[t] = np.float32(0.0) if beta[t] > low[t] else _BLOCKED
 
 
+def line(K, i):
+    """The kernel values of row i of a working set.
+
+    ``K`` has them, or is a tuple that copies them when they are first asked for: kernel values between more rows, the
+    places of the working set among these, space for its own values, and whether each line of it is there.
+    """
+    return K[i]
+
+
+@overload(line)
+def _line(K, i):
+    if not isinstance(K, types.BaseTuple):
+        return lambda K, i: K[i]
+
+    def copied(K, i):
+        values, places, own, is_there = K
+        target = own[i]
+        if not is_there[i]:
+            is_there[i], source = True, values[places[i]]
+            for t in range(places.shape[0]):
+                target[t] = source[places[t]]
+            target[places.shape[0] :] = 0
+        return target
+
+    return copied
+
+
 @compiled(fastmath=_FINITE)
 def pairs(K, diagonal, pull, beta, low, high, tol, max_steps):
     """Sequential minimal optimisation with second-order selection of the second row (Fan, Chen, Lin 2005).
@@ -43,7 +72,7 @@ def pairs(K, diagonal, pull, beta, low, high, tol, max_steps):
     i, j, applied = 0, 0, pull.dtype.type(0.0)
     for count in range(max_steps + 1):
         # One pass applies the last step to the pull and finds the first row, with the largest pull upwards.
-        Ki, Kj = K[i], K[j]
+        Ki, Kj = line(K, i), line(K, j)
         tops[:], bottoms[:], where[:] = -_FARTHEST, _FARTHEST, 0
         for begin in range(0, n, LANES):
             end = begin + LANES
@@ -65,7 +94,7 @@ def pairs(K, diagonal, pull, beta, low, high, tol, max_steps):
         if highest - lowest <= tol or count == max_steps:
             return count
         # A second pass finds the partner with the largest gain.
-        Ki, Kii = K[i], diagonal[i]
+        Ki, Kii = line(K, i), diagonal[i]
         gains[:], partner[:] = 0, -1
         for begin in range(0, n, LANES):
             end = begin + LANES
@@ -110,7 +139,7 @@ def singles(K, diagonal, pull, beta, low, high, tol, max_steps):
     gains, where, forces = np.empty(LANES, np.float32), np.empty(LANES, np.int32), np.empty(LANES, np.float32)
     i, step = 0, pull.dtype.type(0.0)
     for count in range(max_steps + 1):
-        Ki = K[i]
+        Ki = line(K, i)
         gains[:], where[:], forces[:] = 0, -1, 0
         for begin in range(0, n, LANES):
             end = begin + LANES

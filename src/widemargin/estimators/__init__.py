@@ -5,6 +5,7 @@ BUILT_IN = {
     "HardMarginSVC": "hard_margin",
     "NuMarginSVC": "nu_margin",
     "KernelSVC": "kernel",
+    "KernelSVCCV": "kernel_cv",
     "MarginDistributionSVC": "margin_distribution",
     "SparseSVC": "sparse",
     "SparseSVCCV": "sparse_path",

@@ -114,6 +114,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     }
 
     # Parameters that not every estimator has.
+    cluster: Any = None
     max_time: Any = None
     class_weight: Any = None
     warm_start: Any = False
@@ -463,16 +464,19 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
     def __sklearn_clone__(self) -> Self:
         """Clone as usual, but share the cluster: a client or a communicator cannot be copied."""
-        clone = copy.copy(self)
-        clone.cluster = None
+        has_cluster, clone = "cluster" in vars(self), copy.copy(self)
+        if has_cluster:
+            clone.cluster = None
         clone = clone_parametrized(clone)
-        clone.cluster = self.cluster
+        if has_cluster:
+            clone.cluster = self.cluster
         return clone
 
     def __getstate__(self) -> dict[str, Any]:
+        state: dict[str, Any] = super().__getstate__()
         # Clients and communicators cannot be pickled.
-        cluster = self.cluster if isinstance(self.cluster, Integral) else None
-        return {**super().__getstate__(), "cluster": cluster}
+        is_named = isinstance(self.cluster, Integral) or "cluster" not in state
+        return state if is_named else {**state, "cluster": None}
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

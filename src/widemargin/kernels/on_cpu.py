@@ -18,9 +18,10 @@ from widemargin import cores
 from widemargin.compiled import kernels as compiled
 from widemargin.compiled.hinge import hinge_sums
 from widemargin.compiled.panels import panel_of_dense, panel_of_sparse, panel_width
-from widemargin.kernels import float32_error, precision, vectors
+from widemargin.kernels import float32_error, known_values, precision, vectors
 from widemargin.kernels.cache import RowCache
 from widemargin.kernels.functions import Kernel
+from widemargin.kernels.known_values import KnownValues
 from widemargin.kernels.points import Points, TakenPoints
 from widemargin.kernels.precision import Reduce
 from widemargin.kernels.protocol import KernelRows
@@ -223,7 +224,7 @@ class RowsOnCPU(KernelRows):
         part = object.__new__(type(self))  # as copy.copy, which takes long on few rows
         part.__dict__.update(self.__dict__)
         part.numbers, part._rows, part._cache = self.numbers[rows], None, None
-        part._kept, part._rounding, part._values = {}, {}, {}
+        part._kept, part._rounding, part._values, part._known = {}, {}, {}, None
         part._whole = whole, rows if self._whole is None else places[rows]
         return part
 
@@ -297,6 +298,23 @@ class RowsOnCPU(KernelRows):
             return
         if self._entries_per_row(self.dtype) >= _MIN_SHARED_ENTRIES:
             self._shared.append(SharedRows(self.numbers, self.dtype, n_slots))
+
+    def keep_values(self, n_bytes: int, space: KnownValues | None = None) -> bool:
+        is_used = self._whole is None and self.kernel.name in _KINDS  # others need not be quite symmetric
+        if not is_used or known_values.BYTES * self.n_rows**2 > n_bytes:
+            return False
+        if not np.abs(self._diagonal(np.empty(0))).max() < known_values.LARGEST:
+            return False
+        self._known = KnownValues.filled(self.n_rows, self._lines, space)
+        return True
+
+    def _lines(self, begin: int, end: int) -> np.ndarray:
+        """Kernel values in float64 of some rows with those from ``begin`` on."""
+        points, rest = self.points(np.arange(begin, end)), np.arange(begin, self.n_rows)
+        self.ledger.kernel_evaluations += len(points) * len(rest)
+        out = np.empty((len(points), len(rest)))
+        self.only(rest)._fill(points, out, is_symmetric=False)
+        return out
 
     def keep_classes(self, most_rows: int, n_bytes: int) -> bool:
         if self._whole is None or self.kernel.name not in _KINDS:

@@ -16,6 +16,7 @@ import numpy as np
 from widemargin.compiled.small_dual import combined, sub_block
 from widemargin.kernels.cache import RowCache
 from widemargin.kernels.functions import Kernel
+from widemargin.kernels.known_values import KnownValues
 from widemargin.kernels.points import Points
 from widemargin.kernels.storage import joined
 from widemargin.kernels.vectors import Dual, group_size, padded
@@ -62,6 +63,7 @@ class KernelRows(ABC):
         self.groups: np.ndarray | None = None
         # All kernel values: as rows are, or by label with the place of each row there. Copies of this object share it.
         self._values: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+        self._known: KnownValues | None = None  # all kernel values, once they are kept for many problems
 
     @property
     def n_rows(self) -> int:
@@ -172,6 +174,17 @@ class KernelRows(ABC):
 
         Sums and blocks of sweeps then keep the kernel rows of their points, in ``n_bytes``, and use them again.
         """
+
+    def keep_values(self, n_bytes: int, space: KnownValues | None = None) -> bool:
+        """Whether all kernel values are kept for many problems, in ``n_bytes``; computes them, in memory of others."""
+        return False
+
+    def known_values(self) -> KnownValues | None:
+        """What :meth:`keep_values` has kept; some of the rows have a copy of their values."""
+        if self._known is None and self._whole is not None:
+            whole, places = self._whole
+            self._known = None if whole._known is None else whole._known.only(places)
+        return self._known
 
     def keep_classes(self, most_rows: int, n_bytes: int) -> bool:
         """Whether kernel values within each class are kept for all pairs of classes; computes those of this pair.

@@ -36,6 +36,7 @@ from widemargin.solvers.models import KernelModel
 from widemargin.solvers.protocol import Solver, Warm
 
 _STALL_RATIO, _MAX_STALLED_CHECKS = 0.9, 5
+_MAX_SETTLED_GAP = 0.05  # relative: predictions of models that are farther from the optimum say nothing about it
 
 
 class Best(NamedTuple):
@@ -71,6 +72,8 @@ class DualState:
     summed: Summed = NOTHING  # what the responses are sums of
     allowance: float = 0.0  # the part of the gap that allows for rounding
     is_confirmed: bool = False  # whether the last bounds allow for it
+    predicted: np.ndarray | None = None  # signs of the scores of rows of weight 0, at the last check
+    n_unchanged: int = 0  # checks in a row with the same signs
 
     @property
     def is_settled(self) -> bool:
@@ -107,6 +110,7 @@ class KernelDual(Solver[S, KernelModel]):
     solves: ClassVar = (HingeL2,)
     stationary: float
     max_support: int | None
+    patience: int = 0  # checks with the same predictions of rows of weight 0 that end a run; 0: no number does
 
     @abstractmethod
     def _violation(self, state: S) -> float:
@@ -180,12 +184,25 @@ class KernelDual(Solver[S, KernelModel]):
         return {"violation": state.violation, "n_support": support, "is_confirmed": float(state.is_confirmed)}
 
     def stop_reason(self, state: S) -> str | None:
-        """``"precision"`` if rounding keeps the gap open; the optimality conditions where there is no lower bound."""
+        """``"precision"`` if rounding keeps the gap open; the optimality conditions where there is no lower bound.
+
+        ``"settled"`` if predictions of rows of weight 0 stay the same.
+        """
         if state.n_stalled >= _MAX_STALLED_CHECKS:
             return "precision"
         if not state.rows.kernel.is_positive and state.is_settled and self._violation(state) <= self.stationary:
             return "stationary"
-        return None
+        return "settled" if self.patience and self._predicts_the_same(state) else None
+
+    def _predicts_the_same(self, state: S) -> bool:
+        """Whether predictions of rows of weight 0 have been the same for ``patience`` checks."""
+        scores = self.scores(state)
+        if scores is None or state.best is None or state.best.certificate.relative > _MAX_SETTLED_GAP:
+            return False
+        predicted = scores[state.on_host("weight") == 0] > 0
+        is_same = state.predicted is not None and np.array_equal(predicted, state.predicted)
+        state.predicted, state.n_unchanged = predicted, state.n_unchanged + 1 if is_same else 0
+        return state.n_unchanged >= self.patience
 
     def allowance(self, state: S) -> float:
         return state.allowance

@@ -142,6 +142,7 @@ class BlockDual(KernelDual[State]):
     block_bytes: int = 200 << 20
     stationary: float = 1e-3
     max_support: int | None = None
+    patience: int = 0
 
     def start(self, problem: HingeL2, shard: Shard, comm: Communicator, rng: Generator, warm: Warm = None) -> State:
         """``warm`` is a beta for the rows of all ranks, by their numbers."""

@@ -240,12 +240,17 @@ def run(
     """
     watched = Watched(watch, watch_model, watch_state)
     running = sweeps(solver, problem, shard, comm, limits, rng, Start(warm, told=told), watched)
+    return end_of(running).result
+
+
+def end_of(running: Generator[Offer | None, Any, Finished]) -> Finished:
+    """Let a run go on to its end."""
     while True:
         try:
             next(running)
         except StopIteration as end:
             finished: Finished = end.value
-            return finished.result
+            return finished
 
 
 def sweeps(

@@ -1,0 +1,394 @@
+"""What a search over C and gamma by cross-validation needs beside fits: grids, folds, scorers, tables, the choice."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from numbers import Integral
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.stats import rankdata
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.metrics import check_scoring
+from sklearn.metrics.pairwise import euclidean_distances, manhattan_distances
+from sklearn.model_selection import check_cv
+
+from widemargin.kernels.functions import Kernel
+from widemargin.kernels.known_values import KnownValues
+from widemargin.strategies.parts import Parts
+from widemargin.strategies.protocol import Rows
+from widemargin.strategies.selection import Fold, FoldFit, Folds, KernelFolds
+
+_MAX_SAMPLE = 1000  # rows whose distances set the scale of gamma
+_DECADES_OF_GAMMA = 2.0  # that a grid of gammas spans, about 1 / median squared distance
+_LEAST_C, _LARGEST_C = 1e-2, 1e3  # of a grid, for rows of length 1
+_SHARE_OF_MEMORY = 0.25  # of what is free, for kernel values
+_USUAL_MEMORY = 8 << 30  # where nobody can say what is free
+_ROUNDING = 1e-12  # of a distance, relative to the largest; squared ones are differences
+_TIE = 1e-12  # between two mean scores
+
+
+class Point(NamedTuple):
+    """A point of the grid; no gamma where the kernel has none."""
+
+    C: float
+    gamma: float | None
+
+    def distance(self, other: Point) -> float:
+        """In decades."""
+        ratio = 1.0 if self.gamma is None or other.gamma is None else self.gamma / other.gamma
+        return abs(math.log10(self.C / other.C)) + abs(math.log10(ratio))
+
+    def parameters(self) -> dict[str, float]:
+        return {"C": self.C} if self.gamma is None else {"C": self.C, "gamma": self.gamma}
+
+
+# -- grids -------------------------------------------------------------------------------------------------------------
+
+
+def grid_of_gammas(gammas: Any, kernel: str, X: Any, weight: np.ndarray) -> np.ndarray:
+    """Ascending values of gamma: those that are given, or so many around the scale of the rows.
+
+    That is one over the median squared distance of two rows, over the median 1-norm distance for the laplacian kernel,
+    and over the median squared length for kernels of inner products.
+    """
+    if not isinstance(gammas, int | np.integer):
+        return checked_grid("gammas", gammas)
+    present = np.flatnonzero(weight)
+    few = present[np.linspace(0, len(present) - 1, min(len(present), _MAX_SAMPLE)).astype(np.intp)]
+    rows, masses = X[few], weight[few]
+    if kernel in ("rbf", "laplacian"):
+        above = np.triu_indices(len(few), 1)
+        sizes = (euclidean_distances(rows, squared=True) if kernel == "rbf" else manhattan_distances(rows))[above]
+        masses = (masses[:, None] * masses)[above]
+    else:
+        sizes = np.asarray(rows.multiply(rows).sum(axis=1) if hasattr(rows, "multiply") else (rows**2).sum(axis=1))
+    size = _weighted_median(sizes.ravel().astype(np.float64), masses)
+    half = _DECADES_OF_GAMMA / 2 if gammas > 1 else 0.0
+    return np.logspace(-half, half, int(gammas)) / (size or 1.0)
+
+
+def _weighted_median(values: np.ndarray, masses: np.ndarray) -> float:
+    """The median of the positive values; 0 if there is none. Copies of a row are apart by rounding alone."""
+    is_positive = values > _ROUNDING * values.max(initial=0.0)
+    values, masses = values[is_positive], masses[is_positive]
+    if not len(values):
+        return 0.0
+    order = np.argsort(values)
+    sums = np.cumsum(masses[order])
+    return float(values[order[np.searchsorted(sums, sums[-1] / 2)]])
+
+
+def grid_of_Cs(Cs: Any, squares: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """Ascending values of C: those that are given, or so many for rows with these values of k(x, x)."""
+    if not isinstance(Cs, int | np.integer):
+        return checked_grid("Cs", Cs)
+    mean = float(np.average(np.abs(squares), weights=weight))
+    return (np.geomspace(_LEAST_C, _LARGEST_C, int(Cs)) if Cs > 1 else np.ones(1)) / (mean or 1.0)
+
+
+def checked_grid(name: str, given: Any) -> np.ndarray:
+    """The values of a list, ascending and each once; raises ValueError unless all are positive."""
+    try:
+        values = np.unique(np.asarray(given, dtype=np.float64).ravel())
+    except (TypeError, ValueError):
+        values = np.empty(0)
+    if not len(values) or not (np.isfinite(values) & (values > 0)).all():
+        raise ValueError(f"{name}={given!r} must be a number of values, or a list of positive, finite numbers.")
+    return values
+
+
+def around(values: np.ndarray, best: float) -> np.ndarray:
+    """Values half a step to either side of the best one of a grid, on a logarithmic scale; none for one value."""
+    if len(values) == 1:
+        return np.empty(0)
+    at = int(np.argmin(np.abs(values - best)))
+    steps = np.diff(np.log(values))
+    below, above = steps[max(at - 1, 0)], steps[min(at, len(steps) - 1)]
+    return np.asarray(best * np.exp([-below / 2, above / 2]))
+
+
+def free_bytes() -> int:
+    """A share of the memory that is free on this machine, or that the group of this process may still use."""
+    free = []
+    try:
+        lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text("ascii").splitlines())
+        free.append(1024 * int(lines["MemAvailable"].split()[0]))
+    except (OSError, KeyError, ValueError):
+        free.append(_USUAL_MEMORY)
+    try:
+        group = Path("/sys/fs/cgroup")
+        most, used = ((group / name).read_text("ascii").strip() for name in ("memory.max", "memory.current"))
+        free.append(max(int(most) - int(used), 0))
+    except (OSError, ValueError):  # no group, or none with a limit
+        pass
+    return int(_SHARE_OF_MEMORY * min(free))
+
+
+# -- folds -------------------------------------------------------------------------------------------------------------
+
+
+def folds_of(cv: Any, X: Any, y: np.ndarray, weight: np.ndarray, groups: Any) -> list[Fold]:
+    """The folds of a splitter, a number of stratified folds, or an iterable of pairs; each with rows of every class.
+
+    Rows of weight 0 count for the split, but are neither training nor held-out rows.
+    """
+    present = weight > 0
+    classes, counts = np.unique(y[present], return_counts=True)
+    if isinstance(cv, Integral) and counts.min() < cv:
+        raise ValueError(
+            f"cv={cv} needs at least as many rows of every class, and class {classes[counts.argmin()]} has "
+            f"{counts.min()}: use fewer folds, or more rows."
+        )
+    folds = []
+    for train, test in check_cv(cv, y, classifier=True).split(X, y, groups):
+        train, test = (_places(rows, len(y)) for rows in (train, test))
+        folds.append((train[present[train]], test[present[test]]))
+    if not folds:
+        raise ValueError(f"cv={cv!r} gives no folds.")
+    for k, (train, test) in enumerate(folds):
+        lacking = np.setdiff1d(classes, y[train]).tolist()
+        if lacking:
+            raise ValueError(f"The training rows of fold {k} lack the classes {lacking}: use fewer folds, or shuffle.")
+        if not len(test):
+            raise ValueError(f"Fold {k} holds out no rows.")
+        if len(np.intersect1d(train, test)):
+            raise ValueError(f"Fold {k} holds out rows that it trains on: training and test rows must be disjoint.")
+    return folds
+
+
+def _places(rows: Any, n_rows: int) -> np.ndarray:
+    """Row numbers of a fold, from numbers or a mask, each once."""
+    rows = np.asarray(rows)
+    places = np.unique(np.flatnonzero(rows) if rows.dtype == bool else rows.astype(np.intp))
+    if len(places) and not (places[0] >= 0 and places[-1] < n_rows):
+        raise ValueError(f"A fold of cv names row {places[-1]}, and there are {n_rows} rows.")
+    return places
+
+
+# -- scores ------------------------------------------------------------------------------------------------------------
+
+
+class HeldOut(ClassifierMixin, BaseEstimator):
+    """A fitted classifier that knows the scores of the rows that it will be asked for: those that a fold holds out."""
+
+    def __init__(self, classes: np.ndarray, parts: Parts, scores: np.ndarray) -> None:
+        self.classes, self.parts, self.scores = classes, parts, scores
+        self.classes_ = classes
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        return self.parts.class_scores(self.scores)
+
+    def predict(self, X: Any) -> np.ndarray:
+        return np.asarray(self.classes[self.parts.winners(self.decision_function(X))])
+
+
+class Scorers:
+    """One or several scorers; the first of several decides. Raises ValueError for one that cannot be used."""
+
+    def __init__(self, estimator: Any, scoring: Any, *, is_weighted: bool) -> None:
+        self._scorer = check_scoring(estimator, scoring=scoring)
+        several = getattr(self._scorer, "_scorers", None)
+        self.names = ["score"] if several is None else list(several)
+        self._is_weighted = is_weighted
+        for each in [self._scorer] if several is None else several.values():
+            methods = np.atleast_1d(getattr(each, "_response_method", "predict")).tolist()
+            if "predict_proba" in methods and not {"decision_function", "predict"} & set(methods):
+                raise ValueError(
+                    f"scoring={scoring!r} needs probabilities, which support vector machines do not have: choose a "
+                    "scorer of scores or labels, such as 'roc_auc' or 'balanced_accuracy', or calibrate afterwards."
+                )
+            if is_weighted and not _takes_weights(getattr(each, "_score_func", each)):
+                raise ValueError(f"scoring={scoring!r} takes no sample_weight: leave that out, or choose another.")
+
+    def __call__(self, model: HeldOut, X: Any, y: np.ndarray, weight: np.ndarray) -> list[float]:
+        """The score of each scorer."""
+        found = self._scorer(model, X, y, **({"sample_weight": weight} if self._is_weighted else {}))
+        if not isinstance(found, dict):
+            return [float(found)]
+        self.names = list(found)  # which a function tells by its answers
+        return [float(each) for each in found.values()]
+
+
+def _takes_weights(metric: Callable[..., Any]) -> bool:
+    parameters = inspect.signature(metric).parameters
+    return "sample_weight" in parameters or any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+
+
+# -- results -----------------------------------------------------------------------------------------------------------
+
+
+class Tried(NamedTuple):
+    """A point that was tried on all folds."""
+
+    fits: list[FoldFit]
+    scores: np.ndarray  # of each fold (down) by each scorer (across)
+
+    @property
+    def gap(self) -> float:
+        return max(fit.gap for fit in self.fits)
+
+    @property
+    def norm(self) -> float:
+        return float(np.mean([fit.norm for fit in self.fits]))
+
+
+def table(tried: dict[Point, Tried | None], names: Sequence[str], n_folds: int, tol: float) -> dict[str, Any]:
+    """All that was found, in the form of ``GridSearchCV.cv_results_``; points that were not tried have nan."""
+
+    def of(read: Callable[[Tried, int], float]) -> np.ndarray:
+        """A number of each fold, at all points."""
+        nothing = [np.nan] * n_folds
+        lines = [nothing if each is None else [read(each, k) for k in range(n_folds)] for each in tried.values()]
+        return np.array(lines, dtype=np.float64)
+
+    seconds, gaps = of(lambda each, k: each.fits[k].seconds), of(lambda each, k: each.fits[k].gap).max(axis=1)
+    none = np.where(np.isnan(gaps), np.nan, 0.0)  # scores come with the fits
+    out: dict[str, Any] = {
+        "mean_fit_time": seconds.mean(axis=1),
+        "std_fit_time": seconds.std(axis=1),
+        "mean_score_time": none,
+        "std_score_time": none.copy(),
+    }
+    params = [point.parameters() for point in tried]
+    for name in params[0]:
+        out[f"param_{name}"] = np.ma.MaskedArray([each[name] for each in params], mask=False)
+    out["params"] = params
+    for number, name in enumerate(names):
+        scores = of(lambda each, k, number=number: each.scores[k, number])  # type: ignore[misc]
+        for k in range(n_folds):
+            out[f"split{k}_test_{name}"] = scores[:, k]
+        mean = scores.mean(axis=1)
+        out[f"mean_test_{name}"], out[f"std_test_{name}"] = mean, scores.std(axis=1)
+        out[f"rank_test_{name}"] = rankdata(np.where(np.isnan(mean), np.inf, -mean), method="min").astype(np.int32)
+    out["n_support"] = of(lambda each, k: each.fits[k].n_support).mean(axis=1)
+    out["gap"] = gaps
+    out["state"] = np.where(np.isnan(gaps), "not tried", np.where(gaps <= tol, "certified", "estimated"))
+    return out
+
+
+def standard_error(scores: np.ndarray) -> float:
+    """Of the mean over folds."""
+    return float(scores.std(ddof=1) / np.sqrt(len(scores))) if len(scores) > 1 else 0.0
+
+
+def near_best(tried: dict[Point, Tried | None], n_errors: float) -> list[Point]:
+    """The points whose mean score is within so many standard errors of the best, the widest margin first."""
+    done = {point: each for point, each in tried.items() if each is not None}
+    means = {point: float(each.scores[:, 0].mean()) for point, each in done.items()}
+    best = max(means, key=means.__getitem__)
+    least = means[best] - n_errors * standard_error(done[best].scores[:, 0]) - _TIE
+    return sorted((point for point, mean in means.items() if mean >= least), key=lambda point: done[point].norm)
+
+
+# -- the search --------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Search:
+    """Points that are tried on all folds, one gamma after the other."""
+
+    folds: Folds
+    kernel_with: Callable[[float | None], Kernel]
+    scorers: Scorers
+    rows: Rows
+    tried: dict[Point, Tried | None] = field(default_factory=dict)
+    _space: KnownValues | None = None  # of the last kernel
+
+    @property
+    def is_over(self) -> bool:
+        return bool(self.folds.ask())
+
+    @property
+    def n_tried(self) -> int:
+        return sum(each is not None for each in self.tried.values())
+
+    def try_all(self, gammas: Sequence[float | None], Cs: Sequence[float]) -> None:
+        """Try all pairs of some ascending values; the gammas in the middle come first, since the best is among them."""
+        for C in Cs:
+            for gamma in gammas:
+                self.tried.setdefault(Point(C, gamma), None)
+        middle = (len(gammas) - 1) / 2
+        for k in sorted(range(len(gammas)), key=lambda k: abs(k - middle)):
+            self._try(gammas[k], [C for C in Cs if self.tried[Point(C, gammas[k])] is None])
+        while unfinished := self._unfinished():
+            gamma = unfinished[0].gamma
+            on = None if self.is_over else self._with_kernel(gamma)
+            if on is None or not self._finish(gamma, on):
+                return
+
+    def refine(self, best: Point) -> None:
+        """Try the points half a step around one, on a logarithmic scale."""
+        Cs, gammas = np.unique([point.C for point in self.tried]), {point.gamma for point in self.tried} - {None}
+        near = [best.C, *around(Cs, best.C).tolist()]
+        if best.gamma is None:
+            self.try_all([None], sorted(near))
+        else:
+            known = np.array(sorted(filter(None, gammas)))
+            self.try_all(sorted([best.gamma, *around(known, best.gamma).tolist()]), sorted(near))
+
+    def start_at(self, point: Point) -> np.ndarray | None:
+        """Coefficients for a fit of all rows, of each problem: means over the folds that trained on a row."""
+        each = self.tried[point]
+        if each is None:
+            return None
+        n_rows, n_fits = self.folds.shard.n_rows, np.zeros(self.folds.shard.n_rows)
+        out = np.zeros((len(self.folds.parts), n_rows))
+        for fit, (train, _) in zip(each.fits, self.folds.folds, strict=True):
+            n_fits[train] += 1
+            for line, part in zip(out, fit.parts, strict=True):
+                line[part.model.points.numbers] += part.model.coef
+        return np.asarray(out / np.maximum(n_fits, 1))
+
+    def _with_kernel(self, gamma: float | None) -> KernelFolds | None:
+        found = self.folds.with_kernel(self.kernel_with(gamma), self._space)
+        self._space = None if found is None else found.known
+        return found
+
+    def _try(self, gamma: float | None, Cs: Sequence[float]) -> None:
+        on = None if self.is_over or not len(Cs) else self._with_kernel(gamma)
+        if on is None:
+            return
+        starts = [self._nearest(Point(C, gamma)) for C in Cs]
+        self._note(gamma, Cs, on.fits(Cs, starts))
+        self._finish(gamma, on)
+
+    def _nearest(self, point: Point) -> list[FoldFit] | None:
+        """The fits at the nearest point that was tried, with the same C or a smaller one."""
+        done = [(each, found.fits) for each, found in self.tried.items() if found is not None and each.C <= point.C]
+        return min(done, key=lambda each: point.distance(each[0]))[1] if done else None
+
+    def _finish(self, gamma: float | None, on: KernelFolds) -> bool:
+        """Solve those of the points that matter with this gamma to the tolerance; whether there was time."""
+        points = sorted(point for point in self._unfinished() if point.gamma == gamma)
+        if points:
+            before = [self.tried[point] for point in points]
+            starts = [None if each is None else each.fits for each in before]
+            self._note(gamma, [point.C for point in points], on.fits([p.C for p in points], starts, may_settle=False))
+        return not self.is_over
+
+    def _unfinished(self) -> list[Point]:
+        """Points within one standard error of the best whose folds have stopped early."""
+        if not self.n_tried:
+            return []
+        found: list[Point] = []
+        for point in near_best(self.tried, 1.0):
+            each = self.tried[point]
+            if each is not None and each.gap > self.folds.limits.tol and any(fit.has_settled for fit in each.fits):
+                found.append(point)
+        return found
+
+    def _note(self, gamma: float | None, Cs: Sequence[float], found: Sequence[list[FoldFit] | None]) -> None:
+        for C, fits in zip(Cs, found, strict=True):
+            if fits is not None:
+                scores = [self._score(fit, fold) for fit, (_, fold) in zip(fits, self.folds.folds, strict=True)]
+                self.tried[Point(C, gamma)] = Tried(fits, np.array(scores))
+
+    def _score(self, fit: FoldFit, held_out: np.ndarray) -> list[float]:
+        X, y, weight, _ = self.rows
+        model = HeldOut(self.folds.classes, self.folds.parts, fit.scores)
+        return self.scorers(model, X[held_out], y[held_out], weight[held_out])

@@ -1,0 +1,371 @@
+"""KernelSVCCV: the kernel C-SVM whose C and gamma are chosen by cross-validation."""
+
+from __future__ import annotations
+
+import time
+from numbers import Integral, Real
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import indexable
+
+from widemargin.callbacks import first_interrupt_kept
+from widemargin.comm.clusters import is_dask
+from widemargin.cores import one_blas_thread
+from widemargin.data.pieces import encoded
+from widemargin.data.shard import Shard
+from widemargin.estimators._base import fitting
+from widemargin.estimators._formulas import HALF_NORM, hinge, kernel_symbols, score
+from widemargin.estimators._kernel import KernelClassifier
+from widemargin.estimators._selection import (
+    Scorers,
+    Search,
+    folds_of,
+    free_bytes,
+    grid_of_Cs,
+    grid_of_gammas,
+    near_best,
+    table,
+)
+from widemargin.estimators._types import ClassWeight
+from widemargin.estimators.registry import Array, Descriptor, Each, Formula, Symbol, register
+from widemargin.exceptions import InterruptedFitWarning, warn_user
+from widemargin.kernels.functions import Kernel
+from widemargin.ledger import Ledger
+from widemargin.problems.hinge_l2 import HingeL2
+from widemargin.sklearn_private import Interval, StrOptions
+from widemargin.solvers.auto import kernel_csvm, small_linear_csvm
+from widemargin.solvers.protocol import AnySolver
+from widemargin.solvers.run import Limits, Result
+from widemargin.strategies.labels import check_classes
+from widemargin.strategies.parts import Parts
+from widemargin.strategies.protocol import Rows
+from widemargin.strategies.selection import Folds
+
+
+class KernelSVCCV(KernelClassifier):
+    """Kernel C-SVM whose C and gamma are chosen by cross-validation, in the time of a few fits.
+
+    Fits :class:`KernelSVC` to the training rows of every fold for a grid of C and gamma, chooses the point with the
+    best mean score on held-out rows, and fits all rows there. Folds of one gamma share kernel values, every fit starts
+    at the solution of a near one, and held-out rows are scored with the passes of the fits. A fit ends at a certified
+    gap of ``tol``, or before it, when the predictions of held-out rows have not changed over three checks: its score is
+    then an estimate, and is completed if the point is within one standard error of the best.
+
+    Parameters
+    ----------
+    Cs : int or array-like, default=10
+        Values of C. A number takes so many on a logarithmic scale, from 0.01 to 1000 over the mean of k(x, x).
+    gammas : int or array-like, default=5
+        Values of gamma. A number takes so many on a logarithmic scale, over two decades around one over the median
+        squared distance of two rows. Without effect, and to be left as it is, for kernels without a gamma.
+    cv : int, cross-validation generator or iterable, default=5
+        How to split the rows; an integer is the number of stratified folds.
+    scoring : str, callable, list, tuple or dict, default=None
+        How held-out rows are scored, as in ``GridSearchCV``; None is accuracy. The first of several decides. Sample
+        weights count, also in the score.
+    refine : bool, default=True
+        Whether to try more points around the best one of the grid, half a step away.
+    selection : {"best", "one-standard-error"}, default="best"
+        ``"best"`` takes the highest mean score, and the widest margin among ties. ``"one-standard-error"`` takes the
+        widest margin of all points whose mean score is within one standard error of the best.
+    kernel : {"rbf", "linear", "poly", "sigmoid", "laplacian", "cosine", "precomputed"} or callable, default="rbf"
+        As in :class:`KernelSVC`.
+    degree : int, default=3
+        Degree of the poly kernel.
+    coef0 : float, default=0.0
+        Constant of the poly and sigmoid kernels.
+    fit_intercept : bool, default=True
+        Whether to fit an intercept.
+    multi_class : {"pairs", "rest"}, default="pairs"
+        With more than two classes, solve one problem for each pair of classes, or one for each class against the rest.
+    cache_size : float or "auto", default="auto"
+        Memory for kernel values in MiB. Where those between all rows fit, at six bytes each, folds run beside each
+        other. ``"auto"`` is a quarter of the memory that is free.
+    tol : float, default=1e-3
+        Relative gap at which fits stop.
+    max_iter : int, default=10000
+        Maximum number of sweeps per fit.
+    max_time : float, default=None
+        Maximum time in seconds for the search, and again per problem for the final fit; None is no limit. Points that
+        were not reached on all folds are not tried.
+    class_weight : dict, "balanced" or None, default=None
+        Multiplies the sample weights of each class; ``"balanced"`` gives all classes the same total weight.
+    verbose : int, default=0
+        1 shows a progress line for the final fit, with the gap and ``tol``.
+
+    Attributes
+    ----------
+    best_params_ : dict
+        The chosen ``C``, and ``gamma`` where the kernel has one.
+    best_score_ : float
+        Its mean score over folds; nan if no point was tried.
+    best_index_ : int
+        Its index in ``cv_results_`` and ``scores_``.
+    cv_results_ : dict of str to array
+        Scores and times of all points, as in ``GridSearchCV``, and for each point ``n_support`` (mean over folds),
+        ``gap`` (the largest relative gap, which is certified) and ``state``: ``"certified"`` where that is at most
+        ``tol``, ``"estimated"`` where it is not, or ``"not tried"``.
+    scores_ : ndarray of shape (n_points, n_folds)
+        Scores that decide; nan where a point was not tried.
+    n_splits_ : int
+        Number of folds.
+    classes_, support_, support_vectors_, dual_coef_, support_labels_, support_weight_, n_support_, coef_, intercept_, \
+multi_class_, C_, slack_, violation_, kernel_, certificate_, stop_reason_, history_, n_iter_, parts_, training_, \
+device_, n_features_in_, feature_names_in_
+        As in :class:`KernelSVC`, for the final model.
+    cost_ : Ledger
+        Kernel evaluations and seconds per phase, of the search and the final fit.
+
+    See Also
+    --------
+    KernelSVC : The same for one C and one gamma.
+    SparseSVCCV : The 1-norm SVM with a penalty chosen by cross-validation.
+
+    Notes
+    -----
+    A certified gap bounds how far the objective of a fit is from the optimum; it bounds no score.
+
+    The first Ctrl-C ends the search, and the best point so far is fitted to all rows.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from sklearn.preprocessing import scale
+    >>> from widemargin import KernelSVCCV
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> model = KernelSVCCV(Cs=[0.1, 1.0, 10.0], gammas=[0.001, 0.01, 0.1], refine=False).fit(scale(X), y)
+    >>> model.best_params_
+    {'C': 10.0, 'gamma': 0.01}
+    >>> model.scores_.shape
+    (9, 5)
+    """
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        **{
+            name: KernelClassifier._parameter_constraints[name]
+            for name in ("kernel", "degree", "coef0", "fit_intercept", "tol", "max_iter", "max_time", "class_weight")
+        },
+        "Cs": [Interval(Integral, 1, None, closed="left"), "array-like"],
+        "gammas": [Interval(Integral, 1, None, closed="left"), "array-like"],
+        "cv": ["cv_object"],
+        "scoring": [str, callable, list, tuple, dict, None],
+        "refine": ["boolean"],
+        "selection": [StrOptions({"best", "one-standard-error"})],
+        "multi_class": [StrOptions({"pairs", "rest"})],
+        "cache_size": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
+        "verbose": ["verbose"],
+    }
+
+    _chosen: dict[str, float]  # C, and gamma where the kernel has one
+    _start: np.ndarray | None = None  # of the final fit, while it runs: coefficients of each problem
+
+    def __init__(
+        self,
+        *,
+        Cs: Any = 10,
+        gammas: Any = 5,
+        cv: Any = 5,
+        scoring: Any = None,
+        refine: bool = True,
+        selection: Literal["best", "one-standard-error"] = "best",
+        kernel: Any = "rbf",
+        degree: int = 3,
+        coef0: float = 0.0,
+        fit_intercept: bool = True,
+        multi_class: Literal["pairs", "rest"] = "pairs",
+        cache_size: float | Literal["auto"] = "auto",
+        tol: float = 1e-3,
+        max_iter: int = 10_000,
+        max_time: float | None = None,
+        class_weight: ClassWeight = None,
+        verbose: int = 0,
+    ) -> None:
+        self.Cs = Cs
+        self.gammas = gammas
+        self.cv = cv
+        self.scoring = scoring
+        self.refine = refine
+        self.selection = selection
+        self.kernel = kernel
+        self.degree = degree
+        self.coef0 = coef0
+        self.fit_intercept = fit_intercept
+        self.multi_class = multi_class
+        self.cache_size = cache_size
+        self.tol = tol
+        self.max_iter = max_iter
+        self.max_time = max_time
+        self.class_weight = class_weight
+        self.verbose = verbose
+
+    @fitting
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Self:
+        """Choose C and gamma, and fit the model to training data.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Training rows, in float32 or float64. CSR matrices are used without conversion.
+        y : array-like of shape (n_samples,)
+            Labels of two or more classes.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Multiplicity of each row: 2 counts the row twice, 0 leaves it out.
+        groups : array-like of shape (n_samples,), default=None
+            Group of each row, for splitters that keep groups together.
+
+        Returns
+        -------
+        self : object
+            The fitted estimator.
+        """
+        if is_dask(X):
+            raise ValueError("KernelSVCCV needs all rows in one process to divide them into folds: pass arrays.")
+        rows = self._validate(X, y, sample_weight)
+        choice, ledger = self._search(rows, sample_weight is not None, groups)
+        try:
+            self._fit(rows, X, y, sample_weight)
+        finally:
+            del self._start
+        self.__dict__.update(choice)
+        self.cost_ = Ledger.total([ledger, self.cost_])
+        return self
+
+    @one_blas_thread()
+    def _search(self, rows: Rows, is_weighted: bool, groups: Any) -> tuple[dict[str, Any], Ledger]:
+        """Fitted attributes of the search, and its cost; sets what the final fit needs."""
+        X, y, weight, _ = rows
+        classes = np.unique(y[weight > 0])
+        check_classes(classes, type(self).__name__)
+        scorers = Scorers(self, self.scoring, is_weighted=is_weighted)
+        indexable(X, groups)
+        folds = folds_of(self.cv, X, y, weight, groups)
+        gammas, Cs = self._grids(X, weight)
+        until = np.inf if self.max_time is None else time.monotonic() + self.max_time
+        codes = encoded(np.where(weight > 0, y, classes[0]), classes)  # rows of weight 0 may have other labels
+        with first_interrupt_kept(not hasattr(self, "_parent_callback_ctx")) as interruption:
+            search = Search(
+                Folds(
+                    shard=Shard(X, codes, weight),
+                    classes=classes,
+                    parts=Parts(len(classes), self.multi_class),
+                    folds=folds,
+                    fit_intercept=bool(self.fit_intercept),
+                    class_weight=self.class_weight,
+                    limits=Limits(self.tol, self.max_iter),
+                    cache_bytes=self._cache_bytes(),
+                    ask=lambda: "interrupted" if interruption else "max_time" if time.monotonic() > until else "",
+                ),
+                self._kernel_with,
+                scorers,
+                rows,
+            )
+            search.try_all(gammas, Cs)
+            if self.refine and search.n_tried:
+                search.refine(near_best(search.tried, 0.0)[0])
+            told = search.folds.ask()
+        self._warn_of_search(told, search)
+        best = next(iter(search.tried))
+        if search.n_tried:
+            best = near_best(search.tried, 0.0 if self.selection == "best" else 1.0)[0]
+        self._chosen, self._start = best.parameters(), None if self._is_linear() else search.start_at(best)
+        found = table(search.tried, scorers.names, len(folds), self.tol)
+        index, name = list(search.tried).index(best), scorers.names[0]
+        return {
+            "best_params_": best.parameters(),
+            "best_score_": float(found[f"mean_test_{name}"][index]),
+            "best_index_": index,
+            "cv_results_": found,
+            "scores_": np.stack([found[f"split{k}_test_{name}"] for k in range(len(folds))], axis=1),
+            "n_splits_": len(folds),
+        }, search.folds.ledger
+
+    def _grids(self, X: Any, weight: np.ndarray) -> tuple[list[float | None], list[float]]:
+        """Values of gamma, or None where the kernel has none, and of C."""
+        gammas: list[float | None] = [None]
+        if self._kernel_with(1.0).needs_gamma:
+            gammas[:] = grid_of_gammas(self.gammas, self.kernel, X, weight).tolist()
+        else:
+            self._refuse_unused({"gammas": 5}, "kernel", "rbf")
+        squares = self._kernel_with(gammas[len(gammas) // 2]).diagonal(X, np.arange(X.shape[0]))
+        return gammas, grid_of_Cs(self.Cs, squares, weight).tolist()
+
+    def _warn_of_search(self, told: str, search: Search) -> None:
+        missing = f"{len(search.tried) - search.n_tried} of {len(search.tried)} points were not tried on all folds"
+        if told == "max_time":
+            warn_user(
+                f"max_time={self.max_time:g} ended the search of KernelSVCCV, and {missing}: raise max_time, or use "
+                "smaller grids or fewer folds.",
+                ConvergenceWarning,
+            )
+        elif told:
+            warn_user(f"The search of KernelSVCCV was interrupted, and {missing}.", InterruptedFitWarning)
+
+    def _kernel_with(self, gamma: float | None) -> Kernel:
+        if callable(self.kernel):
+            return Kernel("callable", function=self.kernel)
+        return Kernel(self.kernel, "scale" if gamma is None else gamma, int(self.degree), float(self.coef0))
+
+    @property
+    def gamma(self) -> Any:
+        """That of the final fit."""
+        return self._chosen.get("gamma", "scale")
+
+    def _is_linear(self) -> bool:
+        return bool(self.kernel == "linear")
+
+    def _cache_bytes(self) -> int:
+        return free_bytes() if self.cache_size == "auto" else super()._cache_bytes()
+
+    def _problem_of_rows(self) -> None:
+        return None
+
+    def _problem(self) -> HingeL2:
+        return HingeL2(self._chosen["C"], bool(self.fit_intercept))
+
+    def _solver(self) -> AnySolver:
+        make = small_linear_csvm if self._is_linear() else kernel_csvm
+        return make(self._cache_bytes(), self.tol)
+
+    def _warm_state(self, rows: Rows) -> np.ndarray | None:
+        return self._start
+
+    def _advice(self, result: Result) -> str:
+        return f"Raise {result.stop_reason}, or scale the features (StandardScaler) if their units differ much."
+
+    def _remedies(self) -> list[str]:
+        return [f"larger Cs (cross-validation chose {self._chosen['C']:.3g})", *super()._remedies()]
+
+    def _model_attributes(self, classes: np.ndarray, models: list[Any]) -> dict[str, Any]:
+        return {**super()._model_attributes(classes, models), "multi_class_": self.multi_class}
+
+
+def _formula(model: KernelSVCCV) -> Formula:
+    space = "linear in the features" if model.kernel == "linear" else "in the feature space φ of a kernel"
+    C = Symbol("<var>C</var>", model._chosen["C"], "chosen by cross-validation")
+    return Formula(
+        f"The classifier with the best balance between a wide margin and a small hinge loss, {space}.",
+        f"minimise {HALF_NORM} + <var>C</var> Σ<sub>i</sub> {hinge(score(model))}",
+        [C, *kernel_symbols(model)],
+    )
+
+
+register(
+    Descriptor(
+        KernelSVCCV,
+        command=None,
+        problem=_formula,
+        fitted={
+            "_chosen": dict[str, float],
+            "best_params_": dict[str, float],
+            "best_score_": float,
+            "best_index_": int,
+            "scores_": Array("f", "AF"),
+            "n_splits_": int,
+            "multi_class_": Literal["pairs", "rest"],
+            **dict.fromkeys(("C_", "slack_", "violation_"), Each("f")),
+        },
+        not_saved=("cv_results_",),
+    )
+)

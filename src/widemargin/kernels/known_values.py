@@ -1,0 +1,73 @@
+"""Kernel values between all rows, for many problems on them: in float32 for steps, with what that lost for bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from widemargin import cores
+from widemargin.compiled import known_values as compiled
+from widemargin.kernels.storage import pieces
+from widemargin.rounding import UNIT
+
+BYTES = 6  # of a value: four in float32, two that it lost
+ERROR = compiled.LOST_UNIT / 2 + 8 * UNIT  # of a value, relative to that in float64
+LARGEST = 1e38
+SMALLEST = compiled.SMALLEST  # smaller values are taken as 0
+_LINES_AT_ONCE = 256  # that are computed in float64
+_LINES_PER_PIECE = 32
+
+
+@dataclass(frozen=True)
+class KnownValues:
+    """Both parts of all values, a line for each row."""
+
+    near: np.ndarray
+    lost: np.ndarray
+
+    @classmethod
+    def filled(cls, n: int, compute: Callable[[int, int], np.ndarray], space: KnownValues | None) -> KnownValues:
+        """Values between ``n`` rows; ``compute(begin, end)`` gives some lines in float64, from the column ``begin`` on.
+
+        ``space`` are values between as many rows that are not needed any more.
+        """
+        known = space or cls(np.empty((n, n), np.float32), np.empty((n, n), np.int16))
+        for begin, end in pieces(n, _LINES_AT_ONCE):
+            values = compute(begin, end)
+
+            def store(few: tuple[int, int], values: np.ndarray = values, begin: int = begin) -> None:
+                compiled.store(values, begin, begin + few[0], begin + few[1], known.near, known.lost)
+
+            cores.each(store, list(pieces(end - begin, _LINES_PER_PIECE)), 4.0 * values.size)
+        return known
+
+    @cached_property
+    def diagonal(self) -> np.ndarray:
+        return np.ascontiguousarray(np.diagonal(self.near))
+
+    def only(self, places: np.ndarray) -> KnownValues:
+        """A copy of the values between some rows."""
+        n = len(places)
+        near, lost = np.empty((n, n), np.float32), np.empty((n, n), np.int16)
+        compiled.sub_block(self.near, places, near)
+        compiled.sub_block(self.lost, places, lost)
+        return KnownValues(near, lost)
+
+    def times_at(self, lines: np.ndarray, coef: np.ndarray, places: np.ndarray) -> np.ndarray:
+        """Exact :meth:`times` for coefficients of some rows, at the places of some others."""
+        out = np.zeros(len(places))
+        compiled.add_exact_some(self.near, self.lost, lines, coef, places, out)
+        return out
+
+    def times(self, coef: np.ndarray, *, exact: bool) -> np.ndarray:
+        """``sum_j coef_j k(x_i, x_j)`` for every row; ``exact`` to about :data:`ERROR` of the sizes of its terms."""
+        lines = np.flatnonzero(coef)
+        out = np.zeros(len(coef))
+        if exact:
+            compiled.add_exact(self.near, self.lost, lines, coef[lines], out)
+        else:
+            compiled.add_near(self.near, lines, coef[lines], out)
+        return out

@@ -1,0 +1,150 @@
+"""Exact kernel C-SVM where all kernel values are kept, for many problems on the same rows.
+
+The problem is in :mod:`widemargin.solvers._kernel_dual`. A sweep is block descent on working sets
+(:mod:`widemargin.compiled.known_dual`) with values in float32, until the gap is a fixed part of what it was, or it is
+time to look at the clock. Rows of weight 0 cannot move, and have responses all the same: those of held-out rows are
+their scores. Bounds are confirmed with what values lost when they were rounded to float32, which is kept beside them.
+
+[1] Osuna, Freund, Girosi: An improved training algorithm for support vector machines, 1997.
+[2] Fan, Chen, Lin: Working set selection using second order information for training SVMs, JMLR 2005.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.random import Generator
+
+from widemargin.comm.protocol import Communicator
+from widemargin.compiled import known_dual as compiled
+from widemargin.compiled.small_dual import violation
+from widemargin.data.shard import Shard
+from widemargin.kernels import known_values
+from widemargin.kernels.known_values import KnownValues
+from widemargin.kernels.vectors import padded
+from widemargin.pauses import WORK
+from widemargin.problems.hinge_l2 import HingeL2
+from widemargin.problems.protocol import Certificate
+from widemargin.rounding import gamma
+from widemargin.solvers._kernel_dual import DualState, KernelDual, feasible_start
+from widemargin.solvers._kernel_ranks import Summed
+from widemargin.solvers.protocol import Warm
+
+_AIM = 0.9  # of the tolerance that a sweep aims at
+_REDUCTION = 0.25  # of the gap by a sweep
+_TIGHTER = 0.5  # of the gap aimed at, where bounds turned out to be farther apart than was estimated
+_NOTHING = 1e-9  # of a coefficient: a change that responses need not know of before bounds are confirmed
+_MIN_VIOLATION = 1e-13  # relative to the largest pull: less is rounding
+_PRECISION = 1e-3  # of the primal value, relative to the gap
+
+
+@dataclass
+class State(DualState):
+    known: KnownValues = field(default=None)  # type: ignore[assignment]
+    pace: np.ndarray = field(default_factory=lambda: np.array([compiled.FIRST_SIZE, 0.0, np.inf]))
+    space: np.ndarray = field(default_factory=lambda: np.empty(0, np.float32))  # for values of working sets
+    aim: float = 1.0  # the relative gap that the next sweep aims at
+    is_exact: bool = False  # responses are those of exact values
+
+
+@dataclass(frozen=True)
+class KnownDual(KernelDual[State]):
+    """Block descent on kernel values that are kept; a run aims at a relative gap of ``target``.
+
+    For kernels that are no inner products, without a lower bound, a run ends at a violation of ``target``. With
+    ``patience`` it also ends once the predictions of rows of weight 0 have stayed the same for so many checks.
+    """
+
+    target: float = 1e-3
+    patience: int = 0
+    max_support: int | None = None
+
+    @property
+    def stationary(self) -> float:  # type: ignore[override]
+        return self.target
+
+    def start(self, problem: HingeL2, shard: Shard, comm: Communicator, rng: Generator, warm: Warm = None) -> State:
+        """``warm`` is a beta for all rows, by their numbers; or two lines, a beta and its responses."""
+        known = shard.kernel.known_values()
+        assert known is not None
+        lines = None if warm is None else np.atleast_2d(warm)
+        low, high, beta = feasible_start(problem, shard, comm, None if lines is None else lines[0])
+        known_beta, response = np.zeros((2, shard.n_rows))
+        if lines is not None and len(lines) == 2:
+            known_beta, response = lines[:, shard.kernel.numbers]
+        change = beta - known_beta
+        change[np.abs(change) <= _NOTHING * np.abs(beta)] = 0.0
+        response = response + known.times(change, exact=False)
+        state = State(problem, shard, comm, shard.kernel, rng, low, high, beta, response, shard.y, shard.weight)
+        state.known = known
+        if "space" not in shard.shared:  # for all runs on these rows, one after the other
+            shard.shared["space"] = np.empty(min(compiled.FIRST_SIZE, padded(shard.n_rows)) ** 2, np.float32)
+        state.space = shard.shared["space"]
+        return state
+
+    def sweep(self, state: State) -> State:
+        is_positive, aim = state.rows.kernel.is_positive, max(_AIM * self.target, _REDUCTION * self._gap(state))
+        pull, before = state.y - state.response, state.beta.copy()
+        least = _MIN_VIOLATION * float(np.abs(pull).max()) if is_positive else self.target
+        compiled.descend(
+            state.known.near, state.known.diagonal, state.y, pull, state.beta, state.low, state.high,
+            state.problem.fit_intercept, min(aim, state.aim) if is_positive else -np.inf,
+            least, WORK, state.pace, state.space,
+        )  # fmt: skip
+        if np.array_equal(state.beta, before):  # exact responses may show a way on
+            self.confirm(state)
+        else:
+            state.response, state.is_exact = state.y - pull, False
+        return state
+
+    @staticmethod
+    def _gap(state: State) -> float:
+        return 1.0 if state.best is None else min(state.best.certificate.relative, 1.0)
+
+    def certify(self, state: State) -> Certificate:
+        """Both objectives by the values in float32: estimates, which :meth:`confirm` replaces."""
+        if not state.is_exact:
+            precision, state.best = self._precision(state), None
+            self._bounds(state, precision, None)
+        assert state.best is not None
+        return state.best.certificate
+
+    def confirm(self, state: State, latest: Certificate | None = None) -> Certificate:
+        if not state.is_exact:
+            self._refresh(state)
+            self._exact_bounds(state)
+        assert state.best is not None
+        certificate = state.best.certificate
+        self._note_confirmed(state, certificate)
+        if certificate.relative > self.target:
+            state.aim = min(state.aim, max(certificate.relative, self.target)) * _TIGHTER
+        state.violation = self._violation(state)
+        return certificate
+
+    def warm_state(self, state: State) -> np.ndarray:
+        """Coefficients and responses, of all rows by their numbers."""
+        out = np.zeros((2, state.rows.n_everywhere or int(state.rows.numbers.max()) + 1))
+        out[0, state.rows.numbers], out[1, state.rows.numbers] = state.beta, state.response
+        return out
+
+    def _precision(self, state: State) -> float:
+        """Of the primal value: a small part of the gap."""
+        return max(_PRECISION * min(self.target, self._gap(state)), 1e-12)
+
+    def _violation(self, state: State) -> float:
+        highest, lowest = violation(state.y - state.response, state.beta, state.low, state.high)
+        return float(highest - lowest if state.problem.fit_intercept else max(highest, 0.0) - min(lowest, 0.0))
+
+    def _refresh(self, state: State) -> None:
+        state.response, state.best, state.is_exact = state.known.times(state.beta, exact=True), None, True
+        state.summed = Summed.of(state.comm, state.rows, state.beta)
+
+    def _exact_bounds(self, state: State) -> Certificate:
+        """Responses are sums of values that are wrong as computed, and as kept; sums round once for every term."""
+        (lengths, of_values), summed = state.rows.error_terms(state.beta), state.summed
+        of_values = of_values * (1 + known_values.ERROR) + known_values.ERROR
+        of_sum = gamma(summed.n_terms + 8)
+        error = summed.mass * (of_values + of_sum * (1 + of_values)) * lengths
+        error += known_values.SMALLEST * np.abs(state.beta).sum()
+        return self._bounds(state, self._precision(state), summed, error)

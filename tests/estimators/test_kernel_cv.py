@@ -1,0 +1,415 @@
+"""KernelSVCCV: scores of folds against exact fits, tables as GridSearchCV's, weights, limits and bad input."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.base import clone
+from sklearn.datasets import load_iris, make_classification
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import accuracy_score, make_scorer
+from sklearn.metrics.pairwise import rbf_kernel
+from sklearn.model_selection import GridSearchCV, GroupKFold, LeaveOneGroupOut, StratifiedKFold, cross_val_score
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.preprocessing import scale
+from sklearn.svm import SVC
+
+from widemargin import InterruptedFitWarning, KernelSVC, KernelSVCCV, cores, load, pauses, save
+from widemargin.callbacks import Interruption
+from widemargin.estimators import kernel_cv
+from widemargin.estimators._selection import around, free_bytes, grid_of_gammas
+from widemargin.solvers import run as run_module
+from widemargin.strategies.selection import Folds
+
+TIGHT = 1e-8  # so that no prediction depends on what the gap leaves open
+GRID = {"C": [0.1, 1.0, 20.0], "gamma": [0.02, 0.2, 1.0]}
+# With fewer free support vectors there are several best intercepts, and libraries choose different ones.
+UNIQUE = {"C": [2.0, 20.0], "gamma": [0.1, 0.5]}
+SMALL = {"Cs": GRID["C"], "gammas": GRID["gamma"], "refine": False, "tol": TIGHT}
+EASY = {**SMALL, "Cs": UNIQUE["C"], "gammas": UNIQUE["gamma"]}
+
+
+@pytest.fixture(scope="module")
+def two():
+    return make_classification(240, 6, n_informative=4, flip_y=0.1, random_state=0)
+
+
+@pytest.fixture(scope="module")
+def three():
+    X, y = make_classification(240, 6, n_informative=5, n_redundant=0, n_classes=3, flip_y=0.1, random_state=1)
+    return X, np.array(["ant", "bee", "cat"])[y]
+
+
+def by_libsvm(X, y, cv=5, estimator=None, grid=None, **options):
+    search = GridSearchCV(estimator or SVC(tol=1e-7), grid or GRID, cv=cv, **options)
+    return search.fit(X, y)
+
+
+def splits(search, n_folds=5):
+    return np.stack([search.cv_results_[f"split{k}_test_score"] for k in range(n_folds)], axis=1)
+
+
+# -- scores ----------------------------------------------------------------------------------------------------------
+
+
+def test_scores_of_folds_are_those_of_exact_fits(two):
+    ours, theirs = KernelSVCCV(**SMALL).fit(*two), by_libsvm(*two)
+    np.testing.assert_array_equal(ours.scores_, splits(theirs))
+    assert ours.best_params_ == theirs.best_params_
+    assert ours.best_score_ == theirs.best_score_
+    assert (ours.predict(two[0]) == theirs.predict(two[0])).all()
+
+
+def test_scores_of_pairs_of_classes_are_those_of_exact_fits(three):
+    ours, theirs = KernelSVCCV(**SMALL).fit(*three), by_libsvm(*three)
+    np.testing.assert_array_equal(ours.scores_, splits(theirs))
+    assert (ours.predict(three[0]) == theirs.predict(three[0])).all()
+
+
+def test_scores_of_classes_against_the_rest_are_those_of_exact_fits(three):
+    grid = {f"estimator__{name}": values for name, values in UNIQUE.items()}
+    theirs = by_libsvm(*three, estimator=OneVsRestClassifier(SVC(tol=1e-7)), grid=grid)
+    ours = KernelSVCCV(**EASY, multi_class="rest").fit(*three)
+    np.testing.assert_array_equal(ours.scores_, splits(theirs))
+
+
+@pytest.mark.parametrize("storage", [np.asarray, sp.csr_matrix], ids=["dense", "sparse"])
+@pytest.mark.parametrize("multi_class", ["pairs", "rest"])
+def test_without_room_for_all_values_scores_are_the_same(three, multi_class, storage):
+    X, y = three
+    with_all = KernelSVCCV(**EASY, multi_class=multi_class).fit(X, y)
+    without = KernelSVCCV(**EASY, multi_class=multi_class, cache_size=0.1).fit(storage(X), y)
+    np.testing.assert_array_equal(with_all.scores_, without.scores_)
+    np.testing.assert_allclose(with_all.decision_function(X), without.decision_function(X), atol=1e-3)
+
+
+def test_every_gap_is_at_the_tolerance_or_the_score_an_estimate(two):
+    model = KernelSVCCV(Cs=[0.1, 1.0, 1e4], gammas=[0.02, 1.0], refine=False, tol=1e-5).fit(*two)
+    results = model.cv_results_
+    np.testing.assert_array_equal(results["state"] == "certified", results["gap"] <= 1e-5)
+    assert set(results["state"]) <= {"certified", "estimated"}
+    assert results["state"][model.best_index_] == "certified"
+    error = model.scores_[model.best_index_].std(ddof=1) / np.sqrt(5)
+    is_near = model.scores_.mean(axis=1) >= model.best_score_ - error
+    assert (results["state"][is_near] == "certified").all()
+
+
+def test_the_final_model_is_that_of_a_fit_at_the_best_point(two):
+    X, y = two
+    ours, alone = KernelSVCCV(**SMALL).fit(X, y), KernelSVC(tol=TIGHT)
+    alone.set_params(**ours.best_params_).fit(X, y)
+    assert ours.certificate_.primal == pytest.approx(alone.certificate_.primal, rel=1e-7)
+    np.testing.assert_allclose(ours.decision_function(X), alone.decision_function(X), atol=1e-3)
+    assert ours.best_params_["C"] == ours.C_
+    assert ours.kernel_.gamma == ours.best_params_["gamma"]
+    assert ours.cost_.kernel_evaluations > alone.cost_.kernel_evaluations
+
+
+@pytest.mark.parametrize(
+    ("kernel", "options"),
+    [("linear", {}), ("poly", {"degree": 2, "coef0": 1.0}), ("laplacian", {}), ("cosine", {})],
+)
+def test_other_kernels(two, kernel, options):
+    X, y = two
+    has_gamma = kernel in ("poly", "laplacian")
+    gammas = {"gammas": [0.1]} if has_gamma else {}
+    model = KernelSVCCV(Cs=[0.5, 5.0], **gammas, kernel=kernel, refine=False, tol=TIGHT, **options).fit(X, y)
+    for line, point in zip(model.scores_, model.cv_results_["params"], strict=True):
+        alone = KernelSVC(kernel=kernel, tol=TIGHT, **options, **point)
+        np.testing.assert_array_equal(line, cross_val_score(alone, X, y))
+    assert ("gamma" in model.best_params_) == has_gamma
+    assert hasattr(model, "coef_") == (kernel == "linear")
+
+
+def test_given_values_and_functions_are_kernels_too(two):
+    X, y = two
+    named = KernelSVCCV(**{**SMALL, "gammas": [0.2]}).fit(X, y)
+    options = {"Cs": GRID["C"], "refine": False, "tol": TIGHT}
+    given = KernelSVCCV(kernel="precomputed", **options).fit(rbf_kernel(X, gamma=0.2), y)
+    function = KernelSVCCV(kernel=lambda A, B: rbf_kernel(A, B, gamma=0.2), **options).fit(X, y)
+    np.testing.assert_array_equal(named.scores_, given.scores_)
+    np.testing.assert_array_equal(named.scores_, function.scores_)
+
+
+# -- tables ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_table_has_the_form_of_a_grid_search(two):
+    ours, theirs = KernelSVCCV(**SMALL).fit(*two), by_libsvm(*two)
+    assert set(theirs.cv_results_) <= set(ours.cv_results_)
+    assert set(ours.cv_results_) - set(theirs.cv_results_) == {"gap", "state", "n_support"}
+    assert ours.cv_results_["params"] == theirs.cv_results_["params"]
+    for name, values in theirs.cv_results_.items():
+        assert type(ours.cv_results_[name]) is type(values), name
+        if "time" not in name and name != "params":
+            np.testing.assert_allclose(ours.cv_results_[name], values, rtol=1e-12)
+    assert ours.best_index_ == theirs.best_index_
+    assert ours.n_splits_ == theirs.n_splits_
+
+
+def test_the_first_of_several_scorers_decides(two):
+    model = KernelSVCCV(**SMALL, scoring=["roc_auc", "balanced_accuracy"]).fit(*two)
+    theirs = by_libsvm(*two, scoring=["roc_auc", "balanced_accuracy"], refit="roc_auc")
+    for name in ("mean_test_roc_auc", "rank_test_balanced_accuracy", "split3_test_roc_auc"):
+        np.testing.assert_allclose(model.cv_results_[name], theirs.cv_results_[name], atol=1e-6)
+    assert model.best_score_ == model.cv_results_["mean_test_roc_auc"].max()
+    np.testing.assert_array_equal(model.scores_[:, 2], model.cv_results_["split2_test_roc_auc"])
+
+
+def test_a_function_may_return_several_scores(two):
+    def scores(model, X, y):
+        right = model.predict(X) == y
+        return {"right": right.mean(), "wrong": 1 - right.mean()}
+
+    model = KernelSVCCV(**SMALL, scoring=scores).fit(*two)
+    np.testing.assert_array_equal(model.scores_, KernelSVCCV(**SMALL).fit(*two).scores_)
+    np.testing.assert_allclose(model.cv_results_["mean_test_wrong"], 1 - model.cv_results_["mean_test_right"])
+
+
+def test_a_scorer_sees_the_held_out_rows(two):
+    X, y = two
+    seen = []
+
+    def scorer(model, X, y):
+        seen.append(X)
+        return accuracy_score(y, model.predict(X))
+
+    KernelSVCCV(Cs=[1.0], gammas=[0.1], cv=3, refine=False, scoring=scorer).fit(X, y)
+    for rows, (_, test) in zip(seen, StratifiedKFold(3).split(X, y), strict=True):
+        np.testing.assert_array_equal(rows, X[test])
+
+
+# -- folds, weights and classes --------------------------------------------------------------------------------------
+
+
+def test_groups_stay_together(two):
+    X, y = two
+    groups = np.arange(len(y)) % 7
+    ours = KernelSVCCV(**SMALL, cv=GroupKFold(3)).fit(X, y, groups=groups)
+    theirs = GridSearchCV(SVC(tol=1e-7), GRID, cv=GroupKFold(3)).fit(X, y, groups=groups)
+    np.testing.assert_array_equal(ours.scores_, splits(theirs, 3))
+
+
+def test_folds_may_be_pairs_of_numbers_or_masks(two):
+    X, y = two
+    folds = list(StratifiedKFold(3).split(X, y))
+    masks = [tuple(np.isin(np.arange(len(y)), rows) for rows in fold) for fold in folds]
+    by_number, by_mask, by_splitter = (KernelSVCCV(**SMALL, cv=cv).fit(X, y) for cv in (folds, masks, 3))
+    np.testing.assert_array_equal(by_number.scores_, by_mask.scores_)
+    np.testing.assert_array_equal(by_number.scores_, by_splitter.scores_)
+
+
+def test_classes_are_balanced_in_every_fold(two):
+    X, y = two
+    few = np.r_[np.flatnonzero(y == 0), np.flatnonzero(y == 1)[:40]]
+    ours = KernelSVCCV(**EASY, class_weight="balanced").fit(X[few], y[few])
+    theirs = by_libsvm(X[few], y[few], estimator=SVC(tol=1e-7, class_weight="balanced"), grid=UNIQUE)
+    np.testing.assert_array_equal(ours.scores_, splits(theirs))
+
+
+def test_a_weight_is_a_number_of_copies(two):
+    X, y = two
+    weight = np.random.default_rng(0).integers(0, 4, len(y))
+    groups = np.arange(len(y)) % 4
+    copies = np.repeat(np.arange(len(y)), weight)
+    weighted = KernelSVCCV(**SMALL, cv=list(LeaveOneGroupOut().split(X, y, groups)))
+    repeated = KernelSVCCV(**SMALL, cv=list(LeaveOneGroupOut().split(X[copies], y[copies], groups[copies])))
+    weighted.fit(X, y, sample_weight=weight)
+    repeated.fit(X[copies], y[copies])
+    np.testing.assert_allclose(weighted.scores_, repeated.scores_, rtol=1e-12)
+    np.testing.assert_allclose(weighted.decision_function(X), repeated.decision_function(X), atol=1e-3)
+
+
+def test_rows_of_weight_0_may_have_any_label(two):
+    X, y = two
+    labels, weight = np.where(np.arange(len(y)) < 10, "other", np.array(["no", "yes"])[y]), np.ones(len(y))
+    weight[:10] = 0
+    model = KernelSVCCV(Cs=[1.0], gammas=[0.1], cv=3, refine=False).fit(X, labels, sample_weight=weight)
+    assert model.classes_.tolist() == ["no", "yes"]
+    assert model.support_.min() >= 10
+
+
+# -- grids and the choice --------------------------------------------------------------------------------------------
+
+
+def test_a_grid_of_gammas_is_around_the_scale_of_the_rows(two):
+    X, _ = two
+    ones = np.ones(len(X))
+    gammas, again = grid_of_gammas(5, "rbf", X, ones), grid_of_gammas(5, "rbf", 10 * X, ones)
+    np.testing.assert_allclose(again, gammas / 100)
+    np.testing.assert_allclose(gammas[4] / gammas[0], 100)
+    differences = X[:, None] - X
+    squares = (differences**2).sum(axis=2)[np.triu_indices(len(X), 1)]
+    assert gammas[2] == pytest.approx(1 / np.median(squares), rel=0.01)
+    copies = np.repeat(np.arange(100), 2)
+    weighted = grid_of_gammas(3, "rbf", X[:100], 2 * ones[:100])
+    np.testing.assert_allclose(weighted, grid_of_gammas(3, "rbf", X[copies], ones[copies]))
+
+
+def test_points_around_the_best_one_are_tried(two):
+    coarse = KernelSVCCV(Cs=[0.1, 1.0, 10.0], gammas=[0.01, 0.1, 1.0], cv=3, refine=False).fit(*two)
+    fine = KernelSVCCV(Cs=[0.1, 1.0, 10.0], gammas=[0.01, 0.1, 1.0], cv=3).fit(*two)
+    best, new = coarse.best_params_, fine.cv_results_["params"][9:]
+    assert fine.cv_results_["params"][:9] == coarse.cv_results_["params"]
+    assert len(new) == 8
+    for name in ("C", "gamma"):
+        near = [best[name] / 10**0.5, best[name], best[name] * 10**0.5]
+        assert all(np.isclose(each[name], near).any() for each in new)
+    assert fine.best_score_ >= coarse.best_score_
+
+
+def test_one_value_has_no_neighbours():
+    assert len(around(np.array([2.0]), 2.0)) == 0
+    np.testing.assert_allclose(around(np.array([1.0, 4.0, 100.0]), 4.0), [2.0, 20.0])
+    np.testing.assert_allclose(around(np.array([1.0, 4.0]), 4.0), [2.0, 8.0])
+
+
+def test_one_standard_error_takes_the_widest_margin_near_the_best(two):
+    best, wide = (KernelSVCCV(**SMALL, selection=rule).fit(*two) for rule in ("best", "one-standard-error"))
+    error = best.scores_[best.best_index_].std(ddof=1) / np.sqrt(5)
+    assert wide.best_score_ >= best.best_score_ - error
+
+    def norm(model):
+        coef = model.dual_coef_[0]
+        return coef @ rbf_kernel(model.support_vectors_, gamma=model.kernel_.gamma) @ coef
+
+    assert norm(wide) <= norm(best) * (1 + 1e-6)
+
+
+# -- limits ----------------------------------------------------------------------------------------------------------
+
+
+def test_scores_do_not_depend_on_the_number_of_threads(three):
+    found = []
+    for n in (1, 3):
+        with cores.at_most(n):
+            found.append(KernelSVCCV(Cs=3, gammas=2, cv=3, multi_class="rest").fit(*three))
+    np.testing.assert_array_equal(found[0].scores_, found[1].scores_)
+    np.testing.assert_array_equal(found[0].cv_results_["gap"], found[1].cv_results_["gap"])
+    np.testing.assert_array_equal(found[0].dual_coef_, found[1].dual_coef_)
+
+
+def test_a_search_without_time_has_a_model_all_the_same(two):
+    with pytest.warns(ConvergenceWarning, match="9 of 9 points were not tried"):
+        model = KernelSVCCV(**{**SMALL, "tol": 1e-3}, max_time=1e-9).fit(*two)
+    assert np.isnan(model.best_score_)
+    assert (model.cv_results_["state"] == "not tried").all()
+    assert model.best_params_ == {"C": 0.1, "gamma": 0.02}
+    model.predict(two[0])
+
+
+def test_a_search_that_runs_out_of_time_chooses_among_the_points_that_were_tried(two, monkeypatch):
+    class Counted:
+        """Each look at the clock takes a second."""
+
+        now = 0.0
+
+        @classmethod
+        def monotonic(cls):
+            cls.now += 1.0
+            return cls.now
+
+    monkeypatch.setattr(kernel_cv, "time", Counted)
+    with pytest.warns(ConvergenceWarning, match="of 9 points were not tried on all folds"):
+        model = KernelSVCCV(**SMALL, max_time=130.0).fit(*two)
+    means = model.cv_results_["mean_test_score"]
+    assert 0 < np.isnan(means).sum() < 9
+    assert model.best_score_ == np.nanmax(means)
+    is_tried = model.cv_results_["state"] != "not tried"
+    np.testing.assert_array_equal(is_tried, ~np.isnan(means))
+    np.testing.assert_array_equal(model.scores_[is_tried], KernelSVCCV(**SMALL).fit(*two).scores_[is_tried])
+
+
+def test_ctrl_c_ends_the_search_and_the_best_so_far_is_fitted(two, monkeypatch):
+    monkeypatch.setattr(pauses, "WORK", 100.0)
+    monkeypatch.setattr(run_module, "_ASK_INTERVAL", -1.0)
+    calls, fit = 0, KernelSVCCV._fit
+
+    def is_pressed(interruption):
+        nonlocal calls
+        calls += 1
+        return calls > 200
+
+    def final_fit(self, *arguments):
+        monkeypatch.setattr(Interruption, "__bool__", lambda interruption: False)
+        return fit(self, *arguments)
+
+    monkeypatch.setattr(Interruption, "__bool__", is_pressed)
+    monkeypatch.setattr(KernelSVCCV, "_fit", final_fit)
+    with pytest.warns(InterruptedFitWarning, match="were not tried"):
+        model = KernelSVCCV(Cs=20, gammas=8, cv=3, refine=False).fit(*two)
+    assert model.stop_reason_ == "gap"
+    n_missing = np.isnan(model.cv_results_["mean_test_score"]).sum()
+    assert 0 < n_missing < 160
+    assert not np.isnan(model.best_score_)
+
+
+# -- bad input -------------------------------------------------------------------------------------------------------
+
+
+def no_kernel(*arguments, **options):
+    raise AssertionError("a kernel value was asked for")
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"Cs": []}, r"Cs=\[\] must be a number of values, or a list of positive"),
+        ({"Cs": [1.0, -1.0]}, "must be a number of values, or a list of positive"),
+        ({"gammas": [0.0]}, "must be a number of values, or a list of positive"),
+        ({"gammas": ["scale"]}, "must be a number of values, or a list of positive"),
+        ({"gammas": [np.inf]}, "must be a number of values, or a list of positive"),
+        ({"Cs": 0}, "The 'Cs' parameter of KernelSVCCV must be"),
+        ({"cv": 61}, "cv=61 needs at least as many rows of every class, and class ant has 60"),
+        ({"cv": []}, "gives no folds"),
+        ({"cv": [(np.arange(170), np.arange(160, 180))]}, "Fold 0 holds out rows that it trains on"),
+        ({"cv": [(np.arange(170), np.arange(500, 501))]}, "names row 500, and there are 180 rows"),
+        (
+            {"cv": [(np.arange(60), np.arange(60, 180))]},
+            r"The training rows of fold 0 lack the classes \['bee', 'cat'\]",
+        ),
+        ({"cv": [(np.arange(180), np.arange(0))]}, "Fold 0 holds out no rows"),
+        ({"scoring": "neg_log_loss"}, "needs probabilities, which support vector machines do not have"),
+        ({"kernel": "linear", "gammas": [1.0]}, "has no effect with kernel='linear'"),
+        ({"selection": "worst"}, "The 'selection' parameter of KernelSVCCV must be"),
+    ],
+)
+def test_bad_input_is_refused_before_any_kernel_value(options, text, monkeypatch):
+    monkeypatch.setattr(Folds, "with_kernel", no_kernel)
+    X, y = np.random.default_rng(0).normal(size=(180, 2)), np.repeat(["ant", "bee", "cat"], 60)
+    with pytest.raises(ValueError, match=text):
+        KernelSVCCV(**options).fit(X, y)
+
+
+def test_a_scorer_without_weights_is_refused_where_there_are_weights(two, monkeypatch):
+    monkeypatch.setattr(Folds, "with_kernel", no_kernel)
+    scorer = make_scorer(lambda y, predicted: float(np.mean(y == predicted)))
+    with pytest.raises(ValueError, match="takes no sample_weight"):
+        KernelSVCCV(scoring=scorer).fit(*two, sample_weight=np.ones(len(two[1])))
+
+
+def test_one_class_is_refused(two):
+    with pytest.raises(ValueError, match="KernelSVCCV needs at least 2 classes"):
+        KernelSVCCV().fit(two[0], np.zeros(len(two[1])))
+
+
+# -- as an estimator -------------------------------------------------------------------------------------------------
+
+
+def test_a_model_is_cloned_pickled_and_saved(tmp_path):
+    X, y = load_iris(return_X_y=True)
+    model = KernelSVCCV(Cs=3, gammas=2, cv=3).fit(scale(X), y)
+    assert clone(model).get_params() == model.get_params()
+    save(model, tmp_path / "model.wm")
+    for again in (pickle.loads(pickle.dumps(model)), load(tmp_path / "model.wm")):
+        np.testing.assert_array_equal(again.predict(scale(X)), model.predict(scale(X)))
+        assert again.best_params_ == model.best_params_
+        assert again.gamma == model.best_params_["gamma"]
+        np.testing.assert_array_equal(again.scores_, model.scores_)
+
+
+def test_a_share_of_free_memory_is_used():
+    assert 1 << 20 < free_bytes() < 1 << 50

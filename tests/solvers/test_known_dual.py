@@ -1,0 +1,156 @@
+"""The kernel C-SVM where all values are kept: against a generic QP, with its bounds, held-out rows and starts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from tests.problems_at_hand import overlapping
+from tests.solvers.test_block_dual import KERNELS, RBF, TOL, assert_solved, assert_true, exact_of, gram, objective
+from widemargin.comm.solo import Solo
+from widemargin.compiled import known_dual as compiled
+from widemargin.data.shard import Shard
+from widemargin.kernels.functions import Kernel
+from widemargin.kernels.on_cpu import RowsOnCPU
+from widemargin.problems.hinge_l2 import HingeL2
+from widemargin.solvers import known_dual
+from widemargin.solvers.known_dual import KnownDual
+from widemargin.solvers.run import Limits, Start, Watched, end_of, run, sweeps
+
+KEPT = {name: kernel for name, kernel in KERNELS.items() if kernel.function is None}
+
+
+@pytest.fixture(params=[False, True], ids=["no-intercept", "intercept"])
+def fit_intercept(request):
+    return request.param
+
+
+def shard_of(kernel, X, y, weight=None):
+    rows = RowsOnCPU(kernel, X)
+    assert rows.keep_values(1 << 30)
+    return Shard(X, y, np.ones(len(y)) if weight is None else weight, rows)
+
+
+def solve(kernel, problem, X, y, weight=None, *, tol=TOL, patience=0, **options):
+    limits, rng = Limits(tol, 50_000), np.random.default_rng(0)
+    return run(KnownDual(tol, patience), problem, shard_of(kernel, X, y, weight), Solo(), limits, rng, **options)
+
+
+def finished(shard, C, *, tol=TOL, warm=None, patience=0):
+    rng, limits = np.random.default_rng(0), Limits(tol, 500)
+    return end_of(sweeps(KnownDual(tol, patience), HingeL2(C), shard, Solo(), limits, rng, Start(warm), Watched()))
+
+
+@pytest.mark.parametrize("C", [1e-2, 1.0, 100.0])
+@pytest.mark.parametrize("name", KEPT)
+def test_the_optimum_is_that_of_the_exact_qp(name, C, fit_intercept, seed):
+    X, y = overlapping(seed)
+    K = gram(KEPT[name], X)
+    result = solve(KEPT[name], HingeL2(C, fit_intercept), X, y)
+    assert_solved(result, exact_of(K, y, C, fit_intercept=fit_intercept))
+    assert objective(result.model, K, y, C) == pytest.approx(result.certificate.primal, rel=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("storage", [np.asarray, sp.csr_matrix], ids=["dense", "sparse"])
+def test_any_storage_and_precision_solves_the_problem_of_its_values(storage, dtype, fit_intercept):
+    X, y = overlapping(3)
+    X = storage(np.where(np.abs(X) > 0.8, X, 0).astype(dtype))
+    assert_solved(solve(RBF, HingeL2(1.0, fit_intercept), X, y), exact_of(gram(RBF, X), y, 1.0, None, fit_intercept))
+
+
+@pytest.mark.parametrize("C", [0.1, 1e3, 1e5])
+def test_the_bounds_hold_the_optimum_however_large_the_coefficients(C, fit_intercept):
+    """A narrow gap at large coefficients is less than values in float32 could prove."""
+    X, y = overlapping(0)
+    exact = exact_of(gram(RBF, X), y, C, None, fit_intercept)
+    result = solve(RBF, HingeL2(C, fit_intercept), X, y, tol=1e-7)
+    assert_true(result.certificate, exact)
+    assert result.certificate.relative <= 1e-7
+
+
+def test_working_sets_of_a_few_rows_lead_to_the_same_optimum(monkeypatch, fit_intercept):
+    X, y = overlapping(1, n=300)
+    monkeypatch.setattr(compiled, "FIRST_SIZE", 16)
+    assert_solved(solve(RBF, HingeL2(10.0, fit_intercept), X, y), exact_of(gram(RBF, X), y, 10.0, None, fit_intercept))
+
+
+def test_sweeps_that_are_cut_short_lead_to_the_same_optimum(monkeypatch, fit_intercept):
+    X, y = overlapping(1, n=300)
+    monkeypatch.setattr(known_dual, "WORK", 1.0)
+    result = solve(RBF, HingeL2(10.0, fit_intercept), X, y)
+    assert_solved(result, exact_of(gram(RBF, X), y, 10.0, None, fit_intercept))
+    assert result.n_iter > 20
+
+
+def test_rows_of_weight_0_have_scores_and_no_effect(fit_intercept):
+    X, y = overlapping(2, n=80)
+    weight = np.r_[np.ones(60), np.zeros(20)]
+    exact = exact_of(gram(RBF, X[:60]), y[:60], 3.0, None, fit_intercept)
+    result = solve(RBF, HingeL2(3.0, fit_intercept), X, y, weight)
+    assert_solved(result, exact)
+    assert result.model.points.numbers.max() < 60
+    end = finished(shard_of(RBF, X, y, weight), 3.0)
+    model = end.result.model
+    scores = gram(RBF, X)[:, model.points.numbers] @ model.coef + model.intercept
+    np.testing.assert_allclose(end.scores, scores, rtol=1e-9, atol=1e-9)
+
+
+def test_weights_are_caps(fit_intercept, seed):
+    X, y = overlapping(seed)
+    weight = np.random.default_rng(seed).uniform(0.1, 3, len(y))
+    exact = exact_of(gram(RBF, X), y, 0.7, weight, fit_intercept)
+    assert_solved(solve(RBF, HingeL2(0.7, fit_intercept), X, y, weight), exact)
+
+
+@pytest.mark.parametrize("has_responses", [False, True])
+def test_a_start_at_the_solution_of_a_smaller_C_leads_to_the_same_optimum(has_responses):
+    X, y = overlapping(0)
+    shard = shard_of(RBF, X, y)
+    first = finished(shard, 1.0)
+    model = first.result.model
+    warm = np.zeros((2, len(y)))
+    warm[0, model.points.numbers], warm[1] = model.coef, first.scores - model.intercept
+    warm = warm if has_responses else warm[0]
+    assert_solved(finished(shard, 10.0, warm=warm).result, exact_of(gram(RBF, X), y, 10.0))
+    again = finished(shard, 1.0, warm=warm).result
+    assert_solved(again, exact_of(gram(RBF, X), y, 1.0))
+    assert again.n_iter <= 1
+
+
+def test_responses_of_a_start_that_is_not_feasible_are_corrected():
+    X, y = overlapping(0)
+    shard = shard_of(RBF, X, y)
+    first = finished(shard, 10.0)
+    warm = np.zeros((2, len(y)))
+    warm[0, first.result.model.points.numbers] = first.result.model.coef
+    warm[1] = first.scores - first.result.model.intercept
+    assert_solved(finished(shard, 1.0, warm=warm).result, exact_of(gram(RBF, X), y, 1.0))
+
+
+def test_a_run_settles_when_predictions_of_rows_of_weight_0_no_longer_change():
+    X, y = overlapping(0, n=200)
+    weight = np.r_[np.ones(150), np.zeros(50)]
+    shard = shard_of(RBF, X, y, weight)
+    early, late = (finished(shard, 100.0, tol=1e-9, patience=patience) for patience in (3, 0))
+    assert early.result.stop_reason == "settled"
+    assert early.result.n_iter < late.result.n_iter
+    assert_true(early.result.certificate, exact_of(gram(RBF, X[:150]), y[:150], 100.0))
+    np.testing.assert_array_equal(early.scores[150:] > 0, late.scores[150:] > 0)
+
+
+def test_what_rounding_leaves_open_ends_a_run_soon():
+    X, y = overlapping(0)
+    result = solve(RBF, HingeL2(10.0), X, y, tol=1e-15)
+    assert result.stop_reason == "precision"
+    assert result.n_iter < 100
+    assert_true(result.certificate, exact_of(gram(RBF, X), y, 10.0))
+
+
+@pytest.mark.parametrize(("gamma", "C"), [(0.05, 1.0), (2.0, 100.0)])
+def test_a_kernel_that_is_no_inner_product_has_no_lower_bound(gamma, C):
+    X, y = overlapping(0)
+    result = solve(Kernel("sigmoid", gamma), HingeL2(C), X, y, tol=1e-3)
+    assert result.stop_reason == "stationary"
+    assert result.certificate.dual == -np.inf
