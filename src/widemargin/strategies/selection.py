@@ -160,7 +160,8 @@ class KernelFolds:
         found: dict[tuple[int, int, int], PartFit] = {}  # of a problem, a fold and a C
 
         def paths(task: _Task) -> None:
-            labelled, places = parts.labelled(self.shard, task.part), parts.rows(self.shard, task.part)
+            labelled = parts.labelled(self.shard, task.part)
+            places = slice(None) if labelled.whole is None or labelled.whole[1] is None else labelled.whole[1]
             for fold in task.folds:
                 path = _Path(self, labelled, places, self.folds.folds[fold], may_settle)
                 some = [None if each is None else each[fold].parts[task.part] for each in starts[task.Cs]]
