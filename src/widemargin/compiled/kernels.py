@@ -2,11 +2,10 @@
 
 Rows are dense, an array ``X`` of shape (n, d), or sparse, a tuple ``data, indices, starts, splits``: row i begins at
 ``starts[i]``, and its entries in a group of features g are those from ``splits[i, g]`` to ``splits[i, g + 1]``, counted
-from its first. Points are
-the rows of a dense array of shape (m, d), which BLAS multiplies; or they are the columns of dense panels, an array of
-shape (panels, d, width), the last one filled up: a sparse row reads only the lines at its nonzero features. Rows of
-zeros and ones may be stored as bits, 64 to a word: an array of shape (n, words), and panels of shape
-(panels, words, width). A tile has room for whole panels.
+from its first. Points are the rows of a dense array of shape (m, d), which BLAS multiplies; or they are the columns of
+dense panels, an array of shape (panels, d, width), the last one filled up: a sparse row reads only the lines at its
+nonzero features. Rows of zeros and ones may be stored as bits, 64 to a word: an array of shape (n, words), and panels
+of shape (panels, words, width). A tile has room for whole panels.
 
 Each call works on the rows from ``begin`` to ``end``, on one thread, with buffers of its own.
 """

@@ -2,7 +2,7 @@
 
 Minimises 1/2 beta' K beta - pull' beta over low <= beta <= high, with the sum of ``beta`` fixed (:func:`pairs`) or free
 (:func:`singles`). ``pull`` is minus the gradient. ``beta`` and ``pull`` are updated in place. Steps are chosen in the
-precision of ``pull``; a step reads two rows of ``K``, and little else if ``pull`` is in float32.
+precision of ``pull``: in float32 a step reads half as much beside two rows of ``K``.
 
 The search for the best row keeps one maximum in each of ``LANES`` lanes, which compilers turn into vector instructions.
 The length of all vectors must therefore be a multiple of ``LANES``; callers pad them with rows that cannot move.

@@ -120,10 +120,6 @@ class Shard:
                 yield block, rows[inside] - self._edges[k], inside
 
     @cached_property
-    def _places_of_class(self) -> dict[int, np.ndarray]:
-        return {}
-
-    @cached_property
     def _cuts(self) -> list[_Cut]:
         """All rows in fixed pieces."""
         return [
@@ -388,19 +384,18 @@ class Shard:
         each_piece(do, self.n_rows)
         return Shard(self.X, signs, self.weight, self.kernel_rows, (self, None))
 
-    def of_classes(self, first: int, second: int) -> np.ndarray:
-        """The ascending places of the rows of two classes; those of each class are looked for once."""
-        both = np.concatenate([self._of_class(first), self._of_class(second)])
-        return np.sort(both, kind="stable")  # which merges what is sorted already
-
     def _of_class(self, label: int) -> np.ndarray:
-        if label not in self._places_of_class:
-            self._places_of_class[label] = places_of(lambda rows: self.y[rows] == label, self.n_rows)
-        return self._places_of_class[label]
+        """The ascending places of the rows of a class, which pairs share."""
+        name = f"places of class {label}"
+        if name not in self.shared:
+            self.shared[name] = places_of(lambda rows: self.y[rows] == label, self.n_rows)
+        places: np.ndarray = self.shared[name]
+        return places
 
     def between(self, positive: int, negative: int) -> Shard:
         """The rows of two classes with the labels +1 and -1; copied only if there are other classes."""
-        inside = self.of_classes(positive, negative)
+        both = np.concatenate([self._of_class(positive), self._of_class(negative)])
+        inside = np.sort(both, kind="stable")  # which merges what is sorted already
         if len(inside) == self.n_rows:
             return self.against_rest(positive)
         X, kernel_rows = self._rows_at(inside)

@@ -155,7 +155,7 @@ def _unsigned(indices: np.ndarray) -> np.ndarray:
     return indices.view(np.uint32) if indices.itemsize == 4 else indices
 
 
-def _no_splits(shape: tuple[int, int], size: int) -> np.ndarray:
+def _room_for_splits(shape: tuple[int, int], size: int) -> np.ndarray:
     return np.empty((shape[0], -(-shape[1] // size) + 1), np.uint32)
 
 
@@ -259,7 +259,7 @@ def compressed(rows: Measured, dtype: Any, centre: np.ndarray | None = None) -> 
     if sp.issparse(X) and centre is None:
         X = as_csr(X, dtype)
         size, each = group_size(X.shape[1], entries_per_row(X)), row_pieces(X.shape[0], entries_per_row(X))
-        splits = _no_splits(X.shape, size)
+        splits = _room_for_splits(X.shape, size)
         cores.each(lambda piece: compiled.split_rows(X.indices, X.indptr, size, *piece, splits), each, float(X.nnz))
         return SparseRows(X.data, _unsigned(X.indices), _unsigned(X.indptr)[:-1], splits), squared_norms(X)
     begins = np.concatenate([[0], np.cumsum(rows.n_entries(centre))])
@@ -278,7 +278,7 @@ def room_for(shape: tuple[int, int], n_entries: int, size: int, dtype: Any) -> t
     """Room for sparse rows in groups of ``size`` columns, and for their squared norms."""
     index = np.uint32 if n_entries <= np.iinfo(np.int32).max else np.int64
     data, indices, starts = np.empty(n_entries, dtype), np.empty(n_entries, index), np.empty(shape[0], index)
-    return SparseRows(data, indices, starts, _no_splits(shape, size)), np.empty(shape[0])
+    return SparseRows(data, indices, starts, _room_for_splits(shape, size)), np.empty(shape[0])
 
 
 def taken(X: Any, rows: np.ndarray) -> Any:

@@ -53,9 +53,6 @@ class HandOver(ABC):
     def is_due(self, solver: Any, state: Any, certificate: Certificate) -> bool:
         """Called after each sweep that was certified; equal on all ranks."""
 
-    def fresh(self) -> HandOver:
-        return copy(self)
-
 
 def always_first(shard: Shard, comm: Communicator, warm: Warm) -> int:
     return 0
@@ -115,9 +112,6 @@ class Stalled(HandOver):
     reference: Certificate = field(default_factory=Certificate)
     n_stalled: int = 0
 
-    def fresh(self) -> HandOver:
-        return Stalled(self.patience, self.reference, self.n_stalled)
-
     def is_due(self, solver: Any, state: Any, certificate: Certificate) -> bool:
         if certificate.gap <= self.reference.gap / 2 or certificate.primal <= self.reference.primal / 2:
             self.reference, self.n_stalled = certificate, 0
@@ -126,14 +120,11 @@ class Stalled(HandOver):
         return self.n_stalled >= self.patience
 
 
-@dataclass(frozen=True)
+@dataclass
 class Unfinished(HandOver):
     """After the first sweep, which is to reach ``target``, if it has not."""
 
     target: float
-
-    def fresh(self) -> HandOver:
-        return self
 
     def is_due(self, solver: Any, state: Any, certificate: Certificate) -> bool:
         return certificate.relative > self.target
@@ -207,7 +198,7 @@ class Auto(Solver[AutoState, Any]):
         return AutoState(number, inner, state.inputs, self._rule(number))
 
     def _rule(self, number: int) -> HandOver | None:
-        return self.hand_over.fresh() if self.hand_over and number + 1 < len(self.candidates) else None
+        return copy(self.hand_over) if number + 1 < len(self.candidates) else None
 
     def certify(self, state: AutoState) -> Certificate | None:
         return self.candidates[state.number].certify(state.inner)
