@@ -219,7 +219,7 @@ class _Path:
     def fits(self, Cs: Sequence[float], starts: Sequence[PartFit | None]) -> Iterator[PartFit]:
         """One for each C, until there is no time left; a fit that is cut short is no result."""
         folds = self.within.folds
-        shard = replace(self.labelled, weight=folds.weights(self.fold)[self.places])
+        shard = replace(self.labelled, weight=folds.weights(self.fold)[self.places], whole=None)  # scores are asked for
         solver, watched = self.within.solver(may_settle=self.may_settle), Watched(lambda _: folds.ask() or None)
         warm: np.ndarray | None = None
         for C, start in zip(Cs, starts, strict=True):
