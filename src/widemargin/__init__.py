@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from widemargin.estimators.kernel_cv import KernelSVCCV as KernelSVCCV
     from widemargin.estimators.kernel_path import kernel_svc_path as kernel_svc_path
     from widemargin.estimators.margin_distribution import MarginDistributionSVC as MarginDistributionSVC
+    from widemargin.estimators.margin_distribution_cv import MarginDistributionSVCCV as MarginDistributionSVCCV
     from widemargin.estimators.nu_margin import NuMarginSVC as NuMarginSVC
     from widemargin.estimators.nu_margin import max_nu as max_nu
+    from widemargin.estimators.nu_margin_cv import NuMarginSVCCV as NuMarginSVCCV
     from widemargin.estimators.sparse import SparseSVC as SparseSVC
     from widemargin.estimators.sparse_path import SparseSVCCV as SparseSVCCV
     from widemargin.estimators.sparse_path import sparse_svc_path as sparse_svc_path
