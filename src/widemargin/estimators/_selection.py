@@ -17,6 +17,8 @@ from sklearn.metrics import check_scoring
 from sklearn.metrics.pairwise import euclidean_distances, manhattan_distances
 from sklearn.model_selection import check_cv
 
+from widemargin.codec import conforms
+from widemargin.exceptions import ModelFileError
 from widemargin.kernels.functions import Kernel
 from widemargin.kernels.known_values import KnownValues
 from widemargin.strategies.parts import Parts
@@ -271,6 +273,19 @@ def table(tried: dict[Point, Tried | None], names: Sequence[str], n_folds: int, 
     return out
 
 
+def check_table(model: Any, sizes: dict[str, int]) -> None:
+    """Raise ModelFileError unless ``cv_results_`` from a file is a table of the points of ``scores_``."""
+    results, n_points = dict(getattr(model, "cv_results_", {})), sizes.get("A", 0)
+    params = results.pop("params", [])
+    are_columns = [
+        isinstance(column, np.ndarray) and column.dtype.kind in "fiuU" and column.shape == (n_points,)
+        for column in results.values()
+    ]
+    is_table = conforms(params, list[dict[str, float]]) and len(params) == n_points and all(are_columns)
+    if not is_table or not 0 <= model.best_index_ < n_points:
+        raise ModelFileError(f"cv_results_ of {type(model).__name__} is no table of {n_points} points")
+
+
 def standard_error(scores: np.ndarray) -> float:
     """Of the mean over folds."""
     return float(scores.std(ddof=1) / np.sqrt(len(scores))) if len(scores) > 1 else 0.0
@@ -297,11 +312,13 @@ class Search:
     scorers: Scorers
     rows: Rows
     tried: dict[Point, Tried | None] = field(default_factory=dict)
+    agree: Callable[[np.ndarray], np.ndarray] = lambda scores: scores  # of all ranks
+    are_values_late: bool = False  # whether kernel values are computed when a fit needs them
     _space: KnownValues | None = None  # of the last kernel
 
     @property
     def is_over(self) -> bool:
-        return bool(self.folds.ask())
+        return self.folds.is_over()
 
     @property
     def n_tried(self) -> int:
@@ -345,7 +362,7 @@ class Search:
         return np.asarray(out / np.maximum(n_fits, 1))
 
     def _with_kernel(self, gamma: float | None) -> KernelFolds | None:
-        found = self.folds.with_kernel(self.kernel_with(gamma), self._space)
+        found = self.folds.with_kernel(self.kernel_with(gamma), self._space, is_lazy=self.are_values_late)
         self._space = None if found is None else found.known
         return found
 
@@ -386,7 +403,7 @@ class Search:
         for C, fits in zip(Cs, found, strict=True):
             if fits is not None:
                 scores = [self._score(fit, fold) for fit, (_, fold) in zip(fits, self.folds.folds, strict=True)]
-                self.tried[Point(C, gamma)] = Tried(fits, np.array(scores))
+                self.tried[Point(C, gamma)] = Tried(fits, self.agree(np.array(scores)))
 
     def _score(self, fit: FoldFit, held_out: np.ndarray) -> list[float]:
         X, y, weight, _ = self.rows
