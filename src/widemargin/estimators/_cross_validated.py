@@ -104,6 +104,10 @@ class CrossValidated(MarginClassifier):
         """The solver of the next problem of a path, from that of the last and what came out of it."""
         return solver
 
+    def _has_warm_starts(self, shard: Shard) -> bool:
+        """Whether to start at the last solution on some rows."""
+        return True
+
     def _path_solver(self) -> AnySolver:
         """The solver of the first problem of a path."""
         return self._solver()
@@ -162,7 +166,7 @@ class CrossValidated(MarginClassifier):
                 cache_bytes=self._search_bytes(),
                 ask=lambda: "interrupted" if interruption else "max_time" if time.monotonic() > until else "",
             )
-            paths = FoldPaths(on_folds, self._path_solver(), self._following)
+            paths = FoldPaths(on_folds, self._path_solver(), self._following, self._has_warm_starts)
             search = _Search(paths, self._problem_at, self._kernel_at, scorers, rows)
             search.try_all(self._grids(rows, paths))
             if self.refine and search.candidates:

@@ -216,13 +216,12 @@ def _with_kernel(
     shard = replace(on.shard, weight=folds.weights(fold)).take(present)
 
     def solved(fit: FoldFit) -> _Solved:
-        models = [part.result.model for part in fit.parts]
+        found = [part.result for part in fit.parts if part.result is not None]
+        models = [each.model for each in found]
         known = [None if on.known is None else on.scores(each, present) for each in models]
         training = count_on_ranks(shard, folds.parts, models, known, Solo(), 0)
-        results = [
-            replace(part.result, model=each)
-            for part, each in zip(fit.parts, without_training_rows(models), strict=True)
-        ]
+        copied = without_training_rows(models)
+        results = [replace(result, model=each) for result, each in zip(found, copied, strict=True)]
         return _Solved(Outcome(classes, results, shard.n_features, training=training), fit.seconds)
 
     fits = on.fits(Cs, [None] * len(Cs), may_settle=False)

@@ -18,6 +18,7 @@ from widemargin.kernels.functions import Kernel
 from widemargin.problems.hinge_l2 import HingeL2
 from widemargin.problems.polytope import NuMargin, largest_nu
 from widemargin.solvers.auto import small_linear_csvm
+from widemargin.solvers.hull_multipliers import is_best_cold
 from widemargin.solvers.run import Limits, Start, Watched, end_of, sweeps
 from widemargin.strategies.fold_paths import FoldPaths
 from widemargin.strategies.protocol import Rows
@@ -160,6 +161,9 @@ n_iter_, parts_, training_, n_features_in_, feature_names_in_
             if values[-1] > 1:
                 raise ValueError(f"nus={self.nus!r} must be a number of values, or a list of numbers in (0, 1].")
         return {"nu": values[::-1].tolist()}
+
+    def _has_warm_starts(self, shard: Shard) -> bool:
+        return not is_best_cold(shard.n_rows, shard.n_features)
 
     def _remedies(self) -> list[str]:
         return [f"other nus (cross-validation chose {self.nu:.3g})", *super()._remedies()[1:]]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,31 +24,34 @@ from widemargin.solvers.protocol import AnySolver
 from widemargin.solvers.run import Finished, Result, Start, Watched, end_of, sweeps
 from widemargin.strategies.selection import Folds, KernelFolds
 
+_FEW_ENTRIES = 1 << 16  # of rows whose fits are so short that threads would wait for each other
+
 
 class SolvedPart(NamedTuple):
     """One two-class problem on one fold."""
 
     result: Result
-    scores: np.ndarray  # of the held-out rows
     norm: float  # of w
     support: np.ndarray | None  # numbers of the rows with a coefficient; None where the solver does not know them
     seconds: float
+    scores: np.ndarray | None = None  # of the held-out rows; None for a linear model
 
 
 class SolvedFold(NamedTuple):
     """All two-class problems on one fold."""
 
     parts: list[SolvedPart]
+    scores: np.ndarray  # of the held-out rows, a column for each problem
 
     @property
-    def scores(self) -> np.ndarray:
-        """Of the held-out rows, a column for each problem."""
-        return np.stack([part.scores for part in self.parts], axis=1)
+    def norms(self) -> np.ndarray:
+        """Of w, in each problem."""
+        return np.array([part.norm for part in self.parts])
 
     @property
     def norm(self) -> float:
         """The largest of w."""
-        return max(part.norm for part in self.parts)
+        return float(self.norms.max())
 
     @property
     def gap(self) -> float:
@@ -76,11 +79,16 @@ def same_solver(solver: AnySolver, last: Result) -> AnySolver:
 
 @dataclass(frozen=True)
 class FoldPaths:
-    """Folds that solve the same problems; ``following`` gives the solver of the next one, from that of the last."""
+    """Folds that solve the same problems.
+
+    ``following`` gives the solver of the next problem, from that of the last and what came out of it;
+    ``has_warm_starts`` says whether the last solution is a good start on some rows.
+    """
 
     folds: Folds
     solver: AnySolver
     following: Callable[[AnySolver, Result], AnySolver] = same_solver
+    has_warm_starts: Callable[[Shard], bool] = lambda shard: True
 
     def weights(self) -> Iterator[tuple[float, float]]:
         """Of the positive and the negative rows of every problem: on the training rows of each fold, and on all."""
@@ -91,24 +99,34 @@ class FoldPaths:
 
     def fits(self, problems: Sequence[Problem], on: KernelFolds | None) -> Iterator[list[SolvedFold] | None]:
         """The fits of all folds to each problem; None where there was no time for all of them."""
-        every, numbers = range(len(self.folds.folds)), range(len(self.folds.parts))
-        paths = [_Path(self, on, fold, part) for fold in every for part in numbers]
+        numbers, paths = range(len(self.folds.parts)), []
+        for fold in self.folds.folds:
+            weight = self.folds.weights(fold)
+            paths.append([_Path(self, on, weight, fold[1], part) for part in numbers])
         for problem in problems:
-            found: dict[tuple[int, int], SolvedPart] = {}  # of a fold and a two-class problem
-
-            def solve(path: _Path, problem: Problem = problem, found: dict[Any, Any] = found) -> None:
-                solved = path.fit(problem)
-                if solved is not None:
-                    found[path.fold, path.part] = solved
-
             with self.folds.ledger.phase("folds"):
-                if on is not None and on.known is None:  # each uses all cores
-                    for path in paths:
-                        solve(path)
-                else:
-                    cores.each(solve, paths, np.inf)
-            is_whole = len(found) == len(paths)
-            yield [SolvedFold([found[fold, part] for part in numbers]) for fold in every] if is_whole else None
+                self._advance([path for some in paths for path in some], problem, on)
+            found = [[path.solved for path in some if path.solved is not None] for some in paths]
+            is_whole = all(len(some) == len(numbers) for some in found)
+            yield [self._scored(*each) for each in enumerate(found)] if is_whole else None
+
+    def _advance(self, paths: list[_Path], problem: Problem, on: KernelFolds | None) -> None:
+        """Solve the next problem of all paths: one after the other where each uses all cores, or is very short."""
+        is_short = on is None and self.folds.shard.n_entries * 2 < _FEW_ENTRIES * self.folds.parts.n_classes
+        if is_short or (on is not None and on.known is None):
+            for path in paths:
+                path.advance(problem)
+        else:
+            cores.each(lambda path: path.advance(problem), paths, np.inf)
+
+    def _scored(self, fold: int, parts: list[SolvedPart]) -> SolvedFold:
+        known = [part.scores for part in parts if part.scores is not None]
+        if known:
+            return SolvedFold(parts, np.stack(known, axis=1))
+        models = [part.result.model for part in parts]
+        rows = Shard(self.folds.shard.X[self.folds.folds[fold][1]], np.empty(0), np.empty(0))
+        scores = rows.products(np.stack([model.coef for model in models], axis=1))
+        return SolvedFold(parts, scores + [model.intercept for model in models])
 
 
 @dataclass
@@ -117,63 +135,55 @@ class _Path:
 
     within: FoldPaths
     on: KernelFolds | None
-    fold: int
+    weight: np.ndarray  # of all rows, in this fold
+    held_out: np.ndarray  # rows
     part: int
     solver: AnySolver | None = None  # of the next problem, unless it is the first
     warm: np.ndarray | None = None
+    solved: SolvedPart | None = None  # the last problem; None if there was no time
 
-    def fit(self, problem: Problem) -> SolvedPart | None:
-        """None if there was no time: a fit that is cut short is no result."""
-        folds = self.within.folds
+    def advance(self, problem: Problem) -> None:
+        """Solve the next problem; a fit that is cut short is no result."""
+        self.solved, folds = None, self.within.folds
         if folds.ask():
-            return None
+            return
         began, (shard, numbers), solver = time.perf_counter(), self._rows(), self.solver or self.within.solver
-        start, watched, rng = Start(self.warm), Watched(lambda _: folds.ask() or None), np.random.default_rng(0)
+        start = Start(self.warm if self.within.has_warm_starts(shard) else None)
+        watched, rng = Watched(lambda _: folds.ask() or None), np.random.default_rng(0)
         finished = end_of(sweeps(solver, problem, shard, Solo(), folds.limits, rng, start, watched))
-        result = finished.result
+        result, model = finished.result, finished.result.model
         if finished.told and result.certificate.relative > folds.limits.tol:
-            return None
-        self.solver, self.warm = self.within.following(solver, result), self._warm(result.model)
-        of_kind = self._of_linear if self.on is None else self._of_kernel
-        return SolvedPart(result, *of_kind(finished, numbers), time.perf_counter() - began)
+            return
+        self.solver = self.within.following(solver, result)
+        if isinstance(model, KernelModel):
+            self.warm = np.zeros(folds.shard.n_rows)
+            self.warm[model.points.numbers] = model.coef
+            scores, norm = self._scored(finished, numbers)
+            support: np.ndarray | None = model.points.numbers
+        else:
+            self.warm, scores, norm = model.coef if model.coef.any() else None, None, float(np.linalg.norm(model.coef))
+            support = None if finished.coefficients is None else numbers[finished.coefficients != 0]
+        self.solved = SolvedPart(result, norm, support, time.perf_counter() - began, scores)
 
     def _rows(self) -> tuple[Shard, np.ndarray]:
         """The rows of the problem, and their numbers; copies of linear ones are not kept for the next problem."""
-        folds, whole = self.within.folds, self.within.folds.shard if self.on is None else self.on.shard
-        labelled = folds.parts.labelled(whole, self.part)
-        inside = None if labelled.whole is None else labelled.whole[1]
-        numbers = np.arange(whole.n_rows) if inside is None else inside
-        weight = folds.weights(folds.folds[self.fold])[numbers]
-        shard = replace(labelled, weight=weight, whole=None)
+        parts, whole = self.within.folds.parts, self.within.folds.shard
         if self.on is not None:
-            return shard, numbers
-        train = np.flatnonzero(weight)
-        return shard.take(train), numbers[train]
+            labelled = parts.labelled(self.on.shard, self.part)
+            inside = None if labelled.whole is None else labelled.whole[1]
+            numbers = np.arange(whole.n_rows) if inside is None else inside
+            return replace(labelled, weight=self.weight[numbers], whole=None), numbers
+        positive, negative = parts.pairs[self.part]
+        are_own = True if negative is None else (whole.y == positive) | (whole.y == negative)
+        train = np.flatnonzero((self.weight > 0) & are_own)
+        return replace(parts.labelled(replace(whole, weight=self.weight).take(train), self.part), whole=None), train
 
-    @property
-    def held_out(self) -> np.ndarray:
-        return self.within.folds.folds[self.fold][1]
-
-    def _of_linear(self, finished: Finished, numbers: np.ndarray) -> tuple[np.ndarray, float, np.ndarray | None]:
-        """Scores of held-out rows, the norm of w, and the rows with a coefficient."""
-        model, whole = finished.result.model, self.within.folds.shard
-        rows = Shard(whole.X[self.held_out], np.empty(0), np.empty(0))
-        scores = rows.products(model.coef[:, None])[:, 0] + model.intercept
-        support = None if finished.coefficients is None else numbers[finished.coefficients != 0]
-        return scores, float(np.linalg.norm(model.coef)), support
-
-    def _of_kernel(self, finished: Finished, numbers: np.ndarray) -> tuple[np.ndarray, float, np.ndarray | None]:
+    def _scored(self, finished: Finished, numbers: np.ndarray) -> tuple[np.ndarray, float]:
+        """The scores of held-out rows, and the norm of w."""
         assert self.on is not None
-        model, support = finished.result.model, finished.result.model.points.numbers
-        if finished.scores is not None and len(numbers) == self.within.folds.shard.n_rows:
-            scores, own = finished.scores[self.held_out], finished.scores[support]
+        model, support, held_out = finished.result.model, finished.result.model.points.numbers, self.held_out
+        if finished.scores is not None and len(numbers) == self.on.shard.n_rows:
+            scores, own = finished.scores[held_out], finished.scores[support]
         else:
-            scores, own = self.on.scores(model, self.held_out), self.on.scores(model, support)
-        return scores, max(float(model.coef @ (own - model.intercept)), 0.0) ** 0.5, support
-
-    def _warm(self, model: Any) -> np.ndarray | None:
-        if not isinstance(model, KernelModel):
-            return np.asarray(model.coef) if model.coef.any() else None
-        warm = np.zeros(self.within.folds.shard.n_rows)
-        warm[model.points.numbers] = model.coef
-        return warm
+            scores, own = self.on.scores(model, held_out), self.on.scores(model, support)
+        return scores, max(float(model.coef @ (own - model.intercept)), 0.0) ** 0.5
