@@ -68,6 +68,7 @@ class CrossValidated(MarginClassifier):
         "best_params_": dict[str, float],
         "best_score_": float,
         "best_index_": int,
+        "cv_results_": dict[str, Any],
         "scores_": Array("f", "AF"),
         "n_splits_": int,
     }
@@ -254,7 +255,7 @@ class _Search:
         self._try(near)
 
     def table(self, tol: float) -> dict[str, Any]:
-        found = table(self.tried, self.scorers.names, len(self.paths.folds.folds), tol)
+        found = table(self.tried, set(), self.scorers.names, len(self.paths.folds.folds), tol)
         found["state"] = np.array(
             [self.marks.get(point, state) for point, state in zip(self.tried, found["state"], strict=True)]
         )
