@@ -29,6 +29,7 @@ from widemargin.estimators._selection import (
     table,
 )
 from widemargin.estimators._types import ClassWeight
+from widemargin.estimators.kernel import KernelSVC
 from widemargin.estimators.registry import Array, Descriptor, Each, Formula, Symbol, register
 from widemargin.exceptions import InterruptedFitWarning, warn_user
 from widemargin.kernels.functions import Kernel
@@ -367,5 +368,6 @@ register(
             **dict.fromkeys(("C_", "slack_", "violation_"), Each("f")),
         },
         not_saved=("cv_results_",),
+        tunes=KernelSVC,
     )
 )

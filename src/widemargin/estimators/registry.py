@@ -96,6 +96,8 @@ class Descriptor:
         Called with a model and the sizes P, D, I and K; raises ModelFileError if the model cannot predict.
     variants : dict
         Parameters of each variant that ``widemargin compare`` tries, by name; ``""`` is the estimator itself.
+    tunes : type or None
+        The estimator whose parameters this one chooses by cross-validation, for ``widemargin compare --tune``.
     """
 
     estimator: type[Any]
@@ -108,6 +110,7 @@ class Descriptor:
     earlier: dict[str, Any] = field(default_factory=dict)
     check: Callable[[Any, dict[str, int]], None] = lambda model, sizes: None
     variants: dict[str, dict[str, Any]] = field(default_factory=lambda: {"": {}})
+    tunes: type[Any] | None = None
 
     @property
     def name(self) -> str:

@@ -369,5 +369,6 @@ register(
             "error_path_": Array("f", "AF"),
             "n_selected_path_": Array("iu", "AF"),
         },
+        tunes=SparseSVC,
     )
 )

@@ -1,0 +1,121 @@
+"""What a search by cross-validation has found, read from the fitted attributes of its estimator."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from widemargin.estimators._selection import standard_error
+
+TRIED = ("certified", "estimated")  # states of points that have a score
+
+
+class SearchPoint(NamedTuple):
+    """A point of a search, with means over folds; numbers are nan where it has no score."""
+
+    parameters: dict[str, float]
+    scores: np.ndarray  # of the folds
+    n_support: float
+    seconds: float
+    gap: float
+    state: str
+
+    @property
+    def mean(self) -> float:
+        return float(self.scores.mean())
+
+    @property
+    def error(self) -> float:
+        """The standard error of the mean."""
+        return standard_error(self.scores)
+
+    @property
+    def is_tried(self) -> bool:
+        return self.state in TRIED
+
+    @property
+    def in_words(self) -> str:
+        return ", ".join(f"{name}={value:.4g}" for name, value in self.parameters.items())
+
+
+class Searched(NamedTuple):
+    """All points of a search in the order of ``cv_results_``, and the index of the chosen one."""
+
+    points: list[SearchPoint]
+    index: int
+
+    @property
+    def chosen(self) -> SearchPoint:
+        return self.points[self.index]
+
+    @property
+    def best_first(self) -> list[SearchPoint]:
+        """The points that have a score; of equal ones the chosen one comes first."""
+        there = (point for point in self.points if point.is_tried)
+        return sorted(there, key=lambda point: (-point.mean, point is not self.chosen))
+
+    @property
+    def near_best(self) -> list[SearchPoint]:
+        """The points whose mean score is within one standard error of the best, the best first."""
+        ranked = self.best_first
+        return [point for point in ranked if point.mean >= ranked[0].mean - ranked[0].error]
+
+    def count(self, state: str) -> int:
+        return sum(point.state == state for point in self.points)
+
+    @property
+    def edges(self) -> list[str]:
+        """A sentence for each parameter whose chosen value is at an end of what was tried."""
+        sentences = []
+        for name, value in self.chosen.parameters.items():
+            values = [point.parameters[name] for point in self.points]
+            which = "smallest" if value == min(values) else "largest" if value == max(values) else ""
+            if which and min(values) < max(values):
+                sentences.append(f"{name}={value:.4g} is the {which} value: a wider range may have better points")
+        return sentences
+
+    @property
+    def axes(self) -> dict[str, list[float]]:
+        """The values that make up the grid, ascending; points that refine it are not among them."""
+        names = list(self.points[0].parameters)
+        found: dict[str, list[float]] = {name: [] for name in names}
+        if len(names) == 1:
+            found[names[0]] = _rising([point.parameters[names[0]] for point in self.points])
+            return found
+        outer, inner = names[:2]
+        lines = groupby((point.parameters for point in self.points), key=lambda each: each[outer])
+        for value, line in lines:
+            values = _rising([each[inner] for each in line])
+            is_first = not found[outer]
+            if not is_first and (values != found[inner] or value < found[outer][-1]):
+                break
+            found[outer].append(value)
+            found[inner] = values
+        return found
+
+
+def _rising(values: list[float]) -> list[float]:
+    """The values up to the first that does not rise: later ones refine them."""
+    ends = [k for k in range(1, len(values)) if values[k] <= values[k - 1]]
+    return values[: ends[0]] if ends else values
+
+
+def searched(model: Any) -> Searched | None:
+    """The search of a fitted estimator; None if it has made none, or its table is not kept."""
+    table = getattr(model, "cv_results_", None)
+    if table is None:
+        return None
+    n_points = len(table["params"])
+
+    def column(name: str) -> list[float]:
+        return list(map(float, table.get(name, [np.nan] * n_points)))
+
+    points = [
+        SearchPoint(dict(table["params"][k]), model.scores_[k], n_support, seconds, gap, str(state))
+        for k, (n_support, seconds, gap, state) in enumerate(
+            zip(column("n_support"), column("mean_fit_time"), column("gap"), table["state"], strict=True)
+        )
+    ]
+    return Searched(points, int(model.best_index_))
