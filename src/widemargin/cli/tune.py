@@ -312,6 +312,8 @@ def _line(point: SearchPoint) -> list[str]:
 def _about_unseen(unseen: Sequence[Unseen], n_splits: int, name: str) -> list[tuple[str, str]]:
     import numpy as np
 
+    from widemargin.estimators.searched import parameters_in_words
+
     if not unseen:
         why = "not scored: interrupted" if n_splits else "not scored: use --hold-out or --outer"
         return [("score", f"{why}. The mean over folds above is the best of many, and so too good.")]
@@ -327,7 +329,7 @@ def _about_unseen(unseen: Sequence[Unseen], n_splits: int, name: str) -> list[tu
     else:
         if name == "accuracy":
             pairs.append(("standard error", f"{np.sqrt(score * (1 - score) / n_rows):.4f}, from so many rows alone"))
-        pairs.append(("chosen there", ", ".join(f"{name}={value:.4g}" for name, value in unseen[0].chosen.items())))
+        pairs.append(("chosen there", parameters_in_words(unseen[0].chosen)))
     if len(unseen) < n_splits:
         pairs.append(("interrupted", f"{len(unseen)} of {n_splits} outer folds were scored"))
     return [*pairs, ("what is scored", "the same search on the other rows; the saved model is from all rows")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -37,10 +38,11 @@ class SearchPoint(NamedTuple):
 
     @property
     def in_words(self) -> str:
-        return ", ".join(f"{name}={value:.4g}" for name, value in self.parameters.items())
+        return parameters_in_words(self.parameters)
 
 
-class Searched(NamedTuple):
+@dataclass(frozen=True)
+class Searched:
     """All points of a search in the order of ``cv_results_``, and the index of the chosen one."""
 
     points: list[SearchPoint]
@@ -100,6 +102,17 @@ def _rising(values: list[float]) -> list[float]:
     """The values up to the first that does not rise: later ones refine them."""
     ends = [k for k in range(1, len(values)) if values[k] <= values[k - 1]]
     return values[: ends[0]] if ends else values
+
+
+def parameters_in_words(parameters: dict[str, float]) -> str:
+    return ", ".join(f"{name}={value:.4g}" for name, value in parameters.items())
+
+
+def chosen_parameters(model: Any) -> dict[str, float] | None:
+    """What a fitted estimator has chosen by cross-validation; None if it does not choose."""
+    if hasattr(model, "error_path_"):  # of SparseSVCCV: one penalty for all classes
+        return {"alpha": float(np.max(model.alpha_))}
+    return getattr(model, "best_params_", None)
 
 
 def searched(model: Any) -> Searched | None:

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from widemargin.problems.protocol import Certificate
 from widemargin.estimators.searched import Searched
+from widemargin.problems.protocol import Certificate
 from widemargin.reports import network, search
 from widemargin.reports._html import shortened
 from widemargin.reports._svg import FAINT, FIRST, INK, PAPER, SECOND, blank, plain_powers

@@ -139,8 +139,8 @@ def _about_search(found: Searched) -> str:
     sentences += [f"Points {state}: {found.count(state)}." for state in ("skipped", "not tried") if found.count(state)]
     return " ".join([
         *sentences,
-        "A gap bounds the objective of a fit, not its score. The mean score of the chosen point is the best of many and "
-        "so too good: score the whole search on rows that it has not seen.",
+        "A gap bounds the objective of a fit, not its score. The mean score of the chosen point is the best of many, "
+        "and so too good: score the whole search on rows that it has not seen.",
     ])  # fmt: skip
 
 

@@ -33,8 +33,8 @@ ON_WHITE = Colours("#1b2027", "#aeb6c0", "#ffffff", "#0067a6", "#b84a00")
 def plot_search(model: Any, *, ax: Any = None) -> Any:
     """Draw the mean scores of a search by cross-validation: a map over C and gamma, or a curve over C alone.
 
-    The stronger the colour of a cell, the better its mean score. Small circles are points that refine the grid, the ring is the
-    chosen point. ``~`` marks scores that are estimated; hatched cells were skipped, or not tried.
+    The stronger the colour of a cell, the better its mean score. Small circles are points that refine the grid, the
+    ring is the chosen point. ``~`` marks scores that are estimated; hatched cells were skipped, or not tried.
 
     Parameters
     ----------
@@ -121,12 +121,10 @@ def _draw_map(ax: Any, found: Searched, colours: Colours) -> None:
         if (x % 1 or y % 1) and point.is_tried:
             for colour, alpha in ((colours.paper, 1.0), (colours.scores, shade(point))):
                 ax.plot(x, y, "o", markersize=7, color=colour, alpha=alpha, markeredgewidth=0, zorder=3)
-            looks = {"markerfacecolor": "none", "markeredgecolor": colours.ink, "markeredgewidth": 0.7}
+            looks: dict[str, Any] = {"markerfacecolor": "none", "markeredgecolor": colours.ink, "markeredgewidth": 0.7}
             ax.plot(x, y, "o", markersize=7, zorder=3, **looks)
         if point is found.chosen:
-            looks = {"markerfacecolor": "none", "markeredgecolor": colours.chosen, "markeredgewidth": 2.4}
-            is_cell = not (x % 1 or y % 1)
-            ax.plot(x, y, "s" if is_cell else "o", markersize=22 if is_cell else 13, zorder=4, **looks)
+            _ring(ax, x, y, colours, size=13 if x % 1 or y % 1 else 24)
     ax.set(xlim=(-0.75, len(columns) - 0.25), ylim=(-0.75, len(rows) - 0.25), xlabel=across, ylabel=down)
     for axis, values in ((ax.xaxis, columns), (ax.yaxis, rows)):
         step = 1 + (len(values) - 1) // _MAX_LABELS
@@ -134,6 +132,11 @@ def _draw_map(ax: Any, found: Searched, colours: Colours) -> None:
         axis.set_tick_params(length=0)
     for side in ax.spines.values():
         side.set_visible(False)
+
+
+def _ring(ax: Any, x: float, y: float, colours: Colours, *, size: float) -> None:
+    looks: dict[str, Any] = {"markerfacecolor": "none", "markeredgecolor": colours.chosen, "markeredgewidth": 2.3}
+    ax.plot(x, y, "o", markersize=size, zorder=4, **looks)
 
 
 def _place(values: Sequence[float], value: float) -> float:
@@ -152,7 +155,7 @@ def _plain(value: float) -> str:
 
 
 def _shades(found: Searched) -> Any:
-    """How strong the colour of a point is: from the median of all scores, or two standard errors below the best, up to the best."""
+    """How strong the colour of a point is; at least two standard errors below the best it is as weak as can be."""
     ranked = found.best_first
     best, means = ranked[0], np.array([point.mean for point in ranked])
     low = min(float(np.median(means)), best.mean - 2 * best.error)
@@ -184,9 +187,7 @@ def _draw_curve(ax: Any, found: Searched, colours: Colours) -> None:
         inside = colours.scores if point.state == "certified" else colours.paper
         looks = {"markerfacecolor": inside, "markeredgecolor": colours.scores}
         ax.plot(point.parameters[name], point.mean, "o", markersize=5, zorder=3, **looks)
-    chosen = found.chosen
-    looks = {"markerfacecolor": "none", "markeredgecolor": colours.chosen, "markeredgewidth": 2.2}
-    ax.plot(chosen.parameters[name], chosen.mean, "o", markersize=12, zorder=4, **looks)
+    _ring(ax, found.chosen.parameters[name], found.chosen.mean, colours, size=12)
     ax.set(xscale="log", xlabel=name, ylabel="mean score")
     ax.grid(alpha=0.6)
 
