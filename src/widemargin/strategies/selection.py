@@ -30,7 +30,7 @@ from widemargin.solvers.block_dual import BlockDual
 from widemargin.solvers.known_dual import KnownDual
 from widemargin.solvers.models import KernelModel
 from widemargin.solvers.protocol import AnySolver
-from widemargin.solvers.run import Limits, Start, Watched, end_of, sweeps
+from widemargin.solvers.run import Limits, Result, Start, Watched, end_of, sweeps
 from widemargin.solvers.small_dual import SmallDual
 from widemargin.strategies.labels import weights_of_classes
 from widemargin.strategies.parts import Parts
@@ -50,6 +50,7 @@ class PartFit(NamedTuple):
     gap: float  # relative
     seconds: float
     stop_reason: str
+    result: Result
 
 
 class FoldFit(NamedTuple):
@@ -235,7 +236,7 @@ class _Path:
             seconds, gap = time.perf_counter() - began, result.certificate.relative
             if finished.told and gap > folds.limits.tol:
                 return
-            yield PartFit(model, held_out, norm, gap, seconds, result.stop_reason)
+            yield PartFit(model, held_out, norm, gap, seconds, result.stop_reason, result)
 
     def _better(self, problem: HingeL2, last: np.ndarray | None, given: np.ndarray) -> np.ndarray:
         """One of two starts: the last solution with its responses, or coefficients that are given."""
