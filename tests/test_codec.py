@@ -44,6 +44,16 @@ def test_a_report_of_a_sweep_comes_back(classes):
     again.progress.warm_state[0] = 5.0  # arrays are the receiver's own
 
 
+def test_a_masked_array_comes_back():
+    values = np.ma.MaskedArray([1.0, 2.0, 3.0], mask=[False, True, False])
+    again = unpack(pack(values))
+    assert type(again) is np.ma.MaskedArray
+    assert again.tolist() == [1.0, None, 3.0]
+    content = pack({"masked": values}).replace(b'"masked":[0,1]', b'"masked":[0,0]')
+    with pytest.raises(ModelFileError, match="a mask does not belong to its array"):
+        unpack(content)
+
+
 @pytest.mark.parametrize("is_sparse", [False, True])
 def test_a_kernel_model_comes_back_without_its_function(is_sparse):
     X = np.array([[0.0, 1.5], [2.0, 0.0]], dtype=np.float32)

@@ -9,6 +9,7 @@ dict           pairs of key and value, in order
 float          "inf", "-inf" or "nan"
 scalar         the type of a NumPy number, and the number
 array          the number of an array in the file
+masked         an array, and the array that is True where it has no value
 csr            "matrix" or "array", shape, and the arrays data, indices, indptr
 objects        the elements of a vector of objects, such as text labels
 rows           a list of dicts as a table: names, and an array of int64 or float64 for each
@@ -192,7 +193,9 @@ class Encoder:
             return int(value)
         if isinstance(value, float):
             return float(value) if math.isfinite(value) else {"float": repr(float(value))}
-        if isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray):
+        if isinstance(value, np.ma.MaskedArray):
+            return {"masked": [self._place(each, name) for each in (value.data, np.ma.getmaskarray(value))]}
+        if isinstance(value, np.ndarray):
             if value.dtype == object and value.ndim == 1:
                 return {"objects": [self.encode(each, name) for each in value.tolist()]}
             return {"array": self._place(value, name)}
@@ -346,6 +349,7 @@ class Decoder:
             "float": self._float,
             "scalar": self._scalar,
             "array": lambda node, depth: self._array(node),
+            "masked": self._masked,
             "csr": self._csr,
             "objects": self._objects,
             "rows": self._rows,
@@ -443,6 +447,12 @@ class Decoder:
             return array.copy(order="K")  # or a change to one attribute would change another
         self._seen.add(node)
         return array
+
+    def _masked(self, node: Any, depth: int) -> Any:
+        data, mask = (self._array(place) for place in node)
+        if mask.dtype != np.bool_ or mask.shape != data.shape:
+            raise ModelFileError("a mask does not belong to its array")
+        return np.ma.MaskedArray(data, mask=mask)
 
     def _csr(self, node: Any, depth: int) -> Any:
         kind, shape, *places = node

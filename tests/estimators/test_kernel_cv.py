@@ -17,7 +17,7 @@ from sklearn.multiclass import OneVsRestClassifier
 from sklearn.preprocessing import scale
 from sklearn.svm import SVC
 
-from widemargin import InterruptedFitWarning, KernelSVC, KernelSVCCV, cores, load, pauses, save
+from widemargin import InterruptedFitWarning, KernelSVC, KernelSVCCV, ModelFileError, cores, load, pauses, save
 from widemargin.callbacks import Interruption
 from widemargin.estimators import kernel_cv
 from widemargin.estimators._selection import around, free_bytes, grid_of_gammas
@@ -409,6 +409,36 @@ def test_a_model_is_cloned_pickled_and_saved(tmp_path):
         assert again.best_params_ == model.best_params_
         assert again.gamma == model.best_params_["gamma"]
         np.testing.assert_array_equal(again.scores_, model.scores_)
+        assert list(again.cv_results_) == list(model.cv_results_)
+        assert again.cv_results_["params"] == model.cv_results_["params"]
+        for name, column in model.cv_results_.items():
+            assert type(again.cv_results_[name]) is type(column), name
+            np.testing.assert_array_equal(again.cv_results_[name], column)
+
+
+def test_a_table_of_one_point_is_saved(two, tmp_path):
+    model = KernelSVCCV(Cs=[1.0], cv=3, kernel="linear", refine=False, scoring=["accuracy", "f1"]).fit(*two)
+    save(model, tmp_path / "model.wm")
+    again = load(tmp_path / "model.wm")
+    assert again.cv_results_["params"] == [{"C": 1.0}]
+    assert again.cv_results_["mean_test_f1"] == model.cv_results_["mean_test_f1"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"params": [{"C": 1.0}]},
+        {"params": [{"C": "1"}, {"C": 2.0}]},
+        {"gap": np.zeros(3)},
+        {"state": ["certified", "certified"]},
+        {"n_support": np.ones((2, 1))},
+    ],
+)
+def test_a_table_that_does_not_belong_to_the_model_is_refused(two, tmp_path, change):
+    model = KernelSVCCV(Cs=[1.0, 2.0], cv=3, kernel="linear", refine=False).fit(*two)
+    model.cv_results_.update(change)
+    with pytest.raises(ModelFileError, match="cv_results_ of KernelSVCCV is no table of 2 points"):
+        save(model, tmp_path / "model.wm")
 
 
 def test_a_share_of_free_memory_is_used():

@@ -17,6 +17,8 @@ from sklearn.metrics import check_scoring
 from sklearn.metrics.pairwise import euclidean_distances, manhattan_distances
 from sklearn.model_selection import check_cv
 
+from widemargin.codec import conforms
+from widemargin.exceptions import ModelFileError
 from widemargin.kernels.functions import Kernel
 from widemargin.kernels.known_values import KnownValues
 from widemargin.strategies.parts import Parts
@@ -269,6 +271,19 @@ def table(tried: dict[Point, Tried | None], names: Sequence[str], n_folds: int, 
     out["gap"] = gaps
     out["state"] = np.where(np.isnan(gaps), "not tried", np.where(gaps <= tol, "certified", "estimated"))
     return out
+
+
+def check_table(model: Any, sizes: dict[str, int]) -> None:
+    """Raise ModelFileError unless ``cv_results_`` from a file is a table of the points of ``scores_``."""
+    results, n_points = dict(getattr(model, "cv_results_", {})), sizes.get("A", 0)
+    params = results.pop("params", [])
+    are_columns = [
+        isinstance(column, np.ndarray) and column.dtype.kind in "fiuU" and column.shape == (n_points,)
+        for column in results.values()
+    ]
+    is_table = conforms(params, list[dict[str, float]]) and len(params) == n_points and all(are_columns)
+    if not is_table or not 0 <= model.best_index_ < n_points:
+        raise ModelFileError(f"cv_results_ of {type(model).__name__} is no table of {n_points} points")
 
 
 def standard_error(scores: np.ndarray) -> float:

@@ -21,6 +21,7 @@ from widemargin.estimators._kernel import KernelClassifier
 from widemargin.estimators._selection import (
     Scorers,
     Search,
+    check_table,
     folds_of,
     free_bytes,
     grid_of_Cs,
@@ -362,12 +363,13 @@ register(
             "best_params_": dict[str, float],
             "best_score_": float,
             "best_index_": int,
+            "cv_results_": dict[str, Any],
             "scores_": Array("f", "AF"),
             "n_splits_": int,
             "multi_class_": Literal["pairs", "rest"],
             **dict.fromkeys(("C_", "slack_", "violation_"), Each("f")),
         },
-        not_saved=("cv_results_",),
+        check=check_table,
         tunes=KernelSVC,
     )
 )

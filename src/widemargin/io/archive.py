@@ -16,7 +16,8 @@ times that, and 1 MiB: this is checked before the header is parsed and before an
 
 Versions: widemargin reads its own format and all earlier ones, and refuses a later one. Within a format, parameters and
 fields of records may be added if they have a default, which then holds for files without them, or another value if the
-descriptor of an estimator says so (``earlier``); unknown names are refused. Anything else is a new format.
+descriptor of an estimator says so (``earlier``), and so may estimators, with kinds of values that only they have;
+unknown names are refused. Anything else is a new format.
 """
 
 from __future__ import annotations

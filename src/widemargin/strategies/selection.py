@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -88,6 +88,26 @@ class FoldFit(NamedTuple):
         return len(np.unique(np.concatenate([part.model.points.numbers for part in self.parts])))
 
 
+Found = dict[tuple[int, int, int], PartFit]  # by the numbers of a two-class problem, a fold and a C
+Note = Callable[[str, Found], None]
+
+
+class Crew(Protocol):
+    """Who does the tasks of a search, each of which has a name."""
+
+    def fits(self, names: Sequence[str], do: Callable[[Sequence[str], Note], None], on: KernelFolds) -> list[Found]:
+        """The fits of all tasks, or of those that there was time for; ``do`` does some, and notes what each gave."""
+
+
+class Alone:
+    """All tasks are done here."""
+
+    def fits(self, names: Sequence[str], do: Callable[[Sequence[str], Note], None], on: KernelFolds) -> list[Found]:
+        found: list[Found] = []
+        do(names, lambda name, fits: found.append(fits))
+        return found
+
+
 @dataclass(frozen=True)
 class Folds:
     """Rows in folds, whose fits are compared."""
@@ -103,20 +123,20 @@ class Folds:
     # Asked now and then, from any thread: a reason to stop, or an empty text.
     ask: Callable[[], str] = lambda: ""
     ledger: Ledger = field(default_factory=Ledger)  # of kernel values
+    crew: Crew = field(default_factory=Alone)
 
-    def with_kernel(self, kernel: Kernel, space: KnownValues | None = None) -> KernelFolds | None:
+    def with_kernel(
+        self, kernel: Kernel, space: KnownValues | None = None, *, is_lazy: bool = False
+    ) -> KernelFolds | None:
         """The kernel on the rows, with all values where they fit; None if there was no time for that.
 
-        ``space`` are values of another kernel on the same rows that are not needed any more.
+        ``space`` are values of another kernel on the same rows that are not needed any more. If ``is_lazy``, values
+        are computed when a fit needs them.
         """
         rows = kernel_rows(kernel, self.shard.X, 0, self.ledger, weight=self.shard.weight)
         rows.groups, rows.n_problems = self.shard.y if self.parts.are_votes else None, len(self.parts) * len(self.folds)
-        try:
-            with self.ledger.phase("kernel"), Clock(Solo(), self.ask).running():
-                rows.keep_values(self.cache_bytes, space)
-        except TimeIsUp:
-            return None
-        return KernelFolds(self, replace(self.shard, kernel_rows=rows))
+        found = KernelFolds(self, replace(self.shard, kernel_rows=rows), space)
+        return found if is_lazy or found.has_values() else None
 
     def weights(self, fold: Fold) -> np.ndarray:
         """Those of the rows in the problems of a fold: 0 for rows that it holds out."""
@@ -142,6 +162,17 @@ class KernelFolds:
 
     folds: Folds
     shard: Shard
+    space: KnownValues | None = None
+
+    def has_values(self) -> bool:
+        """Compute all kernel values, where they fit; False if there was no time for that."""
+        if self.known is None:
+            try:
+                with self.folds.ledger.phase("kernel"), Clock(Solo(), self.folds.ask).running():
+                    self.shard.kernel.keep_values(self.folds.cache_bytes, self.space)
+            except TimeIsUp:
+                return False
+        return True
 
     @property
     def known(self) -> KnownValues | None:
@@ -158,24 +189,35 @@ class KernelFolds:
         change.
         """
         parts, every = self.folds.parts, range(len(self.folds.folds))
-        found: dict[tuple[int, int, int], PartFit] = {}  # of a problem, a fold and a C
+        gamma = self.shard.kernel.kernel.gamma
+        tasks = {
+            f"{gamma} {Cs[task.Cs]} {task.part} {list(task.folds)} {may_settle}": task for task in self._tasks(len(Cs))
+        }
 
-        def paths(task: _Task) -> None:
+        def path(task: _Task) -> Found:
             labelled = parts.labelled(self.shard, task.part)
             places = slice(None) if labelled.whole is None or labelled.whole[1] is None else labelled.whole[1]
+            out: Found = {}
             for fold in task.folds:
                 path = _Path(self, labelled, places, self.folds.folds[fold], may_settle)
                 some = [None if each is None else each[fold].parts[task.part] for each in starts[task.Cs]]
                 for k, fit in enumerate(path.fits(Cs[task.Cs], some), task.Cs.start):
-                    found[task.part, fold, k] = fit
+                    out[task.part, fold, k] = fit
+            return out
 
-        tasks = self._tasks(len(Cs))
-        with self.folds.ledger.phase("folds"):
-            if self.known is None:  # all of them use the cores, and the kernel rows that they share
-                for task in tasks:
-                    paths(task)
-            else:
-                cores.each(paths, tasks, np.inf)
+        def do(names: Sequence[str], note: Note) -> None:
+            if not names or not self.has_values():
+                return
+            with self.folds.ledger.phase("folds"):
+                if self.known is None:  # all of them use the cores, and the kernel rows that they share
+                    for name in names:
+                        note(name, path(tasks[name]))
+                else:
+                    cores.each(lambda name: note(name, path(tasks[name])), names, np.inf)
+
+        found: Found = {}
+        for some in self.folds.crew.fits(list(tasks), do, self):
+            found |= some
         out: list[list[FoldFit] | None] = []
         for k in range(len(Cs)):
             fits = [[found.get((part, fold, k)) for part in range(len(parts))] for fold in every]
