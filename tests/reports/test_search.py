@@ -53,7 +53,7 @@ def test_points_that_were_not_finished_are_said_and_hatched(model):
     other = with_states(model, {k: "skipped", 14: "not tried", 7: "estimated"})
     html = report(other).html
     page = assert_sound(html)
-    assert "Points skipped: 1. Points not tried: 1." in page.text("search")
+    assert "Points not tried: 1. Points skipped: 1." in page.text("search")
     assert "An estimated score" in page.text("search")
     assert "<pattern" in html
     assert "~" in page.text("search")

@@ -35,10 +35,9 @@ def ours(is_tuned: bool = False) -> dict[str, tuple[Descriptor, dict[str, Any]]]
 
     With ``is_tuned`` an estimator that chooses parameters by cross-validation takes the place of its plain one.
     """
-    searches = {each.tunes: each for each in descriptors().values() if each.tunes is not None} if is_tuned else {}
     return {
         f"{each.command} ({variant})" if variant else each.command: (
-            searches.get(each.estimator, each) if _has(searches.get(each.estimator), parameters) else each,
+            _tuned(each, parameters) if is_tuned else each,
             parameters,
         )
         for each in descriptors().values()
@@ -47,8 +46,10 @@ def ours(is_tuned: bool = False) -> dict[str, tuple[Descriptor, dict[str, Any]]]
     }
 
 
-def _has(descriptor: Descriptor | None, parameters: dict[str, Any]) -> bool:
-    return descriptor is not None and set(parameters) <= set(parameter_names(descriptor.estimator))
+def _tuned(descriptor: Descriptor, parameters: dict[str, Any]) -> Descriptor:
+    """The estimator with cross-validation, or the same one if there is none that has these parameters."""
+    found = descriptor.tuned
+    return descriptor if found is None or set(parameters) - set(parameter_names(found.estimator)) else found
 
 
 def title(name: str, is_tuned: bool = False) -> str:
@@ -59,7 +60,7 @@ def title(name: str, is_tuned: bool = False) -> str:
 def make(name: str, seed: int, seconds: float = 0.0) -> Any:
     if name in ours():
         descriptor, parameters = ours(seconds > 0)[name]
-        limit = {"max_time": seconds} if seconds and descriptor.tunes is not None else {}
+        limit = {"max_time": seconds} if seconds and descriptor.command is None else {}  # of a search
         model = descriptor.estimator(**parameters, **limit)
         return model.set_params(random_state=seed) if "random_state" in model.get_params() else model
     from sklearn.linear_model import SGDClassifier
@@ -133,7 +134,7 @@ def measured(folder: Path, name: str, seed: int, seconds: float) -> dict[str, An
     }
     warning = useless_in_words(model) if name in ours() else ""
     search = searched(model) if seconds else None
-    found |= {"chosen": chosen_parameters(model), "n_not_tried": search.count("not tried") if search else 0}
+    found |= {"chosen": chosen_parameters(model), "n_not_tried": search.states.get("not tried", 0) if search else 0}
     found["bytes"] = size_bytes(model)
     return {**found, "stop_reason": getattr(model, "stop_reason_", None), "warning": warning or None}
 

@@ -291,7 +291,7 @@ def _tables(estimator: Any, unseen: Sequence[Unseen], n_splits: int) -> Iterator
 
 
 def _about_search(found: Searched) -> list[tuple[str, str]]:
-    chosen, states = found.chosen, ("certified", "estimated", "skipped", "not tried")
+    chosen = found.chosen
     pairs = [("chosen", chosen.in_words)]
     if found.best_first:
         ends = f"folds from {chosen.scores.min():.4f} to {chosen.scores.max():.4f}"
@@ -299,7 +299,7 @@ def _about_search(found: Searched) -> list[tuple[str, str]]:
             ("mean over folds", f"{chosen.mean:.4f}, standard error {chosen.error:.4f}, {ends}"),
             ("within one standard error", f"{len(found.near_best)} of {len(found.points)} points"),
         ]
-    pairs.append(("points", ", ".join(f"{found.count(each)} {each}" for each in states if found.count(each))))
+    pairs.append(("points", ", ".join(f"{n} {state}" for state, n in found.states.items())))
     return [*pairs, *(("at the edge", text) for text in found.edges)]
 
 

@@ -30,7 +30,6 @@ from widemargin.estimators._selection import (
     table,
 )
 from widemargin.estimators._types import ClassWeight
-from widemargin.estimators.kernel import KernelSVC
 from widemargin.estimators.registry import Array, Descriptor, Each, Formula, Symbol, register
 from widemargin.exceptions import InterruptedFitWarning, warn_user
 from widemargin.kernels.functions import Kernel
@@ -370,6 +369,5 @@ register(
             **dict.fromkeys(("C_", "slack_", "violation_"), Each("f")),
         },
         check=check_table,
-        tunes=KernelSVC,
     )
 )

@@ -96,8 +96,6 @@ class Descriptor:
         Called with a model and the sizes P, D, I and K; raises ModelFileError if the model cannot predict.
     variants : dict
         Parameters of each variant that ``widemargin compare`` tries, by name; ``""`` is the estimator itself.
-    tunes : type or None
-        The estimator whose parameters this one chooses by cross-validation, for ``widemargin compare --tune``.
     """
 
     estimator: type[Any]
@@ -110,11 +108,15 @@ class Descriptor:
     earlier: dict[str, Any] = field(default_factory=dict)
     check: Callable[[Any, dict[str, int]], None] = lambda model, sizes: None
     variants: dict[str, dict[str, Any]] = field(default_factory=lambda: {"": {}})
-    tunes: type[Any] | None = None
 
     @property
     def name(self) -> str:
         return self.estimator.__name__
+
+    @property
+    def tuned(self) -> Descriptor | None:
+        """The estimator that chooses parameters of this one by cross-validation: its name ends with CV."""
+        return descriptors().get(f"{self.name}CV")
 
 
 _REGISTERED: dict[str, Descriptor] = {}

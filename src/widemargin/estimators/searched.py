@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -10,7 +11,7 @@ import numpy as np
 
 from widemargin.estimators._selection import standard_error
 
-TRIED = ("certified", "estimated")  # states of points that have a score
+_USUAL = ("certified", "estimated")  # states of points whose models are determined
 
 
 class SearchPoint(NamedTuple):
@@ -34,7 +35,7 @@ class SearchPoint(NamedTuple):
 
     @property
     def is_tried(self) -> bool:
-        return self.state in TRIED
+        return bool(np.isfinite(self.scores).all())
 
     @property
     def in_words(self) -> str:
@@ -54,9 +55,12 @@ class Searched:
 
     @property
     def best_first(self) -> list[SearchPoint]:
-        """The points that have a score; of equal ones the chosen one comes first."""
+        """The points that have a score; of equal ones the chosen one comes first.
+
+        Those whose models are not determined, as where hulls overlap, come last.
+        """
         there = (point for point in self.points if point.is_tried)
-        return sorted(there, key=lambda point: (-point.mean, point is not self.chosen))
+        return sorted(there, key=lambda point: (point.state not in _USUAL, -point.mean, point is not self.chosen))
 
     @property
     def near_best(self) -> list[SearchPoint]:
@@ -64,8 +68,17 @@ class Searched:
         ranked = self.best_first
         return [point for point in ranked if point.mean >= ranked[0].mean - ranked[0].error]
 
-    def count(self, state: str) -> int:
-        return sum(point.state == state for point in self.points)
+    @property
+    def states(self) -> dict[str, int]:
+        """The number of points in each state that there is, those with a score first."""
+        ordered = sorted(self.points, key=lambda point: (not point.is_tried, point.state))
+        return dict(Counter(point.state for point in ordered))
+
+    @property
+    def varying(self) -> list[str]:
+        """The parameters of which several values were tried; at least one name."""
+        values = {name: {point.parameters[name] for point in self.points} for name in self.chosen.parameters}
+        return [name for name in values if len(values[name]) > 1] or list(values)[:1]
 
     @property
     def edges(self) -> list[str]:
@@ -80,22 +93,22 @@ class Searched:
 
     @property
     def axes(self) -> dict[str, list[float]]:
-        """The values that make up the grid, ascending; points that refine it are not among them."""
-        names = list(self.points[0].parameters)
-        found: dict[str, list[float]] = {name: [] for name in names}
+        """The values of the varying parameters that make up the grid, ascending; not those that refine it.
+
+        Of three or more parameters the first two are told.
+        """
+        names = self.varying[:2]
         if len(names) == 1:
-            found[names[0]] = _rising([point.parameters[names[0]] for point in self.points])
-            return found
-        outer, inner = names[:2]
-        lines = groupby((point.parameters for point in self.points), key=lambda each: each[outer])
-        for value, line in lines:
-            values = _rising([each[inner] for each in line])
-            is_first = not found[outer]
-            if not is_first and (values != found[inner] or value < found[outer][-1]):
+            return {names[0]: _rising([point.parameters[names[0]] for point in self.points])}
+        rows: list[float] = []
+        columns: list[float] = []
+        for value, line in groupby((point.parameters for point in self.points), key=lambda each: each[names[0]]):
+            values = _rising([each[names[1]] for each in line])
+            if rows and (values != columns or value < rows[-1]):
                 break
-            found[outer].append(value)
-            found[inner] = values
-        return found
+            rows.append(value)
+            columns = values
+        return dict(zip(names, (rows, columns), strict=True))
 
 
 def _rising(values: list[float]) -> list[float]:

@@ -369,6 +369,5 @@ register(
             "error_path_": Array("f", "AF"),
             "n_selected_path_": Array("iu", "AF"),
         },
-        tunes=SparseSVC,
     )
 )

@@ -161,7 +161,7 @@ def coefficients(
 
 def search_scores(found: Searched) -> Picture:
     """The mean scores of a search."""
-    names, chosen = search.varying(found), found.chosen
+    names, chosen = found.varying, found.chosen
     figure, ax = blank(3.1 if len(names) == 1 else 1.0 + 0.27 * max(8, len(found.axes[names[0]])))
     search.draw_scores(ax, found, _COLOURS)
     if len(names) == 1:
@@ -169,21 +169,21 @@ def search_scores(found: Searched) -> Picture:
         how = "with one standard error; filled circles are certified, empty ones estimated"
     else:
         how = "the stronger the colour, the better; small circles refine the grid"
-        how += "; ~ marks estimated scores" if found.count("estimated") else ""
-        how += "; hatched cells were not finished" if len(found.best_first) < len(found.points) else ""
+        how += "; ~ marks estimated scores" if "estimated" in found.states else ""
+        how += "; hatched cells have no score" if len(found.best_first) < len(found.points) else ""
     label = f"Mean scores over {' and '.join(names)}; the chosen point is {chosen.in_words}, with {chosen.mean:.4f}."
     return Picture(figure, label, f"Mean score over folds, {how}. The ring is the chosen point.")
 
 
 def search_costs(found: Searched) -> Picture:
     """Support vectors and time along C."""
-    line, names = search.line_of_costs(found), list(found.chosen.parameters)
+    line, (name, *others) = search.line_of_costs(found), found.varying
     figure, axes = blank(3.4, 2, 1, sharex=True)
-    search.draw_costs(axes, line, found.chosen, _COLOURS)
+    search.draw_costs(axes, line, name, found.chosen.parameters[name], _COLOURS)
     plain_powers(axes[1].xaxis)
-    at = "".join(f" at {name} = {line[0].parameters[name]:.4g}" for name in names[1:])
-    label = f"Support vectors and time over {names[0]}{at}; dashed: the chosen value."
-    return Picture(figure, label, f"Support vectors and time of a fit over {names[0]}{at}, means over folds.")
+    at = "".join(f" at {other} = {line[0].parameters[other]:.4g}" for other in others)
+    label = f"Support vectors and time over {name}{at}; dashed: the chosen value."
+    return Picture(figure, label, f"Support vectors and time of a fit over {name}{at}, means over folds.")
 
 
 def peers(model: Any) -> Picture:

@@ -131,12 +131,13 @@ def search(subject: Subject) -> Content | None:
 
 def _about_search(found: Searched) -> str:
     sentences = [f"{text}." for text in found.edges]
-    if found.count("estimated"):
+    if "estimated" in found.states:
         sentences.append(
             "An estimated score is that of fits which stopped when their predictions no longer changed, before the gap "
             "was at tol."
         )
-    sentences += [f"Points {state}: {found.count(state)}." for state in ("skipped", "not tried") if found.count(state)]
+    unusual = {state: n for state, n in found.states.items() if state not in ("certified", "estimated")}
+    sentences += [f"Points {state}: {n}." for state, n in unusual.items()]
     return " ".join([
         *sentences,
         "A gap bounds the objective of a fit, not its score. The mean score of the chosen point is the best of many, "

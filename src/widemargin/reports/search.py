@@ -76,21 +76,15 @@ def plot_search(model: Any, *, ax: Any = None) -> Any:
 
 
 def is_drawable(found: Searched) -> bool:
-    return bool(found.best_first) and len(found.chosen.parameters) <= 2
+    return bool(found.best_first) and len(found.varying) <= 2
 
 
 def draw_scores(ax: Any, found: Searched, colours: Colours) -> None:
     """Draw a map of scores over two parameters, or a curve over one."""
-    if len(varying(found)) == 2:
+    if len(found.varying) == 2:
         _draw_map(ax, found, colours)
     else:
         _draw_curve(ax, found, colours)
-
-
-def varying(found: Searched) -> list[str]:
-    """The parameters of which several values were tried; at least one name."""
-    axes = found.axes
-    return [name for name, values in axes.items() if len(values) > 1] or list(axes)[:1]
 
 
 # -- a map -------------------------------------------------------------------------------------------------------------
@@ -179,7 +173,7 @@ def _number(point: SearchPoint) -> str:
 
 def _draw_curve(ax: Any, found: Searched, colours: Colours) -> None:
     """Means with one standard error; filled markers are certified, empty ones estimated."""
-    [name] = varying(found)
+    [name] = found.varying
     points = sorted(found.best_first, key=lambda point: point.parameters[name])
     x, y = [point.parameters[name] for point in points], [point.mean for point in points]
     ax.errorbar(x, y, [point.error for point in points], color=colours.scores, linewidth=1.4, capsize=2.5, zorder=2)
@@ -194,11 +188,11 @@ def _draw_curve(ax: Any, found: Searched, colours: Colours) -> None:
 
 def line_of_costs(found: Searched) -> list[SearchPoint]:
     """The points along the first parameter at the chosen second one, or at the nearest with enough of them."""
-    names = list(found.chosen.parameters)
     there = [point for point in found.points if point.is_tried]
-    if len(names) == 1:
-        return sorted(there, key=lambda point: point.parameters[names[0]])
-    outer, inner = names[:2]
+    outer, *others = found.varying
+    if not others:
+        return sorted(there, key=lambda point: point.parameters[outer])
+    [inner] = others
     lines: dict[float, list[SearchPoint]] = {}
     for point in there:
         lines.setdefault(point.parameters[inner], []).append(point)
@@ -212,16 +206,15 @@ def line_of_costs(found: Searched) -> list[SearchPoint]:
     return sorted(lines[value], key=lambda point: point.parameters[outer])
 
 
-def draw_costs(axes: Any, line: Sequence[SearchPoint], chosen: SearchPoint, colours: Colours) -> None:
+def draw_costs(axes: Any, line: Sequence[SearchPoint], name: str, chosen: float, colours: Colours) -> None:
     """Draw the number of support vectors and the time of a fit, one below the other."""
-    name = next(iter(chosen.parameters))
     x = [point.parameters[name] for point in line]
     for ax, values, title in (
         (axes[0], [point.n_support for point in line], "support vectors"),
         (axes[1], [1000 * point.seconds for point in line], "ms per fit"),
     ):
         ax.plot(x, values, color=colours.scores, linewidth=1.6, marker="o", markersize=3.5)
-        ax.axvline(chosen.parameters[name], color=colours.chosen, linewidth=1.2, linestyle="--", zorder=1)
+        ax.axvline(chosen, color=colours.chosen, linewidth=1.2, linestyle="--", zorder=1)
         ax.set(xscale="log", ylabel=title, ylim=(0, None))
         ax.grid(alpha=0.6)
     axes[1].set_xlabel(name)
