@@ -240,7 +240,7 @@ def test_a_disk_that_fills_up_warns_once_and_the_fit_goes_on(tmp_path, monkeypat
 
 
 def test_a_disk_with_room_again_is_used_again(tmp_path, monkeypatch):
-    saver = checkpoint.Saver(tmp_path)
+    saver = checkpoint.Saver(tmp_path, checkpoint.save)
     saver.save(STATE)
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)

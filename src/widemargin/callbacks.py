@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Protocol, TextIO
+from typing import Any, NamedTuple, Protocol, TextIO
 
 from widemargin.problems.protocol import Certificate
 
@@ -85,8 +85,20 @@ def first_interrupt_kept(is_wanted: bool) -> Iterator[Interruption]:
             signal.signal(signal.SIGINT, before)
 
 
+class SearchProgress(NamedTuple):
+    """How far a search by cross-validation is."""
+
+    n_done: int
+    n_points: int
+    best_score: float  # nan before the first point is done
+    gap: float  # of the models of the best point
+    seconds: float
+
+
 class Display(Protocol):
     def show(self, sweep: int, certificate: Certificate, seconds: float, *, is_last: bool = False) -> None: ...
+
+    def show_search(self, progress: SearchProgress, *, is_last: bool = False) -> None: ...
 
 
 _display: ContextVar[Callable[[str, float], Display] | None] = ContextVar("display of progress", default=None)
@@ -109,7 +121,7 @@ def display(name: str, tol: float, verbose: int) -> Display | None:
 
 
 class ProgressLine:
-    """A progress line with the gap, updated in place on a terminal; elsewhere about one new line per second.
+    """A progress line of a fit or a search, updated in place on a terminal; elsewhere about one new line per second.
 
     Parameters
     ----------
@@ -139,15 +151,26 @@ class ProgressLine:
 
     def show(self, sweep: int, certificate: Certificate, seconds: float, *, is_last: bool = False) -> None:
         """Show one certified sweep, unless another was shown a moment ago."""
+        low, high = certificate.as_text()
+        self._write(
+            f"{self._name}  sweep {sweep:>4}  gap {certificate.relative:.2e} (tol {self._tol:.0e})  "
+            f"optimum in [{low}, {high}]  {seconds:.1f} s",
+            is_last,
+        )
+
+    def show_search(self, progress: SearchProgress, *, is_last: bool = False) -> None:
+        """Show the points that are done, unless others were shown a moment ago."""
+        n_done, n_points, best, gap, seconds = progress
+        text = f"{self._name}  point {n_done:>{len(str(n_points))}} of {n_points}"
+        if best == best:
+            text += f"  best score {best:.4f}  gap {gap:.2e} (tol {self._tol:.0e})"
+        self._write(f"{text}  {seconds:.1f} s", is_last)
+
+    def _write(self, text: str, is_last: bool) -> None:
         now = time.monotonic()
         if not is_last and now - self._shown_at < (0.1 if self._is_terminal else 1.0):
             return
         self._shown_at = now
-        low, high = certificate.as_text()
-        text = (
-            f"{self._name}  sweep {sweep:>4}  gap {certificate.relative:.2e} (tol {self._tol:.0e})  "
-            f"optimum in [{low}, {high}]  {seconds:.1f} s"
-        )
         if self._is_terminal:
             self._stream.write("\r" + text.ljust(self._width) + ("\n" if is_last else ""))
             self._width = len(text)

@@ -10,8 +10,9 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from widemargin.exceptions import CheckpointWarning, warn_user
 
 _MAGIC = b"widemargin checkpoint 2\n"
 _FILE = "fit.checkpoint"
+State = TypeVar("State")
 _DIGEST = hashlib.sha256().digest_size
 
 
@@ -45,7 +47,11 @@ class FitState(NamedTuple):
 
 def load(folder: str | os.PathLike[str]) -> FitState | None:
     """The last state saved in a folder, or None; raises ValueError for a damaged file."""
-    path = Path(folder) / _FILE
+    return read(Path(folder) / _FILE, _state)
+
+
+def read(path: Path, parse: Callable[[bytes], State]) -> State | None:
+    """What a file holds, or None if there is none; raises ValueError for a damaged file, and where ``parse`` does."""
     if path.exists() and not path.is_file():
         raise ValueError(f"{path} is not a regular file. Delete it, or choose another folder.")
     try:
@@ -62,7 +68,7 @@ def load(folder: str | os.PathLike[str]) -> FitState | None:
     if head[len(_MAGIC) :] != hashlib.sha256(payload).digest():
         raise ValueError(f"{path} is damaged: its checksum does not match. Delete it to start over.")
     try:
-        return _state(payload)
+        return parse(payload)
     except (ValueError, KeyError, OSError, *BROKEN) as error:
         raise ValueError(f"{path} does not contain the state of a fit: {error} Delete it to start over.") from error
 
@@ -93,19 +99,23 @@ def save(folder: str | os.PathLike[str], state: FitState) -> None:
     """Replace the saved state, atomically."""
     buffer = io.BytesIO()
     np.savez(buffer, task=np.array(state.task), **{name: getattr(state, name) for name in state._fields[1:]})
-    payload = buffer.getvalue()
-    write_whole(Path(folder) / _FILE, _MAGIC + hashlib.sha256(payload).digest() + payload)
+    write(Path(folder) / _FILE, buffer.getvalue())
 
 
-class Saver:
+def write(path: Path, payload: bytes) -> None:
+    """Write a file that :func:`read` reads, atomically."""
+    write_whole(path, _MAGIC + hashlib.sha256(payload).digest() + payload)
+
+
+class Saver(Generic[State]):
     """Saves the states of one fit. What cannot be saved warns once, and is no reason to lose the fit."""
 
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self._folder, self._has_warned = folder, False
+    def __init__(self, folder: str | os.PathLike[str], save: Callable[[str | os.PathLike[str], State], None]) -> None:
+        self._folder, self._save, self._has_warned = folder, save, False
 
-    def save(self, state: FitState) -> None:
+    def save(self, state: State) -> None:
         try:
-            save(self._folder, state)
+            self._save(self._folder, state)
         except (OSError, ValueError) as error:
             if not self._has_warned:
                 self._has_warned = True

@@ -603,10 +603,12 @@ def pack(value: Any) -> bytes:
     return b"".join([begin, *array_bytes(encoder.stored, len(begin))])
 
 
-def unpack(content: bytes) -> Any:
-    """The value that :func:`pack` made these bytes of."""
-    file = io.BytesIO(content)
+def unpack(content: bytes, *, is_trusted: bool = True) -> Any:
+    """The value that :func:`pack` made these bytes of; ModelFileError where they are not trusted, and wrong."""
+    file, budget = io.BytesIO(content), MAX_GROWTH * len(content)
     (length,) = _HEADER_LENGTH.unpack(file.read(_HEADER_LENGTH.size))
-    header = json.loads(file.read(length))
+    text = file.read(length)
+    header, budget = (json.loads(text), budget) if is_trusted else parse_json(text, budget)
     arrays = read_arrays(file, header["arrays"], _HEADER_LENGTH.size + length, len(content))
-    return Decoder(arrays, is_trusted=True).decode(header["value"])
+    decoder = Decoder(arrays, is_trusted=True) if is_trusted else Decoder(arrays, budget=budget)
+    return decoder.decode(header["value"])

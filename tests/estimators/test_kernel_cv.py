@@ -326,7 +326,7 @@ def test_a_search_that_runs_out_of_time_chooses_among_the_points_that_were_tried
 def test_ctrl_c_ends_the_search_and_the_best_so_far_is_fitted(two, monkeypatch):
     monkeypatch.setattr(pauses, "WORK", 100.0)
     monkeypatch.setattr(run_module, "_ASK_INTERVAL", -1.0)
-    calls, fit = 0, KernelSVCCV._fit
+    calls, fit = 0, KernelSVCCV._solve
 
     def is_pressed(interruption):
         nonlocal calls
@@ -338,7 +338,7 @@ def test_ctrl_c_ends_the_search_and_the_best_so_far_is_fitted(two, monkeypatch):
         return fit(self, *arguments)
 
     monkeypatch.setattr(Interruption, "__bool__", is_pressed)
-    monkeypatch.setattr(KernelSVCCV, "_fit", final_fit)
+    monkeypatch.setattr(KernelSVCCV, "_solve", final_fit)
     with pytest.warns(InterruptedFitWarning, match="were not tried"):
         model = KernelSVCCV(Cs=20, gammas=8, cv=3, refine=False).fit(*two)
     assert model.stop_reason_ == "gap"

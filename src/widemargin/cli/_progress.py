@@ -6,13 +6,14 @@ import math
 import time
 from typing import Any
 
+from widemargin.callbacks import SearchProgress
 from widemargin.problems.protocol import Certificate
 
 _SECONDS_PER_LINE = 5.0
 
 
 class GapBar:
-    """A bar that is full when the gap reaches tol, on a logarithmic scale."""
+    """A bar that is full when the gap reaches tol, on a logarithmic scale, or when all points of a search are done."""
 
     def __init__(self, console: Any, name: str, tol: float) -> None:
         from rich.progress import BarColumn, Progress, TextColumn
@@ -31,10 +32,17 @@ class GapBar:
         if sweep <= self._sweep or not math.isfinite(self._first):  # the next two-class problem
             self._first = max(gap, self._tol)
         self._sweep = sweep
-        figures = f"gap {gap:.1e} (tol {self._tol:.0e})  sweep {sweep}  {seconds:.1f} s"
+        self._write(self.share(gap), f"gap {gap:.1e} (tol {self._tol:.0e})  sweep {sweep}  {seconds:.1f} s")
+
+    def show_search(self, progress: SearchProgress, *, is_last: bool = False) -> None:
+        n_done, n_points, best, gap, seconds = progress
+        found = f"  best score {best:.4f}  gap {gap:.1e}" if best == best else ""
+        self._write(n_done / n_points, f"point {n_done} of {n_points}{found}  {seconds:.1f} s")
+
+    def _write(self, share: float, figures: str) -> None:
         if self._progress is not None:
             assert self._task is not None
-            self._progress.update(self._task, completed=self.share(gap), figures=figures)
+            self._progress.update(self._task, completed=share, figures=figures)
         elif time.monotonic() - self._shown_at > _SECONDS_PER_LINE:
             self._shown_at = time.monotonic()
             self._console.print(f"{self._name}: {figures}", markup=False, soft_wrap=True)

@@ -200,8 +200,11 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
     def _fit(self, rows: Any, X: Any, y: Any, sample_weight: Any = None, strategy: Strategy | None = None) -> Self:
         """``fit`` after validation; callbacks get ``X``, ``y`` and ``sample_weight`` as the caller passed them."""
         strategy = self._strategy(rows) if strategy is None else strategy
-        data = {"X": X, "y": y, "metadata": None if sample_weight is None else {"sample_weight": sample_weight}}
-        outcome = self._run(strategy, rows, data)
+        data = data_of_fit(X, y, sample_weight)
+        return self._solve(strategy, rows, data, self._begun(data))
+
+    def _solve(self, strategy: Strategy, rows: Any, data: dict[str, Any], root: Any) -> Self:
+        outcome = self._run(strategy, rows, data, root)
         self._unpack(outcome, rows)
         self._warn()
         return self
@@ -282,12 +285,20 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
     def _checked_state(self) -> FitState | None:
         """The state in the folder; raises ValueError for one that is damaged, and for a folder that cannot be used."""
-        checkpoint.check_folder(self.checkpoint)
-        return checkpoint.load(self.checkpoint)
+        checkpoint.check_folder(self._checkpoint_folder())
+        return checkpoint.load(self._checkpoint_folder())
 
-    def _run(self, strategy: Strategy, rows: Any, data: dict[str, Any]) -> Outcome:
+    def _checkpoint_folder(self) -> Any:
+        """Where states of this fit are saved."""
+        return self.checkpoint
+
+    def _begun(self, data: dict[str, Any]) -> Any:
+        """The context of callbacks, which have heard that the fit begins."""
         root = self._init_callback_context(max_subtasks=None)
         root.call_on_fit_task_begin(estimator=self, **data)
+        return root
+
+    def _run(self, strategy: Strategy, rows: Any, data: dict[str, Any], root: Any) -> Outcome:
         # Inside a search or a pipeline Ctrl-C must end the search, not this fit alone.
         with first_interrupt_kept(not hasattr(self, "_parent_callback_ctx")) as interruption:
             contexts: dict[int, Any] = {}
@@ -304,7 +315,7 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         line = display(type(self).__name__, self.tol, self.verbose)
         models: dict[int, Any] = {}
         state: FitState | None = None
-        saver = None if self.checkpoint is None else checkpoint.Saver(self.checkpoint)
+        saver = None if self.checkpoint is None else checkpoint.Saver(self._checkpoint_folder(), checkpoint.save)
 
         def watch(report: PartProgress) -> str | None:
             nonlocal state
@@ -482,6 +493,11 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+
+def data_of_fit(X: Any, y: Any, sample_weight: Any) -> dict[str, Any]:
+    """What callbacks hear of the data."""
+    return {"X": X, "y": y, "metadata": None if sample_weight is None else {"sample_weight": sample_weight}}
 
 
 def common_attributes(classes: np.ndarray, models: list[Any]) -> dict[str, Any]:

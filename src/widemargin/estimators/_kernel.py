@@ -89,12 +89,16 @@ class KernelClassifier(MarginClassifier):
         vectors = X.data.nbytes + X.indices.nbytes + X.indptr.nbytes if sp.issparse(X) else X.nbytes
         return int(vectors + self.dual_coef_.nbytes + self.intercept_.nbytes)
 
-    def _ranks(self, rows: Rows, **more: Any) -> Ranks:
+    def _refuse_numbered_rows(self, rows: Rows) -> None:
+        """Raise ValueError for a kernel that needs row numbers on rows that have none."""
         if is_dask(rows.X) and self.kernel == "precomputed":
             raise ValueError(
                 "kernel='precomputed' needs numbered rows, and rows of a Dask collection have no numbers: pass X as an "
                 "array, or pass the features and name a kernel."
             )
+
+    def _ranks(self, rows: Rows, **more: Any) -> Ranks:
+        self._refuse_numbered_rows(rows)
         if self._uses_gpu() and (self.cluster is not None or is_dask(rows.X)):
             raise ValueError(
                 f"device={self.device!r} computes on one GPU of this machine: cluster must be None, and X must not be "

@@ -312,11 +312,13 @@ class Search:
     scorers: Scorers
     rows: Rows
     tried: dict[Point, Tried | None] = field(default_factory=dict)
+    agree: Callable[[np.ndarray], np.ndarray] = lambda scores: scores  # of all ranks
+    are_values_late: bool = False  # whether kernel values are computed when a fit needs them
     _space: KnownValues | None = None  # of the last kernel
 
     @property
     def is_over(self) -> bool:
-        return bool(self.folds.ask())
+        return self.folds.is_over()
 
     @property
     def n_tried(self) -> int:
@@ -360,7 +362,7 @@ class Search:
         return np.asarray(out / np.maximum(n_fits, 1))
 
     def _with_kernel(self, gamma: float | None) -> KernelFolds | None:
-        found = self.folds.with_kernel(self.kernel_with(gamma), self._space)
+        found = self.folds.with_kernel(self.kernel_with(gamma), self._space, is_lazy=self.are_values_late)
         self._space = None if found is None else found.known
         return found
 
@@ -401,7 +403,7 @@ class Search:
         for C, fits in zip(Cs, found, strict=True):
             if fits is not None:
                 scores = [self._score(fit, fold) for fit, (_, fold) in zip(fits, self.folds.folds, strict=True)]
-                self.tried[Point(C, gamma)] = Tried(fits, np.array(scores))
+                self.tried[Point(C, gamma)] = Tried(fits, self.agree(np.array(scores)))
 
     def _score(self, fit: FoldFit, held_out: np.ndarray) -> list[float]:
         X, y, weight, _ = self.rows

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
 from numbers import Integral, Real
+from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -11,13 +13,27 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import indexable
 
 from widemargin.callbacks import first_interrupt_kept
-from widemargin.comm.clusters import is_dask
+from widemargin.comm.clusters import is_dask, is_mpi
+from widemargin.comm.protocol import Communicator
+from widemargin.comm.solo import Solo
 from widemargin.cores import one_blas_thread
 from widemargin.data.pieces import encoded
 from widemargin.data.shard import Shard
-from widemargin.estimators._base import fitting
+from widemargin.engines.select import engine_for
+from widemargin.estimators._base import data_of_fit, fitting
 from widemargin.estimators._formulas import HALF_NORM, hinge, kernel_symbols, score
 from widemargin.estimators._kernel import KernelClassifier
+from widemargin.estimators._search import (
+    Listener,
+    Searched,
+    SearchResume,
+    SearchRun,
+    Teller,
+    hash_of_folds,
+    known_fits,
+    name_of,
+    search_on,
+)
 from widemargin.estimators._selection import (
     Scorers,
     Search,
@@ -39,10 +55,16 @@ from widemargin.sklearn_private import Interval, StrOptions
 from widemargin.solvers.auto import kernel_csvm, small_linear_csvm
 from widemargin.solvers.protocol import AnySolver
 from widemargin.solvers.run import Limits, Result
+from widemargin.strategies.all_rows import ranks_on_machine
 from widemargin.strategies.labels import check_classes
 from widemargin.strategies.parts import Parts
 from widemargin.strategies.protocol import Rows
-from widemargin.strategies.selection import Folds
+from widemargin.strategies.ranks import digest_of_values
+from widemargin.strategies.search_crew import SharedCrew
+from widemargin.strategies.search_files import SearchState
+from widemargin.strategies.selection import Fold, Folds
+
+Grids = tuple[list[float | None], list[float]]  # of gamma, or None where the kernel has none, and of C
 
 
 class KernelSVCCV(KernelClassifier):
@@ -82,8 +104,8 @@ class KernelSVCCV(KernelClassifier):
     multi_class : {"pairs", "rest"}, default="pairs"
         With more than two classes, solve one problem for each pair of classes, or one for each class against the rest.
     cache_size : float or "auto", default="auto"
-        Memory for kernel values in MiB. Where those between all rows fit, at six bytes each, folds run beside each
-        other. ``"auto"`` is a quarter of the memory that is free.
+        Memory for kernel values in MiB, on each rank. Where those between all rows fit, at six bytes each, folds run
+        beside each other. ``"auto"`` is a quarter of the memory that is free, shared by the ranks of a machine.
     tol : float, default=1e-3
         Relative gap at which fits stop.
     max_iter : int, default=10000
@@ -93,8 +115,18 @@ class KernelSVCCV(KernelClassifier):
         were not reached on all folds are not tried.
     class_weight : dict, "balanced" or None, default=None
         Multiplies the sample weights of each class; ``"balanced"`` gives all classes the same total weight.
+    cluster : int, dask.distributed.Client, mpi4py communicator or None, default=None
+        Where the search and the final fit run: in this process (None, or a number of threads for the final fit; the
+        search uses all cores in any case), on the workers of a Dask cluster (client), or on MPI ranks that each call
+        ``fit`` with their own rows (communicator). ``X`` and ``y`` may be Dask collections. Ranks share the fits of the
+        search, for which each of them gets all rows, and the rows of the final fit. Scores do not depend on the number
+        of ranks.
+    checkpoint : str, path or None, default=None
+        Folder where ``fit`` saves the fits of the search as they end, and the state of the final fit. ``fit`` with the
+        same folder, data, grids and folds goes on from there.
     verbose : int, default=0
-        1 shows a progress line for the final fit, with the gap and ``tol``.
+        1 shows a progress line: the points of the search that are done and the best score, then the gap and ``tol`` of
+        the final fit.
 
     Attributes
     ----------
@@ -112,6 +144,8 @@ class KernelSVCCV(KernelClassifier):
         Scores that decide; nan where a point was not tried.
     n_splits_ : int
         Number of folds.
+    spread_ : {"tasks", "none"}
+        What ranks shared in the search: its fits, or nothing, in one process.
     classes_, support_, support_vectors_, dual_coef_, support_labels_, support_weight_, n_support_, coef_, intercept_, \
 multi_class_, C_, slack_, violation_, kernel_, certificate_, stop_reason_, history_, n_iter_, parts_, training_, \
 device_, n_features_in_, feature_names_in_
@@ -128,7 +162,9 @@ device_, n_features_in_, feature_names_in_
     -----
     A certified gap bounds how far the objective of a fit is from the optimum; it bounds no score.
 
-    The first Ctrl-C ends the search, and the best point so far is fitted to all rows.
+    The first Ctrl-C ends the search, and the best point so far is fitted to all rows. Callbacks hear of a task
+    ``"search"`` with a task ``"point"`` for each point, and then of the final fit; one that asks to stop at a point
+    ends the search.
 
     Examples
     --------
@@ -146,7 +182,18 @@ device_, n_features_in_, feature_names_in_
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **{
             name: KernelClassifier._parameter_constraints[name]
-            for name in ("kernel", "degree", "coef0", "fit_intercept", "tol", "max_iter", "max_time", "class_weight")
+            for name in (
+                "kernel",
+                "degree",
+                "coef0",
+                "fit_intercept",
+                "tol",
+                "max_iter",
+                "max_time",
+                "class_weight",
+                "checkpoint",
+                "cluster",
+            )
         },
         "Cs": [Interval(Integral, 1, None, closed="left"), "array-like"],
         "gammas": [Interval(Integral, 1, None, closed="left"), "array-like"],
@@ -181,6 +228,8 @@ device_, n_features_in_, feature_names_in_
         max_iter: int = 10_000,
         max_time: float | None = None,
         class_weight: ClassWeight = None,
+        cluster: Any = None,
+        checkpoint: str | os.PathLike[str] | None = None,
         verbose: int = 0,
     ) -> None:
         self.Cs = Cs
@@ -199,6 +248,8 @@ device_, n_features_in_, feature_names_in_
         self.max_iter = max_iter
         self.max_time = max_time
         self.class_weight = class_weight
+        self.cluster = cluster
+        self.checkpoint = checkpoint
         self.verbose = verbose
 
     @fitting
@@ -214,75 +265,150 @@ device_, n_features_in_, feature_names_in_
         sample_weight : array-like of shape (n_samples,), default=None
             Multiplicity of each row: 2 counts the row twice, 0 leaves it out.
         groups : array-like of shape (n_samples,), default=None
-            Group of each row, for splitters that keep groups together.
+            Group of each row, for splitters that keep groups together; on MPI ranks, of each rank's own rows.
 
         Returns
         -------
         self : object
             The fitted estimator.
         """
-        if is_dask(X):
-            raise ValueError("KernelSVCCV needs all rows in one process to divide them into folds: pass arrays.")
-        rows = self._validate(X, y, sample_weight)
-        choice, ledger = self._search(rows, sample_weight is not None, groups)
-        try:
-            self._fit(rows, X, y, sample_weight)
-        finally:
-            del self._start
-        self.__dict__.update(choice)
+        rows = Rows(X, y, sample_weight) if self._are_elsewhere(X) else self._validate(X, y, sample_weight)
+        self._check_place(rows)
+        data = data_of_fit(X, y, sample_weight)
+        root = self._begun(data)
+        with one_blas_thread():
+            searched, ledger, spread = self._searched(rows, sample_weight is not None, groups, root, data)
+            self._chosen, self._start = searched.chosen, searched.start
+            try:
+                self._solve(self._strategy(rows), rows, data, root)
+            finally:
+                del self._start
+        self.__dict__.update(searched.attributes, spread_=spread)
         self.cost_ = Ledger.total([ledger, self.cost_])
         return self
 
-    @one_blas_thread()
-    def _search(self, rows: Rows, is_weighted: bool, groups: Any) -> tuple[dict[str, Any], Ledger]:
-        """Fitted attributes of the search, and its cost; sets what the final fit needs."""
+    def _check_place(self, rows: Rows) -> None:
+        """Raise ValueError for a place that the final fit would refuse."""
+        if is_mpi(self.cluster):
+            self._refuse_search()
+        elif isinstance(self.cluster, Integral) and not is_dask(rows.X) and self.cluster > rows.X.shape[0]:
+            raise ValueError(
+                f"cluster={self.cluster} is more ranks than rows: with n_samples={rows.X.shape[0]} it must lie in "
+                f"[1, {rows.X.shape[0]}]."
+            )
+        engine_for(self.cluster, rows.X)
+        self._refuse_numbered_rows(rows)
+
+    def _searched(
+        self, rows: Rows, is_weighted: bool, groups: Any, root: Any, data: dict[str, Any]
+    ) -> tuple[Searched, Ledger, str]:
+        """The outcome of the search, its cost, and what was spread over ranks."""
+        with first_interrupt_kept(not hasattr(self, "_parent_callback_ctx")) as interruption:
+            listener, resume = Listener(self, root, data, interruption), None
+            if self.checkpoint is not None and not (is_mpi(self.cluster) and self.cluster.Get_rank() > 0):
+                resume = SearchResume.of(self.checkpoint)
+            elif self.checkpoint is not None:
+                resume = SearchResume([])
+            if is_mpi(self.cluster) or is_dask(self.cluster) or is_dask(rows.X):
+                outcome, spread = search_on(self, rows, groups, resume, listener), "tasks"
+                (result,), searched = outcome
+                searched, ledger = searched._replace(told=result.stop_reason), result.ledger
+            else:
+                run = SearchRun(Solo(), listener, resume, interruption=interruption, keeps=self.checkpoint is not None)
+                (searched, ledger), spread = self._search(rows, is_weighted, groups, run), "none"
+            listener.end()
+        self._warn_of_search(searched.told, searched.n_missing, len(searched.attributes["scores_"]))
+        return searched, ledger, spread
+
+    def _prepared(self, rows: Rows, is_weighted: bool, groups: Any) -> tuple[np.ndarray, Scorers, list[Fold], Grids]:
+        """Classes, scorers, folds and grids; raises ValueError for bad ones."""
         X, y, weight, _ = rows
         classes = np.unique(y[weight > 0])
         check_classes(classes, type(self).__name__)
         scorers = Scorers(self, self.scoring, is_weighted=is_weighted)
         indexable(X, groups)
-        folds = folds_of(self.cv, X, y, weight, groups)
-        gammas, Cs = self._grids(X, weight)
+        return classes, scorers, folds_of(self.cv, X, y, weight, groups), self._grids(X, weight)
+
+    def _search(self, rows: Rows, is_weighted: bool, groups: Any, run: SearchRun) -> tuple[Searched, Ledger]:
+        """The search on all rows, and its cost on this rank."""
+        X, y, weight, _ = rows
+        classes, scorers, folds, (gammas, Cs) = self._prepared(rows, is_weighted, groups)
         until = np.inf if self.max_time is None else time.monotonic() + self.max_time
         codes = encoded(np.where(weight > 0, y, classes[0]), classes)  # rows of weight 0 may have other labels
-        with first_interrupt_kept(not hasattr(self, "_parent_callback_ctx")) as interruption:
-            search = Search(
-                Folds(
-                    shard=Shard(X, codes, weight),
-                    classes=classes,
-                    parts=Parts(len(classes), self.multi_class),
-                    folds=folds,
-                    fit_intercept=bool(self.fit_intercept),
-                    class_weight=self.class_weight,
-                    limits=Limits(self.tol, self.max_iter),
-                    cache_bytes=self._cache_bytes(),
-                    ask=lambda: "interrupted" if interruption else "max_time" if time.monotonic() > until else "",
-                ),
-                self._kernel_with,
-                scorers,
-                rows,
-            )
-            search.try_all(gammas, Cs)
-            if self.refine and search.n_tried:
-                search.refine(near_best(search.tried, 0.0)[0])
-            told = search.folds.ask()
-        self._warn_of_search(told, search)
+        shard, parts, comm = Shard(X, codes, weight), Parts(len(classes), self.multi_class), run.comm
+        fresh = None if run.resume is None else self._fresh_state(shard, classes, folds, (gammas, Cs))
+        known = known_fits(run.resume, fresh, comm) | {each.name: each for each in run.fits}
+        teller = Teller(run.watch, fresh, len(parts) * len(folds))
+
+        def look() -> str:
+            return "interrupted" if run.interruption else "max_time" if time.monotonic() > until else ""
+
+        crew = SharedCrew(comm, look, teller.tell, known, keeps=run.keeps)
+        search = Search(
+            Folds(
+                shard=shard,
+                classes=classes,
+                parts=parts,
+                folds=folds,
+                fit_intercept=bool(self.fit_intercept),
+                class_weight=self.class_weight,
+                limits=Limits(self.tol, self.max_iter),
+                cache_bytes=self._search_bytes(comm),
+                ask=crew.ask,
+                crew=crew,
+            ),
+            self._kernel_with,
+            scorers,
+            rows,
+            agree=lambda scores: comm.broadcast(scores.ravel()).reshape(scores.shape),
+            are_values_late=bool(known),
+        )
+        teller.search = search
+        search.try_all(gammas, Cs)
+        if self.refine and search.n_tried:
+            search.refine(near_best(search.tried, 0.0)[0])
+        teller.tell([], 0)
+        told = crew.reason
         best = next(iter(search.tried))
         if search.n_tried:
             best = near_best(search.tried, 0.0 if self.selection == "best" else 1.0)[0]
-        self._chosen, self._start = best.parameters(), None if self._is_linear() else search.start_at(best)
         found = table(search.tried, scorers.names, len(folds), self.tol)
         index, name = list(search.tried).index(best), scorers.names[0]
-        return {
+        attributes = {
             "best_params_": best.parameters(),
             "best_score_": float(found[f"mean_test_{name}"][index]),
             "best_index_": index,
             "cv_results_": found,
             "scores_": np.stack([found[f"split{k}_test_{name}"] for k in range(len(folds))], axis=1),
             "n_splits_": len(folds),
-        }, search.folds.ledger
+        }
+        start = None if self._is_linear() else search.start_at(best)
+        n_missing = len(search.tried) - search.n_tried
+        return Searched(attributes, best.parameters(), start, told, n_missing), search.folds.ledger
 
-    def _grids(self, X: Any, weight: np.ndarray) -> tuple[list[float | None], list[float]]:
+    def _fresh_state(self, shard: Shard, classes: np.ndarray, folds: list[Fold], grids: Grids) -> SearchState:
+        """What files of this search have in common: all that its fits depend on."""
+        kernel = self._kernel_with(grids[0][0])
+        task = (
+            f"{type(self).__name__} {kernel}{digest_of_values(kernel, shard)} gammas={grids[0]} Cs={grids[1]} "
+            f"fit_intercept={self.fit_intercept} tol={self.tol} max_iter={self.max_iter} "
+            f"class_weight={self.class_weight} {self.multi_class} {classes.tolist()!r} scoring={name_of(self.scoring)}"
+        )
+        content = shard.content_hash(np.arange(shard.n_rows))
+        data = np.array([shard.n_rows, shard.n_features, content, hash_of_folds(folds)], np.uint64)
+        return SearchState(task, data, [])
+
+    def _search_bytes(self, comm: Communicator) -> int:
+        """Memory for kernel values on each rank."""
+        n_here = ranks_on_machine(comm) if self.cache_size == "auto" else 1
+        return int(-comm.allreduce(np.array([-float(self._cache_bytes() // n_here)]), "max")[0])
+
+    def _checkpoint_folder(self) -> Any:
+        """Each point that a search may choose has states of its own."""
+        name = " ".join(f"{name}={value!r}" for name, value in self._chosen.items())
+        return None if self.checkpoint is None else Path(self.checkpoint) / f"fit {name}"
+
+    def _grids(self, X: Any, weight: np.ndarray) -> Grids:
         """Values of gamma, or None where the kernel has none, and of C."""
         gammas: list[float | None] = [None]
         if self._kernel_with(1.0).needs_gamma:
@@ -292,15 +418,15 @@ device_, n_features_in_, feature_names_in_
         squares = self._kernel_with(gammas[len(gammas) // 2]).diagonal(X, np.arange(X.shape[0]))
         return gammas, grid_of_Cs(self.Cs, squares, weight).tolist()
 
-    def _warn_of_search(self, told: str, search: Search) -> None:
-        missing = f"{len(search.tried) - search.n_tried} of {len(search.tried)} points were not tried on all folds"
+    def _warn_of_search(self, told: str, n_missing: int, n_points: int) -> None:
+        missing = f"{n_missing} of {n_points} points were not tried on all folds"
         if told == "max_time":
             warn_user(
                 f"max_time={self.max_time:g} ended the search of KernelSVCCV, and {missing}: raise max_time, or use "
                 "smaller grids or fewer folds.",
                 ConvergenceWarning,
             )
-        elif told:
+        elif told == "interrupted":
             warn_user(f"The search of KernelSVCCV was interrupted, and {missing}.", InterruptedFitWarning)
 
     def _kernel_with(self, gamma: float | None) -> Kernel:
@@ -365,6 +491,7 @@ register(
             "cv_results_": dict[str, Any],
             "scores_": Array("f", "AF"),
             "n_splits_": int,
+            "spread_": Literal["none", "tasks"],
             "multi_class_": Literal["pairs", "rest"],
             **dict.fromkeys(("C_", "slack_", "violation_"), Each("f")),
         },

@@ -235,7 +235,7 @@ class Ranks:
         n_rows, content = comm.allreduce(np.array([shard.n_rows, on_cpu.content_hash(numbers)], np.uint64))
         data = np.array([n_rows, shard.n_features, content], np.uint64)
         name = f"{self.name} {self.plan.problem!r} {self.plan.multi_class} {classes.tolist()!r}"
-        name += "" if self.kernel is None else f" {self.kernel}{_digest_of_values(self.kernel, on_cpu)}"
+        name += "" if self.kernel is None else f" {self.kernel}{digest_of_values(self.kernel, on_cpu)}"
         return FitState(name, data, np.zeros((len(parts), width)), np.zeros(len(parts), np.int64))
 
     def _start(
@@ -281,7 +281,7 @@ class Ranks:
         # Under MPI each rank drew its own seed; all must use the same.
         classes, seed = agree({**note, "seed": self.plan.seed}, comm)
         check_classes(classes, self.name)
-        numbers = _numbers(shard, rows.parts, comm)
+        numbers = row_numbers(shard, rows.parts, comm)
         n_rows = int(comm.allreduce(np.array([float(shard.n_rows)]))[0])
         if not is_whole:
             present = np.flatnonzero(weight)
@@ -359,7 +359,7 @@ def _in_order(runs: Iterator[Generator[Offer | None, Any, None]], n_ahead: int, 
     finish()
 
 
-def _numbers(shard: Shard, parts: list[int] | None, comm: Communicator) -> np.ndarray:
+def row_numbers(shard: Shard, parts: list[int] | None, comm: Communicator) -> np.ndarray:
     """The numbers of this rank's rows among those of all: in the order of ranks, or of the parts of a collection."""
     if parts is None:
         place = place_among_ranks(comm, shard.n_rows)
@@ -371,7 +371,7 @@ def _numbers(shard: Shard, parts: list[int] | None, comm: Communicator) -> np.nd
     return np.concatenate([np.arange(ends[k] - int(counts[k]), ends[k]) for k in parts])
 
 
-def _digest_of_values(kernel: Kernel, shard: Shard) -> str:
+def digest_of_values(kernel: Kernel, shard: Shard) -> str:
     """Of a kernel that is a function, whose name does not say what it computes: a digest of a few of its values."""
     few = shard.blocks[0][:_MAX_COMPARED]
     if kernel.function is None or not few.shape[0]:

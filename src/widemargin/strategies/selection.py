@@ -10,7 +10,7 @@ rows that there is room for.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
@@ -90,21 +90,28 @@ class FoldFit(NamedTuple):
 
 Found = dict[tuple[int, int, int], PartFit]  # by the numbers of a two-class problem, a fold and a C
 Note = Callable[[str, Found], None]
+Do = Callable[[Sequence[str], Note], None]
 
 
 class Crew(Protocol):
-    """Who does the tasks of a search, each of which has a name."""
+    """Who does the tasks of a search; each has a name and a number of fits."""
 
-    def fits(self, names: Sequence[str], do: Callable[[Sequence[str], Note], None], on: KernelFolds) -> list[Found]:
+    def is_over(self, ask: Callable[[], str]) -> bool:
+        """Whether the search is to end."""
+
+    def fits(self, tasks: Mapping[str, int], do: Do, on: KernelFolds) -> list[Found]:
         """The fits of all tasks, or of those that there was time for; ``do`` does some, and notes what each gave."""
 
 
 class Alone:
     """All tasks are done here."""
 
-    def fits(self, names: Sequence[str], do: Callable[[Sequence[str], Note], None], on: KernelFolds) -> list[Found]:
+    def is_over(self, ask: Callable[[], str]) -> bool:
+        return bool(ask())
+
+    def fits(self, tasks: Mapping[str, int], do: Do, on: KernelFolds) -> list[Found]:
         found: list[Found] = []
-        do(names, lambda name, fits: found.append(fits))
+        do(list(tasks), lambda name, fits: found.append(fits))
         return found
 
 
@@ -137,6 +144,10 @@ class Folds:
         rows.groups, rows.n_problems = self.shard.y if self.parts.are_votes else None, len(self.parts) * len(self.folds)
         found = KernelFolds(self, replace(self.shard, kernel_rows=rows), space)
         return found if is_lazy or found.has_values() else None
+
+    def is_over(self) -> bool:
+        """Whether the search is to end; equal on all ranks."""
+        return self.crew.is_over(self.ask)
 
     def weights(self, fold: Fold) -> np.ndarray:
         """Those of the rows in the problems of a fold: 0 for rows that it holds out."""
@@ -191,7 +202,8 @@ class KernelFolds:
         parts, every = self.folds.parts, range(len(self.folds.folds))
         gamma = self.shard.kernel.kernel.gamma
         tasks = {
-            f"{gamma} {Cs[task.Cs]} {task.part} {list(task.folds)} {may_settle}": task for task in self._tasks(len(Cs))
+            f"{gamma} {Cs[task.Cs]} from {task.Cs.start} {task.part} {list(task.folds)} {may_settle}": task
+            for task in self._tasks(len(Cs))
         }
 
         def path(task: _Task) -> Found:
@@ -216,7 +228,8 @@ class KernelFolds:
                     cores.each(lambda name: note(name, path(tasks[name])), names, np.inf)
 
         found: Found = {}
-        for some in self.folds.crew.fits(list(tasks), do, self):
+        n_fits = {name: len(task.folds) * len(Cs[task.Cs]) for name, task in tasks.items()}
+        for some in self.folds.crew.fits(n_fits, do, self):
             found |= some
         out: list[list[FoldFit] | None] = []
         for k in range(len(Cs)):

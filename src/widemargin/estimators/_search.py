@@ -1,0 +1,227 @@
+"""A search by cross-validation as the user sees it: progress, callbacks, Ctrl-C, files to go on from, and ranks."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from numbers import Integral
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from widemargin import cores
+from widemargin.callbacks import Interruption, SearchProgress, display
+from widemargin.checkpoint import Saver
+from widemargin.codec import pack, unpack
+from widemargin.comm.clusters import is_mpi
+from widemargin.comm.protocol import Communicator
+from widemargin.engines.select import launch
+from widemargin.estimators._selection import Search, free_bytes, near_best
+from widemargin.ledger import Ledger
+from widemargin.strategies import search_files
+from widemargin.strategies.all_rows import all_rows, ranks_on_machine
+from widemargin.strategies.protocol import Rows
+from widemargin.strategies.search_crew import KeptFits, SearchReport
+from widemargin.strategies.search_files import SearchState
+from widemargin.strategies.selection import Fold
+
+Watch = Callable[[SearchReport], str | None]
+
+
+class SearchResume(NamedTuple):
+    """What the folder of a checkpoint has: fits of a search, or the error that makes it unusable."""
+
+    states: list[SearchState]
+    error: str = ""
+
+    @classmethod
+    def of(cls, folder: Any) -> SearchResume:
+        try:
+            return cls(search_files.load(folder))
+        except ValueError as error:  # told to all ranks
+            return cls([], str(error))
+
+    def fits(self, fresh: SearchState) -> dict[str, KeptFits]:
+        """Those of this search by name; raises ValueError for those of another."""
+        if self.error:
+            raise ValueError(self.error)
+        if not all(state.belongs_to(fresh) for state in self.states):
+            raise ValueError(
+                f"The checkpoint belongs to another search or to other data, not to this search ({fresh.task}). Delete "
+                "it, or choose another folder."
+            )
+        return {fits.name: fits for state in self.states for fits in state.fits}
+
+
+class Listener:
+    """What the process of the user does with reports of a search: progress, callbacks, files, Ctrl-C."""
+
+    def __init__(self, model: Any, root: Any, data: dict[str, Any], interruption: Interruption) -> None:
+        self._model, self._data, self._interruption = model, data, interruption
+        self._began, self._n_done = time.perf_counter(), 0
+        self._line = display(type(model).__name__, model.tol, model.verbose)
+        self._saver = None if model.checkpoint is None else Saver(model.checkpoint, search_files.save)
+        self._context = root.subcontext(task_name="search", max_subtasks=None)
+        self._context.call_on_fit_task_begin(estimator=model, **data)
+        self._shown: SearchProgress | None = None
+
+    def __call__(self, report: SearchReport) -> str | None:
+        if self._saver is not None and report.fits and report.begun is not None:
+            self._saver.save(report.begun._replace(fits=report.fits))
+        must_stop = False
+        for _ in range(self._n_done, report.n_done):
+            context = self._context.subcontext(task_name="point")
+            context.call_on_fit_task_begin(estimator=self._model, **self._data)
+            must_stop |= bool(context.call_on_fit_task_end(estimator=self._model, **self._data))
+        self._n_done = max(self._n_done, report.n_done)  # which begins anew after a loss
+        seconds = time.perf_counter() - self._began
+        so_far = report.n_done + report.n_ahead
+        self._shown = SearchProgress(so_far, report.n_points, report.best_score, report.gap, seconds)
+        if self._line is not None:
+            self._line.show_search(self._shown)
+        return "interrupted" if self._interruption else "callback" if must_stop else None
+
+    def end(self) -> None:
+        """The search is over."""
+        if self._line is not None and self._shown is not None:
+            self._line.show_search(self._shown, is_last=True)
+        self._context.call_on_fit_task_end(estimator=self._model, **self._data)
+
+
+class Teller:
+    """What rank 0 tells of a search; ``n_fits`` are those of a point."""
+
+    def __init__(self, watch: Watch | None, begun: SearchState | None, n_fits: int) -> None:
+        self._watch, self._begun, self._n_fits = watch, begun, n_fits
+        self.search: Search | None = None
+
+    def tell(self, fits: list[KeptFits], n_done: int) -> str:
+        """Report fits that are new, and how many of the tasks at hand are done; a reason to stop, or an empty text."""
+        if self._watch is None or self.search is None or not self.search.tried:
+            return ""
+        tried, n_tried, best, gap = self.search.tried, self.search.n_tried, np.nan, np.nan
+        if n_tried:
+            first = tried[near_best(tried, 0.0)[0]]
+            assert first is not None
+            best, gap = float(first.scores[:, 0].mean()), first.gap
+        n_ahead = min(n_done // self._n_fits, len(tried) - n_tried)
+        begun = self._begun if fits else None
+        return self._watch(SearchReport(0, len(tried), n_tried, n_ahead, best, gap, begun, fits)) or ""
+
+
+def known_fits(resume: SearchResume | None, fresh: SearchState | None, comm: Communicator) -> dict[str, KeptFits]:
+    """Fits of an earlier search, which rank 0 has read, on all ranks; an error there is raised on all."""
+    fits: list[KeptFits] = []
+    note: dict[str, Any] = {}
+    if comm.rank == 0 and resume is not None and fresh is not None:
+        try:
+            fits = list(resume.fits(fresh).values())
+        except ValueError as error:
+            note = {"error": str(error)}
+    if comm.size > 1:
+        sent = np.frombuffer(pack([note, fits]), np.uint8) if comm.rank == 0 else None
+        note, fits = unpack(comm.broadcast(sent).tobytes())
+    if note:
+        raise ValueError(note["error"])
+    return {each.name: each for each in fits}
+
+
+def name_of(scoring: Any) -> str:
+    """The same in every process, where functions are at other addresses."""
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(scoring))
+
+
+def hash_of_folds(folds: list[Fold]) -> int:
+    """Of the numbers of all rows in them, modulo 2 ** 64."""
+    digest = hashlib.sha256()
+    for train, test in folds:
+        for rows in (train, test):
+            digest.update(np.int64(len(rows)).tobytes() + rows.astype(np.int64).tobytes())
+    return int.from_bytes(digest.digest()[:8], "little")
+
+
+class Searched(NamedTuple):
+    """What a search has found: fitted attributes, and what the final fit needs."""
+
+    attributes: dict[str, Any]
+    chosen: dict[str, float]
+    start: np.ndarray | None  # coefficients of each problem
+    told: str  # why it ended early, or nothing
+    n_missing: int  # points that were not tried
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """How a search on ranks has ended; engines know results by these fields."""
+
+    stop_reason: str
+    ledger: Ledger
+
+
+class SearchOutcome(NamedTuple):
+    results: list[SearchResult]  # one
+    searched: Searched
+
+
+@dataclass(frozen=True)
+class SearchOnRanks:
+    """A search whose tasks ranks share; plain data, the same on all ranks, that can be sent to other processes."""
+
+    model: Any  # the estimator, without its cluster
+    groups: Any
+    are_groups_own: bool  # whether each rank has the groups of its own rows, or those of all
+    resume: SearchResume | None
+    fits: list[KeptFits] = field(default_factory=list)  # done before a machine was lost
+    if_lost: Literal["recompute", "leave out", "raise"] = "recompute"
+
+    @property
+    def name(self) -> str:
+        return type(self.model).__name__
+
+    def after(self, report: SearchReport) -> SearchOnRanks:
+        return replace(self, fits=[*self.fits, *report.fits])
+
+    def run_on_rank(
+        self, rows: Rows, comm: Communicator, watch: Watch | None, *, may_lose_ranks: bool = False
+    ) -> SearchOutcome:
+        with cores.one_blas_thread():
+            own = self.groups if self.are_groups_own else None
+            everything, groups = all_rows(rows, own, comm, free_bytes() // ranks_on_machine(comm))
+            run = SearchRun(comm, watch, self.resume, self.fits, keeps=may_lose_ranks or self.resume is not None)
+            is_weighted = bool(comm.allreduce(np.array([float(rows.weight is not None)]), "max")[0])
+            groups = groups if self.are_groups_own else self.groups
+            searched, ledger = self.model._search(everything, is_weighted, groups, run)
+        traffic = [*Ledger.TRAFFIC]
+        both = Ledger.total([ledger, comm.ledger])
+        counts = comm.allreduce(np.array([float(both.counts()[name]) for name in traffic]))
+        totals: dict[str, Any] = dict(zip(traffic, map(int, counts), strict=True))
+        return SearchOutcome([SearchResult(searched.told, replace(both, **totals))], searched)
+
+
+@dataclass(frozen=True)
+class SearchRun:
+    """Where a search runs, who hears of it, and what is known already."""
+
+    comm: Communicator
+    watch: Watch | None
+    resume: SearchResume | None = None
+    fits: list[KeptFits] = field(default_factory=list)
+    interruption: Interruption = field(default_factory=Interruption)
+    keeps: bool = False  # whether reports have the fits
+
+
+def search_on(model: Any, rows: Rows, groups: Any, resume: SearchResume | None, watch: Watch) -> SearchOutcome:
+    """Search on the cluster of an estimator, or on that of the rows; every rank gets all rows."""
+    place, alone = model.cluster, copy.copy(model)
+    for name in ("cluster", "checkpoint"):
+        setattr(alone, name, None)
+    alone.__dict__ = {name: value for name, value in vars(alone).items() if not name.startswith("_")}
+    if not isinstance(model.cv, Integral) and not hasattr(model.cv, "split"):
+        alone.cv = list(model.cv)  # which may be a generator
+    program = SearchOnRanks(alone, groups, is_mpi(place), resume)
+    outcome: SearchOutcome = launch(rows, place, program, watch)
+    return outcome
