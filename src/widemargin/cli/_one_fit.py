@@ -2,7 +2,8 @@
 
 ``python -m widemargin.cli._one_fit FOLDER NAME SEED MODULE SECONDS``: the folder holds the rows as plain arrays, the
 module defines the estimator, and a search for its parameters may take so many seconds; 0 is no search. The process
-prints ``ready`` when everything is imported and compiled, then the results of the timed fit as one line of JSON.
+prints ``ready`` when everything is imported and compiled, then lines of JSON: how far the search is, and the results of
+the timed fit.
 """
 
 from __future__ import annotations
@@ -19,13 +20,16 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from widemargin.callbacks import SearchProgress, shown_by
 from widemargin.cli._model import size_bytes
 from widemargin.data.files import written_whole
 from widemargin.estimators.registry import Descriptor, descriptors
 from widemargin.estimators.searched import chosen_parameters, searched
 from widemargin.estimators.words import useless_in_words
+from widemargin.problems.protocol import Certificate
 from widemargin.sklearn_private import parameter_names
 
+_SECONDS_PER_LINE = 0.5
 _WARM_UP_ROWS = 100  # of each class, for the first fit, which compiles
 THEIRS = ("LinearSVC(hinge)", "SVC", "NuSVC", "SGDClassifier")  # of scikit-learn
 
@@ -95,6 +99,20 @@ def opened(folder: Path, part: str) -> tuple[Any, np.ndarray]:
         return sp.csr_matrix(parts, shape=tuple(found["shape"])), found["y"]
 
 
+class Points:
+    """Prints how many points of a search are done; of a single fit nothing."""
+
+    def __init__(self, name: str, tol: float) -> None:
+        self._shown_at = 0.0
+
+    def show(self, sweep: int, certificate: Certificate, seconds: float, *, is_last: bool = False) -> None: ...
+
+    def show_search(self, progress: SearchProgress, *, is_last: bool = False) -> None:
+        if progress.seconds - self._shown_at > _SECONDS_PER_LINE:
+            self._shown_at = progress.seconds
+            print(json.dumps({"n_done": progress.n_done, "n_points": progress.n_points}), flush=True)
+
+
 def few_rows(y: np.ndarray) -> np.ndarray:
     """Numbers of some rows of each class, ascending."""
     return np.sort(np.concatenate([np.flatnonzero(y == each)[:_WARM_UP_ROWS] for each in np.unique(y)]))
@@ -120,7 +138,8 @@ def measured(folder: Path, name: str, seed: int, seconds: float) -> dict[str, An
             set_nu(make(name, seed, seconds), y[few]).fit(X[few], y[few])
         print("ready", flush=True)
         begin = time.perf_counter()
-        model = set_nu(make(name, seed, seconds), y).fit(X, y)
+        with shown_by(Points):
+            model = set_nu(make(name, seed, seconds), y).fit(X, y)
         spent = time.perf_counter() - begin
         wrong = float(np.mean(model.predict(X_test) != y_test))
     certificate = getattr(model, "certificate_", None)

@@ -7,6 +7,9 @@ import json
 import os
 import sys
 import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -60,13 +63,18 @@ def compare(
         for part, (X, y) in parts.items():
             stored(Path(folder), part, X, y)
         for k, name in enumerate(names):
-            with screen.status(f"{k + 1} of {len(names)}: {title(name, tune)}"):
-                found[name] = measured(Path(folder), name, seed, limit, tune)
+            which = f"{k + 1} of {len(names)}: {title(name, tune)}"
+            with screen.status(which) as status:
+                found[name] = measured(Path(folder), name, seed, limit, tune, partial(_update, status, which))
     if as_json:
         alone = {LARGEST_CLASS: {"test_error": _error_of_largest_class(parts)}}
         typer.echo(json.dumps({title(name, tune): each for name, each in found.items()} | alone))
         return
     _print(data, parts, found, tune)
+
+
+def _update(status: Any, which: str, text: str) -> None:
+    status.update(f"{which}, {text}")
 
 
 def _chosen(only: str | None) -> list[str]:
@@ -113,8 +121,18 @@ def _divided(data: Path, label: str, zero_based: bool, scale: Scale, share: floa
     return {"train": (X, y), "test": (X_test, y_test)}
 
 
-def measured(folder: Path, name: str, seed: int, limit: float, is_tuned: bool = False) -> dict[str, Any]:
-    """Time, test error, gap and size of one model; ``{"timeout": limit}`` if it was stopped."""
+def measured(
+    folder: Path,
+    name: str,
+    seed: int,
+    limit: float,
+    is_tuned: bool = False,
+    tell: Callable[[str], None] = lambda text: None,
+) -> dict[str, Any]:
+    """Time, test error, gap and size of one model; ``{"timeout": limit}`` if it was stopped.
+
+    ``tell`` is told how far a search is.
+    """
     from widemargin.cli._one_fit import ours
 
     module = ours(is_tuned)[name][0].estimator.__module__ if name in ours() else "sklearn"
@@ -122,10 +140,12 @@ def measured(folder: Path, name: str, seed: int, limit: float, is_tuned: bool = 
     command = [sys.executable, "-m", "widemargin.cli._one_fit", str(folder), name, str(seed), module, seconds]
     # The child finds the package, and estimators of the user's own, where this process does.
     path = os.pathsep.join([str(Path(__file__).resolve().parents[2]), *filter(None, sys.path)])
-    return asyncio.run(_outcome(command, {**os.environ, "PYTHONPATH": path}, limit))
+    return asyncio.run(_outcome(command, {**os.environ, "PYTHONPATH": path}, limit, tell))
 
 
-async def _outcome(command: list[str], environment: dict[str, str], limit: float) -> dict[str, Any]:
+async def _outcome(
+    command: list[str], environment: dict[str, str], limit: float, tell: Callable[[str], None]
+) -> dict[str, Any]:
     """What the process of one model prints; the limit counts from its line ``ready``."""
     pipe, silent = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
     child = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=silent, env=environment)
@@ -134,8 +154,11 @@ async def _outcome(command: list[str], environment: dict[str, str], limit: float
     try:
         line = await asyncio.wait_for(child.stdout.readline(), _MAX_STARTUP)
         if line == b"ready\n":
-            late = {"timeout": limit}
+            late, end = {"timeout": limit}, time.monotonic() + limit
             line = await asyncio.wait_for(child.stdout.readline(), limit)
+            while line.startswith(b'{"n_done"'):
+                tell("point {n_done} of {n_points}".format(**json.loads(line)))
+                line = await asyncio.wait_for(child.stdout.readline(), end - time.monotonic())
         if not line:
             return {"failed": f"its process exited with code {await child.wait()}"}
         found: dict[str, Any] = json.loads(line)

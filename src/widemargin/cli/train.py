@@ -188,6 +188,8 @@ def fitted(estimator: Any, rows: Any, scale: Scale, *, is_first: bool) -> Fit:
     bars: list[GapBar] = []
 
     def bar_of(name: str, tol: float) -> GapBar:
+        if bars:  # that of the search before the final fit: a terminal shows one at a time
+            bars[-1].close()
         bars.append(GapBar(stream, name, tol))
         return bars[-1]
 
@@ -199,8 +201,8 @@ def fitted(estimator: Any, rows: Any, scale: Scale, *, is_first: bool) -> Fit:
             with shown_by(bar_of):
                 estimator.fit(X, rows.y)
         finally:
-            for bar in bars:
-                bar.close()
+            if bars:
+                bars[-1].close()
     not_here = (DeprecationWarning, DegenerateModelWarning)  # the latter is the first line of the table below
     for text in dict.fromkeys(str(each.message) for each in told if not issubclass(each.category, not_here)):
         if is_first:

@@ -71,6 +71,7 @@ def tune(
     scale: Annotated[Scale, typer.Option(help="Scale features, fitted to the rows of each search.")] = Scale.none,
     tol: Annotated[float | None, typer.Option(help="Relative gap at which fits stop.")] = None,
     max_time: Annotated[float | None, typer.Option(help="Seconds after which each search stops.")] = None,
+    cluster: Annotated[str | None, typer.Option(help="Where searches run: threads:4, or dask:tcp://host:8786.")] = None,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Random seed of the hold-out or outer folds.")] = 0,
     label: Label = "-1",
     zero_based: ZeroBased = False,
@@ -95,14 +96,16 @@ def tune(
     without the held-out rows, or without those of each outer fold, and its choice is scored on them. The model that is
     saved comes from the search on all rows. Ctrl-C ends a search with the best point so far.
     """
-    from widemargin.cli._cluster import Place
-    from widemargin.cli._estimators import make, parsed
+    from widemargin.cli._cluster import opened
+    from widemargin.cli._estimators import make, parsed, set_cluster
     from widemargin.cli._say import console
     from widemargin.cli.train import announce, check_kept, fitted, keep, proved, read, right_and_sizes
     from widemargin.estimators.kernel_cv import KernelSVCCV
 
     if outer is not None and hold_out is not None:
         raise ValueError("--outer and --hold-out are two ways to score a search: omit one of them.")
+    if cluster == "mpi":
+        raise ValueError("--cluster mpi divides rows, and tune needs all of them to make folds: use threads or dask.")
     parameters = parsed(param or [])
     options = {
         "--Cs": ("Cs", _grid("--Cs", Cs)),
@@ -118,16 +121,18 @@ def tune(
     }
     estimator = make(KernelSVCCV, parameters, options)
     check_kept(data, model, report)
-    rows = read(data, label, zero_based, precision, Place())
-    _set_kernel(estimator, rows, is_given=kernel is not None or gammas is not None or "kernel" in parameters)
-    splits = _splits(rows.y, _HOLD_OUT if hold_out is None else hold_out, outer, cv, seed)
-    score = _scorer(estimator, rows.y)
-    if not as_json:
-        announce(data, rows, f"Tuning {type(estimator).__name__}.", Place())
-    _say_which(0, len(splits))
-    fit = fitted(estimator, rows, scale, is_first=True)
-    keep(fit, rows, model, report)
-    unseen = [] if fit.was_interrupted else list(_unseen(estimator, rows, scale, splits, score))
+    with opened(cluster) as place:
+        set_cluster(estimator, place.cluster, parameters)
+        rows = read(data, label, zero_based, precision, place)
+        _set_kernel(estimator, rows, is_given=kernel is not None or gammas is not None or "kernel" in parameters)
+        splits = _splits(rows.y, _HOLD_OUT if hold_out is None else hold_out, outer, cv, seed)
+        score = _scorer(estimator, rows.y)
+        if not as_json:
+            announce(data, rows, f"Tuning {type(estimator).__name__}.", place)
+        _say_which(0, len(splits))
+        fit = fitted(estimator, rows, scale, is_first=True)
+        keep(fit, rows, model, report)
+        unseen = [] if fit.was_interrupted else list(_unseen(estimator, rows, scale, splits, score))
     if as_json:
         typer.echo(json.dumps(_plain(fit, unseen, len(splits), model)))
         return
