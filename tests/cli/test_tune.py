@@ -81,8 +81,23 @@ def test_without_held_out_rows_it_says_that_nothing_was_scored(folder, command):
 
 def test_a_report_with_the_search(folder, command):
     pytest.importorskip("matplotlib")
+    assert command("tune", "rows.csv", *GRID, "--report", "tune.html").code == 0
+    page = (folder / "tune.html").read_text(encoding="utf8")
+    assert 'id="search"' in page
+    assert "On rows that the search has not seen (accuracy), score: " in page
     assert command("tune", "rows.csv", *GRID, "--hold-out", 0, "--report", "tune.html").code == 0
-    assert 'id="search"' in (folder / "tune.html").read_text(encoding="utf8")
+    assert "On rows that the search has not seen (" not in (folder / "tune.html").read_text(encoding="utf8")
+
+
+def test_ranks_on_threads_choose_the_same(folder, command):
+    found = [
+        command("tune", "rows.csv", *GRID, "--hold-out", 0, "--json", *more)
+        for more in ((), ("--cluster", "threads:2"))
+    ]
+    assert [each.code for each in found] == [0, 0], found[1].err
+    one, two = (json.loads(each.out) for each in found)
+    assert one["best_parameters"] == two["best_parameters"]
+    assert "use threads or dask" in command("tune", "rows.csv", "--cluster", "mpi").err
 
 
 def test_an_interrupted_search_keeps_its_model_and_scores_nothing_more(folder, command, monkeypatch):

@@ -280,11 +280,15 @@ def keep(fit: Fit, rows: Any, output: Path, report: Path | None, onnx: Path | No
 
         write_whole(onnx, to_onnx(fit.model).SerializeToString())
     if report is not None:
-        from widemargin.reports.page import report as page
+        write_report(fit, rows, report)
 
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            page(fit.model, rows.X, rows.y).save(report)
+
+def write_report(fit: Fit, rows: Any, path: Path, note: str | None = None) -> None:
+    from widemargin.reports.page import report
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        report(fit.model, rows.X, rows.y, note=note).save(path)
 
 
 def proved(fit: Fit, right: Any, output: Path) -> Any:

@@ -99,7 +99,7 @@ def tune(
     from widemargin.cli._cluster import opened
     from widemargin.cli._estimators import make, parsed, set_cluster
     from widemargin.cli._say import console
-    from widemargin.cli.train import announce, check_kept, fitted, keep, proved, read, right_and_sizes
+    from widemargin.cli.train import announce, check_kept, fitted, keep, proved, read, right_and_sizes, write_report
     from widemargin.estimators.kernel_cv import KernelSVCCV
 
     if outer is not None and hold_out is not None:
@@ -131,8 +131,10 @@ def tune(
             announce(data, rows, f"Tuning {type(estimator).__name__}.", place)
         _say_which(0, len(splits))
         fit = fitted(estimator, rows, scale, is_first=True)
-        keep(fit, rows, model, report)
+        keep(fit, rows, model, None)
         unseen = [] if fit.was_interrupted else list(_unseen(estimator, rows, scale, splits, score))
+    if report is not None:
+        write_report(fit, rows, report, _note(estimator, unseen, len(splits)))
     if as_json:
         typer.echo(json.dumps(_plain(fit, unseen, len(splits), model)))
         return
@@ -322,9 +324,7 @@ def _about_unseen(unseen: Sequence[Unseen], n_splits: int, name: str) -> list[tu
     if not unseen:
         why = "not scored: interrupted" if n_splits else "not scored: use --hold-out or --outer"
         return [("score", f"{why}. The mean over folds above is the best of many, and so too good.")]
-    score, alone = (
-        float(np.mean(each)) for each in ([one.score for one in unseen], [one.largest_class for one in unseen])
-    )
+    score, alone = np.mean([(each.score, each.largest_class) for each in unseen], axis=0).tolist()
     n_rows = sum(each.n_rows for each in unseen)
     pairs = [("score", f"{score:.4f} on {n_rows:,} held-out rows  (largest class alone: {alone:.4f})")]
     if len(unseen) > 1:
@@ -338,6 +338,16 @@ def _about_unseen(unseen: Sequence[Unseen], n_splits: int, name: str) -> list[tu
     if len(unseen) < n_splits:
         pairs.append(("interrupted", f"{len(unseen)} of {n_splits} outer folds were scored"))
     return [*pairs, ("what is scored", "the same search on the other rows; the saved model is from all rows")]
+
+
+def _note(estimator: Any, unseen: Sequence[Unseen], n_splits: int) -> str | None:
+    """What the report says of the score."""
+    if not unseen:
+        return None
+    name = _deciding(estimator) or "accuracy"
+    (what, score), *more = _about_unseen(unseen, n_splits, name)
+    spread = f", {more[0][1]}" if len(unseen) > 1 else ""
+    return f"On rows that the search has not seen ({name}), {what}: {score}{spread}. It is that of {more[-1][1]}."
 
 
 def _plain(fit: Any, unseen: Sequence[Unseen], n_splits: int, path: Path) -> dict[str, Any]:
