@@ -25,7 +25,7 @@ from widemargin.ledger import Ledger
 from widemargin.strategies import search_files
 from widemargin.strategies.all_rows import all_rows, ranks_on_machine
 from widemargin.strategies.protocol import Rows
-from widemargin.strategies.search_crew import KeptFits, SearchReport
+from widemargin.strategies.search_crew import KeptFits, KeptPaths, SearchReport
 from widemargin.strategies.search_files import SearchState
 from widemargin.strategies.selection import Fold
 
@@ -45,8 +45,8 @@ class SearchResume(NamedTuple):
         except ValueError as error:  # told to all ranks
             return cls([], str(error))
 
-    def fits(self, fresh: SearchState) -> dict[str, KeptFits]:
-        """Those of this search by name; raises ValueError for those of another."""
+    def check(self, fresh: SearchState) -> None:
+        """Raise ValueError unless all is of this search."""
         if self.error:
             raise ValueError(self.error)
         if not all(state.belongs_to(fresh) for state in self.states):
@@ -54,7 +54,6 @@ class SearchResume(NamedTuple):
                 f"The checkpoint belongs to another search or to other data, not to this search ({fresh.task}). Delete "
                 "it, or choose another folder."
             )
-        return {fits.name: fits for state in self.states for fits in state.fits}
 
 
 class Listener:
@@ -70,8 +69,8 @@ class Listener:
         self._shown: SearchProgress | None = None
 
     def __call__(self, report: SearchReport) -> str | None:
-        if self._saver is not None and report.fits and report.begun is not None:
-            self._saver.save(report.begun._replace(fits=report.fits))
+        if self._saver is not None and report.begun is not None:
+            self._saver.save(report.begun._replace(fits=report.fits, paths=report.paths))
         must_stop = False
         for _ in range(self._n_done, report.n_done):
             context = self._context.subcontext(task_name="point")
@@ -79,8 +78,7 @@ class Listener:
             must_stop |= bool(context.call_on_fit_task_end(estimator=self._model, **self._data))
         self._n_done = max(self._n_done, report.n_done)  # which begins anew after a loss
         seconds = time.perf_counter() - self._began
-        so_far = report.n_done + report.n_ahead
-        self._shown = SearchProgress(so_far, report.n_points, report.best_score, report.gap, seconds)
+        self._shown = SearchProgress(report.n_done, report.n_points, report.best_score, report.gap, seconds)
         if self._line is not None:
             self._line.show_search(self._shown)
         return "interrupted" if self._interruption else "callback" if must_stop else None
@@ -93,41 +91,45 @@ class Listener:
 
 
 class Teller:
-    """What rank 0 tells of a search; ``n_fits`` are those of a point."""
+    """What rank 0 tells of a search."""
 
-    def __init__(self, watch: Watch | None, begun: SearchState | None, n_fits: int) -> None:
-        self._watch, self._begun, self._n_fits = watch, begun, n_fits
+    def __init__(self, watch: Watch | None, begun: SearchState | None) -> None:
+        self._watch, self._begun = watch, begun
         self.search: Search | None = None
 
-    def tell(self, fits: list[KeptFits], n_done: int) -> str:
-        """Report fits that are new, and how many of the tasks at hand are done; a reason to stop, or an empty text."""
+    def tell(self, fits: list[KeptFits], paths: KeptPaths | None) -> str:
+        """Report how far the search is, and fits that are new; a reason to stop, or an empty text."""
         if self._watch is None or self.search is None or not self.search.tried:
             return ""
-        tried, n_tried, best, gap = self.search.tried, self.search.n_tried, np.nan, np.nan
-        if n_tried:
+        tried, best, gap = self.search.tried, np.nan, np.nan
+        if self.search.n_tried:
             first = tried[near_best(tried, 0.0)[0]]
             assert first is not None
-            best, gap = float(first.scores[:, 0].mean()), first.gap
-        n_ahead = min(n_done // self._n_fits, len(tried) - n_tried)
-        begun = self._begun if fits else None
-        return self._watch(SearchReport(0, len(tried), n_tried, n_ahead, best, gap, begun, fits)) or ""
+            best, gap = first.mean, first.gap
+        n_done = self.search.n_tried + len(self.search.skipped)
+        begun = self._begun if fits or paths is not None else None
+        return self._watch(SearchReport(0, len(tried), n_done, best, gap, begun, fits, paths)) or ""
 
 
-def known_fits(resume: SearchResume | None, fresh: SearchState | None, comm: Communicator) -> dict[str, KeptFits]:
+def known_fits(
+    resume: SearchResume | None, fresh: SearchState | None, comm: Communicator
+) -> tuple[dict[str, KeptFits], KeptPaths | None]:
     """Fits of an earlier search, which rank 0 has read, on all ranks; an error there is raised on all."""
     fits: list[KeptFits] = []
-    note: dict[str, Any] = {}
+    paths, error = None, ""
     if comm.rank == 0 and resume is not None and fresh is not None:
         try:
-            fits = list(resume.fits(fresh).values())
-        except ValueError as error:
-            note = {"error": str(error)}
+            resume.check(fresh)
+            fits = [each for state in resume.states for each in state.fits]
+            paths = next((state.paths for state in resume.states if state.paths is not None), None)
+        except ValueError as failure:
+            error = str(failure)
     if comm.size > 1:
-        sent = np.frombuffer(pack([note, fits]), np.uint8) if comm.rank == 0 else None
-        note, fits = unpack(comm.broadcast(sent).tobytes())
-    if note:
-        raise ValueError(note["error"])
-    return {each.name: each for each in fits}
+        sent = np.frombuffer(pack([error, fits]), np.uint8) if comm.rank == 0 else None
+        error, fits = unpack(comm.broadcast(sent).tobytes())
+    if error:
+        raise ValueError(error)
+    return {each.name: each for each in fits}, paths
 
 
 def name_of(scoring: Any) -> str:

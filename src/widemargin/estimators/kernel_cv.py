@@ -90,6 +90,8 @@ class KernelSVCCV(KernelClassifier):
         weights count, also in the score.
     refine : bool, default=True
         Whether to try more points around the best one of the grid, half a step away.
+    skip : bool, default=True
+        Whether to leave out, at each gamma, larger values of C once scores have clearly fallen below the best so far.
     selection : {"best", "one-standard-error"}, default="best"
         ``"best"`` takes the highest mean score, and the widest margin among ties. ``"one-standard-error"`` takes the
         widest margin of all points whose mean score is within one standard error of the best.
@@ -139,7 +141,7 @@ class KernelSVCCV(KernelClassifier):
     cv_results_ : dict of str to array
         Scores and times of all points, as in ``GridSearchCV``, and for each point ``n_support`` (mean over folds),
         ``gap`` (the largest relative gap, which is certified) and ``state``: ``"certified"`` where that is at most
-        ``tol``, ``"estimated"`` where it is not, or ``"not tried"``.
+        ``tol``, ``"estimated"`` where it is not, ``"skipped"`` (see ``skip``) or ``"not tried"``.
     scores_ : ndarray of shape (n_points, n_folds)
         Scores that decide; nan where a point was not tried.
     n_splits_ : int
@@ -200,6 +202,7 @@ device_, n_features_in_, feature_names_in_
         "cv": ["cv_object"],
         "scoring": [str, callable, list, tuple, dict, None],
         "refine": ["boolean"],
+        "skip": ["boolean"],
         "selection": [StrOptions({"best", "one-standard-error"})],
         "multi_class": [StrOptions({"pairs", "rest"})],
         "cache_size": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
@@ -217,6 +220,7 @@ device_, n_features_in_, feature_names_in_
         cv: Any = 5,
         scoring: Any = None,
         refine: bool = True,
+        skip: bool = True,
         selection: Literal["best", "one-standard-error"] = "best",
         kernel: Any = "rbf",
         degree: int = 3,
@@ -237,6 +241,7 @@ device_, n_features_in_, feature_names_in_
         self.cv = cv
         self.scoring = scoring
         self.refine = refine
+        self.skip = skip
         self.selection = selection
         self.kernel = kernel
         self.degree = degree
@@ -337,13 +342,14 @@ device_, n_features_in_, feature_names_in_
         codes = encoded(np.where(weight > 0, y, classes[0]), classes)  # rows of weight 0 may have other labels
         shard, parts, comm = Shard(X, codes, weight), Parts(len(classes), self.multi_class), run.comm
         fresh = None if run.resume is None else self._fresh_state(shard, classes, folds, (gammas, Cs))
-        known = known_fits(run.resume, fresh, comm) | {each.name: each for each in run.fits}
-        teller = Teller(run.watch, fresh, len(parts) * len(folds))
+        known, paths = known_fits(run.resume, fresh, comm)
+        known |= {each.name: each for each in run.fits}
+        teller = Teller(run.watch, fresh)
 
         def look() -> str:
             return "interrupted" if run.interruption else "max_time" if time.monotonic() > until else ""
 
-        crew = SharedCrew(comm, look, teller.tell, known, keeps=run.keeps)
+        crew = SharedCrew(comm, look, teller.tell, known, paths, keeps=run.keeps)
         search = Search(
             Folds(
                 shard=shard,
@@ -360,19 +366,20 @@ device_, n_features_in_, feature_names_in_
             self._kernel_with,
             scorers,
             rows,
+            bool(self.skip),
             agree=lambda scores: comm.broadcast(scores.ravel()).reshape(scores.shape),
-            are_values_late=bool(known),
+            are_values_late=bool(known) or paths is not None,
         )
         teller.search = search
         search.try_all(gammas, Cs)
         if self.refine and search.n_tried:
             search.refine(near_best(search.tried, 0.0)[0])
-        teller.tell([], 0)
+        teller.tell([], None)
         told = crew.reason
         best = next(iter(search.tried))
         if search.n_tried:
             best = near_best(search.tried, 0.0 if self.selection == "best" else 1.0)[0]
-        found = table(search.tried, scorers.names, len(folds), self.tol)
+        found = table(search.tried, search.skipped, scorers.names, len(folds), self.tol)
         index, name = list(search.tried).index(best), scorers.names[0]
         attributes = {
             "best_params_": best.parameters(),
@@ -383,7 +390,7 @@ device_, n_features_in_, feature_names_in_
             "n_splits_": len(folds),
         }
         start = None if self._is_linear() else search.start_at(best)
-        n_missing = len(search.tried) - search.n_tried
+        n_missing = len(search.tried) - search.n_tried - len(search.skipped)
         return Searched(attributes, best.parameters(), start, told, n_missing), search.folds.ledger
 
     def _fresh_state(self, shard: Shard, classes: np.ndarray, folds: list[Fold], grids: Grids) -> SearchState:
@@ -391,12 +398,12 @@ device_, n_features_in_, feature_names_in_
         kernel = self._kernel_with(grids[0][0])
         task = (
             f"{type(self).__name__} {kernel}{digest_of_values(kernel, shard)} gammas={grids[0]} Cs={grids[1]} "
-            f"fit_intercept={self.fit_intercept} tol={self.tol} max_iter={self.max_iter} "
+            f"skip={self.skip} fit_intercept={self.fit_intercept} tol={self.tol} max_iter={self.max_iter} "
             f"class_weight={self.class_weight} {self.multi_class} {classes.tolist()!r} scoring={name_of(self.scoring)}"
         )
         content = shard.content_hash(np.arange(shard.n_rows))
         data = np.array([shard.n_rows, shard.n_features, content, hash_of_folds(folds)], np.uint64)
-        return SearchState(task, data, [])
+        return SearchState(task, data, [], None)
 
     def _search_bytes(self, comm: Communicator) -> int:
         """Memory for kernel values on each rank."""

@@ -1,16 +1,17 @@
-"""Tasks of a search that ranks share, and fits that are known from a search that was cut short.
+"""Fits of a search that ranks share, and fits that are known from a search that was cut short.
 
-Every rank has all rows and runs the same search. It deals the tasks of each kernel to the ranks in turn, and all ranks
-get the fits of all tasks: results do not depend on how many there are. A rank that is done waits for the others, and
-all of them hear about once a second whether the search is to end.
+Every rank has all rows and runs the same search. The folds and two-class problems of each kernel are dealt to the
+ranks, which tell each other of their fits after each C: results do not depend on how many there are. A rank that is
+done waits for the others, and all of them hear about once a second whether the search is to end.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,8 +21,9 @@ from widemargin.comm.protocol import Communicator
 from widemargin.exceptions import ModelFileError
 from widemargin.pauses import Clock, TimeIsUp, as_numbers, as_text, told_by_rank_0
 from widemargin.solvers.models import KernelModel
-from widemargin.strategies.selection import Do, Found, KernelFolds, PartFit
+from widemargin.strategies.selection import Found, KernelFolds, PartFit, Running
 
+_SHARE_FOR_PATHS = 0.02  # of the time of a search, to keep what is done of a kernel
 _INTERVAL = 1.0  # seconds between two reports, and between two meetings of ranks that do different tasks
 
 
@@ -42,9 +44,9 @@ def _check(fits: KeptFits) -> None:
 
 @record(check=_check)
 class KeptFits(NamedTuple):
-    """The fits of a task as plain arrays, one after the other."""
+    """Fits of a kernel as plain arrays, one after the other."""
 
-    name: str  # of the task
+    name: str  # of all fits of the kernel
     places: np.ndarray  # of each fit: the numbers of a two-class problem, a fold and a C
     sizes: np.ndarray  # of each fit: how many support vectors and held-out rows there are
     numbers: np.ndarray  # of support vectors
@@ -93,47 +95,84 @@ class KeptFits(NamedTuple):
 
 
 @record()
+class KeptPaths(NamedTuple):
+    """The fits of a kernel as far as they are done, and where the next ones start."""
+
+    fits: KeptFits
+    has_values: bool  # whether all kernel values were kept: others start in another form
+    places: np.ndarray  # of each start: the numbers of a two-class problem and a fold
+    last: list[np.ndarray]
+
+    @classmethod
+    def of(cls, running: Running) -> KeptPaths:
+        """Those of tasks that are done."""
+        with running.changed:
+            found, last = dict(running.found), dict(running.last)
+        done: Found = {}
+        for task in running.tasks:
+            wanted = [(task.part, fold, k) for fold in task.folds for k in range(task.Cs.start, task.Cs.stop)]
+            if all(place in found for place in wanted):
+                done |= {place: found[place] for place in wanted}
+        places = np.array(list(last), np.int64).reshape(-1, 2)
+        has_values = running.within.known is not None
+        return cls(KeptFits.of(running.name, done), has_values, places, list(last.values()))
+
+    def starts(self, on: KernelFolds) -> dict[tuple[int, int], np.ndarray]:
+        """By problem and fold; raises ValueError for those of other rows."""
+        counts = np.bincount(on.shard.y.astype(np.intp), minlength=len(on.folds.classes)).astype(np.float64)
+        sizes = [int(sum(each)) for each in on.folds.parts.weights(counts)]
+        places = [(part, fold) for part, fold in self.places.tolist()]
+        if any(not 0 <= part < len(sizes) for part, _ in places) or len(places) != len(self.last):
+            raise ValueError("it has starts of problems that there are not.")
+        for (part, _), last in zip(places, self.last, strict=True):
+            if last.dtype != np.float64 or not 1 <= last.ndim <= 2 or last.shape[-1] != sizes[part]:
+                raise ValueError("it has starts of other rows.")
+        return dict(zip(places, self.last, strict=True))
+
+
+@record()
 class SearchReport(NamedTuple):
     """What rank 0 tells of a search; ``part`` is that of all reports of ranks."""
 
     part: int
     n_points: int
-    n_done: int  # points that were tried on all folds
-    n_ahead: int  # points whose fits are done, and which have no score yet
+    n_done: int  # points that were tried on all folds, or skipped
     best_score: float  # nan before the first point is done
     gap: float  # of the models of the best point
     begun: Any  # what files of this search have in common, if its fits are kept
     fits: list[KeptFits]  # since the last report
+    paths: KeptPaths | None  # of the kernel that is being tried, now and then
 
 
 class SharedCrew:
-    """One rank's part in the tasks of a search.
+    """One rank's part in a search.
 
-    ``look`` is called on rank 0 and returns a reason to stop, or an empty text; ``tell`` is called there about once a
-    second with fits that are new, if ``keeps``, and the number of all fits of the tasks at hand that are done.
+    ``look`` is called on rank 0 and returns a reason to stop, or an empty text; so does ``tell``, which is called there
+    about once a second with fits that are new, if ``keeps``.
     """
 
     def __init__(
         self,
         comm: Communicator,
         look: Callable[[], str],
-        tell: Callable[[list[KeptFits], int], str],
+        tell: Callable[[list[KeptFits], KeptPaths | None], str],
         known: Mapping[str, KeptFits],
+        paths: KeptPaths | None = None,
         *,
         keeps: bool,
     ) -> None:
-        self._comm, self._known, self._keeps = comm, known, keeps
+        self._comm, self._known, self._paths, self._keeps = comm, known, paths, keeps
         self._look, self._tell = look, tell
         self._wish = ""  # what rank 0 has heard
         self.reason = ""  # why the search is to end; equal on all ranks where they meet
-        self._clock: Clock | None = None  # while ranks do different tasks
-        self._thread, self._lock = threading.get_ident(), threading.Lock()
-        self._due = 0.0
+        self._clock: Clock | None = None  # while ranks do different fits
+        self._running: Running | None = None  # while there is one whose paths are kept
+        self._thread = threading.get_ident()
+        self._due = self._paths_due = 0.0
         self._new: list[KeptFits] = []
-        self._n_done = 0
 
     def ask(self) -> str:
-        """A reason to stop, or an empty text; for tasks, from any thread."""
+        """A reason to stop, or an empty text; for fits, from any thread."""
         if self.reason or threading.get_ident() != self._thread:
             return self.reason
         if self._clock is None:
@@ -145,60 +184,60 @@ class SharedCrew:
         return self.reason
 
     def is_over(self, ask: Callable[[], str]) -> bool:
-        """The same, agreed by all ranks; for what decides which tasks come next."""
+        """The same, agreed by all ranks; for what decides which fits come next."""
         if not self.reason:
             reason = self._heard() if self._comm.rank == 0 else ""
             self.reason = as_text(told_by_rank_0(self._comm, as_numbers(reason)))
         return bool(self.reason)
 
-    def fits(self, tasks: Mapping[str, int], do: Do, on: KernelFolds) -> list[Found]:
-        known = [self._known[name].found(on) for name in tasks if name in self._known]
-        left = [name for name in tasks if name not in self._known]
-        self._n_done = sum(map(len, known))
-        found: dict[str, Found] = {}
-
-        def note(name: str, fits: Found) -> None:
-            with self._lock:
-                found[name] = fits
-                self._n_done += len(fits) * self._comm.size  # the others are about as far
-                if self._keeps and self._comm.size == 1 and len(fits) == tasks[name]:
-                    self._new.append(KeptFits.of(name, fits))
-
-        if self._comm.size == 1:
-            do(left, note)
-            out = list(found.values())
+    def run(self, running: Running) -> None:
+        if running.name in self._known:
+            running.take(self._known[running.name].found(running.within))
+        elif self._comm.size == 1:
+            self._run_alone(running)
         else:
-            out = self._shared(left, lambda own: do(own, note), found, tasks, on)
+            self._share(running)
+        if self._keeps and running.is_complete and running.name not in self._known:
+            wanted = {place: fit for place, fit in running.found.items() if place[2] < len(running.heard)}
+            self._new.append(KeptFits.of(running.name, wanted))
         if self._comm.rank == 0:
             self._told()
-        self._new, self._n_done = [], 0
-        return known + out
+        self._new = []
 
-    def _shared(
-        self,
-        names: Sequence[str],
-        do: Callable[[Sequence[str]], None],
-        found: dict[str, Found],
-        tasks: Mapping[str, int],
-        on: KernelFolds,
-    ) -> list[Found]:
-        """Do this rank's part of some tasks, and give and take what ranks have found."""
-        if not names or self.reason:
-            return []
-        self._clock = Clock(self._comm, self._heard)
-        self._due = time.monotonic() + _INTERVAL
-        with suppress(TimeIsUp), self._clock.uneven(np.inf):
-            do(names[self._comm.rank :: self._comm.size])
-        self.reason, self._clock = self._clock.reason, None
-        own = np.frombuffer(pack([KeptFits.of(*each) for each in found.items()]), np.uint8)
-        gathered = self._comm.gather(own)
-        merged = None
-        if gathered is not None:
-            merged = np.frombuffer(pack([each for some in gathered for each in unpack(some.tobytes())]), np.uint8)
-        everything: list[KeptFits] = unpack(self._comm.broadcast(merged).tobytes())
-        if self._keeps:
-            self._new += [each for each in everything if len(each.reasons) == tasks[each.name]]
-        return [each.found(on) for each in everything]
+    def _run_alone(self, running: Running) -> None:
+        paths, on = self._paths, running.within
+        if paths is not None and paths.fits.name == running.name:
+            found, starts = paths.fits.found(on), paths.starts(on)
+            if on.has_values() and (on.known is not None) == paths.has_values:
+                running.take(found, starts)
+        self._running, self._paths_due = running if self._keeps else None, time.monotonic() + _INTERVAL
+        try:
+            running.do(running.tasks)
+        finally:
+            self._running = None
+
+    def _share(self, running: Running) -> None:
+        """Do this rank's part, C by C, and give and take what ranks have found."""
+        running.is_shared = True
+        for _, step in groupby(running.tasks, key=lambda task: task.Cs.start):
+            if self.reason or running.is_over:
+                return
+            own = list(step)[self._comm.rank :: self._comm.size]
+            before = set(running.found)
+            self._clock = Clock(self._comm, self._heard)
+            self._due = time.monotonic() + _INTERVAL
+            with suppress(TimeIsUp), self._clock.uneven(np.inf):
+                running.do(own)
+            self.reason, self._clock = self._clock.reason, None
+            new = {place: fit for place, fit in running.found.items() if place not in before}
+            gathered = self._comm.gather(np.frombuffer(pack(KeptFits.of(running.name, new)), np.uint8))
+            merged = None
+            if gathered is not None:
+                merged = np.frombuffer(pack([unpack(each.tobytes()) for each in gathered]), np.uint8)
+            everyone: list[KeptFits] = unpack(self._comm.broadcast(merged).tobytes())
+            for rank, fits in enumerate(everyone):
+                if rank != self._comm.rank:
+                    running.take(fits.found(running.within))
 
     def _heard(self) -> str:
         """What rank 0 has been told; it tells what is new now and then."""
@@ -208,8 +247,12 @@ class SharedCrew:
         return self._wish
 
     def _told(self) -> None:
+        now, paths = time.monotonic(), None
+        if self._running is not None and now >= self._paths_due:
+            paths = KeptPaths.of(self._running)
+        new, self._new = self._new, []
+        reason = self._tell(new, paths)
         self._due = time.monotonic() + _INTERVAL
-        with self._lock:
-            new, self._new = self._new, []
-        reason = self._tell(new, self._n_done)
+        if paths is not None:
+            self._paths_due = self._due + (self._due - _INTERVAL - now) / _SHARE_FOR_PATHS
         self._wish = self._wish or reason

@@ -1,7 +1,8 @@
 """Fits of a search on disk, to go on from after a crash.
 
-Whatever tasks have ended since the last time are written to one more file, whole or not at all. Each file names the
-search and the data that it belongs to. Nothing in a file is executed, whoever wrote it.
+The fits of each kernel are written to one more file, whole or not at all, when they are done; as far as they are, now
+and then, to one that replaces the last of its kind. Each file names the search and the data that it belongs to. Nothing
+in a file is executed, whoever wrote it.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ import numpy as np
 
 from widemargin import checkpoint
 from widemargin.codec import conforms, pack, record, unpack
-from widemargin.strategies.search_crew import KeptFits
+from widemargin.strategies.search_crew import KeptFits, KeptPaths
 
-_FORM = "search-{:06d}.checkpoint"
+_FORM, _PATHS = "search-{:06d}.checkpoint", "search.checkpoint"
 
 
 @record()
@@ -24,6 +25,7 @@ class SearchState(NamedTuple):
     task: str  # estimator, kernel, grids, limits and classes
     data: np.ndarray  # of uint64: the number of rows and of features, and hashes of their content and of the folds
     fits: list[KeptFits]
+    paths: KeptPaths | None  # of the kernel that was being tried
 
     def belongs_to(self, fresh: SearchState) -> bool:
         """Whether this is a part of the same search on the same data."""
@@ -33,7 +35,7 @@ class SearchState(NamedTuple):
 def load(folder: str | os.PathLike[str]) -> list[SearchState]:
     """All that was saved in a folder; raises ValueError for a damaged file, and for a folder that cannot be used."""
     checkpoint.check_folder(folder)
-    found = [checkpoint.read(path, _state) for path in sorted(Path(folder).glob("search-*.checkpoint"))]
+    found = [checkpoint.read(path, _state) for path in sorted(Path(folder).glob("search*.checkpoint"))]
     return [state for state in found if state is not None]
 
 
@@ -46,9 +48,12 @@ def _state(payload: bytes) -> SearchState:
 
 
 def save(folder: str | os.PathLike[str], state: SearchState) -> None:
-    """Add a file with these fits."""
+    """Add a file with these fits, and replace that of a kernel that is being tried."""
     folder = Path(folder)
-    number = len(list(folder.glob("search-*.checkpoint")))
-    while (path := folder / _FORM.format(number)).exists():
-        number += 1
-    checkpoint.write(path, pack(state))
+    if state.fits:
+        number = len(list(folder.glob("search-*.checkpoint")))
+        while (path := folder / _FORM.format(number)).exists():
+            number += 1
+        checkpoint.write(path, pack(state._replace(paths=None)))
+    if state.paths is not None:
+        checkpoint.write(folder / _PATHS, pack(state._replace(fits=[])))

@@ -9,6 +9,7 @@ rows that there is room for.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,6 +23,7 @@ from widemargin.data.shard import Shard
 from widemargin.kernels.devices import kernel_rows
 from widemargin.kernels.functions import Kernel
 from widemargin.kernels.known_values import KnownValues
+from widemargin.kernels.storage import pieces
 from widemargin.ledger import Ledger
 from widemargin.pauses import Clock, TimeIsUp
 from widemargin.problems.hinge_l2 import HingeL2
@@ -30,12 +32,12 @@ from widemargin.solvers.block_dual import BlockDual
 from widemargin.solvers.known_dual import KnownDual
 from widemargin.solvers.models import KernelModel
 from widemargin.solvers.protocol import AnySolver
-from widemargin.solvers.run import Limits, Result, Start, Watched, end_of, sweeps
+from widemargin.solvers.run import Limits, Progress, Result, Start, Watched, end_of, sweeps
 from widemargin.solvers.small_dual import SmallDual
 from widemargin.strategies.labels import weights_of_classes
 from widemargin.strategies.parts import Parts
 
-_CS_PER_TASK = 3  # fits one after the other: each starts at the last one
+_CS_OF_VOTES = 3  # for which folds of a pair of classes share a copy of its kernel values
 _PATIENCE = 3  # checks without a change of held-out predictions, after which a fold may stop
 
 Fold = tuple[np.ndarray, np.ndarray]  # places of training rows and of held-out rows
@@ -64,9 +66,9 @@ class FoldFit(NamedTuple):
         return np.stack([part.scores for part in self.parts], axis=1)
 
     @property
-    def norm(self) -> float:
-        """The largest of w."""
-        return max(part.norm for part in self.parts)
+    def norms(self) -> np.ndarray:
+        """Of w, in each problem."""
+        return np.array([part.norm for part in self.parts])
 
     @property
     def gap(self) -> float:
@@ -88,31 +90,24 @@ class FoldFit(NamedTuple):
         return len(np.unique(np.concatenate([part.model.points.numbers for part in self.parts])))
 
 
-Found = dict[tuple[int, int, int], PartFit]  # by the numbers of a two-class problem, a fold and a C
-Note = Callable[[str, Found], None]
-Do = Callable[[Sequence[str], Note], None]
-
-
 class Crew(Protocol):
-    """Who does the tasks of a search; each has a name and a number of fits."""
+    """Who does the fits of a search."""
 
     def is_over(self, ask: Callable[[], str]) -> bool:
         """Whether the search is to end."""
 
-    def fits(self, tasks: Mapping[str, int], do: Do, on: KernelFolds) -> list[Found]:
-        """The fits of all tasks, or of those that there was time for; ``do`` does some, and notes what each gave."""
+    def run(self, running: Running) -> None:
+        """Let the fits of a kernel be done, or those that there is time for."""
 
 
 class Alone:
-    """All tasks are done here."""
+    """All fits are done here."""
 
     def is_over(self, ask: Callable[[], str]) -> bool:
         return bool(ask())
 
-    def fits(self, tasks: Mapping[str, int], do: Do, on: KernelFolds) -> list[Found]:
-        found: list[Found] = []
-        do(list(tasks), lambda name, fits: found.append(fits))
-        return found
+    def run(self, running: Running) -> None:
+        running.do(running.tasks)
 
 
 @dataclass(frozen=True)
@@ -159,12 +154,16 @@ class Folds:
         return train * weights_of_classes(self.class_weight, self.classes, totals)[codes]
 
 
-class _Task(NamedTuple):
+class Task(NamedTuple):
     """Fits that one thread does."""
 
     part: int  # the number of a two-class problem
     folds: Sequence[int]
     Cs: slice
+
+
+# Told the number of a C and the fits of all folds there, in ascending order: whether larger values are wanted.
+GoesOn = Callable[[int, list[FoldFit]], bool]
 
 
 @dataclass(frozen=True)
@@ -191,60 +190,31 @@ class KernelFolds:
         return self.shard.kernel.known_values()
 
     def fits(
-        self, Cs: Sequence[float], starts: Sequence[list[FoldFit] | None], *, may_settle: bool = True
+        self,
+        Cs: Sequence[float],
+        starts: Sequence[list[FoldFit] | None],
+        *,
+        may_settle: bool = True,
+        goes_on: GoesOn = lambda k, fits: True,
     ) -> list[list[FoldFit] | None]:
-        """The fits of all folds for each of some ascending values of C; None where there was no time for all of them.
+        """The fits of all folds for each of some ascending values of C.
 
-        ``starts`` has fits of all folds at a near point for each C, or None: a fit starts there or at the last C,
-        wherever the dual objective is higher. A fold that ``may_settle`` stops when its held-out predictions no longer
-        change.
+        None where there was no time for all of them, and for values that are not wanted once ``goes_on`` has heard of
+        smaller ones: it is called in any thread, one call at a time. ``starts`` has fits of all folds at a near point
+        for each C, or None: a fit starts there or at the last C, wherever the dual objective is higher. A fold that
+        ``may_settle`` stops when its held-out predictions no longer change.
         """
-        parts, every = self.folds.parts, range(len(self.folds.folds))
-        gamma = self.shard.kernel.kernel.gamma
-        tasks = {
-            f"{gamma} {Cs[task.Cs]} from {task.Cs.start} {task.part} {list(task.folds)} {may_settle}": task
-            for task in self._tasks(len(Cs))
-        }
+        running = Running(self, Cs, starts, may_settle, goes_on)
+        self.folds.crew.run(running)
+        return running.heard + [None] * (len(Cs) - len(running.heard))
 
-        def path(task: _Task) -> Found:
-            labelled = parts.labelled(self.shard, task.part)
-            places = slice(None) if labelled.whole is None or labelled.whole[1] is None else labelled.whole[1]
-            out: Found = {}
-            for fold in task.folds:
-                path = _Path(self, labelled, places, self.folds.folds[fold], may_settle)
-                some = [None if each is None else each[fold].parts[task.part] for each in starts[task.Cs]]
-                for k, fit in enumerate(path.fits(Cs[task.Cs], some), task.Cs.start):
-                    out[task.part, fold, k] = fit
-            return out
-
-        def do(names: Sequence[str], note: Note) -> None:
-            if not names or not self.has_values():
-                return
-            with self.folds.ledger.phase("folds"):
-                if self.known is None:  # all of them use the cores, and the kernel rows that they share
-                    for name in names:
-                        note(name, path(tasks[name]))
-                else:
-                    cores.each(lambda name: note(name, path(tasks[name])), names, np.inf)
-
-        found: Found = {}
-        n_fits = {name: len(task.folds) * len(Cs[task.Cs]) for name, task in tasks.items()}
-        for some in self.folds.crew.fits(n_fits, do, self):
-            found |= some
-        out: list[list[FoldFit] | None] = []
-        for k in range(len(Cs)):
-            fits = [[found.get((part, fold, k)) for part in range(len(parts))] for fold in every]
-            whole = [FoldFit([part for part in fit if part is not None]) for fit in fits]
-            out.append(whole if all(len(fit.parts) == len(parts) for fit in whole) else None)
-        return out
-
-    def _tasks(self, n_Cs: int) -> list[_Task]:
-        """Those with the largest values of C first, which take longest. Folds of a pair of classes share a copy."""
-        numbers, every = range(len(self.folds.parts)), range(len(self.folds.folds))
-        if self.folds.parts.are_votes:
-            return [_Task(part, every, slice(0, n_Cs)) for part in numbers]
-        pieces = [slice(begin, begin + _CS_PER_TASK) for begin in range(0, n_Cs, _CS_PER_TASK)]
-        return [_Task(part, [fold], Cs) for Cs in reversed(pieces) for part in numbers for fold in every]
+    def tasks(self, n_Cs: int) -> list[Task]:
+        """Those with the smallest values of C first; larger ones may turn out not to be wanted."""
+        numbers, every, votes = range(len(self.folds.parts)), range(len(self.folds.folds)), self.folds.parts.are_votes
+        few = [slice(*each) for each in pieces(n_Cs, _CS_OF_VOTES if votes else 1)]
+        if votes:
+            return [Task(part, every, Cs) for Cs in few for part in numbers]
+        return [Task(part, [fold], Cs) for Cs in few for part in numbers for fold in every]
 
     def solver(self, *, may_settle: bool) -> AnySolver:
         tol, cache_bytes, patience = self.folds.limits.tol, self.folds.cache_bytes, _PATIENCE if may_settle else 0
@@ -262,51 +232,180 @@ class KernelFolds:
         return np.asarray(sums + model.intercept)
 
 
+Found = dict[tuple[int, int, int], PartFit]  # by the numbers of a two-class problem, a fold and a C
+
+
+class Running:
+    """The fits of a kernel, as tasks that threads take in their order.
+
+    Nothing depends on who takes them: a task waits for the one before it that has the same fits at smaller values of C,
+    and fits at values of C that have meanwhile become unwanted are dropped.
+    """
+
+    def __init__(
+        self,
+        within: KernelFolds,
+        Cs: Sequence[float],
+        starts: Sequence[list[FoldFit] | None],
+        may_settle: bool,
+        goes_on: GoesOn,
+    ) -> None:
+        self.name = f"gamma={within.shard.kernel.kernel.gamma} Cs={list(Cs)} may_settle={may_settle}"
+        self.within, self.tasks = within, within.tasks(len(Cs))
+        self.heard: list[list[FoldFit] | None] = []  # of the smallest values of C, as far as all folds are done
+        self.found: Found = {}
+        self.last: dict[tuple[int, int], np.ndarray] = {}  # where the next fit of a problem and a fold may start
+        self.n_done: dict[tuple[int, int], int] = {}  # values of C, of a problem and a fold
+        self.is_over = False  # larger values of C are not wanted
+        self.is_shared = False  # others have fits, too: it is told of those of all
+        self.changed = threading.Condition()
+        self._Cs, self._starts = Cs, starts
+        self._may_settle, self._goes_on = may_settle, goes_on
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether there was time for all fits that are wanted."""
+        return self.is_over or len(self.heard) == len(self._Cs)
+
+    def do(self, tasks: Sequence[Task]) -> None:
+        """Do some tasks, and those of smaller values of C on the same folds before them."""
+        left = [task for task in tasks if self._n_done(task) <= task.Cs.start]
+        if not left or self.is_over or not self.within.has_values():
+            return
+        with self.within.folds.ledger.phase("folds"):
+            if self.within.known is None:  # all of them use the cores, and the kernel rows that they share
+                for task in left:
+                    self._do(task)
+            else:
+                cores.each(self._do, left, np.inf)
+
+    def take(self, found: Found, last: Mapping[tuple[int, int], np.ndarray] | None = None) -> None:
+        """Take over fits that others have done, and tell of them; ``last`` is needed to go on from there."""
+        with self.changed:
+            self.found |= found
+            self.last |= last or {}
+            for part, fold, k in found:
+                self.n_done[part, fold] = max(self.n_done.get((part, fold), 0), k + 1)
+            self._tell()
+
+    def _n_done(self, task: Task) -> int:
+        return self.n_done.get((task.part, task.folds[0]), 0)
+
+    def _do(self, task: Task) -> None:
+        with self.changed:
+            self.changed.wait_for(lambda: self.is_over or self._n_done(task) == task.Cs.start)
+            if self.is_over:
+                return
+        try:
+            self._fit(task)
+        except BaseException:
+            self._end()  # or others would wait for it
+            raise
+
+    def _end(self) -> None:
+        with self.changed:
+            self.is_over = True
+            self.changed.notify_all()
+
+    def _fit(self, task: Task) -> None:
+        within, folds = self.within, self.within.folds
+        labelled = folds.parts.labelled(within.shard, task.part)
+        new: Found = {}
+        last: dict[tuple[int, int], np.ndarray] = {}
+        for fold in task.folds:
+            path = _Path(within, labelled, folds.folds[fold], self._may_settle, self._reason)
+            starts = [None if each is None else each[fold].parts[task.part] for each in self._starts[task.Cs]]
+            fits = path.fits(self._Cs[task.Cs], starts, self.last.get((task.part, fold)))
+            for k, (fit, end) in enumerate(fits, task.Cs.start):
+                new[task.part, fold, k], last[task.part, fold] = fit, end
+        with self.changed:
+            self.found |= new
+            if len(new) == len(task.folds) * (task.Cs.stop - task.Cs.start):
+                self.last |= last
+            for fold in task.folds:
+                self.n_done[task.part, fold] = task.Cs.stop
+            if not self.is_shared:
+                self._tell()
+            self.changed.notify_all()
+
+    def _reason(self) -> str:
+        """Why a fit shall stop, or an empty text."""
+        return "unwanted" if self.is_over else self.within.folds.ask()
+
+    def _tell(self) -> None:
+        """Tell of all values of C that are done."""
+        n_parts, n_folds = len(self.within.folds.parts), len(self.within.folds.folds)
+        while not self.is_over and len(self.heard) < len(self._Cs):
+            k = len(self.heard)
+            parts = [[self.found.get((part, fold, k)) for part in range(n_parts)] for fold in range(n_folds)]
+            if any(part is None for fit in parts for part in fit):
+                return
+            fits = [FoldFit([part for part in fit if part is not None]) for fit in parts]
+            self.heard.append(fits)
+            self.is_over = not self._goes_on(k, fits)
+
+
 @dataclass(frozen=True)
 class _Path:
     """The fits of one two-class problem of one fold, for ascending values of C."""
 
     within: KernelFolds
     labelled: Shard
-    places: np.ndarray | slice  # of its rows
     fold: Fold
     may_settle: bool
+    ask: Callable[[], str]
 
-    def fits(self, Cs: Sequence[float], starts: Sequence[PartFit | None]) -> Iterator[PartFit]:
-        """One for each C, until there is no time left; a fit that is cut short is no result."""
-        folds = self.within.folds
+    @property
+    def places(self) -> np.ndarray | slice:
+        """Of the rows of the problem."""
+        whole = self.labelled.whole
+        return slice(None) if whole is None or whole[1] is None else whole[1]
+
+    def fits(
+        self, Cs: Sequence[float], starts: Sequence[PartFit | None], last: np.ndarray | None
+    ) -> Iterator[tuple[PartFit, np.ndarray]]:
+        """One for each C, with where the next one may start, until there is no time left.
+
+        ``last`` is that of the C before. A fit that is cut short is no result.
+        """
+        folds, own = self.within.folds, self.labelled.kernel.numbers
         shard = replace(self.labelled, weight=folds.weights(self.fold)[self.places], whole=None)  # scores are asked for
-        solver, watched = self.within.solver(may_settle=self.may_settle), Watched(lambda _: folds.ask() or None)
-        warm: np.ndarray | None = None
+        solver, is_known = self.within.solver(may_settle=self.may_settle), self.within.known is not None
         for C, start in zip(Cs, starts, strict=True):
-            if folds.ask():
+            if self.ask():
                 return
             began = time.perf_counter()
             problem, rng = HingeL2(C, folds.fit_intercept), np.random.default_rng(0)
-            warm = warm if start is None else self._better(problem, warm, self._warm(start.model, None))
+            first = last if start is None else self._better(problem, last, self._warm(start.model))
+            warm = None
+            if first is not None:
+                warm = np.zeros((*first.shape[:-1], self.within.shard.n_rows))
+                warm[..., own] = first
+            states = [warm]
+
+            def hear(progress: Progress, states: list[np.ndarray | None] = states) -> str | None:
+                if progress.warm_state is not None:
+                    states[:] = [progress.warm_state]
+                return self.ask() or None
+
+            watched = Watched(hear, has_state=is_known)
             finished = end_of(sweeps(solver, problem, shard, Solo(), folds.limits, rng, Start(warm), watched))
             result, model = finished.result, finished.result.model
             held_out, norm = self._scored(model, finished.scores)
-            warm = self._warm(model, finished.scores)
+            last = states[0][..., own] if is_known and states[0] is not None else self._warm(model)
             seconds, gap = time.perf_counter() - began, result.certificate.relative
             if finished.told and gap > folds.limits.tol:
                 return
-            yield PartFit(model, held_out, norm, gap, seconds, result.stop_reason, result)
+            yield PartFit(model, held_out, norm, gap, seconds, result.stop_reason, result), last
 
     def _better(self, problem: HingeL2, last: np.ndarray | None, given: np.ndarray) -> np.ndarray:
-        """One of two starts: the last solution with its responses, or coefficients that are given."""
-        own, known = self.labelled.kernel.numbers, self.labelled.kernel.known_values()
-        if last is None or known is None:
+        """One of two starts: where the last fit has ended, or coefficients that are given."""
+        known = self.labelled.kernel.known_values()
+        if last is None or last.ndim == 1 or known is None:
             return given
-        both = np.zeros((2, 2, len(own)))
-        both[0], both[1, 0] = last[:, own], given[own]
-        both[1, 1] = known.times(both[1, 0], exact=False)
-        values = [problem.dual_value(np.abs(beta).sum(), beta @ response) for beta, response in both]
-        if values[0] >= values[1]:
-            return last
-        warm = np.zeros_like(last)
-        warm[:, own] = both[1]
-        return warm
+        both = np.stack([last, [given, known.times(given, exact=False), np.zeros_like(given)]])
+        values = [problem.dual_value(np.abs(beta).sum(), beta @ response) for beta, response, _ in both]
+        return both[int(values[1] > values[0])]
 
     def _scored(self, model: KernelModel, scores: np.ndarray | None) -> tuple[np.ndarray, float]:
         """The scores of held-out rows, and the norm of w; ``scores`` are those of all rows of the problem."""
@@ -319,11 +418,8 @@ class _Path:
         squared = float(model.coef @ (of_support - model.intercept))
         return self.within.scores(model, held_out) if own is None else own, max(squared, 0.0) ** 0.5
 
-    def _warm(self, model: KernelModel, scores: np.ndarray | None) -> np.ndarray:
-        """Where the next fit starts: at the coefficients of a model, with responses for a solver that uses them."""
-        warm = np.zeros((2, self.within.shard.n_rows))
-        warm[0, model.points.numbers] = model.coef
-        if scores is None or self.within.known is None:
-            return warm[0]
-        warm[1, self.labelled.kernel.numbers] = scores - model.intercept
-        return warm
+    def _warm(self, model: KernelModel) -> np.ndarray:
+        """The coefficients of a model, for the rows of the problem."""
+        beta = np.zeros(self.within.shard.n_rows)
+        beta[model.points.numbers] = model.coef
+        return beta[self.labelled.kernel.numbers]
