@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Any, ClassVar, NamedTuple, Self
@@ -104,6 +104,10 @@ class CrossValidated(MarginClassifier):
         """The solver of the next problem of a path, from that of the last and what came out of it."""
         return solver
 
+    def _has_warm_starts(self, shard: Shard) -> bool:
+        """Whether to start at the last solution on some rows."""
+        return True
+
     def _path_solver(self) -> AnySolver:
         """The solver of the first problem of a path."""
         return self._solver()
@@ -162,14 +166,14 @@ class CrossValidated(MarginClassifier):
                 cache_bytes=self._search_bytes(),
                 ask=lambda: "interrupted" if interruption else "max_time" if time.monotonic() > until else "",
             )
-            paths = FoldPaths(on_folds, self._path_solver(), self._following)
+            paths = FoldPaths(on_folds, self._path_solver(), self._following, self._has_warm_starts)
             search = _Search(paths, self._problem_at, self._kernel_at, scorers, rows)
             search.try_all(self._grids(rows, paths))
             if self.refine and search.candidates:
-                search.refine(near_best(search.candidates, 0.0)[0], self._refined)
+                search.refine(near_best(search.candidates, 0.0)[0].parameters(), self._refined)
             told = on_folds.ask()
         self._warn_of_search(told, search)
-        best = search.first
+        best: Any = search.first
         if search.candidates:
             best = near_best(search.candidates, 0.0 if self.selection == "best" else 1.0)[0]
         self._chosen = best.parameters()
@@ -231,33 +235,37 @@ class _Search:
     def try_all(self, axes: Axes) -> None:
         """Try all points of a grid; raises ValueError if none is feasible on all folds."""
         self.axes, refusal = axes, None
-        for values in itertools.product(*(sorted(axes[name]) for name in sorted(axes))):
-            point = self._setting(zip(sorted(axes), values, strict=True))
+        for point in self._points(axes):
             self.tried[point] = None
             refusal = self._refusal(point) or refusal
         if len(self.marks) == len(self.tried):
             raise ValueError(f"No point of the grid is feasible on all folds: {refusal}")
         self._try(axes)
 
-    def refine(self, best: Setting, names: Sequence[str]) -> None:
+    def refine(self, best: dict[str, float], names: Sequence[str]) -> None:
         """Try the points half a step around one, on a logarithmic scale, that are feasible."""
         near = {}
         for name, values in self.axes.items():
-            at = best.parameters()[name]
-            more = around(np.sort(values), at).tolist() if name in names else []
-            near[name] = sorted([at, *more], reverse=values[0] > values[-1])
-        for values in itertools.product(*(sorted(near[name]) for name in sorted(near))):
-            point = self._setting(zip(sorted(near), values, strict=True))
+            more = around(np.sort(values), best[name]).tolist() if name in names else []
+            near[name] = sorted([best[name], *more], reverse=values[0] > values[-1])
+        for point in self._points(near):
             if point not in self.tried and self._refusal(point) is None:
                 self.tried[point] = None
         self._try(near)
 
     def table(self, tol: float) -> dict[str, Any]:
-        found = table(self.tried, self.scorers.names, len(self.paths.folds.folds), tol)
+        found = table(self.tried, set(), self.scorers.names, len(self.paths.folds.folds), tol)
         found["state"] = np.array(
             [self.marks.get(point, state) for point, state in zip(self.tried, found["state"], strict=True)]
         )
         return found
+
+    @staticmethod
+    def _points(axes: Axes) -> Iterator[Setting]:
+        """All of a grid, in the order of scikit-learn's ``ParameterGrid``."""
+        names = sorted(axes)
+        for values in itertools.product(*(sorted(axes[name]) for name in names)):
+            yield Setting(tuple(zip(names, values, strict=True)))
 
     @staticmethod
     def _setting(pairs: Iterable[tuple[str, float]]) -> Setting:
@@ -303,6 +311,7 @@ class _Search:
         for fit, (_, test) in zip(fits, folds.folds, strict=True):
             model = HeldOut(folds.classes, folds.parts, fit.scores)
             scores.append(self.scorers(model, X[test], y[test], weight[test]))
-            self.marks.update({point: reason for reason in fit.stop_reasons & _WITHOUT_MODEL})
-        found: list[Any] = fits
-        self.tried[point] = Tried(found, np.array(scores))
+            for reason in fit.stop_reasons & _WITHOUT_MODEL:
+                self.marks[point] = reason
+        every: list[Any] = fits
+        self.tried[point] = Tried(every, np.array(scores))

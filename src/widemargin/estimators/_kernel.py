@@ -236,6 +236,15 @@ class KernelClassifier(MarginClassifier):
         return tags
 
 
+def check_square(kernel: Kernel, X: Any) -> None:
+    """Raise ValueError for given kernel values that are not those of all pairs of rows."""
+    if kernel.name == "precomputed" and X.shape[0] != X.shape[1]:
+        raise ValueError(
+            f"kernel='precomputed' needs a square X, the values of all pairs of rows; X has {X.shape[0]} rows and "
+            f"{X.shape[1]} columns."
+        )
+
+
 def _expansion_attributes(models: list[KernelModel]) -> dict[str, Any]:
     """The support vectors of all problems, each once, and their coefficients in each model."""
     support, coef = shared_support(models)

@@ -18,6 +18,7 @@ from widemargin.comm.solo import Solo
 from widemargin.cores import one_blas_thread
 from widemargin.data.pieces import encoded
 from widemargin.data.shard import Shard
+from widemargin.estimators._kernel import check_square
 from widemargin.estimators._selection import free_bytes, grid_of_Cs
 from widemargin.estimators._types import ClassWeight
 from widemargin.estimators.kernel import KernelSVC
@@ -181,11 +182,7 @@ _Found = tuple[list[_Solved | None], Ledger]  # one for each C, None if there wa
 
 def _grid(model: KernelSVC, rows: Rows, Cs: Any) -> list[float]:
     kernel = _kernel_of(model).resolved(Shard(rows.X, rows.weight, rows.weight))
-    if kernel.name == "precomputed" and rows.X.shape[0] != rows.X.shape[1]:
-        raise ValueError(
-            f"kernel='precomputed' needs a square X, the values of all pairs of rows; X has {rows.X.shape[0]} rows and "
-            f"{rows.X.shape[1]} columns."
-        )
+    check_square(kernel, rows.X)
     squares = kernel.diagonal(rows.X, np.arange(rows.X.shape[0]))
     values: list[float] = grid_of_Cs(Cs, squares, rows.weight).tolist()
     return values
@@ -219,13 +216,12 @@ def _with_kernel(
     shard = replace(on.shard, weight=folds.weights(fold)).take(present)
 
     def solved(fit: FoldFit) -> _Solved:
-        models = [part.result.model for part in fit.parts]
+        found = [part.result for part in fit.parts if part.result is not None]
+        models = [each.model for each in found]
         known = [None if on.known is None else on.scores(each, present) for each in models]
         training = count_on_ranks(shard, folds.parts, models, known, Solo(), 0)
-        results = [
-            replace(part.result, model=each)
-            for part, each in zip(fit.parts, without_training_rows(models), strict=True)
-        ]
+        copied = without_training_rows(models)
+        results = [replace(result, model=each) for result, each in zip(found, copied, strict=True)]
         return _Solved(Outcome(classes, results, shard.n_features, training=training), fit.seconds)
 
     fits = on.fits(Cs, [None] * len(Cs), may_settle=False)

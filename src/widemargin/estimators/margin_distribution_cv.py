@@ -8,11 +8,11 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from widemargin.estimators._cross_validated import GRID, Axes, CrossValidated
-from widemargin.estimators._kernel import KernelClassifier
+from widemargin.estimators._kernel import KernelClassifier, check_square
 from widemargin.estimators._selection import free_bytes, grid_of_Cs, grid_of_gammas
 from widemargin.estimators._types import ClassWeight
 from widemargin.estimators.margin_distribution import MarginDistributionSVC, formula
-from widemargin.estimators.registry import Descriptor, Formula, register
+from widemargin.estimators.registry import Descriptor, Formula, Symbol, register
 from widemargin.kernels.functions import Kernel
 from widemargin.problems.margin_distribution import MarginDistribution
 from widemargin.sklearn_private import Interval, StrOptions
@@ -20,7 +20,6 @@ from widemargin.solvers.auto import kernel_margin
 from widemargin.solvers.margin_descent import MarginDescent
 from widemargin.solvers.margin_primal import MarginPrimal
 from widemargin.solvers.protocol import AnySolver
-from widemargin.solvers.run import Result
 from widemargin.strategies.fold_paths import FoldPaths
 from widemargin.strategies.protocol import Rows
 
@@ -89,9 +88,9 @@ class MarginDistributionSVCCV(CrossValidated, MarginDistributionSVC):
     best_index_ : int
         Its index in ``cv_results_`` and ``scores_``.
     cv_results_ : dict of str to array
-        Scores and times of all points, as in ``GridSearchCV``, and for each point ``n_support`` (mean over folds),
-        ``gap`` (the largest relative gap, which is certified) and ``state``: ``"certified"`` where that is at most
-        ``tol``, ``"estimated"`` where it is not, or ``"not tried"``.
+        Scores and times of all points, as in ``GridSearchCV``, and for each point ``n_support`` (mean over folds; nan
+        for the linear kernel), ``gap`` (the largest relative gap, which is certified) and ``state``: ``"certified"``
+        where that is at most ``tol``, ``"estimated"`` where it is not, or ``"not tried"``.
     scores_ : ndarray of shape (n_points, n_folds)
         Scores that decide; nan where a point was not tried.
     n_splits_ : int
@@ -180,7 +179,7 @@ kernel_, certificate_, stop_reason_, history_, n_iter_, parts_, training_, devic
         self.verbose = verbose
 
     @property
-    def C(self) -> float:
+    def C(self) -> float:  # type: ignore[override]
         """That of the final fit."""
         return self._chosen["C"]
 
@@ -190,19 +189,17 @@ kernel_, certificate_, stop_reason_, history_, n_iter_, parts_, training_, devic
         return self._chosen.get("gamma", "scale")
 
     @property
-    def deadband(self) -> float:
+    def deadband(self) -> float:  # type: ignore[override]
         """That of the final fit."""
         return self._chosen["deadband"]
 
     @property
-    def overshoot_weight(self) -> float:
+    def overshoot_weight(self) -> float:  # type: ignore[override]
         """That of the final fit."""
         return self._chosen["overshoot_weight"]
 
     def _problem_at(self, values: dict[str, float]) -> MarginDistribution:
-        return MarginDistribution(
-            values["C"], values["deadband"], values["overshoot_weight"], bool(self.fit_intercept)
-        )
+        return MarginDistribution(values["C"], values["deadband"], values["overshoot_weight"], bool(self.fit_intercept))
 
     def _problem(self) -> MarginDistribution:
         return self._problem_at(self._chosen)
@@ -223,6 +220,7 @@ kernel_, certificate_, stop_reason_, history_, n_iter_, parts_, training_, devic
                 f"kernel={self.kernel!r} with coef0={self.coef0:g} is no inner product, without which this problem may "
                 "have no minimum: use 'rbf', 'laplacian', 'poly' with coef0 >= 0, 'linear' or 'cosine'."
             )
+        check_square(kernel, rows.X)
         if kernel.needs_gamma:
             gammas = {"gamma": grid_of_gammas(self.gammas, self.kernel, rows.X, rows.weight).tolist()}
             kernel = self._kernel_at({"gamma": gammas["gamma"][len(gammas["gamma"]) // 2]}) or kernel
@@ -258,9 +256,8 @@ def _values(name: str, given: Any, below: float, words: str) -> list[float]:
 
 
 def _formula(model: MarginDistributionSVCCV) -> Formula:
-    found = formula(model)
-    C, *others = found.symbols
-    return found._replace(symbols=[C._replace(remark="chosen by cross-validation"), *others])
+    found, C = formula(model), Symbol("<var>C</var>", model.C, "chosen by cross-validation")
+    return found._replace(symbols=[C, *found.symbols[1:]])
 
 
 register(Descriptor(MarginDistributionSVCCV, command=None, problem=_formula, not_saved=("cv_results_",)))

@@ -13,11 +13,12 @@ from widemargin.estimators._cross_validated import GRID, Axes, CrossValidated
 from widemargin.estimators._selection import checked_grid, grid_of_Cs
 from widemargin.estimators._types import ClassWeight
 from widemargin.estimators.nu_margin import NuMarginSVC, formula
-from widemargin.estimators.registry import MARGIN, Descriptor, Formula, register
+from widemargin.estimators.registry import MARGIN, Descriptor, Formula, Symbol, register
 from widemargin.kernels.functions import Kernel
 from widemargin.problems.hinge_l2 import HingeL2
 from widemargin.problems.polytope import NuMargin, largest_nu
 from widemargin.solvers.auto import small_linear_csvm
+from widemargin.solvers.hull_multipliers import is_best_cold
 from widemargin.solvers.run import Limits, Start, Watched, end_of, sweeps
 from widemargin.strategies.fold_paths import FoldPaths
 from widemargin.strategies.protocol import Rows
@@ -74,7 +75,7 @@ class NuMarginSVCCV(CrossValidated, NuMarginSVC):
         (the largest relative gap, which is certified) and ``state``: ``"certified"`` where that is at most ``tol``,
         ``"estimated"`` where it is not, ``"overlap"`` or ``"undecided"`` where the reduced hulls of a fold overlap, or
         may do so, ``"infeasible"`` for a nu that is too large for a fold, or ``"not tried"``. Where hulls overlap the
-        model is not unique: such a value is chosen only if there is no other.
+        model is not unique, and no rows make it up: such a value is chosen only if there is no other.
     scores_ : ndarray of shape (n_values, n_folds)
         Scores that decide; nan where a value was not tried.
     n_splits_ : int
@@ -104,7 +105,7 @@ n_iter_, parts_, training_, n_features_in_, feature_names_in_
     >>> X, y = load_breast_cancer(return_X_y=True)
     >>> model = NuMarginSVCCV(nus=[0.05, 0.1, 0.3, 0.6], refine=False).fit(scale(X), y)
     >>> model.best_params_
-    {'nu': 0.1}
+    {'nu': 0.05}
     >>> model.scores_.shape
     (4, 5)
     """
@@ -139,7 +140,7 @@ n_iter_, parts_, training_, n_features_in_, feature_names_in_
         self.verbose = verbose
 
     @property
-    def nu(self) -> float:
+    def nu(self) -> float:  # type: ignore[override]
         """That of the final fit."""
         return self._chosen["nu"]
 
@@ -160,6 +161,9 @@ n_iter_, parts_, training_, n_features_in_, feature_names_in_
             if values[-1] > 1:
                 raise ValueError(f"nus={self.nus!r} must be a number of values, or a list of numbers in (0, 1].")
         return {"nu": values[::-1].tolist()}
+
+    def _has_warm_starts(self, shard: Shard) -> bool:
+        return not is_best_cold(shard.n_rows, shard.n_features)
 
     def _remedies(self) -> list[str]:
         return [f"other nus (cross-validation chose {self.nu:.3g})", *super()._remedies()[1:]]
@@ -187,11 +191,7 @@ def _least_nu(rows: Rows, paths: FoldPaths) -> float:
 
 
 def _formula(model: NuMarginSVCCV) -> Formula:
-    found = formula(model)
-    (nu,) = found.symbols
-    return found._replace(symbols=[nu._replace(remark="chosen by cross-validation")])
+    return formula(model)._replace(symbols=[Symbol("ν", model.nu, "chosen by cross-validation")])
 
 
-register(
-    Descriptor(NuMarginSVCCV, command=None, problem=_formula, bracket=MARGIN, not_saved=("cv_results_",))
-)
+register(Descriptor(NuMarginSVCCV, command=None, problem=_formula, bracket=MARGIN, not_saved=("cv_results_",)))

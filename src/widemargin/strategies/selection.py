@@ -52,7 +52,7 @@ class PartFit(NamedTuple):
     gap: float  # relative
     seconds: float
     stop_reason: str
-    result: Result
+    result: Result | None = None  # None for a fit that was kept elsewhere
 
 
 class FoldFit(NamedTuple):
