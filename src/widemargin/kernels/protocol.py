@@ -186,6 +186,22 @@ class KernelRows(ABC):
             self._known = None if whole._known is None else whole._known.only(places)
         return self._known
 
+    @property
+    def has_lockstep(self) -> bool:
+        """Whether many problems can be solved side by side on the device, by values that :meth:`keep_values` has kept."""
+        return False
+
+    def lockstep(self, labels: np.ndarray, weights: np.ndarray, which: np.ndarray, Cs: np.ndarray, size: int) -> Any:
+        """Problems side by side, where ``has_lockstep``: ``which`` has the lines of labels and of weights of each.
+
+        ``size`` is that of their working sets.
+        """
+        raise NotImplementedError
+
+    def lockstep_room(self, size: int) -> float:
+        """How many problems have room side by side."""
+        raise NotImplementedError
+
     def keep_classes(self, most_rows: int, n_bytes: int) -> bool:
         """Whether kernel values within each class are kept for all pairs of classes; computes those of this pair.
 
