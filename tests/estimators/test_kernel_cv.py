@@ -282,6 +282,43 @@ def test_one_standard_error_takes_the_widest_margin_near_the_best(two):
 # -- limits ----------------------------------------------------------------------------------------------------------
 
 
+RACE = {"Cs": [1e-4, 1e-3, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0], "gammas": [0.01, 0.1, 1.0, 10.0], "refine": False}
+
+
+@pytest.mark.parametrize("weights", [None, [0.85]], ids=["balanced", "unbalanced"])
+def test_values_of_c_beyond_a_clear_fall_are_skipped_and_the_choice_is_the_same(weights):
+    X, y = make_classification(400, 8, n_informative=4, flip_y=0.2, weights=weights, random_state=3)
+    full, race = KernelSVCCV(**RACE, skip=False).fit(X, y), KernelSVCCV(**RACE).fit(X, y)
+    assert race.best_params_ == full.best_params_
+    assert "skipped" not in full.cv_results_["state"]
+    is_skipped = race.cv_results_["state"] == "skipped"
+    assert is_skipped.any()
+    assert np.isnan(race.scores_[is_skipped]).all()
+    np.testing.assert_array_equal(race.scores_[~is_skipped], full.scores_[~is_skipped])
+    # Only the largest values of a gamma; those with the scores of the larger class come before the rise, and are tried.
+    for line in is_skipped.reshape(8, 4).T:
+        assert (np.diff(line.astype(int)) >= 0).all()
+        assert not line[:5].any()
+
+
+def test_nothing_is_skipped_where_two_folds_prove_nothing():
+    X, y = make_classification(400, 8, n_informative=4, flip_y=0.2, random_state=3)
+    assert "skipped" not in KernelSVCCV(**RACE, cv=2).fit(X, y).cv_results_["state"]
+
+
+@pytest.mark.parametrize("multi_class", ["pairs", "rest"])
+def test_what_is_skipped_does_not_depend_on_the_number_of_threads(multi_class):
+    X, y = make_classification(500, 8, n_informative=6, n_classes=3, flip_y=0.1, random_state=4)
+    found = []
+    for n in (1, 3):
+        with cores.at_most(n):
+            model = KernelSVCCV(**{**RACE, "Cs": RACE["Cs"][3:]}, multi_class=multi_class).fit(X, y)
+        found.append((model.scores_, model.cv_results_["state"]))
+    assert "skipped" in found[0][1]
+    np.testing.assert_array_equal(found[0][0], found[1][0])
+    np.testing.assert_array_equal(found[0][1], found[1][1])
+
+
 def test_scores_do_not_depend_on_the_number_of_threads(three):
     found = []
     for n in (1, 3):

@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.stats import rankdata
+from scipy.stats import t as student_t
+from sklearn import config_context, get_config
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import check_scoring
 from sklearn.metrics.pairwise import euclidean_distances, manhattan_distances
@@ -30,6 +32,9 @@ _SHARE_OF_MEMORY = 0.25  # of what is free, for kernel values
 _USUAL_MEMORY = 8 << 30  # where nobody can say what is free
 _ROUNDING = 1e-12  # of a distance, relative to the largest; squared ones are differences
 _TIE = 1e-12  # between two mean scores
+_SURE = 0.99  # that one point is below another, by a t-test of the differences between folds
+_LEAST_FALL = 0.002  # of a score: less may be due to a gap that is open
+_LEARNED = 0.5  # power of C that w grows with at most, once it has found what it can: with the first before that
 
 
 class Point(NamedTuple):
@@ -233,11 +238,29 @@ class Tried(NamedTuple):
         return max(fit.gap for fit in self.fits)
 
     @property
+    def mean(self) -> float:
+        """Of the scores that decide."""
+        return float(self.scores[:, 0].mean())
+
+    @property
+    def norms(self) -> np.ndarray:
+        """Of w in each problem, means over folds."""
+        return np.asarray(np.mean([fit.norms for fit in self.fits], axis=0))
+
+    @property
     def norm(self) -> float:
-        return float(np.mean([fit.norm for fit in self.fits]))
+        return float(np.mean([fit.norms.max() for fit in self.fits]))
+
+    def is_clearly_below(self, best: Tried) -> bool:
+        """Whether the scores of folds that decide are lower than others, beyond all chance and what is open."""
+        by = best.scores[:, 0] - self.scores[:, 0]
+        n = len(by)
+        return n > 2 and bool(by.mean() > max(_LEAST_FALL, student_t.ppf(_SURE, n - 1) * standard_error(by)))
 
 
-def table(tried: dict[Point, Tried | None], names: Sequence[str], n_folds: int, tol: float) -> dict[str, Any]:
+def table(
+    tried: dict[Point, Tried | None], skipped: set[Point], names: Sequence[str], n_folds: int, tol: float
+) -> dict[str, Any]:
     """All that was found, in the form of ``GridSearchCV.cv_results_``; points that were not tried have nan."""
 
     def of(read: Callable[[Tried, int], float]) -> np.ndarray:
@@ -267,7 +290,8 @@ def table(tried: dict[Point, Tried | None], names: Sequence[str], n_folds: int, 
         out[f"rank_test_{name}"] = rankdata(np.where(np.isnan(mean), np.inf, -mean), method="min").astype(np.int32)
     out["n_support"] = of(lambda each, k: each.fits[k].n_support).mean(axis=1)
     out["gap"] = gaps
-    out["state"] = np.where(np.isnan(gaps), "not tried", np.where(gaps <= tol, "certified", "estimated"))
+    untried = ["skipped" if point in skipped else "not tried" for point in tried]
+    out["state"] = np.where(np.isnan(gaps), untried, np.where(gaps <= tol, "certified", "estimated"))
     return out
 
 
@@ -279,7 +303,7 @@ def standard_error(scores: np.ndarray) -> float:
 def near_best(tried: dict[Point, Tried | None], n_errors: float) -> list[Point]:
     """The points whose mean score is within so many standard errors of the best, the widest margin first."""
     done = {point: each for point, each in tried.items() if each is not None}
-    means = {point: float(each.scores[:, 0].mean()) for point, each in done.items()}
+    means = {point: each.mean for point, each in done.items()}
     best = max(means, key=means.__getitem__)
     least = means[best] - n_errors * standard_error(done[best].scores[:, 0]) - _TIE
     return sorted((point for point, mean in means.items() if mean >= least), key=lambda point: done[point].norm)
@@ -296,7 +320,9 @@ class Search:
     kernel_with: Callable[[float | None], Kernel]
     scorers: Scorers
     rows: Rows
+    skip: bool = False  # larger values of C where scores have clearly fallen below the best
     tried: dict[Point, Tried | None] = field(default_factory=dict)
+    skipped: set[Point] = field(default_factory=set)
     _space: KnownValues | None = None  # of the last kernel
 
     @property
@@ -314,7 +340,8 @@ class Search:
                 self.tried.setdefault(Point(C, gamma), None)
         middle = (len(gammas) - 1) / 2
         for k in sorted(range(len(gammas)), key=lambda k: abs(k - middle)):
-            self._try(gammas[k], [C for C in Cs if self.tried[Point(C, gammas[k])] is None])
+            points = [Point(C, gammas[k]) for C in Cs]
+            self._try(gammas[k], [each.C for each in points if self.tried[each] is None and each not in self.skipped])
         while unfinished := self._unfinished():
             gamma = unfinished[0].gamma
             on = None if self.is_over else self._with_kernel(gamma)
@@ -353,9 +380,34 @@ class Search:
         on = None if self.is_over or not len(Cs) else self._with_kernel(gamma)
         if on is None:
             return
-        starts = [self._nearest(Point(C, gamma)) for C in Cs]
-        self._note(gamma, Cs, on.fits(Cs, starts))
+        points, config = [Point(C, gamma) for C in Cs], get_config()
+
+        def goes_on(k: int, fits: list[FoldFit]) -> bool:
+            with config_context(**config):  # in any thread
+                self.tried[points[k]] = self._scored(fits)
+            if not self.skip or not self._has_fallen(points[: k + 1]):
+                return True
+            self.skipped.update(points[k + 1 :])
+            return False
+
+        on.fits(Cs, [self._nearest(point) for point in points], goes_on=goes_on)
         self._finish(gamma, on)
+
+    def _has_fallen(self, points: Sequence[Point]) -> bool:
+        """Whether larger values of C are pointless after those that were tried with one gamma.
+
+        Two in a row have scores clearly below the best, the second no higher than the first, and w is no longer kept
+        short by C alone: while it is, scores may be those of the larger class for several values, and rise later.
+        """
+        if len(points) < 2:
+            return False
+        before, last, best = (self.tried[each] for each in (*points[-2:], near_best(self.tried, 0.0)[0]))
+        if before is None or last is None or best is None:
+            return False
+        growth = (points[-1].C / points[-2].C) ** _LEARNED
+        if last.mean > before.mean + _TIE or (last.norms > growth * before.norms).any():
+            return False
+        return before.is_clearly_below(best) and last.is_clearly_below(best)
 
     def _nearest(self, point: Point) -> list[FoldFit] | None:
         """The fits at the nearest point that was tried, with the same C or a smaller one."""
@@ -368,7 +420,9 @@ class Search:
         if points:
             before = [self.tried[point] for point in points]
             starts = [None if each is None else each.fits for each in before]
-            self._note(gamma, [point.C for point in points], on.fits([p.C for p in points], starts, may_settle=False))
+            for point, fits in zip(points, on.fits([p.C for p in points], starts, may_settle=False), strict=True):
+                if fits is not None:
+                    self.tried[point] = self._scored(fits)
         return not self.is_over
 
     def _unfinished(self) -> list[Point]:
@@ -382,11 +436,9 @@ class Search:
                 found.append(point)
         return found
 
-    def _note(self, gamma: float | None, Cs: Sequence[float], found: Sequence[list[FoldFit] | None]) -> None:
-        for C, fits in zip(Cs, found, strict=True):
-            if fits is not None:
-                scores = [self._score(fit, fold) for fit, (_, fold) in zip(fits, self.folds.folds, strict=True)]
-                self.tried[Point(C, gamma)] = Tried(fits, np.array(scores))
+    def _scored(self, fits: list[FoldFit]) -> Tried:
+        scores = [self._score(fit, held_out) for fit, (_, held_out) in zip(fits, self.folds.folds, strict=True)]
+        return Tried(fits, np.array(scores))
 
     def _score(self, fit: FoldFit, held_out: np.ndarray) -> list[float]:
         X, y, weight, _ = self.rows

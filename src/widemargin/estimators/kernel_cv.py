@@ -67,6 +67,8 @@ class KernelSVCCV(KernelClassifier):
         weights count, also in the score.
     refine : bool, default=True
         Whether to try more points around the best one of the grid, half a step away.
+    skip : bool, default=True
+        Whether to leave out, at each gamma, larger values of C once scores have clearly fallen below the best so far.
     selection : {"best", "one-standard-error"}, default="best"
         ``"best"`` takes the highest mean score, and the widest margin among ties. ``"one-standard-error"`` takes the
         widest margin of all points whose mean score is within one standard error of the best.
@@ -106,7 +108,7 @@ class KernelSVCCV(KernelClassifier):
     cv_results_ : dict of str to array
         Scores and times of all points, as in ``GridSearchCV``, and for each point ``n_support`` (mean over folds),
         ``gap`` (the largest relative gap, which is certified) and ``state``: ``"certified"`` where that is at most
-        ``tol``, ``"estimated"`` where it is not, or ``"not tried"``.
+        ``tol``, ``"estimated"`` where it is not, ``"skipped"`` (see ``skip``) or ``"not tried"``.
     scores_ : ndarray of shape (n_points, n_folds)
         Scores that decide; nan where a point was not tried.
     n_splits_ : int
@@ -152,6 +154,7 @@ device_, n_features_in_, feature_names_in_
         "cv": ["cv_object"],
         "scoring": [str, callable, list, tuple, dict, None],
         "refine": ["boolean"],
+        "skip": ["boolean"],
         "selection": [StrOptions({"best", "one-standard-error"})],
         "multi_class": [StrOptions({"pairs", "rest"})],
         "cache_size": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
@@ -169,6 +172,7 @@ device_, n_features_in_, feature_names_in_
         cv: Any = 5,
         scoring: Any = None,
         refine: bool = True,
+        skip: bool = True,
         selection: Literal["best", "one-standard-error"] = "best",
         kernel: Any = "rbf",
         degree: int = 3,
@@ -187,6 +191,7 @@ device_, n_features_in_, feature_names_in_
         self.cv = cv
         self.scoring = scoring
         self.refine = refine
+        self.skip = skip
         self.selection = selection
         self.kernel = kernel
         self.degree = degree
@@ -260,6 +265,7 @@ device_, n_features_in_, feature_names_in_
                 self._kernel_with,
                 scorers,
                 rows,
+                bool(self.skip),
             )
             search.try_all(gammas, Cs)
             if self.refine and search.n_tried:
@@ -270,7 +276,7 @@ device_, n_features_in_, feature_names_in_
         if search.n_tried:
             best = near_best(search.tried, 0.0 if self.selection == "best" else 1.0)[0]
         self._chosen, self._start = best.parameters(), None if self._is_linear() else search.start_at(best)
-        found = table(search.tried, scorers.names, len(folds), self.tol)
+        found = table(search.tried, search.skipped, scorers.names, len(folds), self.tol)
         index, name = list(search.tried).index(best), scorers.names[0]
         return {
             "best_params_": best.parameters(),
@@ -292,7 +298,8 @@ device_, n_features_in_, feature_names_in_
         return gammas, grid_of_Cs(self.Cs, squares, weight).tolist()
 
     def _warn_of_search(self, told: str, search: Search) -> None:
-        missing = f"{len(search.tried) - search.n_tried} of {len(search.tried)} points were not tried on all folds"
+        n_missing = len(search.tried) - search.n_tried - len(search.skipped)
+        missing = f"{n_missing} of {len(search.tried)} points were not tried on all folds"
         if told == "max_time":
             warn_user(
                 f"max_time={self.max_time:g} ended the search of KernelSVCCV, and {missing}: raise max_time, or use "

@@ -9,6 +9,7 @@ rows that there is room for.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,6 +23,7 @@ from widemargin.data.shard import Shard
 from widemargin.kernels.devices import kernel_rows
 from widemargin.kernels.functions import Kernel
 from widemargin.kernels.known_values import KnownValues
+from widemargin.kernels.storage import pieces
 from widemargin.ledger import Ledger
 from widemargin.pauses import Clock, TimeIsUp
 from widemargin.problems.hinge_l2 import HingeL2
@@ -35,7 +37,7 @@ from widemargin.solvers.small_dual import SmallDual
 from widemargin.strategies.labels import weights_of_classes
 from widemargin.strategies.parts import Parts
 
-_CS_PER_TASK = 3  # fits one after the other: each starts at the last one
+_CS_OF_VOTES = 3  # for which folds of a pair of classes share a copy of its kernel values
 _PATIENCE = 3  # checks without a change of held-out predictions, after which a fold may stop
 
 Fold = tuple[np.ndarray, np.ndarray]  # places of training rows and of held-out rows
@@ -63,9 +65,9 @@ class FoldFit(NamedTuple):
         return np.stack([part.scores for part in self.parts], axis=1)
 
     @property
-    def norm(self) -> float:
-        """The largest of w."""
-        return max(part.norm for part in self.parts)
+    def norms(self) -> np.ndarray:
+        """Of w, in each problem."""
+        return np.array([part.norm for part in self.parts])
 
     @property
     def gap(self) -> float:
@@ -135,6 +137,10 @@ class _Task(NamedTuple):
     Cs: slice
 
 
+# Told the number of a C and the fits of all folds there, in ascending order: whether larger values are wanted.
+GoesOn = Callable[[int, list[FoldFit]], bool]
+
+
 @dataclass(frozen=True)
 class KernelFolds:
     """The same with a kernel."""
@@ -148,47 +154,37 @@ class KernelFolds:
         return self.shard.kernel.known_values()
 
     def fits(
-        self, Cs: Sequence[float], starts: Sequence[list[FoldFit] | None], *, may_settle: bool = True
+        self,
+        Cs: Sequence[float],
+        starts: Sequence[list[FoldFit] | None],
+        *,
+        may_settle: bool = True,
+        goes_on: GoesOn = lambda k, fits: True,
     ) -> list[list[FoldFit] | None]:
-        """The fits of all folds for each of some ascending values of C; None where there was no time for all of them.
+        """The fits of all folds for each of some ascending values of C.
 
-        ``starts`` has fits of all folds at a near point for each C, or None: a fit starts there or at the last C,
-        wherever the dual objective is higher. A fold that ``may_settle`` stops when its held-out predictions no longer
-        change.
+        None where there was no time for all of them, and for values that are not wanted once ``goes_on`` has heard of
+        smaller ones: it is called in any thread, one call at a time. ``starts`` has fits of all folds at a near point
+        for each C, or None: a fit starts there or at the last C, wherever the dual objective is higher. A fold that
+        ``may_settle`` stops when its held-out predictions no longer change.
         """
-        parts, every = self.folds.parts, range(len(self.folds.folds))
-        found: dict[tuple[int, int, int], PartFit] = {}  # of a problem, a fold and a C
-
-        def paths(task: _Task) -> None:
-            labelled = parts.labelled(self.shard, task.part)
-            places = slice(None) if labelled.whole is None or labelled.whole[1] is None else labelled.whole[1]
-            for fold in task.folds:
-                path = _Path(self, labelled, places, self.folds.folds[fold], may_settle)
-                some = [None if each is None else each[fold].parts[task.part] for each in starts[task.Cs]]
-                for k, fit in enumerate(path.fits(Cs[task.Cs], some), task.Cs.start):
-                    found[task.part, fold, k] = fit
-
+        running = _Running(self, Cs, starts, may_settle, goes_on)
         tasks = self._tasks(len(Cs))
         with self.folds.ledger.phase("folds"):
             if self.known is None:  # all of them use the cores, and the kernel rows that they share
                 for task in tasks:
-                    paths(task)
+                    running.do(task)
             else:
-                cores.each(paths, tasks, np.inf)
-        out: list[list[FoldFit] | None] = []
-        for k in range(len(Cs)):
-            fits = [[found.get((part, fold, k)) for part in range(len(parts))] for fold in every]
-            whole = [FoldFit([part for part in fit if part is not None]) for fit in fits]
-            out.append(whole if all(len(fit.parts) == len(parts) for fit in whole) else None)
-        return out
+                cores.each(running.do, tasks, np.inf)
+        return running.heard + [None] * (len(Cs) - len(running.heard))
 
     def _tasks(self, n_Cs: int) -> list[_Task]:
-        """Those with the largest values of C first, which take longest. Folds of a pair of classes share a copy."""
-        numbers, every = range(len(self.folds.parts)), range(len(self.folds.folds))
-        if self.folds.parts.are_votes:
-            return [_Task(part, every, slice(0, n_Cs)) for part in numbers]
-        pieces = [slice(begin, begin + _CS_PER_TASK) for begin in range(0, n_Cs, _CS_PER_TASK)]
-        return [_Task(part, [fold], Cs) for Cs in reversed(pieces) for part in numbers for fold in every]
+        """Those with the smallest values of C first; larger ones may turn out not to be wanted."""
+        numbers, every, votes = range(len(self.folds.parts)), range(len(self.folds.folds)), self.folds.parts.are_votes
+        few = [slice(*each) for each in pieces(n_Cs, _CS_OF_VOTES if votes else 1)]
+        if votes:
+            return [_Task(part, every, Cs) for Cs in few for part in numbers]
+        return [_Task(part, [fold], Cs) for Cs in few for part in numbers for fold in every]
 
     def solver(self, *, may_settle: bool) -> AnySolver:
         tol, cache_bytes, patience = self.folds.limits.tol, self.folds.cache_bytes, _PATIENCE if may_settle else 0
@@ -206,51 +202,132 @@ class KernelFolds:
         return np.asarray(sums + model.intercept)
 
 
+class _Running:
+    """The fits of a kernel, as tasks that threads take in their order.
+
+    Nothing depends on who takes them: a task waits for the one before it that has the same fits at smaller values of C,
+    and fits at values of C that have meanwhile become unwanted are dropped.
+    """
+
+    def __init__(
+        self,
+        within: KernelFolds,
+        Cs: Sequence[float],
+        starts: Sequence[list[FoldFit] | None],
+        may_settle: bool,
+        goes_on: GoesOn,
+    ) -> None:
+        self.heard: list[list[FoldFit] | None] = []  # of the smallest values of C, as far as all folds are done
+        self._within, self._Cs, self._starts = within, Cs, starts
+        self._may_settle, self._goes_on = may_settle, goes_on
+        self._found: dict[tuple[int, int, int], PartFit] = {}  # of a problem, a fold and a C
+        self._last: dict[tuple[int, int], np.ndarray] = {}  # where the next fit of a problem and a fold may start
+        self._n_done: dict[tuple[int, int], int] = {}  # values of C
+        self._is_over = False
+        self._changed = threading.Condition()
+
+    def do(self, task: _Task) -> None:
+        with self._changed:
+            first = (task.part, task.folds[0])
+            self._changed.wait_for(lambda: self._is_over or self._n_done.get(first, 0) == task.Cs.start)
+            if self._is_over:
+                return
+        try:
+            self._fit(task)
+        except BaseException:
+            self._end()  # or others would wait for it
+            raise
+
+    def _end(self) -> None:
+        with self._changed:
+            self._is_over = True
+            self._changed.notify_all()
+
+    def _fit(self, task: _Task) -> None:
+        within, folds = self._within, self._within.folds
+        labelled = folds.parts.labelled(within.shard, task.part)
+        for fold in task.folds:
+            path = _Path(within, labelled, folds.folds[fold], self._may_settle, self._reason)
+            starts = [None if each is None else each[fold].parts[task.part] for each in self._starts[task.Cs]]
+            fits = path.fits(self._Cs[task.Cs], starts, self._last.get((task.part, fold)))
+            for k, (fit, last) in enumerate(fits, task.Cs.start):
+                self._found[task.part, fold, k], self._last[task.part, fold] = fit, last
+        with self._changed:
+            for fold in task.folds:
+                self._n_done[task.part, fold] = task.Cs.stop
+            self._tell()
+            self._changed.notify_all()
+
+    def _reason(self) -> str:
+        """Why a fit shall stop, or an empty text."""
+        return "unwanted" if self._is_over else self._within.folds.ask()
+
+    def _tell(self) -> None:
+        """Tell of all values of C that are done."""
+        n_parts, n_folds = len(self._within.folds.parts), len(self._within.folds.folds)
+        while not self._is_over and len(self.heard) < len(self._Cs):
+            k = len(self.heard)
+            parts = [[self._found.get((part, fold, k)) for part in range(n_parts)] for fold in range(n_folds)]
+            if any(part is None for fit in parts for part in fit):
+                return
+            fits = [FoldFit([part for part in fit if part is not None]) for fit in parts]
+            self.heard.append(fits)
+            self._is_over = not self._goes_on(k, fits)
+
+
 @dataclass(frozen=True)
 class _Path:
     """The fits of one two-class problem of one fold, for ascending values of C."""
 
     within: KernelFolds
     labelled: Shard
-    places: np.ndarray | slice  # of its rows
     fold: Fold
     may_settle: bool
+    ask: Callable[[], str]
 
-    def fits(self, Cs: Sequence[float], starts: Sequence[PartFit | None]) -> Iterator[PartFit]:
-        """One for each C, until there is no time left; a fit that is cut short is no result."""
-        folds = self.within.folds
+    @property
+    def places(self) -> np.ndarray | slice:
+        """Of the rows of the problem."""
+        whole = self.labelled.whole
+        return slice(None) if whole is None or whole[1] is None else whole[1]
+
+    def fits(
+        self, Cs: Sequence[float], starts: Sequence[PartFit | None], last: np.ndarray | None
+    ) -> Iterator[tuple[PartFit, np.ndarray]]:
+        """One for each C, with where the next one may start, until there is no time left.
+
+        ``last`` is that of the C before. A fit that is cut short is no result.
+        """
+        folds, own = self.within.folds, self.labelled.kernel.numbers
         shard = replace(self.labelled, weight=folds.weights(self.fold)[self.places], whole=None)  # scores are asked for
-        solver, watched = self.within.solver(may_settle=self.may_settle), Watched(lambda _: folds.ask() or None)
-        warm: np.ndarray | None = None
+        solver, watched = self.within.solver(may_settle=self.may_settle), Watched(lambda _: self.ask() or None)
         for C, start in zip(Cs, starts, strict=True):
-            if folds.ask():
+            if self.ask():
                 return
             began = time.perf_counter()
             problem, rng = HingeL2(C, folds.fit_intercept), np.random.default_rng(0)
-            warm = warm if start is None else self._better(problem, warm, self._warm(start.model, None))
+            first = last if start is None else self._better(problem, last, self._warm(start.model, None))
+            warm = None
+            if first is not None:
+                warm = np.zeros((*first.shape[:-1], self.within.shard.n_rows))
+                warm[..., own] = first
             finished = end_of(sweeps(solver, problem, shard, Solo(), folds.limits, rng, Start(warm), watched))
             result, model = finished.result, finished.result.model
             held_out, norm = self._scored(model, finished.scores)
-            warm = self._warm(model, finished.scores)
+            last = self._warm(model, finished.scores)
             seconds, gap = time.perf_counter() - began, result.certificate.relative
             if finished.told and gap > folds.limits.tol:
                 return
-            yield PartFit(model, held_out, norm, gap, seconds, result.stop_reason)
+            yield PartFit(model, held_out, norm, gap, seconds, result.stop_reason), last
 
     def _better(self, problem: HingeL2, last: np.ndarray | None, given: np.ndarray) -> np.ndarray:
         """One of two starts: the last solution with its responses, or coefficients that are given."""
-        own, known = self.labelled.kernel.numbers, self.labelled.kernel.known_values()
+        known = self.labelled.kernel.known_values()
         if last is None or known is None:
             return given
-        both = np.zeros((2, 2, len(own)))
-        both[0], both[1, 0] = last[:, own], given[own]
-        both[1, 1] = known.times(both[1, 0], exact=False)
+        both = np.stack([last, [given, known.times(given, exact=False)]])
         values = [problem.dual_value(np.abs(beta).sum(), beta @ response) for beta, response in both]
-        if values[0] >= values[1]:
-            return last
-        warm = np.zeros_like(last)
-        warm[:, own] = both[1]
-        return warm
+        return both[int(values[1] > values[0])]
 
     def _scored(self, model: KernelModel, scores: np.ndarray | None) -> tuple[np.ndarray, float]:
         """The scores of held-out rows, and the norm of w; ``scores`` are those of all rows of the problem."""
@@ -264,10 +341,10 @@ class _Path:
         return self.within.scores(model, held_out) if own is None else own, max(squared, 0.0) ** 0.5
 
     def _warm(self, model: KernelModel, scores: np.ndarray | None) -> np.ndarray:
-        """Where the next fit starts: at the coefficients of a model, with responses for a solver that uses them."""
-        warm = np.zeros((2, self.within.shard.n_rows))
-        warm[0, model.points.numbers] = model.coef
+        """The coefficients of a model for the rows of the problem, and responses for a solver that uses them."""
+        own = self.labelled.kernel.numbers
+        beta = np.zeros(self.within.shard.n_rows)
+        beta[model.points.numbers] = model.coef
         if scores is None or self.within.known is None:
-            return warm[0]
-        warm[1, self.labelled.kernel.numbers] = scores - model.intercept
-        return warm
+            return beta[own]
+        return np.stack([beta[own], scores - model.intercept])
