@@ -31,17 +31,22 @@ from widemargin.estimators._selection import (
 from widemargin.estimators._types import ClassWeight
 from widemargin.estimators.registry import Array, Descriptor, Each, Formula, Symbol, register
 from widemargin.exceptions import InterruptedFitWarning, warn_user
+from widemargin.kernels import devices
+from widemargin.kernels.arrays import on_host
 from widemargin.kernels.functions import Kernel
 from widemargin.ledger import Ledger
 from widemargin.problems.hinge_l2 import HingeL2
 from widemargin.sklearn_private import Interval, StrOptions
 from widemargin.solvers.auto import kernel_csvm, small_linear_csvm
+from widemargin.solvers.flat_dual import FlatDual
 from widemargin.solvers.protocol import AnySolver
 from widemargin.solvers.run import Limits, Result
 from widemargin.strategies.labels import check_classes
 from widemargin.strategies.parts import Parts
 from widemargin.strategies.protocol import Rows
 from widemargin.strategies.selection import Folds
+
+_SHARE_OF_GPU = 0.5  # of its free memory, for kernel values
 
 
 class KernelSVCCV(KernelClassifier):
@@ -84,7 +89,7 @@ class KernelSVCCV(KernelClassifier):
         With more than two classes, solve one problem for each pair of classes, or one for each class against the rest.
     cache_size : float or "auto", default="auto"
         Memory for kernel values in MiB. Where those between all rows fit, at six bytes each, folds run beside each
-        other. ``"auto"`` is a quarter of the memory that is free.
+        other. ``"auto"`` is a quarter of the memory that is free, on a GPU half of it.
     tol : float, default=1e-3
         Relative gap at which fits stop.
     max_iter : int, default=10000
@@ -94,6 +99,10 @@ class KernelSVCCV(KernelClassifier):
         were not reached on all folds are not tried.
     class_weight : dict, "balanced" or None, default=None
         Multiplies the sample weights of each class; ``"balanced"`` gives all classes the same total weight.
+    device : {"cpu", "cuda", "auto"}, default="cpu"
+        Where to compute, as in :class:`KernelSVC`. On a GPU all folds and values of C of one gamma are fitted side by
+        side, each to ``tol``, where kernel values between all rows fit in ``cache_size`` there, at four bytes each;
+        else one after the other.
     verbose : int, default=0
         1 shows a progress line for the final fit, with the gap and ``tol``.
 
@@ -158,6 +167,7 @@ device_, n_features_in_, feature_names_in_
         "selection": [StrOptions({"best", "one-standard-error"})],
         "multi_class": [StrOptions({"pairs", "rest"})],
         "cache_size": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
+        "device": [StrOptions(set(devices.NAMES))],
         "verbose": ["verbose"],
     }
 
@@ -184,6 +194,7 @@ device_, n_features_in_, feature_names_in_
         max_iter: int = 10_000,
         max_time: float | None = None,
         class_weight: ClassWeight = None,
+        device: str = "cpu",
         verbose: int = 0,
     ) -> None:
         self.Cs = Cs
@@ -203,6 +214,7 @@ device_, n_features_in_, feature_names_in_
         self.max_iter = max_iter
         self.max_time = max_time
         self.class_weight = class_weight
+        self.device = device
         self.verbose = verbose
 
     @fitting
@@ -244,9 +256,10 @@ device_, n_features_in_, feature_names_in_
         classes = np.unique(y[weight > 0])
         check_classes(classes, type(self).__name__)
         scorers = Scorers(self, self.scoring, is_weighted=is_weighted)
-        indexable(X, groups)
-        folds = folds_of(self.cv, X, y, weight, groups)
-        gammas, Cs = self._grids(X, weight)
+        on_host_too = on_host(X)  # for grids, splitters and scorers, where the rows are a tensor
+        indexable(on_host_too, groups)
+        folds = folds_of(self.cv, on_host_too, y, weight, groups)
+        gammas, Cs = self._grids(on_host_too, weight)
         until = np.inf if self.max_time is None else time.monotonic() + self.max_time
         codes = encoded(np.where(weight > 0, y, classes[0]), classes)  # rows of weight 0 may have other labels
         with first_interrupt_kept(not hasattr(self, "_parent_callback_ctx")) as interruption:
@@ -260,11 +273,12 @@ device_, n_features_in_, feature_names_in_
                     class_weight=self.class_weight,
                     limits=Limits(self.tol, self.max_iter),
                     cache_bytes=self._cache_bytes(),
+                    device=devices.resolved(self.device),
                     ask=lambda: "interrupted" if interruption else "max_time" if time.monotonic() > until else "",
                 ),
                 self._kernel_with,
                 scorers,
-                rows,
+                rows._replace(X=on_host_too),
                 bool(self.skip),
             )
             search.try_all(gammas, Cs)
@@ -320,10 +334,12 @@ device_, n_features_in_, feature_names_in_
         return self._chosen.get("gamma", "scale")
 
     def _is_linear(self) -> bool:
-        return bool(self.kernel == "linear")
+        return bool(self.kernel == "linear") and not self._uses_gpu()
 
     def _cache_bytes(self) -> int:
-        return free_bytes() if self.cache_size == "auto" else super()._cache_bytes()
+        if self.cache_size != "auto":
+            return super()._cache_bytes()
+        return int(_SHARE_OF_GPU * devices.free_bytes(devices.GPU)) if self._uses_gpu() else free_bytes()
 
     def _problem_of_rows(self) -> None:
         return None
@@ -332,6 +348,8 @@ device_, n_features_in_, feature_names_in_
         return HingeL2(self._chosen["C"], bool(self.fit_intercept))
 
     def _solver(self) -> AnySolver:
+        if self._uses_gpu():
+            return FlatDual(stationary=self.tol)
         make = small_linear_csvm if self._is_linear() else kernel_csvm
         return make(self._cache_bytes(), self.tol)
 

@@ -103,7 +103,7 @@ class RowsOnTorch(KernelRows):
         self._widest = 0  # rows of the largest problem on some of these, where problems go on in lanes
         self._rooms: dict[int, _Room] = {}  # of each lane
         self._room: _Room | None = None  # that these rows are in
-        self._all_values: torch.Tensor | None = None  # kernel values between all rows, once they are kept
+        self._device_values: torch.Tensor | None = None  # kernel values between all rows, once they are kept
         self.stored = StoredRows(kernel, self.X, self.device, precision)
         self.largest_error, self.error = self._errors()
         self.width = int(self.X.shape[1])
@@ -194,22 +194,24 @@ class RowsOnTorch(KernelRows):
             lines = right[begin : begin + few]
             kept[begin : begin + few, :n] = torch_tensors.values(lines, right, form).to(torch.float32)
         self.ledger.kernel_evaluations += n * n
-        self._all_values = kept
+        self._device_values = kept
         return True
 
-    def known_values(self) -> Any:
-        return self._all_values
+    @property
+    def space(self) -> torch.Tensor | None:
+        return self._device_values
 
     @property
     def has_lockstep(self) -> bool:
-        return self._all_values is not None and self.kernel.is_positive
+        return self._device_values is not None and self.kernel.is_positive
 
     def lockstep(
         self, labels: np.ndarray, weights: np.ndarray, which: np.ndarray, Cs: np.ndarray, size: int
     ) -> Lockstep:
         y, of_labels = self.vector(labels), self.places(which[:, 0])
         caps = self.vector(Cs)[:, None] * self.vector(weights)[self.places(which[:, 1])]
-        return Lockstep(self._primitives, self._all_values, y[of_labels], y[of_labels] * caps, size)
+        assert self._device_values is not None
+        return Lockstep(self._primitives, self._device_values, y[of_labels], y[of_labels] * caps, size)
 
     def lockstep_room(self, size: int) -> float:
         per_problem = 4 * size * size + _VECTORS_OF_LOCKSTEP * 8 * self.n_rows

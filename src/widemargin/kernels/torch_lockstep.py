@@ -137,8 +137,8 @@ class Lockstep:
     def totals(self, error: torch.Tensor, *, is_tied: bool) -> tuple[torch.Tensor, torch.Tensor]:
         """Sums over the rows of each problem, for its bounds, and the intercept that its loss is for.
 
-        Those of :class:`widemargin.solvers._kernel_ranks.ResponseSums` but for the last two; then C times the loss, each
-        of whose terms is the largest that a response may give that is wrong by ``error``.
+        Those of ``ResponseSums.of_totals`` but for the last two; then C times the loss, each of whose terms is the
+        largest that a response may give that is wrong by ``error``.
         """
         response, size = self.response, self.beta.abs()
         intercept, _ = self._best_intercept(is_tied=is_tied)

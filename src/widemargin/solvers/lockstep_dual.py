@@ -143,7 +143,9 @@ class LockstepDual:
             lock.start_at([each.start for each in chosen], is_tied=self.fit_intercept)
         if last:
             before = [last.get(each[1:3]) for each in chosen]
-            scaled = [None if old is None else each.C / old[0] * old[1] for each, old in zip(chosen, before, strict=True)]
+            scaled = [
+                None if old is None else each.C / old[0] * old[1] for each, old in zip(chosen, before, strict=True)
+            ]
             lock.start_at(scaled, is_tied=self.fit_intercept)
         n = len(chosen)
         return _Group(lock, numbers, np.full(n, _AIM * self.limits.tol), np.zeros(n, int))

@@ -4,7 +4,7 @@ The rows that a fold holds out stay in its problems with a weight of zero: they 
 score the fold, come with the passes that the fit makes anyway. Each fit starts at the solution for the last C, or at
 that of another kernel for the same C. Where all kernel values fit in memory they are computed once, and the problems of
 folds and classes run beside each other. Else one runs after the other, on all cores, and all of them share the kernel
-rows that there is room for.
+rows that there is room for. On a GPU all problems of a kernel go on side by side (:mod:`.side_by_side`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 from widemargin import cores
 from widemargin.comm.solo import Solo
 from widemargin.data.shard import Shard
-from widemargin.kernels.devices import kernel_rows
+from widemargin.kernels.devices import CPU, is_gpu, kernel_rows
 from widemargin.kernels.functions import Kernel
 from widemargin.kernels.known_values import KnownValues
 from widemargin.kernels.storage import pieces
@@ -29,13 +29,16 @@ from widemargin.pauses import Clock, TimeIsUp
 from widemargin.problems.hinge_l2 import HingeL2
 from widemargin.solvers.auto import Auto, FewRows
 from widemargin.solvers.block_dual import BlockDual
+from widemargin.solvers.flat_dual import FlatDual
 from widemargin.solvers.known_dual import KnownDual
+from widemargin.solvers.lockstep_dual import Solved
 from widemargin.solvers.models import KernelModel
 from widemargin.solvers.protocol import AnySolver
 from widemargin.solvers.run import Limits, Start, Watched, end_of, sweeps
 from widemargin.solvers.small_dual import SmallDual
 from widemargin.strategies.labels import weights_of_classes
 from widemargin.strategies.parts import Parts
+from widemargin.strategies.side_by_side import solved_side_by_side
 
 _CS_OF_VOTES = 3  # for which folds of a pair of classes share a copy of its kernel values
 _PATIENCE = 3  # checks without a change of held-out predictions, after which a fold may stop
@@ -86,6 +89,8 @@ class FoldFit(NamedTuple):
     @property
     def n_support(self) -> int:
         """Rows with a coefficient in one of the problems."""
+        if len(self.parts) == 1:
+            return len(self.parts[0].model.coef)
         return len(np.unique(np.concatenate([part.model.points.numbers for part in self.parts])))
 
 
@@ -101,16 +106,17 @@ class Folds:
     class_weight: Any
     limits: Limits
     cache_bytes: int
+    device: str = CPU
     # Asked now and then, from any thread: a reason to stop, or an empty text.
     ask: Callable[[], str] = lambda: ""
     ledger: Ledger = field(default_factory=Ledger)  # of kernel values
 
-    def with_kernel(self, kernel: Kernel, space: KnownValues | None = None) -> KernelFolds | None:
+    def with_kernel(self, kernel: Kernel, space: Any = None) -> KernelFolds | None:
         """The kernel on the rows, with all values where they fit; None if there was no time for that.
 
         ``space`` are values of another kernel on the same rows that are not needed any more.
         """
-        rows = kernel_rows(kernel, self.shard.X, 0, self.ledger, weight=self.shard.weight)
+        rows = kernel_rows(kernel, self.shard.X, 0, self.ledger, device=self.device, weight=self.shard.weight)
         rows.groups, rows.n_problems = self.shard.y if self.parts.are_votes else None, len(self.parts) * len(self.folds)
         try:
             with self.ledger.phase("kernel"), Clock(Solo(), self.ask).running():
@@ -153,6 +159,11 @@ class KernelFolds:
         """All kernel values, where they are kept."""
         return self.shard.kernel.known_values()
 
+    @property
+    def space(self) -> Any:
+        """The memory of all kernel values, where they are kept."""
+        return self.shard.kernel.space
+
     def fits(
         self,
         Cs: Sequence[float],
@@ -168,6 +179,8 @@ class KernelFolds:
         for each C, or None: a fit starts there or at the last C, wherever the dual objective is higher. A fold that
         ``may_settle`` stops when its held-out predictions no longer change.
         """
+        if self.shard.kernel.has_lockstep:
+            return self._fits_side_by_side(Cs, starts, goes_on)
         running = _Running(self, Cs, starts, may_settle, goes_on)
         tasks = self._tasks(len(Cs))
         with self.folds.ledger.phase("folds"):
@@ -177,6 +190,26 @@ class KernelFolds:
             else:
                 cores.each(running.do, tasks, np.inf)
         return running.heard + [None] * (len(Cs) - len(running.heard))
+
+    def _fits_side_by_side(
+        self, Cs: Sequence[float], starts: Sequence[list[FoldFit] | None], goes_on: GoesOn
+    ) -> list[list[FoldFit] | None]:
+        """:meth:`fits` on a GPU, all to the tolerance."""
+        with self.folds.ledger.phase("folds"):
+            found = solved_side_by_side(self, Cs, starts)
+        out: list[list[FoldFit] | None] = []
+        for k in range(len(Cs)):
+            fits: list[FoldFit] = []
+            for fold, (_, held_out) in enumerate(self.folds.folds):
+                solved = [found.get((part, fold, k)) for part in range(len(self.folds.parts))]
+                parts = [_part_fit(each, held_out) for each in solved if each is not None]
+                fits += [FoldFit(parts)] if len(parts) == len(solved) else []
+            if len(fits) < len(self.folds.folds):
+                break
+            out.append(fits)
+            if not goes_on(k, fits):
+                break
+        return out + [None] * (len(Cs) - len(out))
 
     def _tasks(self, n_Cs: int) -> list[_Task]:
         """Those with the smallest values of C first; larger ones may turn out not to be wanted."""
@@ -190,6 +223,8 @@ class KernelFolds:
         tol, cache_bytes, patience = self.folds.limits.tol, self.folds.cache_bytes, _PATIENCE if may_settle else 0
         if self.known is not None:
             return KnownDual(tol, patience)
+        if is_gpu(self.folds.device):
+            return FlatDual(tol)
         blocks = BlockDual(cache_bytes, tol, patience=patience)
         return Auto((SmallDual(tol, None, cache_bytes), blocks), FewRows(cache_bytes))
 
@@ -200,6 +235,11 @@ class KernelFolds:
         else:
             sums = self.shard.kernel.only(rows).times(model.points, model.coef)
         return np.asarray(sums + model.intercept)
+
+
+def _part_fit(solved: Solved, held_out: np.ndarray) -> PartFit:
+    scores, gap = solved.scores[held_out], solved.certificate.relative
+    return PartFit(solved.model, scores, solved.norm, gap, solved.seconds, solved.stop_reason)
 
 
 class _Running:
