@@ -49,7 +49,9 @@ def test_the_optimum_is_that_of_the_exact_qp(name, C, fit_intercept, seed):
     K = gram(KEPT[name], X)
     result = solve(KEPT[name], HingeL2(C, fit_intercept), X, y)
     assert_solved(result, exact_of(K, y, C, fit_intercept=fit_intercept))
-    assert objective(result.model, K, y, C) == pytest.approx(result.certificate.primal, rel=1e-9)
+    # The bound may allow for values in float32.
+    assert objective(result.model, K, y, C) == pytest.approx(result.certificate.primal, rel=TOL)
+    assert objective(result.model, K, y, C) <= result.certificate.primal * (1 + 1e-12)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -110,8 +112,9 @@ def test_a_start_at_the_solution_of_a_smaller_C_leads_to_the_same_optimum(has_re
     shard = shard_of(RBF, X, y)
     first = finished(shard, 1.0)
     model = first.result.model
-    warm = np.zeros((2, len(y)))
-    warm[0, model.points.numbers], warm[1] = model.coef, first.scores - model.intercept
+    warm = np.full((3, len(y)), 1e-5)  # exact responses are not those of values in float32
+    warm[0], warm[1] = 0.0, first.scores - model.intercept
+    warm[0, model.points.numbers] = model.coef
     warm = warm if has_responses else warm[0]
     assert_solved(finished(shard, 10.0, warm=warm).result, exact_of(gram(RBF, X), y, 10.0))
     again = finished(shard, 1.0, warm=warm).result
@@ -119,13 +122,30 @@ def test_a_start_at_the_solution_of_a_smaller_C_leads_to_the_same_optimum(has_re
     assert again.n_iter <= 1
 
 
+@pytest.mark.parametrize("name", ["rbf", "poly"])
+def test_responses_stay_within_what_bounds_allow_for_along_a_path(name, fit_intercept):
+    X, y = overlapping(0, n=150)
+    shard, solver, rng, warm = shard_of(KEPT[name], X, y), KnownDual(1e-6), np.random.default_rng(0), None
+    for C in (0.01, 0.1, 1.0, 10.0, 3.0):
+        state = solver.start(HingeL2(C, fit_intercept), shard, Solo(), rng, warm)
+        for _ in range(4):
+            state = solver.sweep(state)
+            solver.certify(state)
+            warm = solver.warm_state(state)
+            beta, response, drift = warm.astype(np.longdouble)
+            exact = state.known.near.astype(np.longdouble) @ beta
+            assert (np.abs(response - exact) <= drift).all()
+            assert drift.max() < 1e-6 * max(np.abs(beta).sum(), 1) * state.known.diagonal.max()
+        assert_true(solver.confirm(state), exact_of(gram(KEPT[name], X), y, C, None, fit_intercept))
+
+
 def test_responses_of_a_start_that_is_not_feasible_are_corrected():
     X, y = overlapping(0)
     shard = shard_of(RBF, X, y)
     first = finished(shard, 10.0)
-    warm = np.zeros((2, len(y)))
+    warm = np.zeros((3, len(y)))
     warm[0, first.result.model.points.numbers] = first.result.model.coef
-    warm[1] = first.scores - first.result.model.intercept
+    warm[1:] = first.scores - first.result.model.intercept, np.full(len(y), 1e-5)
     assert_solved(finished(shard, 1.0, warm=warm).result, exact_of(gram(RBF, X), y, 1.0))
 
 

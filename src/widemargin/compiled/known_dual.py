@@ -10,7 +10,7 @@ import numpy as np
 from widemargin.compiled.jit import compiled
 from widemargin.compiled.known_values import add_near
 from widemargin.compiled.small_dual import relative_gap, violation
-from widemargin.compiled.working_set import LANES, pairs, singles
+from widemargin.compiled.working_set import LANES, RESOLVED, pairs, singles
 
 FIRST_SIZE, _MAX_SIZE = 1024, 4096  # rows of a working set
 _REDUCTION, _LAST_REDUCTION = 0.1, 0.5  # of the violation by a round, and by one that may be the last
@@ -72,20 +72,28 @@ def _working_set(pull, beta, low, high, middle, size):
 
 
 @compiled()
+def _solve(block, diagonal, pull, beta, low, high, is_tied, tol, max_steps):
+    if is_tied:
+        return pairs(block, diagonal, pull, beta, low, high, tol, max_steps)
+    return singles(block, diagonal, pull, beta, low, high, tol, max_steps)
+
+
+@compiled()
 def descend(K, diagonal, y, pull, beta, low, high, is_tied, gap, least_violation, max_work, pace, space):
     """Rounds until the relative gap is about ``gap``, or the violation ``least_violation``, or so much is done.
 
+    Returns how many rows have moved in all rounds, and the sum of ``|change| k(x, x)^1/2`` over them, or a bit more.
     ``pace`` has the size of working sets, the number of slow rounds and the violation before them, for the next call.
     ``space`` is for the kernel values of working sets, where these are not too large for it.
     """
-    n, work = beta.shape[0], 0.0
+    n, work, n_added, added = beta.shape[0], 0.0, 0.0, 0.0
     while True:
         highest, lowest = violation(pull, beta, low, high)
         found = highest - lowest if is_tied else 2.0 * max(highest, -lowest)
         middle = _middle(pull, beta, low, high, (highest + lowest) / 2.0) if is_tied else 0.0
         relative = relative_gap(y, pull, beta, low, high, middle)
         if found <= least_violation or relative <= gap or work >= max_work:
-            return
+            return n_added, added
         if found <= _SLOW * pace[2]:
             pace[1], pace[2] = 0.0, found
         else:
@@ -95,20 +103,21 @@ def descend(K, diagonal, y, pull, beta, low, high, is_tied, gap, least_violation
         rows = _working_set(pull, beta, low, high, middle, int(min(pace[0], n)))
         m = rows.shape[0]
         width = (m + LANES - 1) // LANES * LANES
-        few, own = np.zeros((4, width)), np.ones(width, K.dtype)
+        few, own, largest = np.zeros((4, width)), np.ones(width, K.dtype), 0.0
         if space.shape[0] < m * width:
             space = np.empty(m * width, K.dtype)
         block = (K, rows, space[: m * width].reshape((m, width)), np.zeros(m, np.bool_))
         for a in range(m):
             i = rows[a]
             few[0, a], few[1, a], few[2, a], few[3, a], own[a] = pull[i], beta[i], low[i], high[i], diagonal[i]
+            largest = max(largest, abs(pull[i]))
         part = _AIM * gap / relative if relative > 0.0 else 0.0
         tol = min(max(_REDUCTION, part), _LAST_REDUCTION) * found
         most = int(min(_STEPS_PER_ROW * m, max_work / (_WORK_PER_STEP * width) + 1.0))
-        if is_tied:
-            n_steps = pairs(block, own, few[0], few[1], few[2], few[3], tol, most)
+        if tol > RESOLVED * largest:
+            n_steps = _solve(block, own, few[0].astype(np.float32), few[1], few[2], few[3], is_tied, tol, most)
         else:
-            n_steps = singles(block, own, few[0], few[1], few[2], few[3], tol, most)
+            n_steps = _solve(block, own, few[0], few[1], few[2], few[3], is_tied, tol, most)
         n_moved, moved, change = 0, np.empty(m, np.intp), np.empty(m)
         for a in range(m):
             by = few[1, a] - beta[rows[a]]
@@ -116,7 +125,9 @@ def descend(K, diagonal, y, pull, beta, low, high, is_tied, gap, least_violation
                 beta[rows[a]] = few[1, a]
                 moved[n_moved], change[n_moved] = rows[a], -by
                 n_moved += 1
+                added += abs(by) * np.sqrt(abs(np.float64(own[a])))
         if n_moved == 0:
-            return
+            return n_added, added
+        n_added += n_moved
         add_near(K, moved[:n_moved], change[:n_moved], pull)
         work += _WORK_PER_ROW * n + float(n_moved) * (m + n) + _WORK_PER_STEP * n_steps * width

@@ -17,6 +17,7 @@ from widemargin.compiled.jit import compiled
 
 LANES = 128
 POINTS_PER_SUM = 256
+RESOLVED = 1e-4  # of the largest pull: a tolerance above this is far above the rounding errors of many float32 steps
 _FINITE = FAST | {"nnan", "ninf"}  # all numbers here are finite
 _BLOCKED = np.float32(1e15)  # larger than any pull, with a finite square
 _FARTHEST = np.float32(1e30)  # beyond what is blocked

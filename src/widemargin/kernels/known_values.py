@@ -15,6 +15,7 @@ from widemargin.rounding import UNIT
 
 BYTES = 6  # of a value: four in float32, two that it lost
 ERROR = compiled.LOST_UNIT / 2 + 8 * UNIT  # of a value, relative to that in float64
+NEAR_ERROR = 2.0**-24 * (1 + 2.0**-20)  # of its part in float32
 LARGEST = 1e38
 SMALLEST = compiled.SMALLEST  # smaller values are taken as 0
 _LINES_AT_ONCE = 256  # that are computed in float64

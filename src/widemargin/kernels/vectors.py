@@ -22,7 +22,6 @@ from widemargin.pauses import WORK, pause_alone
 FIXED = np.float32(-3e38)  # the key of a row that cannot move: it comes last
 _MIN_GROUPS = 1024
 _ROWS_AT_ONCE = 128  # of a block
-_RESOLVED = 1e-4  # relative to the largest pull: the rounding errors of many steps in float32 are far below
 _WORK_PER_STEP = 4  # multiplications for each row of a working set
 
 
@@ -96,7 +95,7 @@ def solve(
     if K.shape != (n, width):
         raise ValueError(f"The kernel block of {n} rows has the shape {K.shape}: it must be {(n, n)} or {(n, width)}.")
     pull, beta, low, high = (np.pad(each, (0, width - n)) for each in dual)
-    if tol > _RESOLVED * np.abs(pull).max(initial=0.0):
+    if tol > working_set.RESOLVED * np.abs(pull).max(initial=0.0):
         pull = pull.astype(K.dtype)
     diagonal = np.pad(np.diagonal(K[:, :n]), (0, width - n), constant_values=1.0)
     loop = working_set.pairs if is_tied else working_set.singles

@@ -3,7 +3,8 @@
 The problem is in :mod:`widemargin.solvers._kernel_dual`. A sweep is block descent on working sets
 (:mod:`widemargin.compiled.known_dual`) with values in float32, until the gap is a fixed part of what it was, or it is
 time to look at the clock. Rows of weight 0 cannot move, and have responses all the same: those of held-out rows are
-their scores. Bounds are confirmed with what values lost when they were rounded to float32, which is kept beside them.
+their scores. Bounds allow for what values lost when they were rounded to float32; where that leaves the gap open, they
+are computed anew with what was lost, which is kept beside the values.
 
 [1] Osuna, Freund, Girosi: An improved training algorithm for support vector machines, 1997.
 [2] Fan, Chen, Lin: Working set selection using second order information for training SVMs, JMLR 2005.
@@ -28,7 +29,7 @@ from widemargin.problems.hinge_l2 import HingeL2
 from widemargin.problems.protocol import Certificate
 from widemargin.rounding import gamma
 from widemargin.solvers._kernel_dual import DualState, KernelDual, feasible_start
-from widemargin.solvers._kernel_ranks import Summed
+from widemargin.solvers._kernel_ranks import NOTHING, Summed
 from widemargin.solvers.protocol import Warm
 
 _AIM = 0.9  # of the tolerance that a sweep aims at
@@ -46,6 +47,8 @@ class State(DualState):
     space: np.ndarray = field(default_factory=lambda: np.empty(0, np.float32))  # for values of working sets
     aim: float = 1.0  # the relative gap that the next sweep aims at
     is_exact: bool = False  # responses are those of exact values
+    drift: np.ndarray = field(default_factory=lambda: np.empty(0))  # of responses, before
+    added: Summed = NOTHING  # to responses since then
 
 
 @dataclass(frozen=True)
@@ -65,19 +68,21 @@ class KnownDual(KernelDual[State]):
         return self.target
 
     def start(self, problem: HingeL2, shard: Shard, comm: Communicator, rng: Generator, warm: Warm = None) -> State:
-        """``warm`` is a beta for all rows, by their numbers; or two lines, a beta and its responses."""
+        """``warm`` is a beta for all rows, by their numbers, or what :meth:`warm_state` gives."""
         known = shard.kernel.known_values()
         assert known is not None
-        lines = None if warm is None else np.atleast_2d(warm)
-        low, high, beta = feasible_start(problem, shard, comm, None if lines is None else lines[0])
-        known_beta, response = np.zeros((2, shard.n_rows))
-        if lines is not None and len(lines) == 2:
-            known_beta, response = lines[:, shard.kernel.numbers]
+        lines = np.zeros((1, shard.kernel.numbers.max() + 1)) if warm is None else np.atleast_2d(warm)
+        low, high, beta = feasible_start(problem, shard, comm, lines[0])
+        known_beta, response, drift = np.zeros((3, shard.n_rows))
+        if len(lines) == 3:
+            known_beta, response, drift = lines[:, shard.kernel.numbers]
         change = beta - known_beta
         change[np.abs(change) <= _NOTHING * np.abs(beta)] = 0.0
         response = response + known.times(change, exact=False)
         state = State(problem, shard, comm, shard.kernel, rng, low, high, beta, response, shard.y, shard.weight)
-        state.known = known
+        (lengths, _), mass = state.rows.error_terms(beta), state.rows.mass
+        state.known, state.drift = known, drift + 2 * mass(beta - known_beta - change) * lengths
+        state.added = Summed(mass(known_beta) + mass(change), 2.0 * shard.n_rows)
         if "space" not in shard.shared:  # for all runs on these rows, one after the other
             shard.shared["space"] = np.empty(min(compiled.FIRST_SIZE, padded(shard.n_rows)) ** 2, np.float32)
         state.space = shard.shared["space"]
@@ -87,11 +92,12 @@ class KnownDual(KernelDual[State]):
         is_positive, aim = state.rows.kernel.is_positive, max(_AIM * self.target, _REDUCTION * self._gap(state))
         pull, before = state.y - state.response, state.beta.copy()
         least = _MIN_VIOLATION * float(np.abs(pull).max()) if is_positive else self.target
-        compiled.descend(
+        n_moved, moved = compiled.descend(
             state.known.near, state.known.diagonal, state.y, pull, state.beta, state.low, state.high,
             state.problem.fit_intercept, min(aim, state.aim) if is_positive else -np.inf,
             least, WORK, state.pace, state.space,
         )  # fmt: skip
+        state.added = state.added.plus(Summed(moved, n_moved))
         if np.array_equal(state.beta, before):  # exact responses may show a way on
             self.confirm(state)
         else:
@@ -111,7 +117,7 @@ class KnownDual(KernelDual[State]):
         return state.best.certificate
 
     def confirm(self, state: State, latest: Certificate | None = None) -> Certificate:
-        if not state.is_exact:
+        if not state.is_exact and self._near_bounds(state).relative > self.target:
             self._refresh(state)
             self._exact_bounds(state)
         assert state.best is not None
@@ -123,9 +129,9 @@ class KnownDual(KernelDual[State]):
         return certificate
 
     def warm_state(self, state: State) -> np.ndarray:
-        """Coefficients and responses, of all rows by their numbers."""
-        out = np.zeros((2, state.rows.n_everywhere or int(state.rows.numbers.max()) + 1))
-        out[0, state.rows.numbers], out[1, state.rows.numbers] = state.beta, state.response
+        """Of all rows by their numbers: coefficients, responses, and how far these may be from those of float32 values."""
+        out = np.zeros((3, state.rows.n_everywhere or int(state.rows.numbers.max()) + 1))
+        out[:, state.rows.numbers] = state.beta, state.response, self._drift(state)
         return out
 
     def _precision(self, state: State) -> float:
@@ -139,12 +145,27 @@ class KnownDual(KernelDual[State]):
     def _refresh(self, state: State) -> None:
         state.response, state.best, state.is_exact = state.known.times(state.beta, exact=True), None, True
         state.summed = Summed.of(state.comm, state.rows, state.beta)
+        near = self._error(state, known_values.NEAR_ERROR) + self._error(state, known_values.ERROR)
+        state.drift, state.added = near, Summed(state.summed.mass, state.summed.n_terms)
+
+    def _drift(self, state: State) -> np.ndarray:
+        """By how much responses may differ from sums of values in float32: each term that is added rounds them."""
+        lengths, _ = state.rows.error_terms(state.beta)
+        return np.asarray(state.drift + gamma(state.added.n_terms + 16) * (1 + state.added.mass * lengths))
+
+    def _near_bounds(self, state: State) -> Certificate:
+        """From responses that steps have led to."""
+        state.best, state.summed = None, Summed.of(state.comm, state.rows, state.beta)
+        error = self._error(state, known_values.NEAR_ERROR) + self._drift(state)
+        return self._bounds(state, self._precision(state), state.summed, error)
 
     def _exact_bounds(self, state: State) -> Certificate:
-        """Responses are sums of values that are wrong as computed, and as kept; sums round once for every term."""
+        return self._bounds(state, self._precision(state), state.summed, self._error(state, known_values.ERROR))
+
+    @staticmethod
+    def _error(state: State, of_kept: float) -> np.ndarray:
+        """Of responses that are sums of values that are wrong as computed, and as kept; sums round for every term."""
         (lengths, of_values), summed = state.rows.error_terms(state.beta), state.summed
-        of_values = of_values * (1 + known_values.ERROR) + known_values.ERROR
-        of_sum = gamma(summed.n_terms + 8)
-        error = summed.mass * (of_values + of_sum * (1 + of_values)) * lengths
-        error += known_values.SMALLEST * np.abs(state.beta).sum()
-        return self._bounds(state, self._precision(state), summed, error)
+        of_values = of_values * (1 + of_kept) + of_kept
+        error = summed.mass * (of_values + gamma(summed.n_terms + 8) * (1 + of_values)) * lengths
+        return np.asarray(error + known_values.SMALLEST * np.abs(state.beta).sum())

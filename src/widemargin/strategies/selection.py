@@ -34,7 +34,7 @@ from widemargin.solvers.known_dual import KnownDual
 from widemargin.solvers.lockstep_dual import Solved
 from widemargin.solvers.models import KernelModel
 from widemargin.solvers.protocol import AnySolver
-from widemargin.solvers.run import Limits, Start, Watched, end_of, sweeps
+from widemargin.solvers.run import Limits, Progress, Start, Watched, end_of, sweeps
 from widemargin.solvers.small_dual import SmallDual
 from widemargin.strategies.labels import weights_of_classes
 from widemargin.strategies.parts import Parts
@@ -340,33 +340,41 @@ class _Path:
         """
         folds, own = self.within.folds, self.labelled.kernel.numbers
         shard = replace(self.labelled, weight=folds.weights(self.fold)[self.places], whole=None)  # scores are asked for
-        solver, watched = self.within.solver(may_settle=self.may_settle), Watched(lambda _: self.ask() or None)
+        solver, is_known = self.within.solver(may_settle=self.may_settle), self.within.known is not None
         for C, start in zip(Cs, starts, strict=True):
             if self.ask():
                 return
             began = time.perf_counter()
             problem, rng = HingeL2(C, folds.fit_intercept), np.random.default_rng(0)
-            first = last if start is None else self._better(problem, last, self._warm(start.model, None))
+            first = last if start is None else self._better(problem, last, self._warm(start.model))
             warm = None
             if first is not None:
                 warm = np.zeros((*first.shape[:-1], self.within.shard.n_rows))
                 warm[..., own] = first
+            states = [warm]
+
+            def hear(progress: Progress, states: list[np.ndarray | None] = states) -> str | None:
+                if progress.warm_state is not None:
+                    states[:] = [progress.warm_state]
+                return self.ask() or None
+
+            watched = Watched(hear, has_state=is_known)
             finished = end_of(sweeps(solver, problem, shard, Solo(), folds.limits, rng, Start(warm), watched))
             result, model = finished.result, finished.result.model
             held_out, norm = self._scored(model, finished.scores)
-            last = self._warm(model, finished.scores)
+            last = states[0][..., own] if is_known and states[0] is not None else self._warm(model)
             seconds, gap = time.perf_counter() - began, result.certificate.relative
             if finished.told and gap > folds.limits.tol:
                 return
             yield PartFit(model, held_out, norm, gap, seconds, result.stop_reason), last
 
     def _better(self, problem: HingeL2, last: np.ndarray | None, given: np.ndarray) -> np.ndarray:
-        """One of two starts: the last solution with its responses, or coefficients that are given."""
+        """One of two starts: where the last fit has ended, or coefficients that are given."""
         known = self.labelled.kernel.known_values()
-        if last is None or known is None:
+        if last is None or last.ndim == 1 or known is None:
             return given
-        both = np.stack([last, [given, known.times(given, exact=False)]])
-        values = [problem.dual_value(np.abs(beta).sum(), beta @ response) for beta, response in both]
+        both = np.stack([last, [given, known.times(given, exact=False), np.zeros_like(given)]])
+        values = [problem.dual_value(np.abs(beta).sum(), beta @ response) for beta, response, _ in both]
         return both[int(values[1] > values[0])]
 
     def _scored(self, model: KernelModel, scores: np.ndarray | None) -> tuple[np.ndarray, float]:
@@ -380,11 +388,8 @@ class _Path:
         squared = float(model.coef @ (of_support - model.intercept))
         return self.within.scores(model, held_out) if own is None else own, max(squared, 0.0) ** 0.5
 
-    def _warm(self, model: KernelModel, scores: np.ndarray | None) -> np.ndarray:
-        """The coefficients of a model for the rows of the problem, and responses for a solver that uses them."""
-        own = self.labelled.kernel.numbers
+    def _warm(self, model: KernelModel) -> np.ndarray:
+        """The coefficients of a model, for the rows of the problem."""
         beta = np.zeros(self.within.shard.n_rows)
         beta[model.points.numbers] = model.coef
-        if scores is None or self.within.known is None:
-            return beta[own]
-        return np.stack([beta[own], scores - model.intercept])
+        return beta[self.labelled.kernel.numbers]
