@@ -18,11 +18,12 @@ from sklearn.datasets import make_classification
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GroupKFold, KFold
 
-from widemargin import KernelSVCCV
+from widemargin import KernelSVCCV, pauses
 from widemargin.comm.threads import on_ranks
 from widemargin.engines._plan import split_rows
 from widemargin.estimators import kernel_cv
 from widemargin.estimators._search import SearchOnRanks
+from widemargin.solvers import run as run_module
 from widemargin.strategies import search_crew, search_files
 from widemargin.strategies.protocol import Rows
 from widemargin.strategies.selection import Folds, KernelFolds
@@ -177,6 +178,34 @@ def test_a_search_that_was_killed_goes_on_and_gives_the_same(tmp_path):
     assert_same_search(alone, again)
     assert again.cost_.kernel_evaluations < alone.cost_.kernel_evaluations
     assert 0 < len(known) < len([fits for state in search_files.load(tmp_path) for fits in state.fits])
+
+
+class FailAtPoint(Recorder):
+    """A callback that raises when so many points are done."""
+
+    def on_fit_task_end(self, estimator, context, *, fitted_estimator=None):
+        if super().on_fit_task_end(estimator, context):
+            raise RuntimeError("a crash")
+
+
+@pytest.mark.parametrize("cache_size", ["auto", 0.05])
+@pytest.mark.parametrize("multi_class", ["pairs", "rest"])
+def test_a_search_goes_on_along_the_values_of_C(three, tmp_path, multi_class, cache_size, monkeypatch):
+    options = {**OPTIONS, "multi_class": multi_class, "cache_size": cache_size, "tol": 1e-6, "refine": False}
+    alone = KernelSVCCV(**options).fit(*three)
+    with monkeypatch.context() as patch:
+        for module, name, value in (
+            (search_crew, "_INTERVAL", 0.0), (search_crew, "_SHARE_FOR_PATHS", np.inf),
+            (run_module, "_ASK_INTERVAL", -1.0), (pauses, "WORK", 100.0),
+        ):  # fmt: skip
+            patch.setattr(module, name, value)
+        with pytest.raises(RuntimeError, match="a crash"):
+            KernelSVCCV(**options, checkpoint=tmp_path).set_callbacks(FailAtPoint(2)).fit(*three)
+    assert not search_files_of(tmp_path)
+    (state,) = search_files.load(tmp_path)
+    n_all = 4 * 3 * 3  # values of C, folds and problems
+    assert 0 < len(state.paths.fits.reasons) < n_all
+    assert_same_search(KernelSVCCV(**options, checkpoint=tmp_path).fit(*three), alone)
 
 
 @pytest.mark.parametrize("multi_class", ["pairs", "rest"])

@@ -22,7 +22,6 @@ from sklearn.model_selection import check_cv
 from widemargin.codec import conforms
 from widemargin.exceptions import ModelFileError
 from widemargin.kernels.functions import Kernel
-from widemargin.kernels.known_values import KnownValues
 from widemargin.strategies.parts import Parts
 from widemargin.strategies.protocol import Rows
 from widemargin.strategies.selection import Fold, FoldFit, Folds, KernelFolds
@@ -36,7 +35,8 @@ _ROUNDING = 1e-12  # of a distance, relative to the largest; squared ones are di
 _TIE = 1e-12  # between two mean scores
 _SURE = 0.99  # that one point is below another, by a t-test of the differences between folds
 _LEAST_FALL = 0.002  # of a score: less may be due to a gap that is open
-_LEARNED = 0.5  # power of C that w grows with at most, once it has found what it can: with the first before that
+_FITTED = 0.1  # the least mean margin of support vectors
+_LEARNED = 0.7  # the power of C that w grows with at most once it fits the rows; before that it is near 1
 
 
 class Point(NamedTuple):
@@ -202,6 +202,10 @@ class Scorers:
         several = getattr(self._scorer, "_scorers", None)
         self.names = ["score"] if several is None else list(several)
         self._is_weighted = is_weighted
+        self._is_accuracy = scoring is None or (isinstance(scoring, str) and scoring == "accuracy")
+        # Functions of the model may look at rows; scorers of scikit-learn pass them on to the model.
+        all_scorers = [self._scorer] if several is None else several.values()
+        self.need_rows = not self._is_accuracy and not all(hasattr(each, "_response_method") for each in all_scorers)
         for each in [self._scorer] if several is None else several.values():
             methods = np.atleast_1d(getattr(each, "_response_method", "predict")).tolist()
             if "predict_proba" in methods and not {"decision_function", "predict"} & set(methods):
@@ -214,6 +218,8 @@ class Scorers:
 
     def __call__(self, model: HeldOut, X: Any, y: np.ndarray, weight: np.ndarray) -> list[float]:
         """The score of each scorer."""
+        if self._is_accuracy:  # of many folds, the checks of scikit-learn would take longer than the fits
+            return [float(np.average(model.predict(X) == y, weights=weight if self._is_weighted else None))]
         found = self._scorer(model, X, y, **({"sample_weight": weight} if self._is_weighted else {}))
         if not isinstance(found, dict):
             return [float(found)]
@@ -248,6 +254,11 @@ class Tried(NamedTuple):
     def norms(self) -> np.ndarray:
         """Of w in each problem, means over folds."""
         return np.asarray(np.mean([fit.norms for fit in self.fits], axis=0))
+
+    @property
+    def margin(self) -> float:
+        """The least mean margin of support vectors in a problem."""
+        return min(float(fit.margins.min()) for fit in self.fits)
 
     @property
     def norm(self) -> float:
@@ -340,7 +351,7 @@ class Search:
     skipped: set[Point] = field(default_factory=set)
     agree: Callable[[np.ndarray], np.ndarray] = lambda scores: scores  # of all ranks
     are_values_late: bool = False  # whether kernel values are computed when a fit needs them
-    _space: KnownValues | None = None  # of the last kernel
+    _space: Any = None  # of the values of the last kernel
 
     @property
     def is_over(self) -> bool:
@@ -390,7 +401,7 @@ class Search:
 
     def _with_kernel(self, gamma: float | None) -> KernelFolds | None:
         found = self.folds.with_kernel(self.kernel_with(gamma), self._space, is_lazy=self.are_values_late)
-        self._space = None if found is None else found.known
+        self._space = None if found is None else found.space
         return found
 
     def _try(self, gamma: float | None, Cs: Sequence[float]) -> None:
@@ -413,8 +424,9 @@ class Search:
     def _has_fallen(self, points: Sequence[Point]) -> bool:
         """Whether larger values of C are pointless after those that were tried with one gamma.
 
-        Two in a row have scores clearly below the best, the second no higher than the first, and w is no longer kept
-        short by C alone: while it is, scores may be those of the larger class for several values, and rise later.
+        The scores of the last one are clearly below the best, and below those of the C before, or these are also clearly
+        below the best, and no lower. And rows are fitted: while w plays no part, or is kept short by C alone, scores may
+        be those of the larger class for several values, and rise later.
         """
         if len(points) < 2:
             return False
@@ -422,9 +434,9 @@ class Search:
         if before is None or last is None or best is None:
             return False
         growth = (points[-1].C / points[-2].C) ** _LEARNED
-        if last.mean > before.mean + _TIE or (last.norms > growth * before.norms).any():
+        if last.mean > before.mean + _TIE or (last.norms > growth * before.norms).any() or before.margin < _FITTED:
             return False
-        return before.is_clearly_below(best) and last.is_clearly_below(best)
+        return last.is_clearly_below(best) and (last.is_clearly_below(before) or before.is_clearly_below(best))
 
     def _nearest(self, point: Point) -> list[FoldFit] | None:
         """The fits at the nearest point that was tried, with the same C or a smaller one."""
@@ -460,4 +472,5 @@ class Search:
     def _score(self, fit: FoldFit, held_out: np.ndarray) -> list[float]:
         X, y, weight, _ = self.rows
         model = HeldOut(self.folds.classes, self.folds.parts, fit.scores)
-        return self.scorers(model, X[held_out], y[held_out], weight[held_out])
+        rows = X[held_out] if self.scorers.need_rows else held_out[:, None]  # the model knows their scores
+        return self.scorers(model, rows, y[held_out], weight[held_out])
