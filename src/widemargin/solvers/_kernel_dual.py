@@ -252,11 +252,11 @@ class KernelDual(Solver[S, KernelModel]):
     @staticmethod
     def _note_bounds(state: S, point: PrimalPoint, squared_norm: float, dual: float) -> Certificate:
         """The certificate with these bounds, if they are better than those so far."""
-        best = state.best
+        best, dual = state.best, float(dual)
         if best is not None:
             dual = max(dual, best.certificate.dual)
         if best is None or point.value <= best.certificate.primal:
-            best = Best(Certificate(point.value, dual), state.on_host("beta"), point, squared_norm)
+            best = Best(Certificate(float(point.value), dual), state.on_host("beta"), point, squared_norm)
         state.best = best._replace(certificate=best.certificate._replace(dual=dual))
         return state.best.certificate
 
