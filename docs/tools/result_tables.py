@@ -317,8 +317,28 @@ def selection(results: Path) -> str:
     )  # fmt: skip
 
 
+def selection_gpu(results: Path) -> str:
+    if not (results / "selection_gpu" / "results.json").exists():
+        return "*Not measured in this checkout: `python -m benchmarks.selection_gpu`.*\n"
+    rows = []
+    for name, entry in load(results, "selection_gpu/results")["searches"].items():
+        ours, other = entry[OURS], entry.get("TorchKM")
+        row = [name, str(ours["n_fits"]), number(ours["seconds"]), number(max(entry["all_seconds"]))]
+        row += [number(ours["worst_gap"]), number(ours["GiB"])]
+        if other is not None:
+            above = f"{100 * other['above_optimum'][0]:.1f}%"
+            row += [times(other["seconds"], ours["seconds"]), number(other["GiB"]), above]
+        rows.append(row + [""] * (9 - len(row)))
+    return table(
+        ["rows", "fits", "`KernelSVCCV`, s", "the first of its shape, s", "largest gap", "GiB", "TorchKM, s", "GiB",
+         "its objective above the optimum"],
+        rows,
+    )  # fmt: skip
+
+
 _TABLES = (
     nu_margin, hard_margin, kernel, linear, margin_distribution, sparse, gossip, gpu, cores_kernel, cores_rows,
-    cores_nu, cores_small, cores_shapes, cores_growth, cores_floor, selection, first_use, not_met,
+    cores_nu, cores_small, cores_shapes, cores_growth, cores_floor, selection, selection_gpu,
+    first_use, not_met,
 )  # fmt: skip
 TABLES: dict[str, Callable[[Path], str]] = {function.__name__: function for function in _TABLES}
