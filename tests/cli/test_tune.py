@@ -24,6 +24,10 @@ from widemargin.data.rows import read_rows
 GRID = ("--Cs", "0.1,1,10", "--gammas", "0.05,0.5", "--cv", 3, "--no-refine")
 
 
+def folds(seed):
+    return StratifiedKFold(3, shuffle=True, random_state=seed)
+
+
 def test_the_choice_is_that_of_the_estimator_and_the_model_is_kept(folder, command):
     ended = command("tune", "rows.csv", *GRID, "--scale", "standard", "--model", "best.wm")
     assert ended.code == 0, ended.err
@@ -31,7 +35,7 @@ def test_the_choice_is_that_of_the_estimator_and_the_model_is_kept(folder, comma
     model = widemargin.load(folder / "best.wm")
     rows = read_rows(folder / "rows.csv", Layout())
     X = StandardScaler().fit_transform(rows.X)
-    direct = KernelSVCCV(Cs=[0.1, 1, 10], gammas=[0.05, 0.5], cv=3, refine=False).fit(X, rows.y)
+    direct = KernelSVCCV(Cs=[0.1, 1, 10], gammas=[0.05, 0.5], cv=folds(0), refine=False).fit(X, rows.y)
     np.testing.assert_array_equal(model[-1].decision_function(X), direct.decision_function(X))
     chosen = re.search(r"chosen +C=(\S+), gamma=(\S+)", ended.out)
     assert [float(each) for each in chosen.groups()] == list(direct.best_params_.values())
@@ -45,11 +49,11 @@ def test_nested_scores_are_those_of_searches_that_have_not_seen_the_rows(folder,
     assert ended.code == 0, ended.err
     found = json.loads(ended.out)
     rows = read_rows(folder / "rows.csv", Layout())
-    folds = list(StratifiedKFold(4, shuffle=True, random_state=3).split(rows.y, rows.y))
+    splits = list(StratifiedKFold(4, shuffle=True, random_state=3).split(rows.y, rows.y))
     assert found["n_outer"] == len(found["held_out"]) == 4
-    for each, (seen, unseen) in zip(found["held_out"], folds, strict=True):
+    for each, (seen, unseen) in zip(found["held_out"], splits, strict=True):
         scaler = StandardScaler().fit(rows.X[seen])  # without the rows that it is scored on
-        model = KernelSVCCV(Cs=[0.1, 1, 10], gammas=[0.05, 0.5], cv=3, refine=False)
+        model = KernelSVCCV(Cs=[0.1, 1, 10], gammas=[0.05, 0.5], cv=folds(3), refine=False)
         model.fit(scaler.transform(rows.X[seen]), rows.y[seen])
         assert each["chosen"] == model.best_params_
         assert each["score"] == model.score(scaler.transform(rows.X[unseen]), rows.y[unseen])
@@ -129,9 +133,9 @@ def test_an_interrupted_search_keeps_its_model_and_scores_nothing_more(folder, c
         (("--scoring", "acuracy"), "did you mean 'accuracy'?"),
         (("--scoring", "f1"), "--scoring f1 does not suit these labels"),
         (("--scoring", "neg_log_loss"), "needs probabilities"),
-        (("--cv", "40"), "the rest is too few for --cv 40. Use fewer folds, or --hold-out 0"),
+        (("--cv", "40"), "the rest is too few for --cv 40: use fewer folds, or --hold-out 0"),
         (("--outer", "60"), "--outer 60 takes 1 of them"),
-        (("--hold-out", "0", "--cv", "60"), "cv=60 needs at least as many rows of every class"),
+        (("--hold-out", "0", "--cv", "60"), "which is too few for --cv 60: use fewer folds."),
         (("--kernel", "precomputed"), "tune reads rows of features"),
         (("--kernel", "linear", "--gammas", "3"), "gammas"),
         (("--param", "Q=1"), "KernelSVCCV has no parameter 'Q'"),

@@ -42,8 +42,7 @@ def test_the_section_has_the_chosen_point_and_the_best_ten(model):
     text, found = page.text("search"), searched(model)
     assert f"mean score {model.best_score_:.4f}" in text
     assert f"standard error {found.chosen.error:.4f}" in text
-    for rank, point in enumerate(found.best_first[:10], 1):
-        name = f"{rank}, chosen" if point is found.chosen else str(rank)
+    for name, point in found.top(10):
         assert f"{name} {' '.join(f'{each:.4g}' for each in point.parameters.values())} {point.mean:.4f}" in text
     assert "A gap bounds the objective of a fit, not its score." in text
 
