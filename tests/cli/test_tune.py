@@ -164,6 +164,18 @@ def test_the_kernel_follows_the_size_unless_it_is_given(monkeypatch, capsys):
     assert model.kernel == "poly"
 
 
+def test_a_model_says_what_was_chosen(folder, command):
+    assert command("tune", "rows.csv", *GRID, "--hold-out", 0).code == 0
+    found = json.loads(command("inspect", "model.wm", "--json").out)["search"]
+    model = widemargin.load(folder / "model.wm")
+    assert found["chosen"] == model.best_params_
+    assert found["mean_score"] == model.best_score_
+    assert sum(found["points"].values()) == 6
+    assert f"mean over folds {model.best_score_:.4f}" in command("inspect", "model.wm").out
+    assert command("train", "rows.csv").code == 0
+    assert "search" not in json.loads(command("inspect", "model.wm", "--json").out)
+
+
 def test_labels_that_are_numbers(folder, command):
     y = np.arange(40) % 2
     np.savez(folder / "rows.npz", X=np.random.default_rng(0).normal(size=(40, 2)) + y[:, None], y=y)
