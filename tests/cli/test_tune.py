@@ -93,6 +93,13 @@ def test_a_report_with_the_search(folder, command):
     assert "On rows that the search has not seen (" not in (folder / "tune.html").read_text(encoding="utf8")
 
 
+def test_every_search_has_a_checkpoint_of_its_own(folder, command):
+    for _ in range(2):
+        ended = command("tune", "rows.csv", *GRID, "--outer", 2, "--param", "checkpoint=kept")
+        assert ended.code == 0, ended.err
+    assert {path.name for path in folder.glob("kept*")} == {"kept", "kept-without-1", "kept-without-2"}
+
+
 def test_ranks_on_threads_choose_the_same(folder, command):
     found = [
         command("tune", "rows.csv", *GRID, "--hold-out", 0, "--json", *more)

@@ -265,7 +265,10 @@ def _unseen(
 
     for k, (train, test) in enumerate(splits):
         _say_which(k + 1, len(splits))
-        fit = fitted(clone(estimator), rows._replace(X=rows.X[train], y=rows.y[train]), scale, is_first=True)
+        search = clone(estimator)
+        if estimator.checkpoint is not None:
+            search.set_params(checkpoint=f"{estimator.checkpoint}-without-{k + 1}")
+        fit = fitted(search, rows._replace(X=rows.X[train], y=rows.y[train]), scale, is_first=True)
         if fit.was_interrupted:
             return
         X, y = rows.X[test], rows.y[test]
