@@ -36,7 +36,8 @@ _ROUNDING = 1e-12  # of a distance, relative to the largest; squared ones are di
 _TIE = 1e-12  # between two mean scores
 _SURE = 0.99  # that one point is below another, by a t-test of the differences between folds
 _LEAST_FALL = 0.002  # of a score: less may be due to a gap that is open
-_LEARNED = 0.5  # power of C that w grows with at most, once it has found what it can: with the first before that
+_FITTED = 0.1  # the least mean margin of support vectors
+_LEARNED = 0.7  # the power of C that w grows with at most once it fits the rows; before that it is near 1
 
 
 class Point(NamedTuple):
@@ -250,6 +251,11 @@ class Tried(NamedTuple):
         return np.asarray(np.mean([fit.norms for fit in self.fits], axis=0))
 
     @property
+    def margin(self) -> float:
+        """The least mean margin of support vectors in a problem."""
+        return min(float(fit.margins.min()) for fit in self.fits)
+
+    @property
     def norm(self) -> float:
         return float(np.mean([fit.norms.max() for fit in self.fits]))
 
@@ -413,8 +419,9 @@ class Search:
     def _has_fallen(self, points: Sequence[Point]) -> bool:
         """Whether larger values of C are pointless after those that were tried with one gamma.
 
-        Two in a row have scores clearly below the best, the second no higher than the first, and w is no longer kept
-        short by C alone: while it is, scores may be those of the larger class for several values, and rise later.
+        The scores of the last one are clearly below the best, and below those of the C before, or these are also clearly
+        below the best, and no lower. And rows are fitted: while w plays no part, or is kept short by C alone, scores may
+        be those of the larger class for several values, and rise later.
         """
         if len(points) < 2:
             return False
@@ -422,9 +429,9 @@ class Search:
         if before is None or last is None or best is None:
             return False
         growth = (points[-1].C / points[-2].C) ** _LEARNED
-        if last.mean > before.mean + _TIE or (last.norms > growth * before.norms).any():
+        if last.mean > before.mean + _TIE or (last.norms > growth * before.norms).any() or before.margin < _FITTED:
             return False
-        return before.is_clearly_below(best) and last.is_clearly_below(best)
+        return last.is_clearly_below(best) and (last.is_clearly_below(before) or before.is_clearly_below(best))
 
     def _nearest(self, point: Point) -> list[FoldFit] | None:
         """The fits at the nearest point that was tried, with the same C or a smaller one."""
