@@ -453,9 +453,9 @@ class Search:
     def _has_fallen(self, points: Sequence[Point]) -> bool:
         """Whether larger values of C are pointless after those that were tried with one gamma.
 
-        The scores of the last one are clearly below the best, and below those of the C before, or these are also clearly
-        below the best, and no lower. And rows are fitted: while w plays no part, or is kept short by C alone, scores may
-        be those of the larger class for several values, and rise later.
+        The scores of the last one are clearly below the best, and below those of the C before; or the latter are also
+        clearly below the best, and no lower. And rows are fitted: while w plays no part, or is kept short by C alone,
+        scores may be those of the larger class for several values, and rise later.
         """
         if len(points) < 2:
             return False
