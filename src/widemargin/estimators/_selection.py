@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
@@ -36,7 +37,8 @@ _ROUNDING = 1e-12  # of a distance, relative to the largest; squared ones are di
 _TIE = 1e-12  # between two mean scores
 _SURE = 0.99  # that one point is below another, by a t-test of the differences between folds
 _LEAST_FALL = 0.002  # of a score: less may be due to a gap that is open
-_LEARNED = 0.5  # power of C that w grows with at most, once it has found what it can: with the first before that
+_FITTED = 0.1  # the least mean margin of support vectors
+_LEARNED = 0.7  # the power of C that w grows with at most once it fits the rows; before that it is near 1
 
 
 class Point(NamedTuple):
@@ -171,9 +173,14 @@ def folds_of(cv: Any, X: Any, y: np.ndarray, weight: np.ndarray, groups: Any) ->
 def _places(rows: Any, n_rows: int) -> np.ndarray:
     """Row numbers of a fold, from numbers or a mask, each once."""
     rows = np.asarray(rows)
+    if rows.dtype == bool and rows.shape != (n_rows,):
+        raise ValueError(f"A mask of cv has {rows.size} entries, and there are {n_rows} rows.")
+    if rows.dtype.kind not in "biu" and rows.size:
+        raise ValueError(f"A fold of cv has {rows.ravel()[:3].tolist()}, ...: it must be row numbers or a mask.")
     places = np.unique(np.flatnonzero(rows) if rows.dtype == bool else rows.astype(np.intp))
-    if len(places) and not (places[0] >= 0 and places[-1] < n_rows):
-        raise ValueError(f"A fold of cv names row {places[-1]}, and there are {n_rows} rows.")
+    for row in places[:1].tolist() + places[-1:].tolist():
+        if not 0 <= row < n_rows:
+            raise ValueError(f"A fold of cv names row {row}, and there are {n_rows} rows.")
     return places
 
 
@@ -202,7 +209,8 @@ class Scorers:
         several = getattr(self._scorer, "_scorers", None)
         self.names = ["score"] if several is None else list(several)
         self._is_weighted = is_weighted
-        for each in [self._scorer] if several is None else several.values():
+        self._all = [self._scorer] if several is None else list(several.values())
+        for each in self._all:
             methods = np.atleast_1d(getattr(each, "_response_method", "predict")).tolist()
             if "predict_proba" in methods and not {"decision_function", "predict"} & set(methods):
                 raise ValueError(
@@ -211,6 +219,28 @@ class Scorers:
                 )
             if is_weighted and not _takes_weights(getattr(each, "_score_func", each)):
                 raise ValueError(f"scoring={scoring!r} takes no sample_weight: leave that out, or choose another.")
+
+    def check(self, rows: Rows, folds: Sequence[Fold], classes: np.ndarray, parts: Parts) -> None:
+        """Raise ValueError unless metrics have a value on the rows that each fold holds out, all classified right.
+
+        Some have none where a class is missing, for several classes, or for labels that are not 0 and 1. Scorers that
+        are functions of the model are not asked.
+        """
+        if not all(hasattr(each, "_score_func") for each in self._all):
+            return
+        X, y, weight, _ = rows
+        for k, (_, held_out) in enumerate(folds):
+            labels = y[held_out]
+            right = np.stack([np.where(labels == classes[positive], 1.0, -1.0) for positive, _ in parts.pairs], axis=1)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                found = self(HeldOut(classes, parts, right), X[held_out], labels, weight[held_out])
+            for name, value in zip(self.names, found, strict=True):
+                if not math.isfinite(value):
+                    raise ValueError(
+                        f"The {name} of the rows that fold {k} holds out is {value}, even if all are classified right: "
+                        f"they are of the classes {np.unique(labels).tolist()}. Use fewer folds, or another scorer."
+                    )
 
     def __call__(self, model: HeldOut, X: Any, y: np.ndarray, weight: np.ndarray) -> list[float]:
         """The score of each scorer."""
@@ -248,6 +278,11 @@ class Tried(NamedTuple):
     def norms(self) -> np.ndarray:
         """Of w in each problem, means over folds."""
         return np.asarray(np.mean([fit.norms for fit in self.fits], axis=0))
+
+    @property
+    def margin(self) -> float:
+        """The least mean margin of support vectors in a problem."""
+        return min(float(fit.margins.min()) for fit in self.fits)
 
     @property
     def norm(self) -> float:
@@ -316,11 +351,16 @@ def standard_error(scores: np.ndarray) -> float:
 
 
 def near_best(tried: dict[Point, Tried | None], n_errors: float) -> list[Point]:
-    """The points whose mean score is within so many standard errors of the best, the widest margin first."""
+    """The points whose mean score is within so many standard errors of the best, the widest margin first.
+
+    Scores that are nan are lower than all others.
+    """
     done = {point: each for point, each in tried.items() if each is not None}
-    means = {point: each.mean for point, each in done.items()}
+    means = {point: -math.inf if math.isnan(each.mean) else each.mean for point, each in done.items()}
     best = max(means, key=means.__getitem__)
-    least = means[best] - n_errors * standard_error(done[best].scores[:, 0]) - _TIE
+    least = means[best] - _TIE
+    if n_errors and math.isfinite(least):
+        least -= n_errors * standard_error(done[best].scores[:, 0])
     return sorted((point for point, mean in means.items() if mean >= least), key=lambda point: done[point].norm)
 
 
@@ -413,8 +453,9 @@ class Search:
     def _has_fallen(self, points: Sequence[Point]) -> bool:
         """Whether larger values of C are pointless after those that were tried with one gamma.
 
-        Two in a row have scores clearly below the best, the second no higher than the first, and w is no longer kept
-        short by C alone: while it is, scores may be those of the larger class for several values, and rise later.
+        The scores of the last one are clearly below the best, and below those of the C before; or the latter are also
+        clearly below the best, and no lower. And rows are fitted: while w plays no part, or is kept short by C alone,
+        scores may be those of the larger class for several values, and rise later.
         """
         if len(points) < 2:
             return False
@@ -422,9 +463,9 @@ class Search:
         if before is None or last is None or best is None:
             return False
         growth = (points[-1].C / points[-2].C) ** _LEARNED
-        if last.mean > before.mean + _TIE or (last.norms > growth * before.norms).any():
+        if last.mean > before.mean + _TIE or (last.norms > growth * before.norms).any() or before.margin < _FITTED:
             return False
-        return before.is_clearly_below(best) and last.is_clearly_below(best)
+        return last.is_clearly_below(best) and (last.is_clearly_below(before) or before.is_clearly_below(best))
 
     def _nearest(self, point: Point) -> list[FoldFit] | None:
         """The fits at the nearest point that was tried, with the same C or a smaller one."""

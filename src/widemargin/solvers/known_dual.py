@@ -129,7 +129,7 @@ class KnownDual(KernelDual[State]):
         return certificate
 
     def warm_state(self, state: State) -> np.ndarray:
-        """Of all rows by their numbers: coefficients, responses, and how far these may be from those of float32 values."""
+        """Of all rows by their numbers: coefficients, responses, and how far they may be from those in float32."""
         out = np.zeros((3, state.rows.n_everywhere or int(state.rows.numbers.max()) + 1))
         out[:, state.rows.numbers] = state.beta, state.response, self._drift(state)
         return out

@@ -71,6 +71,15 @@ class FoldFit(NamedTuple):
         return np.array([part.norm for part in self.parts])
 
     @property
+    def margins(self) -> np.ndarray:
+        """The mean margin of support vectors, weighted by coefficients, in each problem.
+
+        It is about 0 where C is so small that w plays no part, and 1 where no row is inside the margin.
+        """
+        masses = np.array([np.abs(part.model.coef).sum() for part in self.parts])
+        return np.asarray(self.norms**2 / np.where(masses > 0, masses, 1.0))
+
+    @property
     def gap(self) -> float:
         """The largest."""
         return max(part.gap for part in self.parts)
