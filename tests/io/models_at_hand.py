@@ -23,7 +23,9 @@ from widemargin import (
     KernelSVC,
     KernelSVCCV,
     MarginDistributionSVC,
+    MarginDistributionSVCCV,
     NuMarginSVC,
+    NuMarginSVCCV,
     SparseSVC,
     SparseSVCCV,
 )
@@ -64,6 +66,8 @@ MODELS: dict[str, tuple[Any, Any, Any]] = {
     "margins, tree": (MarginDistributionSVC(**TREE), X, TWO),
     "margins, trees": (MarginDistributionSVC(**TREE), SPARSE, Y),
     "kernel, chosen": (KernelSVCCV(Cs=[1.0, 10.0], gammas=2, cv=3, refine=False), X, NAMES[Y]),
+    "nu, chosen": (NuMarginSVCCV(nus=[0.2, 0.3, 1.0], cv=3, refine=False), X, NAMES[Y]),
+    "margins, chosen": (MarginDistributionSVCCV(Cs=2, gammas=1, cv=3, refine=False), X, TWO),
     "sparse": (SparseSVC(), X, Y),
     "sparse, path": (SparseSVCCV(n_alphas=4, cv=StratifiedKFold(2, shuffle=True, random_state=0)), X, TWO),
     "debiased": (DebiasedSparseSVC(), X, Y == 2),

@@ -68,6 +68,7 @@ class CrossValidated(MarginClassifier):
         "best_params_": dict[str, float],
         "best_score_": float,
         "best_index_": int,
+        "cv_results_": dict[str, Any],
         "scores_": Array("f", "AF"),
         "n_splits_": int,
     }

@@ -346,7 +346,9 @@ device_, n_features_in_, feature_names_in_
         check_classes(classes, type(self).__name__)
         scorers = Scorers(self, self.scoring, is_weighted=is_weighted)
         indexable(X, groups)
-        return classes, scorers, folds_of(self.cv, X, y, weight, groups), self._grids(X, weight)
+        folds, grids = folds_of(self.cv, X, y, weight, groups), self._grids(X, weight)
+        scorers.check(rows, folds, classes, Parts(len(classes), self.multi_class))
+        return classes, scorers, folds, grids
 
     def _search(self, rows: Rows, is_weighted: bool, groups: Any, run: SearchRun) -> tuple[Searched, Ledger]:
         """The search on all rows, and its cost on this rank."""

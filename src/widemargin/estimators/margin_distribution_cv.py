@@ -9,7 +9,7 @@ import numpy as np
 
 from widemargin.estimators._cross_validated import GRID, Axes, CrossValidated
 from widemargin.estimators._kernel import KernelClassifier, check_square
-from widemargin.estimators._selection import free_bytes, grid_of_Cs, grid_of_gammas
+from widemargin.estimators._selection import check_table, free_bytes, grid_of_Cs, grid_of_gammas
 from widemargin.estimators._types import ClassWeight
 from widemargin.estimators.margin_distribution import MarginDistributionSVC, formula
 from widemargin.estimators.registry import Descriptor, Formula, Symbol, register
@@ -260,4 +260,4 @@ def _formula(model: MarginDistributionSVCCV) -> Formula:
     return found._replace(symbols=[C, *found.symbols[1:]])
 
 
-register(Descriptor(MarginDistributionSVCCV, command=None, problem=_formula, not_saved=("cv_results_",)))
+register(Descriptor(MarginDistributionSVCCV, command=None, problem=_formula, check=check_table))

@@ -10,7 +10,7 @@ import numpy as np
 from widemargin.comm.solo import Solo
 from widemargin.data.shard import Shard
 from widemargin.estimators._cross_validated import GRID, Axes, CrossValidated
-from widemargin.estimators._selection import checked_grid, grid_of_Cs
+from widemargin.estimators._selection import check_table, checked_grid, grid_of_Cs
 from widemargin.estimators._types import ClassWeight
 from widemargin.estimators.nu_margin import NuMarginSVC, formula
 from widemargin.estimators.registry import MARGIN, Descriptor, Formula, Symbol, register
@@ -194,4 +194,4 @@ def _formula(model: NuMarginSVCCV) -> Formula:
     return formula(model)._replace(symbols=[Symbol("ν", model.nu, "chosen by cross-validation")])
 
 
-register(Descriptor(NuMarginSVCCV, command=None, problem=_formula, bracket=MARGIN, not_saved=("cv_results_",)))
+register(Descriptor(NuMarginSVCCV, command=None, problem=_formula, bracket=MARGIN, check=check_table))
