@@ -26,6 +26,7 @@ from widemargin.kernels.functions import Kernel
 from widemargin.strategies.parts import Parts
 from widemargin.strategies.protocol import Rows
 from widemargin.strategies.selection import Fold, FoldFit, Folds, KernelFolds
+from widemargin.strategies.selection_by_rows import FoldsOfRanks, KernelFoldsOfRanks
 
 _MAX_SAMPLE = 1000  # rows whose distances set the scale of gamma
 _DECADES_OF_GAMMA = 2.0  # that a grid of gammas spans, about 1 / median squared distance
@@ -222,6 +223,15 @@ class Scorers:
             if is_weighted and not _takes_weights(getattr(each, "_score_func", each)):
                 raise ValueError(f"scoring={scoring!r} takes no sample_weight: leave that out, or choose another.")
 
+    def refuse_functions(self) -> None:
+        """Raise ValueError for scorers that see rows, where nobody has them all."""
+        for each in self._all:
+            if not hasattr(each, "_score_func") and type(each).__module__.partition(".")[0] != "sklearn":
+                raise ValueError(
+                    f"scoring={each!r} sees the rows, and no rank has room for all of them: choose a scorer by name, "
+                    "or one of make_scorer."
+                )
+
     def check(self, rows: Rows, folds: Sequence[Fold], classes: np.ndarray, parts: Parts) -> None:
         """Raise ValueError unless metrics have a value on the rows that each fold holds out, all classified right.
 
@@ -375,7 +385,7 @@ def near_best(tried: dict[Point, Tried | None], n_errors: float) -> list[Point]:
 class Search:
     """Points that are tried on all folds, one gamma after the other."""
 
-    folds: Folds
+    folds: Folds | FoldsOfRanks
     kernel_with: Callable[[float | None], Kernel]
     scorers: Scorers
     rows: Rows
@@ -432,7 +442,7 @@ class Search:
                 line[part.model.points.numbers] += part.model.coef
         return np.asarray(out / np.maximum(n_fits, 1))
 
-    def _with_kernel(self, gamma: float | None) -> KernelFolds | None:
+    def _with_kernel(self, gamma: float | None) -> KernelFolds | KernelFoldsOfRanks | None:
         found = self.folds.with_kernel(self.kernel_with(gamma), self._space, is_lazy=self.are_values_late)
         self._space = None if found is None else found.space
         return found
@@ -476,7 +486,7 @@ class Search:
         done = [(each, found.fits) for each, found in self.tried.items() if found is not None and each.C <= point.C]
         return min(done, key=lambda each: point.distance(each[0]))[1] if done else None
 
-    def _finish(self, gamma: float | None, on: KernelFolds) -> bool:
+    def _finish(self, gamma: float | None, on: KernelFolds | KernelFoldsOfRanks) -> bool:
         """Solve those of the points that matter with this gamma to the tolerance; whether there was time."""
         points = sorted(point for point in self._unfinished() if point.gamma == gamma)
         if points:
