@@ -361,7 +361,9 @@ device_, n_features_in_, feature_names_in_
     def _search(self, rows: Rows, is_weighted: bool, groups: Any, run: SearchRun) -> tuple[Searched, Ledger]:
         """The search on all rows, and its cost on this rank."""
         X, y, weight, _ = rows
-        rows = rows._replace(X=on_host(X))  # for grids, splitters and scorers, where the rows are a tensor
+        rows = (
+            rows._replace(X=on_host(X)) if self._uses_gpu() else rows
+        )  # for grids, splitters and scorers, where the rows are a tensor
         classes, scorers, folds, (gammas, Cs) = self._prepared(rows, is_weighted, groups, run.own)
         until = np.inf if self.max_time is None else time.monotonic() + self.max_time
         codes = encoded(np.where(weight > 0, y, classes[0]), classes)  # rows of weight 0 may have other labels
@@ -385,11 +387,12 @@ device_, n_features_in_, feature_names_in_
             "class_weight": self.class_weight,
             "limits": Limits(self.tol, self.max_iter),
             "cache_bytes": self._search_bytes(comm),
-            "device": devices.resolved(self.device),
             "crew": crew,
         }
         search = Search(
-            Folds(**setting, ask=crew.ask) if run.own is None else FoldsOfRanks(run.own, **setting, ask=crew.heard),
+            Folds(**setting, device=devices.resolved(self.device), ask=crew.ask)
+            if run.own is None
+            else FoldsOfRanks(run.own, **setting, ask=crew.heard),
             self._kernel_with,
             scorers,
             rows,
