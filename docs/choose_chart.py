@@ -33,11 +33,11 @@ STEPS = (
         True,
     ),
     Step(
-        ("Is it too little, and are all", "margins to be alike?"), "MarginDistributionSVC", "slower; tune C and gamma"
+        ("Is it too little, and are all", "margins to be alike?"), "MarginDistributionSVC", "or MarginDistributionSVCCV"
     ),
-    Step(("Is a straight boundary", "too little?"), "KernelSVC", 'device="cuda" on a GPU'),
+    Step(("Is a straight boundary", "too little?"), "KernelSVC", "KernelSVCCV chooses C and gamma"),
     Step(("Does a hyperplane separate", "the classes, for a fact?"), "HardMarginSVC", "the widest margin"),
-    Step(("Is a share of rows in doubt", "the natural parameter?"), "NuMarginSVC", "nu, at most max_nu(y)"),
+    Step(("Is a share of rows in doubt", "the natural parameter?"), "NuMarginSVC", "NuMarginSVCCV chooses nu"),
 )
 LAST = Step(("",), 'KernelSVC(kernel="linear")', "the C-SVM, tuned by C")
 

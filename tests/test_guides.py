@@ -116,7 +116,7 @@ def test_the_chart_is_what_its_script_draws_and_names_estimators_that_exist():
     chart = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(chart)
     assert (DOCS / "choose.svg").read_text(encoding="utf8") == chart.draw()
-    words = " ".join(step.answer for step in (*chart.STEPS, chart.LAST))
+    words = " ".join(f"{step.answer} {step.remark}" for step in (*chart.STEPS, chart.LAST))
     named = set(re.findall(r"[A-Z]\w+SVC(?:CV)?", words))
     assert named == {name for name in widemargin.__all__ if name.endswith(("SVC", "SVCCV"))}
     page = (DOCS / "choose.md").read_text(encoding="utf8")

@@ -54,6 +54,18 @@ def test_tables_say_what_benchmarks_wrote(tools):
     assert tools["result_tables"].number(seconds) in row.split(" | ")
 
 
+def test_searches_that_were_measured_are_shown_and_others_are_said(tools, tmp_path):
+    make = tools["result_tables"].selection
+    assert "python -m benchmarks.selection" in make(tmp_path)
+    ours = {"n": 4601, "d": 57, "n_classes": 2, "seconds": 2.0, "best": {"C": 10.0}, "best_score": 0.9, "gap": 5e-4}
+    searches = {"spambase": {"widemargin": ours, "scikit-learn": {"seconds": 30.0}, "scikit-learn-intelex": None}}
+    (tmp_path / "selection").mkdir()
+    (tmp_path / "selection" / "results.json").write_text(json.dumps({"searches": searches}))
+    (row,) = [line for line in make(tmp_path).splitlines() if line.startswith("| spambase ")]
+    cells = row.replace("\N{NO-BREAK SPACE}", " ").split(" | ")
+    assert cells[3:] == ["2", "30 (15 x)", "-", "0.9000", "C = 10", "5.0e-04 |"]
+
+
 def test_every_table_can_be_made_and_has_as_many_cells_in_each_row(tools):
     for name, make in tools["result_tables"].TABLES.items():
         lines = [line for line in make(RESULTS).splitlines() if line.startswith("|")]

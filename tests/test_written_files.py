@@ -97,13 +97,13 @@ def write_peer_arrays(folder, version):
 
 
 def write_what_train_writes(folder, version):
-    from widemargin.cli.train import Fit, _keep
+    from widemargin.cli.train import Fit, keep
     from widemargin.data.layout import FileRows
 
     model = fitted(("nu, three", "hard, bool")[version])
     rows = FileRows(np.zeros((4, 4)), np.resize(model.classes_, 4), None)
     fit = Fit(model, rows.X, rows.y, 0.0)
-    _keep(fit, rows, folder / "model.wm", None, folder / "model.onnx")
+    keep(fit, rows, folder / "model.wm", None, folder / "model.onnx")
 
 
 def write_report(folder, version):

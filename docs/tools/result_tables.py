@@ -301,8 +301,24 @@ def not_met(results: Path) -> str:
     return table(["benchmark", "what", "asked", "measured"], rows) if rows else "None.\n"
 
 
+def selection(results: Path) -> str:
+    if not (results / "selection" / "results.json").exists():
+        return "*Not measured in this checkout: `python -m benchmarks.selection`.*\n"
+    rows = []
+    for name, entry in load(results, "selection/results")["searches"].items():
+        ours, chosen = entry[OURS], ", ".join(f"{key} = {number(value)}" for key, value in entry[OURS]["best"].items())
+        others = [times(seconds_of(entry.get(other)), ours["seconds"]) for other in (SKLEARN, INTELEX)]
+        result = [f"{ours['best_score']:.4f}", chosen, number(ours["gap"])]
+        rows.append([name, size(ours), str(ours["n_classes"]), number(ours["seconds"]), *others, *result])
+    return table(
+        ["set", "rows x columns", "classes", "`KernelSVCCV`, s", "GridSearchCV(SVC), s", "scikit-learn-intelex, s",
+         "mean score", "chosen", "its largest gap"],
+        rows,
+    )  # fmt: skip
+
+
 _TABLES = (
     nu_margin, hard_margin, kernel, linear, margin_distribution, sparse, gossip, gpu, cores_kernel, cores_rows,
-    cores_nu, cores_small, cores_shapes, cores_growth, cores_floor, first_use, not_met,
+    cores_nu, cores_small, cores_shapes, cores_growth, cores_floor, selection, first_use, not_met,
 )  # fmt: skip
 TABLES: dict[str, Callable[[Path], str]] = {function.__name__: function for function in _TABLES}

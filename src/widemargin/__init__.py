@@ -15,9 +15,12 @@ if TYPE_CHECKING:
     from widemargin.estimators.hard_margin import HardMarginSVC as HardMarginSVC
     from widemargin.estimators.kernel import KernelSVC as KernelSVC
     from widemargin.estimators.kernel_cv import KernelSVCCV as KernelSVCCV
+    from widemargin.estimators.kernel_path import kernel_svc_path as kernel_svc_path
     from widemargin.estimators.margin_distribution import MarginDistributionSVC as MarginDistributionSVC
+    from widemargin.estimators.margin_distribution_cv import MarginDistributionSVCCV as MarginDistributionSVCCV
     from widemargin.estimators.nu_margin import NuMarginSVC as NuMarginSVC
     from widemargin.estimators.nu_margin import max_nu as max_nu
+    from widemargin.estimators.nu_margin_cv import NuMarginSVCCV as NuMarginSVCCV
     from widemargin.estimators.sparse import SparseSVC as SparseSVC
     from widemargin.estimators.sparse_path import SparseSVCCV as SparseSVCCV
     from widemargin.estimators.sparse_path import sparse_svc_path as sparse_svc_path
@@ -57,6 +60,7 @@ _MODULES = {
     "Faults": "comm.faults",
     "Ledger": "ledger",
     "Report": "reports.page",
+    "kernel_svc_path": "estimators.kernel_path",
     "load": "io.archive",
     "max_nu": "estimators.nu_margin",
     "report": "reports.page",

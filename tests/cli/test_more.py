@@ -16,6 +16,7 @@ pytest.importorskip("rich", reason="needs the cli extra")
 from widemargin.cli import _one_fit, compare, reproduce
 from widemargin.cli._one_fit import THEIRS, few_rows, make, opened, ours, set_nu, stored, title
 from widemargin.data import make_nonseparable
+from widemargin.estimators.registry import descriptors
 
 
 def test_models_side_by_side_and_one_that_is_ended(folder, command):
@@ -40,7 +41,7 @@ def test_models_side_by_side_and_one_that_is_ended(folder, command):
 def test_the_table_says_what_became_of_each(folder, command, monkeypatch):
     good = {"seconds": 0.25, "test_error": 0.125, "gap": 1e-4, "bytes": 2048, "stop_reason": "gap"}
     answers = {"kernel": good, "SVC": {"timeout": 60.0}, "NuSVC": {"failed": "nu is infeasible"}}
-    monkeypatch.setattr(compare, "measured", lambda folder, name, seed, limit: answers[name])
+    monkeypatch.setattr(compare, "measured", lambda folder, name, *rest: answers[name])
     shown = command("compare", "rows.csv", "--only", "kernel,SVC,NuSVC").out
     assert "60 training rows, 20 held out, 3 features" in shown
     kernel, svc, nu = (next(line for line in shown.splitlines() if line.split()[:1] == [name]) for name in (
@@ -63,6 +64,42 @@ def test_a_comparison_begins_with_useless_models_and_ends_with_the_largest_class
     assert "SVC gives" not in ended.out.replace("KernelSVC", "")
     last = next(line for line in lines if "largest class alone" in line)
     assert last.split()[4] in ("8.00%", "12.00%")  # 2 or 3 of 25 rows
+
+
+def test_tuned_models_say_what_they_chose_and_the_others_keep_their_defaults(folder, command):
+    ended = command("compare", "rows.csv", "--only", "kernel (linear),SVC", "--tune", "--json")
+    assert ended.code == 0, ended.err
+    found = json.loads(ended.out)
+    tuned = found["KernelSVCCV (linear)"]
+    assert list(tuned["chosen"]) == ["C"]
+    assert tuned["n_not_tried"] == 0
+    assert tuned["gap"] <= 1e-3
+    assert found["SVC"]["chosen"] is None
+
+
+def test_the_table_of_a_tuned_comparison_has_a_column_of_choices(folder, command, monkeypatch):
+    good = {"seconds": 0.25, "test_error": 0.125, "gap": 1e-4, "bytes": 2048, "stop_reason": "gap"}
+    answers = {
+        "kernel": good | {"chosen": {"C": 10.0, "gamma": 0.125}, "n_not_tried": 3},
+        "SVC": good | {"chosen": None, "n_not_tried": 0},
+        "NuSVC": {"timeout": 60.0},
+    }
+    monkeypatch.setattr(compare, "measured", lambda folder, name, *rest: answers[name])
+    shown = command("compare", "rows.csv", "--only", "kernel,SVC,NuSVC", "--tune").out
+    assert "C=10, gamma=0.125" in shown
+    assert "KernelSVCCV: 3 points were not tried in time; raise --limit." in shown
+    assert "defaults" in next(line for line in shown.splitlines() if line.split()[:1] == ["SVC"])
+    assert "chosen" not in command("compare", "rows.csv", "--only", "SVC").out
+
+
+def test_every_estimator_with_cross_validation_takes_the_place_of_its_plain_one():
+    searches = {name for name in descriptors() if name.endswith("CV")}
+    assert searches >= {"KernelSVCCV", "SparseSVCCV"}
+    assert searches == {each.name for each, _ in ours(is_tuned=True).values()} - {
+        each.name for each, _ in ours().values()
+    }
+    assert make("kernel (linear)", 0, seconds=7.0).get_params().items() >= {"kernel": "linear", "max_time": 7.0}.items()
+    assert title("kernel (linear)", is_tuned=True) == "KernelSVCCV (linear)"
 
 
 def test_a_process_that_dies_is_said(tmp_path, monkeypatch):

@@ -75,6 +75,7 @@ PAGES = {
     "hard": lambda: with_rows(widemargin.HardMarginSVC(), load_iris().data, load_iris().target == 0),
     "nu": lambda: with_rows(widemargin.NuMarginSVC(solver="saddle", random_state=0, cluster=2), *cancer()),
     "kernel": lambda: with_rows(make_pipeline(StandardScaler(), widemargin.KernelSVC(C=10)), *cancer()),
+    "search": lambda: with_rows(make_pipeline(StandardScaler(), widemargin.KernelSVCCV()), *cancer()),
     "margin-distribution": lambda: with_rows(widemargin.MarginDistributionSVC(C=100), *cancer()),
     "sparse": lambda: with_rows(widemargin.SparseSVC(), *cancer()),
     "debiased": lambda: with_rows(

@@ -7,6 +7,9 @@ import json
 import os
 import sys
 import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,6 +28,9 @@ def compare(
     test_share: Annotated[float, typer.Option(min=0.01, max=0.9, help="Share of the rows to hold out.")] = 0.25,
     only: Annotated[str | None, typer.Option(help="Models to compare, separated by commas; default: all.")] = None,
     scale: Annotated[Scale, typer.Option(help="Scale the features, fitted to the training rows.")] = Scale.none,
+    tune: Annotated[
+        bool, typer.Option("--tune", help="Choose parameters by cross-validation within the training rows.")
+    ] = False,
     label: Label = "-1",
     zero_based: ZeroBased = False,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Random seed.")] = 0,
@@ -38,8 +44,13 @@ def compare(
 
       widemargin compare rows.svm --only nu-margin,kernel,SVC
 
+      widemargin compare rows.csv --scale standard --tune
+
     Every model runs in a process of its own, which is stopped at the limit. The time is that of the fit alone, with
     everything compiled; the error is that on held-out rows; the gap is certified, if there is a certificate.
+
+    With --tune models that have a version with cross-validation choose their parameters by it, and the time includes
+    the search, which may take half of the limit. The others keep their defaults.
     """
     from widemargin.cli._one_fit import stored, title
     from widemargin.cli._say import console
@@ -52,13 +63,18 @@ def compare(
         for part, (X, y) in parts.items():
             stored(Path(folder), part, X, y)
         for k, name in enumerate(names):
-            with screen.status(f"{k + 1} of {len(names)}: {title(name)}"):
-                found[name] = measured(Path(folder), name, seed, limit)
+            which = f"{k + 1} of {len(names)}: {title(name, tune)}"
+            with screen.status(which) as status:
+                found[name] = measured(Path(folder), name, seed, limit, tune, partial(_update, status, which))
     if as_json:
         alone = {LARGEST_CLASS: {"test_error": _error_of_largest_class(parts)}}
-        typer.echo(json.dumps({title(name): each for name, each in found.items()} | alone))
+        typer.echo(json.dumps({title(name, tune): each for name, each in found.items()} | alone))
         return
-    _print(data, parts, found)
+    _print(data, parts, found, tune)
+
+
+def _update(status: Any, which: str, text: str) -> None:
+    status.update(f"{which}, {text}")
 
 
 def _chosen(only: str | None) -> list[str]:
@@ -105,18 +121,31 @@ def _divided(data: Path, label: str, zero_based: bool, scale: Scale, share: floa
     return {"train": (X, y), "test": (X_test, y_test)}
 
 
-def measured(folder: Path, name: str, seed: int, limit: float) -> dict[str, Any]:
-    """Time, test error, gap and size of one model; ``{"timeout": limit}`` if it was stopped."""
+def measured(
+    folder: Path,
+    name: str,
+    seed: int,
+    limit: float,
+    is_tuned: bool = False,
+    tell: Callable[[str], None] = lambda text: None,
+) -> dict[str, Any]:
+    """Time, test error, gap and size of one model; ``{"timeout": limit}`` if it was stopped.
+
+    ``tell`` is told how far a search is.
+    """
     from widemargin.cli._one_fit import ours
 
-    module = ours()[name][0].estimator.__module__ if name in ours() else "sklearn"
-    command = [sys.executable, "-m", "widemargin.cli._one_fit", str(folder), name, str(seed), module]
+    module = ours(is_tuned)[name][0].estimator.__module__ if name in ours() else "sklearn"
+    seconds = str(limit / 2 if is_tuned else 0.0)  # of a search: the final fit needs some, too
+    command = [sys.executable, "-m", "widemargin.cli._one_fit", str(folder), name, str(seed), module, seconds]
     # The child finds the package, and estimators of the user's own, where this process does.
     path = os.pathsep.join([str(Path(__file__).resolve().parents[2]), *filter(None, sys.path)])
-    return asyncio.run(_outcome(command, {**os.environ, "PYTHONPATH": path}, limit))
+    return asyncio.run(_outcome(command, {**os.environ, "PYTHONPATH": path}, limit, tell))
 
 
-async def _outcome(command: list[str], environment: dict[str, str], limit: float) -> dict[str, Any]:
+async def _outcome(
+    command: list[str], environment: dict[str, str], limit: float, tell: Callable[[str], None]
+) -> dict[str, Any]:
     """What the process of one model prints; the limit counts from its line ``ready``."""
     pipe, silent = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
     child = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=silent, env=environment)
@@ -125,8 +154,11 @@ async def _outcome(command: list[str], environment: dict[str, str], limit: float
     try:
         line = await asyncio.wait_for(child.stdout.readline(), _MAX_STARTUP)
         if line == b"ready\n":
-            late = {"timeout": limit}
+            late, end = {"timeout": limit}, time.monotonic() + limit
             line = await asyncio.wait_for(child.stdout.readline(), limit)
+            while line.startswith(b'{"n_done"'):
+                tell("point {n_done} of {n_points}".format(**json.loads(line)))
+                line = await asyncio.wait_for(child.stdout.readline(), end - time.monotonic())
         if not line:
             return {"failed": f"its process exited with code {await child.wait()}"}
         found: dict[str, Any] = json.loads(line)
@@ -139,33 +171,42 @@ async def _outcome(command: list[str], environment: dict[str, str], limit: float
         await child.wait()
 
 
-def _print(data: Path, parts: dict[str, Any], found: dict[str, dict[str, Any]]) -> None:
+def _print(data: Path, parts: dict[str, Any], found: dict[str, dict[str, Any]], is_tuned: bool) -> None:
     from widemargin.cli._one_fit import title
     from widemargin.cli._say import columns, console
     from widemargin.estimators.words import amount
 
     rows, warnings, remarks = [], [], []
     for name, each in found.items():
+        model = title(name, is_tuned)
         if "test_error" in each:
             gap = "-" if each["gap"] is None else f"{each['gap']:.1e}"
             measures = [f"{each['seconds']:.3f}", f"{each['test_error']:.2%}", gap, each["stop_reason"] or "-"]
-            rows.append([title(name), *measures, amount(each["bytes"])])
+            rows.append([model, *measures, amount(each["bytes"]), _choice(each)])
             warnings += [each["warning"]] if each.get("warning") else []
+            if each.get("n_not_tried"):
+                remarks.append(f"{model}: {each['n_not_tried']} points were not tried in time; raise --limit.")
         elif "timeout" in each:
-            rows.append([title(name), f"over {each['timeout']:g}", "-", "-", "time limit", "-"])
+            rows.append([model, f"over {each['timeout']:g}", "-", "-", "time limit", "-", "-"])
         else:
-            rows.append([title(name), "-", "-", "-", "failed", "-"])
-            remarks.append(f"{title(name)}: {each['failed']}")
-    rows.append([LARGEST_CLASS, "-", f"{_error_of_largest_class(parts):.2%}", "-", "-", "-"])
+            rows.append([model, "-", "-", "-", "failed", "-", "-"])
+            remarks.append(f"{model}: {each['failed']}")
+    rows.append([LARGEST_CLASS, "-", f"{_error_of_largest_class(parts):.2%}", "-", "-", "-", "-"])
     (X, _), (X_test, _) = parts["train"], parts["test"]
     heading = f"{data}: {X.shape[0]:,} training rows, {X_test.shape[0]:,} held out, {X.shape[1]:,} features"
-    titles = ["model", "fit s", "test error", "certified", "stopped by", "size"]
+    titles = ["model", "fit s", "test error", "certified", "stopped by", "size", "chosen"][: 7 if is_tuned else 6]
     screen = console()
     for text in warnings:
         screen.print(f"Warning: {text}", markup=False, soft_wrap=True)
-    screen.print(columns(titles, rows, title=heading))
+    screen.print(columns(titles, [row[: len(titles)] for row in rows], title=heading))
     for text in remarks:
         screen.print(text, markup=False, soft_wrap=True)
+
+
+def _choice(found: dict[str, Any]) -> str:
+    from widemargin.estimators.searched import parameters_in_words
+
+    return parameters_in_words(found["chosen"]) if found.get("chosen") else "defaults"
 
 
 def _error_of_largest_class(parts: dict[str, Any]) -> float:

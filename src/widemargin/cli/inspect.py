@@ -27,7 +27,7 @@ def inspect(model: ModelPath, as_json: Annotated[bool, typer.Option("--json", he
 
     found = described(load_model(model))
     if as_json:
-        typer.echo(json.dumps(_finite(found), default=str))
+        typer.echo(json.dumps(finite(found), default=str))
     else:
         _print(model, found)
 
@@ -103,12 +103,12 @@ def _decides_by(model: Any, estimator: Any) -> dict[str, Any]:
     return {"n_features_used": n_used, "features": features}
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
     """The same with None for numbers that are not finite, which JSON lacks."""
     if isinstance(value, dict):
-        return {str(key): _finite(each) for key, each in value.items() if key != "proof"}
+        return {str(key): finite(each) for key, each in value.items() if key != "proof"}
     if isinstance(value, (list, tuple)):
-        return [_finite(each) for each in value]
+        return [finite(each) for each in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

@@ -38,6 +38,7 @@ class Fit(NamedTuple):
     X: Any
     y: Any
     seconds: float
+    was_interrupted: bool = False
 
 
 def train(
@@ -78,31 +79,33 @@ def train(
     """
     from widemargin.cli._cluster import opened
     from widemargin.cli._estimators import DEFAULT, find, make, parsed, set_cluster
+    from widemargin.cli._say import console
 
     parameters = parsed(param or [])
     options = {"--tol": ("tol", tol), "--max-time": ("max_time", max_time), "--seed": ("random_state", seed)}
     model = make(find(estimator or DEFAULT).estimator, parameters, options)
-    _check_outputs(data, output, report, onnx)
+    check_kept(data, output, report, onnx)
     with opened(cluster) as place:
         if place.size > 1 and (scale != Scale.none or report is not None):
             raise ValueError("--scale and --report need all rows in one process, and --cluster mpi divides them.")
         set_cluster(model, place.cluster, parameters)
-        rows = _read(data, label, zero_based, precision, place)
+        rows = read(data, label, zero_based, precision, place)
         if estimator is None:
             _choose_kernel(model, rows, place, is_given="kernel" in parameters)
         if place.rank == 0:
-            _announce(data, rows, model, place)
-        fit = _fit(model, rows, scale, is_first=place.rank == 0)
-        right = place.total(_right_and_sizes(fit))
+            announce(data, rows, f"Training {type(model).__name__}.", place)
+        fit = fitted(model, rows, scale, is_first=place.rank == 0)
+        right = place.total(right_and_sizes(fit))
     if place.rank == 0:
-        _keep(fit, rows, output, report, onnx)
-        _print_proof(fit, right, output)
+        keep(fit, rows, output, report, onnx)
+        console().print(proved(fit, right, output))
 
 
 # -- before ------------------------------------------------------------------------------------------------------------
 
 
-def _check_outputs(data: Path, output: Path, report: Path | None, onnx: Path | None) -> None:
+def check_kept(data: Path, output: Path, report: Path | None, onnx: Path | None = None) -> None:
+    """Raise ValueError for outputs that cannot be written, or need a package that is not installed."""
     from importlib.util import find_spec
 
     from widemargin.cli._input import check_outputs
@@ -113,7 +116,8 @@ def _check_outputs(data: Path, output: Path, report: Path | None, onnx: Path | N
             raise ValueError(f"{path} needs {package}: pip install 'widemargin[{extra}]'.")
 
 
-def _read(data: Path, label: str, zero_based: bool, precision: Precision, place: Any) -> Any:
+def read(data: Path, label: str, zero_based: bool, precision: Precision, place: Any) -> Any:
+    """Rows with the labels of two or more classes."""
     import numpy as np
 
     from widemargin.cli._input import plain_labels
@@ -153,7 +157,7 @@ def _choose_kernel(model: Any, rows: Any, place: Any, *, is_given: bool) -> None
         remark(f"No --estimator was given: using {DEFAULT}, {reason}.")
 
 
-def _announce(data: Path, rows: Any, model: Any, place: Any) -> None:
+def announce(data: Path, rows: Any, what: str, place: Any) -> None:
     import numpy as np
 
     from widemargin.cli._input import named
@@ -163,27 +167,29 @@ def _announce(data: Path, rows: Any, model: Any, place: Any) -> None:
     storage = "dense" if isinstance(rows.X, np.ndarray) else f"{rows.X.nnz / max(1, n * d):.2%} nonzero"
     share = f" on this rank, of {place.size}" if place.size > 1 else ""
     sizes = f"{n:,} rows{share}, {d:,} features, {rows.X.dtype}, {storage}"
-    text = f"{data}: {sizes}; classes {named(np.unique(rows.y).tolist())}. Training {type(model).__name__}."
+    text = f"{data}: {sizes}; classes {named(np.unique(rows.y).tolist())}. {what}"
     console().print(text, markup=False, soft_wrap=True)
 
 
 # -- the fit -----------------------------------------------------------------------------------------------------------
 
 
-def _fit(estimator: Any, rows: Any, scale: Scale, *, is_first: bool) -> Fit:
+def fitted(estimator: Any, rows: Any, scale: Scale, *, is_first: bool) -> Fit:
     """Fit the steps one by one: inside a pipeline Ctrl-C would end everything and keep no model."""
     from sklearn.pipeline import make_pipeline
 
     from widemargin.callbacks import shown_by
     from widemargin.cli._progress import GapBar
     from widemargin.cli._say import console, remark
-    from widemargin.exceptions import DegenerateModelWarning
+    from widemargin.exceptions import DegenerateModelWarning, InterruptedFitWarning
 
     begin, stream = time.perf_counter(), console(stderr=True)
     stream.quiet = not is_first  # one rank of an MPI job prints for all
     bars: list[GapBar] = []
 
     def bar_of(name: str, tol: float) -> GapBar:
+        if bars:  # that of the search before the final fit: a terminal shows one at a time
+            bars[-1].close()
         bars.append(GapBar(stream, name, tol))
         return bars[-1]
 
@@ -195,15 +201,16 @@ def _fit(estimator: Any, rows: Any, scale: Scale, *, is_first: bool) -> Fit:
             with shown_by(bar_of):
                 estimator.fit(X, rows.y)
         finally:
-            for bar in bars:
-                bar.close()
+            if bars:
+                bars[-1].close()
     not_here = (DeprecationWarning, DegenerateModelWarning)  # the latter is the first line of the table below
     for text in dict.fromkeys(str(each.message) for each in told if not issubclass(each.category, not_here)):
         if is_first:
             remark(text)
     _name(scaler or estimator, estimator, rows.names)
     model = estimator if scaler is None else make_pipeline(scaler, estimator)
-    return Fit(model, X, rows.y, time.perf_counter() - begin)
+    was_interrupted = any(issubclass(each.category, InterruptedFitWarning) for each in told)
+    return Fit(model, X, rows.y, time.perf_counter() - begin, was_interrupted)
 
 
 def _name(first: Any, estimator: Any, names: list[str] | None) -> None:
@@ -243,7 +250,7 @@ def scaled(scaler: Any, X: Any) -> Any:
     return out
 
 
-def _right_and_sizes(fit: Fit) -> Any:
+def right_and_sizes(fit: Fit) -> Any:
     """The numbers of rows classified correctly, and of each class; in blocks, to bound the memory of scores."""
     import numpy as np
 
@@ -263,7 +270,7 @@ def _right_and_sizes(fit: Fit) -> Any:
 # -- afterwards --------------------------------------------------------------------------------------------------------
 
 
-def _keep(fit: Fit, rows: Any, output: Path, report: Path | None, onnx: Path | None) -> None:
+def keep(fit: Fit, rows: Any, output: Path, report: Path | None, onnx: Path | None = None) -> None:
     from widemargin.data.files import write_whole
     from widemargin.io.archive import save
 
@@ -273,18 +280,23 @@ def _keep(fit: Fit, rows: Any, output: Path, report: Path | None, onnx: Path | N
 
         write_whole(onnx, to_onnx(fit.model).SerializeToString())
     if report is not None:
-        from widemargin.reports.page import report as page
-
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            page(fit.model, rows.X, rows.y).save(report)
+        write_report(fit, rows, report)
 
 
-def _print_proof(fit: Fit, right: Any, output: Path) -> None:
+def write_report(fit: Fit, rows: Any, path: Path, note: str | None = None) -> None:
+    from widemargin.reports.page import report
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        report(fit.model, rows.X, rows.y, note=note).save(path)
+
+
+def proved(fit: Fit, right: Any, output: Path) -> Any:
+    """A table with the certificate."""
     import numpy as np
 
     from widemargin.cli._model import last_step, proof, size_bytes, warning
-    from widemargin.cli._say import console, facts
+    from widemargin.cli._say import facts
     from widemargin.estimators.words import amount, beside_largest_class
 
     estimator, (n_right, *sizes) = last_step(fit.model), right.tolist()
@@ -296,4 +308,4 @@ def _print_proof(fit: Fit, right: Any, output: Path) -> None:
         ("training accuracy", f"{accuracy}  ({n - n_right:,} of {n:,} rows wrong)"),
         ("size", f"{amount(size_bytes(estimator))} of arrays; {output} has {amount(output.stat().st_size)}"),
     ]
-    console().print(facts(f"{type(estimator).__name__}: certificate", pairs))
+    return facts(f"{type(estimator).__name__}: certificate", pairs)

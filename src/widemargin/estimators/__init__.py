@@ -4,9 +4,11 @@
 BUILT_IN = {
     "HardMarginSVC": "hard_margin",
     "NuMarginSVC": "nu_margin",
+    "NuMarginSVCCV": "nu_margin_cv",
     "KernelSVC": "kernel",
     "KernelSVCCV": "kernel_cv",
     "MarginDistributionSVC": "margin_distribution",
+    "MarginDistributionSVCCV": "margin_distribution_cv",
     "SparseSVC": "sparse",
     "SparseSVCCV": "sparse_path",
     "DebiasedSparseSVC": "debiased",

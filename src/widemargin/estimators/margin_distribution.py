@@ -312,7 +312,7 @@ class MarginDistributionSVC(KernelClassifier):
         return f"Raise {result.stop_reason}, or lower C, which makes the gap close faster."
 
 
-def _formula(model: MarginDistributionSVC) -> Formula:
+def formula(model: MarginDistributionSVC) -> Formula:
     b = " + <var>b</var>²" if model.fit_intercept else ""
     return Formula(
         "The classifier whose margins are all near 1: margins that are too short cost, and so do those that are too "
@@ -344,7 +344,7 @@ register(
     Descriptor(
         MarginDistributionSVC,
         command="margin-distribution",
-        problem=_formula,
+        problem=formula,
         fitted={"levels_": list[Level] | list[list[Level]]},
         check=_check_levels,
     )

@@ -252,7 +252,7 @@ def max_nu(y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
     return float(min(largest_nu(first, second) for first, second in combinations(totals, 2)))
 
 
-def _formula(model: NuMarginSVC) -> Formula:
+def formula(model: NuMarginSVC) -> Formula:
     nu = getattr(model, "nu_", model.nu)
     rule = "that of the C-SVM at C = 1" if model.nu == "auto" else ""
     return Formula(
@@ -266,6 +266,6 @@ def _formula(model: NuMarginSVC) -> Formula:
 
 register(
     Descriptor(
-        NuMarginSVC, command="nu-margin", problem=_formula, bracket=MARGIN, fitted={"nu_": Each("f"), "cap_": Each("f")}
+        NuMarginSVC, command="nu-margin", problem=formula, bracket=MARGIN, fitted={"nu_": Each("f"), "cap_": Each("f")}
     )
 )

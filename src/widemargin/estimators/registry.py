@@ -113,6 +113,11 @@ class Descriptor:
     def name(self) -> str:
         return self.estimator.__name__
 
+    @property
+    def tuned(self) -> Descriptor | None:
+        """The estimator that chooses parameters of this one by cross-validation: its name ends with CV."""
+        return descriptors().get(f"{self.name}CV")
+
 
 _REGISTERED: dict[str, Descriptor] = {}
 

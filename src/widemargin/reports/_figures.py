@@ -1,4 +1,4 @@
-"""The figures of a report: convergence, margins by class, coefficients, the network."""
+"""The figures of a report: the search, convergence, margins by class, coefficients, the network."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from widemargin.estimators.searched import Searched
 from widemargin.problems.protocol import Certificate
-from widemargin.reports import network
+from widemargin.reports import network, search
 from widemargin.reports._html import shortened
 from widemargin.reports._svg import FAINT, FIRST, INK, PAPER, SECOND, blank, plain_powers
 from widemargin.reports.margins import bin_edges
@@ -16,6 +17,7 @@ from widemargin.reports.margins import bin_edges
 _MAX_POINTS = 300  # of a curve
 _MAX_CLASSES = 20
 _MIN_GAP = 1e-16  # on a logarithmic scale
+_COLOURS = search.Colours(INK, FAINT, PAPER, FIRST, SECOND)
 
 Row = Mapping[str, float]  # of a history
 
@@ -155,6 +157,33 @@ def coefficients(
     with_ends = " with its interval" if ends is not None else ""
     label = f"{len(names)} coefficients{with_ends}; the first is {shortened(names[0], 22)} at {values[0]:.4g}."
     return Picture(figure, label, f"Each {what}{with_ends}; circles are positive, diamonds negative.")
+
+
+def search_scores(found: Searched) -> Picture:
+    """The mean scores of a search."""
+    names, chosen = found.varying, found.chosen
+    figure, ax = blank(3.1 if len(names) == 1 else 1.0 + 0.27 * max(8, len(found.axes[names[0]])))
+    search.draw_scores(ax, found, _COLOURS)
+    if len(names) == 1:
+        plain_powers(ax.xaxis)
+        how = "with one standard error; filled circles are certified, empty ones estimated"
+    else:
+        how = "the stronger the colour, the better; small circles refine the grid"
+        how += "; ~ marks estimated scores" if "estimated" in found.states else ""
+        how += "; hatched cells have no score" if len(found.best_first) < len(found.points) else ""
+    label = f"Mean scores over {' and '.join(names)}; the chosen point is {chosen.in_words}, with {chosen.mean:.4f}."
+    return Picture(figure, label, f"Mean score over folds, {how}. The ring is the chosen point.")
+
+
+def search_costs(found: Searched) -> Picture:
+    """Support vectors and time along C."""
+    line, (name, *others) = search.line_of_costs(found), found.varying
+    figure, axes = blank(3.4, 2, 1, sharex=True)
+    search.draw_costs(axes, line, name, found.chosen.parameters[name], _COLOURS)
+    plain_powers(axes[1].xaxis)
+    at = "".join(f" at {other} = {line[0].parameters[other]:.4g}" for other in others)
+    label = f"Support vectors and time over {name}{at}; dashed: the chosen value."
+    return Picture(figure, label, f"Support vectors and time of a fit over {name}{at}, means over folds.")
 
 
 def peers(model: Any) -> Picture:

@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 
 from widemargin.estimators import words
+from widemargin.estimators.searched import Searched, searched
 from widemargin.reports import _figures, _reproduce
 from widemargin.reports._figures import Picture, relative_gap
 from widemargin.reports._html import Html, Shared, Table, shortened
 from widemargin.reports._scores import Scored
 from widemargin.reports._svg import inline
 from widemargin.reports.problem import problem_in_words
+from widemargin.reports.search import is_drawable
 from widemargin.strategies.parts import Parts
 
 _MIN_CURVE_POINTS = 3
@@ -24,6 +26,7 @@ _MAX_FEATURES = 30
 _MAX_COEFFICIENT_TABLES = 6
 _MAX_PEERS = 30
 _MAX_PARAMETER_LENGTH = 200
+_MAX_SEARCH_POINTS = 10
 
 Content = dict[str, Any]
 
@@ -96,6 +99,50 @@ def problem(subject: Subject) -> Content:
         "steps": [shortened(repr(step), _MAX_PARAMETER_LENGTH) for step in steps],
         "parameters": [(name, shortened(repr(value), _MAX_PARAMETER_LENGTH)) for name, value in given.items()],
     }
+
+
+def search(subject: Subject) -> Content | None:
+    """The points of a search by cross-validation, the best first."""
+    found = searched(subject.estimator)
+    if found is None:
+        return None
+    chosen, ranked = found.chosen, found.best_first
+    tiles = [(name, f"{value:.4g}") for name, value in chosen.parameters.items()]
+    if not ranked:
+        return {"tiles": tiles, "note": "No point was tried on all folds: this one is the first of the grid."}
+    tiles += [("mean score", f"{chosen.mean:.4f}"), ("standard error", f"{chosen.error:.4f}")]
+    tiles.append(("folds", f"{chosen.scores.min():.3f}–{chosen.scores.max():.3f}"))
+    tiles.append(("within one standard error", f"{len(found.near_best)} of {len(found.points)}"))
+    lines = []
+    for rank, point in enumerate(ranked[:_MAX_SEARCH_POINTS], 1):
+        numbers = [f"{value:.4g}" for value in point.parameters.values()]
+        scores = [f"{point.mean:.4f}", f"{point.error:.4f}"]
+        name = f"{rank}, chosen" if point is chosen else rank
+        lines.append((name, *numbers, *scores, _gap(point.gap), f"{point.n_support:.0f}", point.state))
+    head = ("", *chosen.parameters, "mean score", "std. error", "gap", "support vectors", "state")
+    pictures = [_figures.search_scores(found), _figures.search_costs(found)] if is_drawable(found) else []
+    return {
+        "tiles": tiles,
+        "note": _about_search(found),
+        "figures": subject.drawn(*pictures),
+        "best": Table(head, lines, f"The best {len(lines)} of {len(ranked)} points with a score"),
+    }
+
+
+def _about_search(found: Searched) -> str:
+    sentences = [f"{text}." for text in found.edges]
+    if "estimated" in found.states:
+        sentences.append(
+            "An estimated score is that of fits which stopped when their predictions no longer changed, before the gap "
+            "was at tol."
+        )
+    unusual = {state: n for state, n in found.states.items() if state not in ("certified", "estimated")}
+    sentences += [f"Points {state}: {n}." for state, n in unusual.items()]
+    return " ".join([
+        *sentences,
+        "A gap bounds the objective of a fit, not its score. The mean score of the chosen point is the best of many, "
+        "and so too good: score the whole search on rows that it has not seen.",
+    ])  # fmt: skip
 
 
 def convergence(subject: Subject) -> Content:
@@ -277,6 +324,7 @@ def scores(subject: Subject) -> Content | None:
 SECTIONS: tuple[tuple[str, str, Callable[[Subject], Content | None]], ...] = (
     ("certificate", "How good it is", certificate),
     ("problem", "The problem", problem),
+    ("search", "The search", search),
     ("network", "The network", network),
     ("convergence", "Convergence", convergence),
     ("parts", "Subproblems", parts),

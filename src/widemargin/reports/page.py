@@ -73,7 +73,7 @@ class Report:
         return f'<iframe title="{html.escape(self.title)}" srcdoc="{html.escape(self.html)}" {frame}></iframe>'
 
 
-def report(model: Any, X: Any = None, y: Any = None, *, title: str | None = None) -> Report:
+def report(model: Any, X: Any = None, y: Any = None, *, title: str | None = None, note: str | None = None) -> Report:
     """Describe a fitted model on one page of HTML, which needs no network and no other file.
 
     Parameters
@@ -86,6 +86,8 @@ def report(model: Any, X: Any = None, y: Any = None, *, title: str | None = None
         Their labels.
     title : str, default=None
         The heading; None is the name of the estimator.
+    note : str, default=None
+        A sentence of your own below the heading, for example a score on rows that the model has not seen.
 
     Returns
     -------
@@ -120,5 +122,5 @@ def report(model: Any, X: Any = None, y: Any = None, *, title: str | None = None
         contents = [(anchor, name, describe(subject)) for anchor, name, describe in SECTIONS]
     sections = [(anchor, name, content) for anchor, name, content in contents if content is not None]
     made = f"{datetime.now(UTC):%Y-%m-%d %H:%M}"
-    content = {"title": heading, "estimator": kind, "made": made, "warning": useless_in_words(estimator)}
+    content = {"title": heading, "note": note, "estimator": kind, "made": made, "warning": useless_in_words(estimator)}
     return Report(heading, render("page.html.j2", **content, sections=sections))

@@ -99,6 +99,19 @@ class State(NamedTuple):
     distance_tried: float = np.inf  # at which masses were last made to coincide
 
 
+def _are_few_rows(n: int, d: int) -> bool:
+    return n <= _MAX_FEW_ROWS and n * d <= _MAX_FEW_ENTRIES
+
+
+def _are_few_wide_rows(n: int, d: int) -> bool:
+    return d > n and n <= _MAX_SMALL_ROWS and n * n * d <= _MAX_PRODUCTS
+
+
+def is_best_cold(n_rows: int, n_features: int) -> bool:
+    """Whether a problem is so small that a warm start takes longer than it saves."""
+    return _are_few_rows(n_rows, n_features) or _are_few_wide_rows(n_rows, n_features)
+
+
 @dataclass(frozen=True)
 class HullMultipliers(MultiplierRules, HullSolver[State]):
     """Semismooth Newton steps on the method of multipliers."""
@@ -137,8 +150,8 @@ class HullMultipliers(MultiplierRules, HullSolver[State]):
     def _few(self, hulls: Hulls, coef: np.ndarray | None) -> Few | None:
         """``coef`` are those of w as a sum of rows, None if they are not known."""
         n, d = hulls.shard.n_rows, hulls.shard.n_features
-        is_wide = d > n and coef is not None and n <= _MAX_SMALL_ROWS and n * n * d <= _MAX_PRODUCTS
-        if hulls.comm.size > 1 or not (is_wide or (n <= _MAX_FEW_ROWS and n * d <= _MAX_FEW_ENTRIES)):
+        is_wide = coef is not None and _are_few_wide_rows(n, d)
+        if hulls.comm.size > 1 or not (is_wide or _are_few_rows(n, d)):
             return None
         rows = hulls.rows.dense(np.arange(n))
         rows *= hulls.shard.y[:, None]

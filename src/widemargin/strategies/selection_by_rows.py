@@ -18,7 +18,6 @@ from widemargin.comm.protocol import Communicator
 from widemargin.data.shard import Shard
 from widemargin.kernels.devices import kernel_rows
 from widemargin.kernels.functions import Kernel
-from widemargin.kernels.known_values import KnownValues
 from widemargin.kernels.points import Points
 from widemargin.ledger import Ledger
 from widemargin.problems.hinge_l2 import HingeL2
@@ -69,9 +68,7 @@ class FoldsOfRanks:
     crew: SharedCrew
     ledger: Ledger = field(default_factory=Ledger)
 
-    def with_kernel(
-        self, kernel: Kernel, space: KnownValues | None = None, *, is_lazy: bool = False
-    ) -> KernelFoldsOfRanks:
+    def with_kernel(self, kernel: Kernel, space: Any = None, *, is_lazy: bool = False) -> KernelFoldsOfRanks:
         return KernelFoldsOfRanks(self, kernel)
 
     def is_over(self) -> bool:
@@ -84,7 +81,7 @@ class KernelFoldsOfRanks:
 
     folds: FoldsOfRanks
     kernel: Kernel
-    known: None = None
+    space: None = None
 
     def fits(
         self,

@@ -1,0 +1,263 @@
+"""MarginDistributionSVCCV: the optimal margin distribution machine, with parameters chosen by cross-validation."""
+
+from __future__ import annotations
+
+from numbers import Real
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from widemargin.estimators._cross_validated import GRID, Axes, CrossValidated
+from widemargin.estimators._kernel import KernelClassifier, check_square
+from widemargin.estimators._selection import free_bytes, grid_of_Cs, grid_of_gammas
+from widemargin.estimators._types import ClassWeight
+from widemargin.estimators.margin_distribution import MarginDistributionSVC, formula
+from widemargin.estimators.registry import Descriptor, Formula, Symbol, register
+from widemargin.kernels.functions import Kernel
+from widemargin.problems.margin_distribution import MarginDistribution
+from widemargin.sklearn_private import Interval, StrOptions
+from widemargin.solvers.auto import kernel_margin
+from widemargin.solvers.margin_descent import MarginDescent
+from widemargin.solvers.margin_primal import MarginPrimal
+from widemargin.solvers.protocol import AnySolver
+from widemargin.strategies.fold_paths import FoldPaths
+from widemargin.strategies.protocol import Rows
+
+_MEAN_LOSS = 1000.0  # a C that weighs the mean loss, by one that weighs the sum
+
+
+class MarginDistributionSVCCV(CrossValidated, MarginDistributionSVC):
+    """Optimal margin distribution machine (ODM) whose parameters are chosen by cross-validation.
+
+    Fits :class:`MarginDistributionSVC` to the training rows of every fold for a grid of its parameters, chooses the
+    point with the best mean score on held-out rows, and fits all rows there. Folds of one gamma share kernel values,
+    and run beside each other, from the smallest C to the largest; every fit starts at the solution of the last, and is
+    certified.
+
+    Parameters
+    ----------
+    Cs : int or array-like, default=10
+        Values of C, the weight of the mean loss. A number takes so many on a logarithmic scale, from 10 to 1e6 over the
+        mean of k(x, x).
+    gammas : int or array-like, default=5
+        Values of gamma. A number takes so many on a logarithmic scale, over two decades around one over the median
+        squared distance of two rows. Without effect, and to be left as it is, for kernels without a gamma.
+    deadbands : float or array-like, default=0.2
+        Value or values of ``deadband``, in [0, 1).
+    overshoot_weights : float or array-like, default=0.5
+        Value or values of ``overshoot_weight``, not negative.
+    cv : int, cross-validation generator or iterable, default=5
+        How to split the rows; an integer is the number of stratified folds.
+    scoring : str, callable, list, tuple or dict, default=None
+        How held-out rows are scored, as in ``GridSearchCV``; None is accuracy. The first of several decides. Sample
+        weights count, also in the score.
+    refine : bool, default=True
+        Whether to try more values of C and gamma around the best ones of the grid, half a step away.
+    selection : {"best", "one-standard-error"}, default="best"
+        ``"best"`` takes the highest mean score, and the smallest norm of w among ties. ``"one-standard-error"`` takes
+        the smallest norm of all points whose mean score is within one standard error of the best.
+    kernel : {"rbf", "linear", "poly", "laplacian", "cosine", "precomputed"} or callable, default="rbf"
+        As in :class:`MarginDistributionSVC`.
+    degree : int, default=3
+        Degree of the poly kernel.
+    coef0 : float, default=0.0
+        Constant of the poly kernel.
+    fit_intercept : bool, default=True
+        Whether to fit an intercept.
+    cache_size : float or "auto", default="auto"
+        Memory for kernel values in MiB. Where those between all rows fit, at six bytes each, folds run beside each
+        other. ``"auto"`` is a quarter of the memory that is free.
+    tol : float, default=1e-3
+        Relative gap at which fits stop.
+    max_iter : int, default=100000
+        Maximum number of sweeps per fit and class.
+    max_time : float, default=None
+        Maximum time in seconds for the search, and again per class for the final fit; None is no limit. Points that
+        were not reached on all folds are not tried.
+    class_weight : dict, "balanced" or None, default=None
+        Multiplies the sample weights of each class; ``"balanced"`` gives all classes the same total weight.
+    verbose : int, default=0
+        1 shows a progress line for the final fit, with the gap and ``tol``.
+
+    Attributes
+    ----------
+    best_params_ : dict
+        The chosen ``C``, ``deadband``, ``overshoot_weight``, and ``gamma`` where the kernel has one.
+    best_score_ : float
+        Its mean score over folds; nan if no point was tried.
+    best_index_ : int
+        Its index in ``cv_results_`` and ``scores_``.
+    cv_results_ : dict of str to array
+        Scores and times of all points, as in ``GridSearchCV``, and for each point ``n_support`` (mean over folds; nan
+        for the linear kernel), ``gap`` (the largest relative gap, which is certified) and ``state``: ``"certified"``
+        where that is at most ``tol``, ``"estimated"`` where it is not, or ``"not tried"``.
+    scores_ : ndarray of shape (n_points, n_folds)
+        Scores that decide; nan where a point was not tried.
+    n_splits_ : int
+        Number of folds.
+    classes_, support_, support_vectors_, dual_coef_, support_labels_, support_weight_, n_support_, coef_, intercept_, \
+kernel_, certificate_, stop_reason_, history_, n_iter_, parts_, training_, device_, n_features_in_, feature_names_in_
+        As in :class:`MarginDistributionSVC`, for the final model.
+    cost_ : Ledger
+        Kernel evaluations and seconds per phase, of the search and the final fit.
+
+    See Also
+    --------
+    MarginDistributionSVC : The same for one point.
+    KernelSVCCV : The C-SVM, which is faster and has fewer support vectors.
+
+    Notes
+    -----
+    A certified gap bounds how far the objective of a fit is from the optimum; it bounds no score.
+
+    The first Ctrl-C ends the search, and the best point so far is fitted to all rows.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from sklearn.preprocessing import scale
+    >>> from widemargin import MarginDistributionSVCCV
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> model = MarginDistributionSVCCV(Cs=[1e2, 1e3, 1e4], gammas=[0.003, 0.03], refine=False).fit(scale(X), y)
+    >>> model.scores_.shape, model.best_score_ > 0.96
+    ((6, 5), True)
+    """
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        **CrossValidated._parameter_constraints,
+        **{
+            name: KernelClassifier._parameter_constraints[name]
+            for name in ("kernel", "degree", "coef0", "fit_intercept")
+        },
+        "Cs": GRID,
+        "gammas": GRID,
+        "deadbands": [Real, "array-like"],
+        "overshoot_weights": [Real, "array-like"],
+        "cache_size": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
+    }
+    _refined = ("C", "gamma")
+
+    def __init__(
+        self,
+        *,
+        Cs: Any = 10,
+        gammas: Any = 5,
+        deadbands: Any = 0.2,
+        overshoot_weights: Any = 0.5,
+        cv: Any = 5,
+        scoring: Any = None,
+        refine: bool = True,
+        selection: Literal["best", "one-standard-error"] = "best",
+        kernel: Any = "rbf",
+        degree: int = 3,
+        coef0: float = 0.0,
+        fit_intercept: bool = True,
+        cache_size: float | Literal["auto"] = "auto",
+        tol: float = 1e-3,
+        max_iter: int = 100_000,
+        max_time: float | None = None,
+        class_weight: ClassWeight = None,
+        verbose: int = 0,
+    ) -> None:
+        self.Cs = Cs
+        self.gammas = gammas
+        self.deadbands = deadbands
+        self.overshoot_weights = overshoot_weights
+        self.cv = cv
+        self.scoring = scoring
+        self.refine = refine
+        self.selection = selection
+        self.kernel = kernel
+        self.degree = degree
+        self.coef0 = coef0
+        self.fit_intercept = fit_intercept
+        self.cache_size = cache_size
+        self.tol = tol
+        self.max_iter = max_iter
+        self.max_time = max_time
+        self.class_weight = class_weight
+        self.verbose = verbose
+
+    @property
+    def C(self) -> float:  # type: ignore[override]
+        """That of the final fit."""
+        return self._chosen["C"]
+
+    @property
+    def gamma(self) -> Any:
+        """That of the final fit."""
+        return self._chosen.get("gamma", "scale")
+
+    @property
+    def deadband(self) -> float:  # type: ignore[override]
+        """That of the final fit."""
+        return self._chosen["deadband"]
+
+    @property
+    def overshoot_weight(self) -> float:  # type: ignore[override]
+        """That of the final fit."""
+        return self._chosen["overshoot_weight"]
+
+    def _problem_at(self, values: dict[str, float]) -> MarginDistribution:
+        return MarginDistribution(values["C"], values["deadband"], values["overshoot_weight"], bool(self.fit_intercept))
+
+    def _problem(self) -> MarginDistribution:
+        return self._problem_at(self._chosen)
+
+    def _kernel_at(self, values: dict[str, float]) -> Kernel | None:
+        if self._is_linear():
+            return None
+        if callable(self.kernel):
+            return Kernel("callable", function=self.kernel)
+        return Kernel(self.kernel, values.get("gamma", "scale"), int(self.degree), float(self.coef0))
+
+    def _grids(self, rows: Rows, paths: FoldPaths) -> Axes:
+        deadbands = _values("deadbands", self.deadbands, 1.0, "in [0, 1)")
+        overshoot_weights = _values("overshoot_weights", self.overshoot_weights, np.inf, "that are finite, 0 or more")
+        kernel, gammas = self._kernel_at({"gamma": 1.0}) or Kernel("linear"), {}
+        if not kernel.is_positive:
+            raise ValueError(
+                f"kernel={self.kernel!r} with coef0={self.coef0:g} is no inner product, without which this problem may "
+                "have no minimum: use 'rbf', 'laplacian', 'poly' with coef0 >= 0, 'linear' or 'cosine'."
+            )
+        check_square(kernel, rows.X)
+        if kernel.needs_gamma:
+            gammas = {"gamma": grid_of_gammas(self.gammas, self.kernel, rows.X, rows.weight).tolist()}
+            kernel = self._kernel_at({"gamma": gammas["gamma"][len(gammas["gamma"]) // 2]}) or kernel
+        else:
+            self._refuse_unused({"gammas": 5}, "kernel", "rbf")
+        Cs = grid_of_Cs(self.Cs, kernel.diagonal(rows.X, np.arange(rows.X.shape[0])), rows.weight)
+        if isinstance(self.Cs, int | np.integer):
+            Cs = _MEAN_LOSS * Cs
+        return {"C": Cs.tolist(), **gammas, "deadband": deadbands, "overshoot_weight": overshoot_weights}
+
+    def _cache_bytes(self) -> int:
+        return free_bytes() if self.cache_size == "auto" else super()._cache_bytes()
+
+    def _search_bytes(self) -> int:
+        return 0 if self._is_linear() else self._cache_bytes()
+
+    def _solver(self) -> AnySolver:
+        return MarginPrimal() if self._is_linear() else kernel_margin(MarginDescent(self._cache_bytes()))
+
+    def _remedies(self) -> list[str]:
+        return [f"larger Cs (cross-validation chose {self.C:.3g})", *super()._remedies()[1:]]
+
+
+def _values(name: str, given: Any, below: float, words: str) -> list[float]:
+    try:
+        values = np.unique(np.asarray(given, dtype=np.float64).ravel())
+    except (TypeError, ValueError):
+        values = np.empty(0)
+    if not len(values) or not ((values >= 0) & (values < below)).all():
+        raise ValueError(f"{name}={given!r} must be a number or a list of numbers {words}.")
+    found: list[float] = values.tolist()
+    return found
+
+
+def _formula(model: MarginDistributionSVCCV) -> Formula:
+    found, C = formula(model), Symbol("<var>C</var>", model.C, "chosen by cross-validation")
+    return found._replace(symbols=[C, *found.symbols[1:]])
+
+
+register(Descriptor(MarginDistributionSVCCV, command=None, problem=_formula, not_saved=("cv_results_",)))

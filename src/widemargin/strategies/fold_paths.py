@@ -1,0 +1,189 @@
+"""Cross-validation along paths of problems: every fold solves one after the other, each from the last solution.
+
+Linear models are fitted to the training rows of a fold. With a kernel the rows that a fold holds out stay, with a
+weight of zero, as in :mod:`widemargin.strategies.selection`: folds share kernel values, and the responses of these rows
+are their scores. Where all kernel values are kept, and for linear models, folds and classes run beside each other. All
+of them solve a problem before one goes on to the next, so that a search without time for all has results of some.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from widemargin import cores
+from widemargin.comm.solo import Solo
+from widemargin.data.shard import Shard
+from widemargin.problems.protocol import Problem
+from widemargin.solvers.models import KernelModel
+from widemargin.solvers.protocol import AnySolver
+from widemargin.solvers.run import Finished, Result, Start, Watched, end_of, sweeps
+from widemargin.strategies.selection import Folds, KernelFolds
+
+_FEW_ENTRIES = 1 << 16  # of rows whose fits are so short that threads would wait for each other
+
+
+class SolvedPart(NamedTuple):
+    """One two-class problem on one fold."""
+
+    result: Result
+    norm: float  # of w
+    support: np.ndarray | None  # numbers of the rows with a coefficient; None where the solver does not know them
+    seconds: float
+    scores: np.ndarray | None = None  # of the held-out rows; None for a linear model
+
+
+class SolvedFold(NamedTuple):
+    """All two-class problems on one fold."""
+
+    parts: list[SolvedPart]
+    scores: np.ndarray  # of the held-out rows, a column for each problem
+
+    @property
+    def norms(self) -> np.ndarray:
+        """Of w, in each problem."""
+        return np.array([part.norm for part in self.parts])
+
+    @property
+    def norm(self) -> float:
+        """The largest of w."""
+        return float(self.norms.max())
+
+    @property
+    def gap(self) -> float:
+        """The largest, relative."""
+        return max(part.result.certificate.relative for part in self.parts)
+
+    @property
+    def seconds(self) -> float:
+        return sum(part.seconds for part in self.parts)
+
+    @property
+    def n_support(self) -> float:
+        """Rows with a coefficient in one of the problems; nan where that is not known."""
+        known = [part.support for part in self.parts if part.support is not None]
+        return float(len(np.unique(np.concatenate(known)))) if len(known) == len(self.parts) else np.nan
+
+    @property
+    def stop_reasons(self) -> set[str]:
+        return {part.result.stop_reason for part in self.parts}
+
+
+def same_solver(solver: AnySolver, last: Result) -> AnySolver:
+    return solver
+
+
+@dataclass(frozen=True)
+class FoldPaths:
+    """Folds that solve the same problems.
+
+    ``following`` gives the solver of the next problem, from that of the last and what came out of it;
+    ``has_warm_starts`` says whether the last solution is a good start on some rows.
+    """
+
+    folds: Folds
+    solver: AnySolver
+    following: Callable[[AnySolver, Result], AnySolver] = same_solver
+    has_warm_starts: Callable[[Shard], bool] = lambda shard: True
+
+    def weights(self) -> Iterator[tuple[float, float]]:
+        """Of the positive and the negative rows of every problem: on the training rows of each fold, and on all."""
+        every, codes = np.arange(self.folds.shard.n_rows), self.folds.shard.y.astype(np.intp)
+        for fold in [*self.folds.folds, (every, every[:0])]:
+            totals = np.bincount(codes, self.folds.weights(fold), len(self.folds.classes))
+            yield from self.folds.parts.weights(totals)
+
+    def fits(self, problems: Sequence[Problem], on: KernelFolds | None) -> Iterator[list[SolvedFold] | None]:
+        """The fits of all folds to each problem; None where there was no time for all of them."""
+        numbers, paths = range(len(self.folds.parts)), []
+        for fold in self.folds.folds:
+            weight = self.folds.weights(fold)
+            paths.append([_Path(self, on, weight, fold[1], part) for part in numbers])
+        for problem in problems:
+            with self.folds.ledger.phase("folds"):
+                self._advance([path for some in paths for path in some], problem, on)
+            found = [[path.solved for path in some if path.solved is not None] for some in paths]
+            is_whole = all(len(some) == len(numbers) for some in found)
+            yield [self._scored(*each) for each in enumerate(found)] if is_whole else None
+
+    def _advance(self, paths: list[_Path], problem: Problem, on: KernelFolds | None) -> None:
+        """Solve the next problem of all paths: one after the other where each uses all cores, or is very short."""
+        is_short = on is None and self.folds.shard.n_entries * 2 < _FEW_ENTRIES * self.folds.parts.n_classes
+        if is_short or (on is not None and on.known is None):
+            for path in paths:
+                path.advance(problem)
+        else:
+            cores.each(lambda path: path.advance(problem), paths, np.inf)
+
+    def _scored(self, fold: int, parts: list[SolvedPart]) -> SolvedFold:
+        known = [part.scores for part in parts if part.scores is not None]
+        if known:
+            return SolvedFold(parts, np.stack(known, axis=1))
+        models = [part.result.model for part in parts]
+        rows = Shard(self.folds.shard.X[self.folds.folds[fold][1]], np.empty(0), np.empty(0))
+        scores = rows.products(np.stack([model.coef for model in models], axis=1))
+        return SolvedFold(parts, scores + [model.intercept for model in models])
+
+
+@dataclass
+class _Path:
+    """The fits of one two-class problem on one fold."""
+
+    within: FoldPaths
+    on: KernelFolds | None
+    weight: np.ndarray  # of all rows, in this fold
+    held_out: np.ndarray  # rows
+    part: int
+    solver: AnySolver | None = None  # of the next problem, unless it is the first
+    warm: np.ndarray | None = None
+    solved: SolvedPart | None = None  # the last problem; None if there was no time
+
+    def advance(self, problem: Problem) -> None:
+        """Solve the next problem; a fit that is cut short is no result."""
+        self.solved, folds = None, self.within.folds
+        if folds.ask():
+            return
+        began, (shard, numbers), solver = time.perf_counter(), self._rows(), self.solver or self.within.solver
+        start = Start(self.warm if self.within.has_warm_starts(shard) else None)
+        watched, rng = Watched(lambda _: folds.ask() or None), np.random.default_rng(0)
+        finished = end_of(sweeps(solver, problem, shard, Solo(), folds.limits, rng, start, watched))
+        result, model = finished.result, finished.result.model
+        if finished.told and result.certificate.relative > folds.limits.tol:
+            return
+        self.solver = self.within.following(solver, result)
+        if isinstance(model, KernelModel):
+            self.warm = np.zeros(folds.shard.n_rows)
+            self.warm[model.points.numbers] = model.coef
+            scores, norm = self._scored(finished, numbers)
+            support: np.ndarray | None = model.points.numbers
+        else:
+            self.warm, scores, norm = model.coef if model.coef.any() else None, None, float(np.linalg.norm(model.coef))
+            support = None if finished.coefficients is None else numbers[finished.coefficients != 0]
+        self.solved = SolvedPart(result, norm, support, time.perf_counter() - began, scores)
+
+    def _rows(self) -> tuple[Shard, np.ndarray]:
+        """The rows of the problem, and their numbers; copies of linear ones are not kept for the next problem."""
+        parts, whole = self.within.folds.parts, self.within.folds.shard
+        if self.on is not None:
+            labelled = parts.labelled(self.on.shard, self.part)
+            inside = None if labelled.whole is None else labelled.whole[1]
+            numbers = np.arange(whole.n_rows) if inside is None else inside
+            return replace(labelled, weight=self.weight[numbers], whole=None), numbers
+        positive, negative = parts.pairs[self.part]
+        are_own = True if negative is None else (whole.y == positive) | (whole.y == negative)
+        train = np.flatnonzero((self.weight > 0) & are_own)
+        return replace(parts.labelled(replace(whole, weight=self.weight).take(train), self.part), whole=None), train
+
+    def _scored(self, finished: Finished, numbers: np.ndarray) -> tuple[np.ndarray, float]:
+        """The scores of held-out rows, and the norm of w."""
+        assert self.on is not None
+        model, support, held_out = finished.result.model, finished.result.model.points.numbers, self.held_out
+        if finished.scores is not None and len(numbers) == self.on.shard.n_rows:
+            scores, own = finished.scores[held_out], finished.scores[support]
+        else:
+            scores, own = self.on.scores(model, held_out), self.on.scores(model, support)
+        return scores, max(float(model.coef @ (own - model.intercept)), 0.0) ** 0.5

@@ -1,0 +1,168 @@
+"""``tune``: what it chooses, what it scores and on which rows, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+pytest.importorskip("typer", reason="needs the cli extra")
+pytest.importorskip("rich", reason="needs the cli extra")
+
+from sklearn.model_selection import StratifiedKFold
+from sklearn.preprocessing import StandardScaler
+
+import widemargin
+from widemargin import KernelSVCCV
+from widemargin.cli import train, tune
+from widemargin.cli._input import plain_labels
+from widemargin.data.layout import Layout
+from widemargin.data.rows import read_rows
+
+GRID = ("--Cs", "0.1,1,10", "--gammas", "0.05,0.5", "--cv", 3, "--no-refine")
+
+
+def test_the_choice_is_that_of_the_estimator_and_the_model_is_kept(folder, command):
+    ended = command("tune", "rows.csv", *GRID, "--scale", "standard", "--model", "best.wm")
+    assert ended.code == 0, ended.err
+    assert "Search 1 of 2: all rows." in ended.err
+    model = widemargin.load(folder / "best.wm")
+    rows = read_rows(folder / "rows.csv", Layout())
+    X = StandardScaler().fit_transform(rows.X)
+    direct = KernelSVCCV(Cs=[0.1, 1, 10], gammas=[0.05, 0.5], cv=3, refine=False).fit(X, rows.y)
+    np.testing.assert_array_equal(model[-1].decision_function(X), direct.decision_function(X))
+    chosen = re.search(r"chosen +C=(\S+), gamma=(\S+)", ended.out)
+    assert [float(each) for each in chosen.groups()] == list(direct.best_params_.values())
+    assert f"mean over folds             {direct.best_score_:.4f}" in ended.out
+    assert "16 held-out rows" in ended.out
+    assert "relative gap" in ended.out
+
+
+def test_nested_scores_are_those_of_searches_that_have_not_seen_the_rows(folder, command):
+    ended = command("tune", "rows.csv", *GRID, "--scale", "standard", "--outer", 4, "--seed", 3, "--json")
+    assert ended.code == 0, ended.err
+    found = json.loads(ended.out)
+    rows = read_rows(folder / "rows.csv", Layout())
+    folds = list(StratifiedKFold(4, shuffle=True, random_state=3).split(rows.y, rows.y))
+    assert found["n_outer"] == len(found["held_out"]) == 4
+    for each, (seen, unseen) in zip(found["held_out"], folds, strict=True):
+        scaler = StandardScaler().fit(rows.X[seen])  # without the rows that it is scored on
+        model = KernelSVCCV(Cs=[0.1, 1, 10], gammas=[0.05, 0.5], cv=3, refine=False)
+        model.fit(scaler.transform(rows.X[seen]), rows.y[seen])
+        assert each["chosen"] == model.best_params_
+        assert each["score"] == model.score(scaler.transform(rows.X[unseen]), rows.y[unseen])
+        assert each["n_rows"] == len(unseen)
+    assert len(found["points"]) == 6
+    assert found["certificate"]["relative_gap"] <= 1e-3
+    assert found["points"][found["best_index"]]["mean"] == found["best_score"]
+
+
+def test_several_classes_scorers_weights_and_rules(folder, command):
+    more = ("--scoring", "balanced_accuracy,accuracy", "--class-weight", "balanced", "--outer", 2)
+    ended = command("tune", "three.csv", *GRID, *more, "--selection", "one-standard-error", "--model", "best.wm")
+    assert ended.code == 0, ended.err
+    assert "6 points, 3 folds, balanced_accuracy" in ended.out
+    assert "Each outer fold has its own search" in ended.out
+    assert "(largest class alone: 0.3333)" in ended.out
+    model = widemargin.load(folder / "best.wm")
+    assert (model.class_weight, model.selection) == ("balanced", "one-standard-error")
+    assert model.scoring == ["balanced_accuracy", "accuracy"]
+
+
+def test_without_held_out_rows_it_says_that_nothing_was_scored(folder, command):
+    ended = command("tune", "rows.csv", "--Cs", 3, "--kernel", "linear", "--hold-out", 0)
+    assert ended.code == 0, ended.err
+    assert "not scored: use --hold-out or --outer" in ended.out
+    assert "Search 1" not in ended.err
+    assert widemargin.load(folder / "model.wm").kernel == "linear"
+
+
+def test_a_report_with_the_search(folder, command):
+    pytest.importorskip("matplotlib")
+    assert command("tune", "rows.csv", *GRID, "--report", "tune.html").code == 0
+    page = (folder / "tune.html").read_text(encoding="utf8")
+    assert 'id="search"' in page
+    assert "On rows that the search has not seen (accuracy), score: " in page
+    assert command("tune", "rows.csv", *GRID, "--hold-out", 0, "--report", "tune.html").code == 0
+    assert "On rows that the search has not seen (" not in (folder / "tune.html").read_text(encoding="utf8")
+
+
+def test_ranks_on_threads_choose_the_same(folder, command):
+    found = [
+        command("tune", "rows.csv", *GRID, "--hold-out", 0, "--json", *more)
+        for more in ((), ("--cluster", "threads:2"))
+    ]
+    assert [each.code for each in found] == [0, 0], found[1].err
+    one, two = (json.loads(each.out) for each in found)
+    assert one["best_parameters"] == two["best_parameters"]
+    assert "use threads or dask" in command("tune", "rows.csv", "--cluster", "mpi").err
+
+
+def test_an_interrupted_search_keeps_its_model_and_scores_nothing_more(folder, command, monkeypatch):
+    calls = []
+
+    def fitted(*given, **named):
+        calls.append(given[1].X.shape[0])
+        return real(*given, **named)._replace(was_interrupted=len(calls) == at)
+
+    real = train.fitted
+    monkeypatch.setattr(train, "fitted", fitted)
+    for at, text in ((1, "not scored: interrupted"), (3, "1 of 4 outer folds were scored")):
+        calls.clear()
+        ended = command("tune", "rows.csv", *GRID, "--outer", 4)
+        assert ended.code == 0, ended.err
+        assert text in ended.out
+        assert len(calls) == at
+        assert (folder / "model.wm").is_file()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--Cs", "0,1"), "--Cs 0,1 must be a number of values, or positive numbers separated by commas."),
+        (("--Cs", "0"), "--Cs 0 must be a number"),
+        (("--gammas", "some"), "--gammas some must be"),
+        (("--gammas", "1,nan"), "--gammas 1,nan must be"),
+        (("--outer", "3", "--hold-out", "0.3"), "omit one of them"),
+        (("--scoring", "acuracy"), "did you mean 'accuracy'?"),
+        (("--scoring", "f1"), "--scoring f1 does not suit these labels"),
+        (("--scoring", "neg_log_loss"), "needs probabilities"),
+        (("--cv", "40"), "the rest is too few for --cv 40. Use fewer folds, or --hold-out 0"),
+        (("--outer", "60"), "--outer 60 takes 1 of them"),
+        (("--hold-out", "0", "--cv", "60"), "cv=60 needs at least as many rows of every class"),
+        (("--kernel", "precomputed"), "tune reads rows of features"),
+        (("--kernel", "linear", "--gammas", "3"), "gammas"),
+        (("--param", "Q=1"), "KernelSVCCV has no parameter 'Q'"),
+        (("--class-weight", "heavy"), "class_weight"),
+        (("--tol", "-1"), "tol"),
+        (("--label", "kinds"), "there is no label column 'kinds'"),
+        (("--model", "nowhere/model.wm"), "There is no folder nowhere"),
+    ],
+)
+def test_what_is_wrong_is_said_before_any_fit(folder, command, monkeypatch, arguments, sentence):
+    ended = command("tune", "rows.csv", *arguments)
+    assert ended.code == 2
+    assert sentence in ended.err
+    assert not (folder / "model.wm").exists()
+
+
+def test_the_kernel_follows_the_size_unless_it_is_given(monkeypatch, capsys):
+    class Rows:
+        X = np.zeros((3, 2_001))
+
+    model = KernelSVCCV()
+    tune._set_kernel(model, Rows, is_given=False)
+    assert model.kernel == "linear"
+    assert "No --kernel was given: using linear, as 3 rows" in capsys.readouterr().err
+    tune._set_kernel(model.set_params(kernel="poly"), Rows, is_given=True)
+    assert model.kernel == "poly"
+
+
+def test_labels_that_are_numbers(folder, command):
+    y = np.arange(40) % 2
+    np.savez(folder / "rows.npz", X=np.random.default_rng(0).normal(size=(40, 2)) + y[:, None], y=y)
+    ended = command("tune", "rows.npz", *GRID, "--scoring", "f1")
+    assert ended.code == 0, ended.err
+    assert plain_labels(widemargin.load(folder / "model.wm").classes_).tolist() == [0, 1]

@@ -1,0 +1,72 @@
+"""What is read from the table of a search: its grid, its best points, its edges."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from tests.problems_at_hand import overlapping
+from widemargin import KernelSVC, KernelSVCCV, SparseSVCCV
+from widemargin.estimators.searched import chosen_parameters, searched
+
+X, Y = overlapping(0, n=80)
+
+
+@pytest.mark.parametrize("Cs", [[1.0], [0.1, 1.0], [0.01, 0.1, 1.0, 10.0]])
+@pytest.mark.parametrize("gammas", [[0.3], [0.1, 0.3], [0.03, 0.1, 0.3]])
+def test_the_axes_are_the_grid_without_the_points_that_refine_it(Cs, gammas):
+    model = KernelSVCCV(Cs=Cs, gammas=gammas, cv=3).fit(X, Y)
+    found = searched(model)
+    grid = {"C": Cs, "gamma": gammas}
+    assert found.axes == ({name: grid[name] for name in grid if len(grid[name]) > 1} or {"C": Cs})
+    assert len(found.points) == len(model.cv_results_["params"])
+
+
+def test_one_parameter():
+    found = searched(KernelSVCCV(kernel="linear", Cs=[0.1, 1.0], cv=3).fit(X, Y))
+    assert found.axes == {"C": [0.1, 1.0]}
+    assert len(found.points) > 2
+
+
+def made(means, states, params, index=0):
+    spread = np.array([-0.01, 0.0, 0.01])
+    table = {"params": params, "state": np.array(states)}
+    return SimpleNamespace(cv_results_=table, scores_=np.array(means)[:, None] + spread, best_index_=index)
+
+
+def test_points_without_a_score_are_never_the_best():
+    params = [{"C": 1.0, "gamma": 1.0}, {"C": 1.0, "gamma": 2.0}, {"C": 2.0, "gamma": 1.0}, {"C": 2.0, "gamma": 2.0}]
+    found = searched(made([0.9, 0.95, np.nan, np.nan], ["certified", "estimated", "skipped", "not tried"], params, 1))
+    assert [point.mean for point in found.best_first] == pytest.approx([0.95, 0.9])
+    assert list(found.states.items()) == [("certified", 1), ("estimated", 1), ("not tried", 1), ("skipped", 1)]
+    assert found.chosen.error == pytest.approx(0.01 / np.sqrt(3))
+    assert found.near_best == [found.chosen]
+    assert [text.split()[0] for text in found.edges] == ["C=1", "gamma=2"]
+    assert "smallest" in found.edges[0]
+
+
+def test_equal_scores_have_the_chosen_point_first():
+    found = searched(made([0.9, 0.9], ["certified"] * 2, [{"C": 1.0}, {"C": 2.0}], 1))
+    assert found.best_first[0] is found.chosen
+
+
+def test_points_without_a_determined_model_come_last():
+    found = searched(made([0.9, 0.8], ["overlap", "certified"], [{"nu": 0.1}, {"nu": 0.2}], 1))
+    assert [point.state for point in found.best_first] == ["certified", "overlap"]
+
+
+def test_parameters_that_do_not_vary_are_no_axes():
+    params = [{"C": C, "deadband": 0.2, "gamma": gamma} for C in (1.0, 2.0) for gamma in (3.0, 4.0)]
+    assert searched(made([0.9] * 4, ["certified"] * 4, params)).axes == {"C": [1.0, 2.0], "gamma": [3.0, 4.0]}
+    nested = [{"C": C, "deadband": deadband, "gamma": C} for C in (1.0, 2.0) for deadband in (0.1, 0.2)]
+    assert searched(made([0.9] * 4, ["certified"] * 4, nested)).varying == ["C", "deadband", "gamma"]
+
+
+def test_estimators_that_search_and_those_that_do_not():
+    assert searched(KernelSVC().fit(X, Y)) is None
+    assert chosen_parameters(KernelSVC().fit(X, Y)) is None
+    sparse = SparseSVCCV(n_alphas=4, cv=3).fit(X, Y)
+    assert chosen_parameters(sparse) == {"alpha": sparse.alpha_}
+    assert chosen_parameters(KernelSVCCV(Cs=[1.0], gammas=[1.0], cv=2).fit(X, Y)) == {"C": 1.0, "gamma": 1.0}
