@@ -223,30 +223,21 @@ class Scorers:
             if is_weighted and not _takes_weights(getattr(each, "_score_func", each)):
                 raise ValueError(f"scoring={scoring!r} takes no sample_weight: leave that out, or choose another.")
 
-    def refuse_functions(self) -> None:
-        """Raise ValueError for scorers that see rows, where nobody has them all."""
-        for each in self._all:
-            if not hasattr(each, "_score_func") and type(each).__module__.partition(".")[0] != "sklearn":
-                raise ValueError(
-                    f"scoring={each!r} sees the rows, and no rank has room for all of them: choose a scorer by name, "
-                    "or one of make_scorer."
-                )
-
     def check(self, rows: Rows, folds: Sequence[Fold], classes: np.ndarray, parts: Parts) -> None:
         """Raise ValueError unless metrics have a value on the rows that each fold holds out, all classified right.
 
         Some have none where a class is missing, for several classes, or for labels that are not 0 and 1. Scorers that
         are functions of the model are not asked.
         """
-        if not all(hasattr(each, "_score_func") for each in self._all):
+        if self.need_rows or self._is_accuracy:
             return
-        X, y, weight, _ = rows
+        _, y, weight, _ = rows
         for k, (_, held_out) in enumerate(folds):
             labels = y[held_out]
             right = np.stack([np.where(labels == classes[positive], 1.0, -1.0) for positive, _ in parts.pairs], axis=1)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                found = self(HeldOut(classes, parts, right), X[held_out], labels, weight[held_out])
+                found = self(HeldOut(classes, parts, right), held_out[:, None], labels, weight[held_out])
             for name, value in zip(self.names, found, strict=True):
                 if not math.isfinite(value):
                     raise ValueError(

@@ -51,7 +51,6 @@ from widemargin.exceptions import InterruptedFitWarning, warn_user
 from widemargin.kernels import devices
 from widemargin.kernels.arrays import on_host
 from widemargin.kernels.functions import Kernel
-from widemargin.kernels.storage import joined
 from widemargin.ledger import Ledger
 from widemargin.problems.hinge_l2 import HingeL2
 from widemargin.sklearn_private import Interval, StrOptions
@@ -352,8 +351,11 @@ device_, n_features_in_, feature_names_in_
         check_classes(classes, type(self).__name__)
         scorers = Scorers(self, self.scoring, is_weighted=is_weighted)
         indexable(X, groups)
-        if own is not None:
-            scorers.refuse_functions()
+        if own is not None and scorers.need_rows:
+            raise ValueError(
+                f"scoring={self.scoring!r} sees the rows, and no rank has room for all of them: choose a scorer by "
+                "name, or one of make_scorer."
+            )
         folds, grids = folds_of(self.cv, X, y, weight, groups), self._grids(X, weight, own)
         scorers.check(rows, folds, classes, Parts(len(classes), self.multi_class))
         return classes, scorers, folds, grids
@@ -361,9 +363,8 @@ device_, n_features_in_, feature_names_in_
     def _search(self, rows: Rows, is_weighted: bool, groups: Any, run: SearchRun) -> tuple[Searched, Ledger]:
         """The search on all rows, and its cost on this rank."""
         X, y, weight, _ = rows
-        rows = (
-            rows._replace(X=on_host(X)) if self._uses_gpu() else rows
-        )  # for grids, splitters and scorers, where the rows are a tensor
+        if self._uses_gpu():  # grids, splitters and scorers see no tensors
+            rows = rows._replace(X=on_host(X))
         classes, scorers, folds, (gammas, Cs) = self._prepared(rows, is_weighted, groups, run.own)
         until = np.inf if self.max_time is None else time.monotonic() + self.max_time
         codes = encoded(np.where(weight > 0, y, classes[0]), classes)  # rows of weight 0 may have other labels
@@ -465,7 +466,8 @@ device_, n_features_in_, feature_names_in_
         if own is None:
             squares = kernel.diagonal(X, np.arange(X.shape[0]))
         else:
-            squares = own.of_all(kernel.diagonal(joined(own.shard.blocks), own.numbers), len(weight))
+            here = [kernel.diagonal(block, own.numbers[where]) for block, where in own.shard.pieces()]
+            squares = own.of_all(np.concatenate(here), len(weight))
         return gammas, grid_of_Cs(self.Cs, squares, weight).tolist()
 
     def _warn_of_search(self, told: str, n_missing: int, n_points: int) -> None:
