@@ -529,3 +529,12 @@ def test_a_table_that_does_not_belong_to_the_model_is_refused(two, tmp_path, cha
 
 def test_a_share_of_free_memory_is_used():
     assert 1 << 20 < free_bytes() < 1 << 50
+
+
+def test_values_of_another_gamma_leave_nothing_behind(two):
+    """Their memory is used again; the values between a row and itself depend on gamma for kernels of inner products."""
+    options = {"kernel": "poly", "Cs": [0.1, 1.0], "gammas": [0.02, 0.1], "cv": 4, "refine": False, "tol": 1e-5}
+    model = KernelSVCCV(**options).fit(*two)
+    grid = {"C": options["Cs"], "gamma": options["gammas"]}
+    twin = GridSearchCV(SVC(kernel="poly", coef0=0.0, tol=1e-6), grid, cv=4).fit(*two)
+    np.testing.assert_allclose(model.cv_results_["mean_test_score"], twin.cv_results_["mean_test_score"], atol=0.01)

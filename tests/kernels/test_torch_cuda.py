@@ -18,7 +18,7 @@ pytest.importorskip("triton", reason="kernels on a GPU need triton: make test-gp
 
 from widemargin.kernels import torch_cuda, torch_tensors  # noqa: E402
 from widemargin.kernels.torch_tensors import Form, Side  # noqa: E402
-from widemargin.kernels.vectors import Dual  # noqa: E402
+from widemargin.kernels.vectors import FIXED, Dual  # noqa: E402
 
 pytestmark = pytest.mark.skipif(not torch_cuda._INTERPRETED, reason="triton was imported before its interpreter was on")
 
@@ -97,6 +97,24 @@ def test_the_search_for_rows_is_that_of_the_twin(size):
     assert torch.equal(ours[1][there], twin[1][there])
     assert ours[2] == twin[2]
     assert ours[3] == twin[3]
+
+
+def test_the_search_of_several_problems_is_that_of_each():
+    """Rows that cannot move have a key of their own."""
+    rng, n = np.random.default_rng(1), 1003
+    low, high = -rng.integers(0, 2, (3, n)).astype(float), rng.integers(0, 2, (3, n)).astype(float)
+    pull, beta = rng.normal(size=(3, n)), np.where(rng.random((3, n)) < 0.5, low, high)
+    dual = Dual(*map(torch.from_numpy, (pull, beta, low, high)))
+    kept = torch.from_numpy(np.stack([rng.choice(n, 50, replace=False) for _ in range(3)]))
+    middle = torch.tensor([0.2, -0.1, 0.0], dtype=torch.float64)
+    together = torch_cuda.scan(dual, kept, middle, 4)
+    for k, found in enumerate(zip(*together, strict=True)):
+        alone = torch_cuda.scan(Dual(*(each[k].contiguous() for each in dual)), kept[k], middle[k], 4)
+        twin = torch_tensors.scan(Dual(*(each[k] for each in dual)), kept[k], middle[k], 4)
+        for one, other, third in zip(found, alone, twin, strict=True):
+            assert torch.equal(one, other)
+            assert torch.equal(one, third) or one.dtype == torch.int64  # places of nothing may differ
+    assert (together[0] == float(FIXED)).any()
 
 
 def test_nothing_to_multiply():

@@ -99,13 +99,16 @@ class KernelClassifier(MarginClassifier):
 
     def _ranks(self, rows: Rows, **more: Any) -> Ranks:
         self._refuse_numbered_rows(rows)
+        self._refuse_ranks_of_gpus(rows)
+        more |= {"device": devices.resolved(self.device), "precision": self.precision}
+        return super()._ranks(rows, cache_bytes=self._cache_bytes(), **more)
+
+    def _refuse_ranks_of_gpus(self, rows: Rows) -> None:
         if self._uses_gpu() and (self.cluster is not None or is_dask(rows.X)):
             raise ValueError(
                 f"device={self.device!r} computes on one GPU of this machine: cluster must be None, and X must not be "
                 "a Dask collection."
             )
-        more |= {"device": devices.resolved(self.device), "precision": self.precision}
-        return super()._ranks(rows, cache_bytes=self._cache_bytes(), **more)
 
     def _validate(self, X: Any, y: Any, sample_weight: Any) -> Rows:
         y, sample_weight = on_host(y), on_host(sample_weight)

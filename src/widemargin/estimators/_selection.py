@@ -23,7 +23,6 @@ from sklearn.model_selection import check_cv
 from widemargin.codec import conforms
 from widemargin.exceptions import ModelFileError
 from widemargin.kernels.functions import Kernel
-from widemargin.kernels.known_values import KnownValues
 from widemargin.strategies.parts import Parts
 from widemargin.strategies.protocol import Rows
 from widemargin.strategies.selection import Fold, FoldFit, Folds, KernelFolds
@@ -210,6 +209,9 @@ class Scorers:
         self.names = ["score"] if several is None else list(several)
         self._is_weighted = is_weighted
         self._all = [self._scorer] if several is None else list(several.values())
+        self._is_accuracy = scoring is None or (isinstance(scoring, str) and scoring == "accuracy")
+        # Functions of the model may look at rows; scorers of scikit-learn pass them on to the model.
+        self.need_rows = not self._is_accuracy and not all(hasattr(each, "_response_method") for each in self._all)
         for each in self._all:
             methods = np.atleast_1d(getattr(each, "_response_method", "predict")).tolist()
             if "predict_proba" in methods and not {"decision_function", "predict"} & set(methods):
@@ -244,6 +246,8 @@ class Scorers:
 
     def __call__(self, model: HeldOut, X: Any, y: np.ndarray, weight: np.ndarray) -> list[float]:
         """The score of each scorer."""
+        if self._is_accuracy:  # of many folds, the checks of scikit-learn would take longer than the fits
+            return [float(np.average(model.predict(X) == y, weights=weight if self._is_weighted else None))]
         found = self._scorer(model, X, y, **({"sample_weight": weight} if self._is_weighted else {}))
         if not isinstance(found, dict):
             return [float(found)]
@@ -380,7 +384,7 @@ class Search:
     skipped: set[Point] = field(default_factory=set)
     agree: Callable[[np.ndarray], np.ndarray] = lambda scores: scores  # of all ranks
     are_values_late: bool = False  # whether kernel values are computed when a fit needs them
-    _space: KnownValues | None = None  # of the last kernel
+    _space: Any = None  # of the values of the last kernel
 
     @property
     def is_over(self) -> bool:
@@ -430,7 +434,7 @@ class Search:
 
     def _with_kernel(self, gamma: float | None) -> KernelFolds | None:
         found = self.folds.with_kernel(self.kernel_with(gamma), self._space, is_lazy=self.are_values_late)
-        self._space = None if found is None else found.known
+        self._space = None if found is None else found.space
         return found
 
     def _try(self, gamma: float | None, Cs: Sequence[float]) -> None:
@@ -501,4 +505,5 @@ class Search:
     def _score(self, fit: FoldFit, held_out: np.ndarray) -> list[float]:
         X, y, weight, _ = self.rows
         model = HeldOut(self.folds.classes, self.folds.parts, fit.scores)
-        return self.scorers(model, X[held_out], y[held_out], weight[held_out])
+        rows = X[held_out] if self.scorers.need_rows else held_out[:, None]  # the model knows their scores
+        return self.scorers(model, rows, y[held_out], weight[held_out])

@@ -48,11 +48,14 @@ from widemargin.estimators._selection import (
 from widemargin.estimators._types import ClassWeight
 from widemargin.estimators.registry import Array, Descriptor, Each, Formula, Symbol, register
 from widemargin.exceptions import InterruptedFitWarning, warn_user
+from widemargin.kernels import devices
+from widemargin.kernels.arrays import on_host
 from widemargin.kernels.functions import Kernel
 from widemargin.ledger import Ledger
 from widemargin.problems.hinge_l2 import HingeL2
 from widemargin.sklearn_private import Interval, StrOptions
 from widemargin.solvers.auto import kernel_csvm, small_linear_csvm
+from widemargin.solvers.flat_dual import FlatDual
 from widemargin.solvers.protocol import AnySolver
 from widemargin.solvers.run import Limits, Result
 from widemargin.strategies.all_rows import ranks_on_machine
@@ -65,6 +68,8 @@ from widemargin.strategies.search_files import SearchState
 from widemargin.strategies.selection import Fold, Folds
 
 Grids = tuple[list[float | None], list[float]]  # of gamma, or None where the kernel has none, and of C
+
+_SHARE_OF_GPU = 0.5  # of its free memory, for kernel values
 
 
 class KernelSVCCV(KernelClassifier):
@@ -107,7 +112,8 @@ class KernelSVCCV(KernelClassifier):
         With more than two classes, solve one problem for each pair of classes, or one for each class against the rest.
     cache_size : float or "auto", default="auto"
         Memory for kernel values in MiB, on each rank. Where those between all rows fit, at six bytes each, folds run
-        beside each other. ``"auto"`` is a quarter of the memory that is free, shared by the ranks of a machine.
+        beside each other. ``"auto"`` is a quarter of the memory that is free, shared by the ranks of a machine, and
+        half of that of a GPU.
     tol : float, default=1e-3
         Relative gap at which fits stop.
     max_iter : int, default=10000
@@ -126,6 +132,10 @@ class KernelSVCCV(KernelClassifier):
     checkpoint : str, path or None, default=None
         Folder where ``fit`` saves the fits of the search as they end, and the state of the final fit. ``fit`` with the
         same folder, data, grids and folds goes on from there.
+    device : {"cpu", "cuda", "auto"}, default="cpu"
+        Where to compute, as in :class:`KernelSVC`. On a GPU all folds and values of C of one gamma are fitted side by
+        side, each to ``tol``, where kernel values between all rows fit in ``cache_size`` there, at four bytes each;
+        else one after the other. Cannot be combined with ``cluster``.
     verbose : int, default=0
         1 shows a progress line: the points of the search that are done and the best score, then the gap and ``tol`` of
         the final fit.
@@ -206,6 +216,7 @@ device_, n_features_in_, feature_names_in_
         "selection": [StrOptions({"best", "one-standard-error"})],
         "multi_class": [StrOptions({"pairs", "rest"})],
         "cache_size": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
+        "device": [StrOptions(set(devices.NAMES))],
         "verbose": ["verbose"],
     }
 
@@ -234,6 +245,7 @@ device_, n_features_in_, feature_names_in_
         class_weight: ClassWeight = None,
         cluster: Any = None,
         checkpoint: str | os.PathLike[str] | None = None,
+        device: str = "cpu",
         verbose: int = 0,
     ) -> None:
         self.Cs = Cs
@@ -255,6 +267,7 @@ device_, n_features_in_, feature_names_in_
         self.class_weight = class_weight
         self.cluster = cluster
         self.checkpoint = checkpoint
+        self.device = device
         self.verbose = verbose
 
     @fitting
@@ -303,6 +316,7 @@ device_, n_features_in_, feature_names_in_
             )
         engine_for(self.cluster, rows.X)
         self._refuse_numbered_rows(rows)
+        self._refuse_ranks_of_gpus(rows)
 
     def _searched(
         self, rows: Rows, is_weighted: bool, groups: Any, root: Any, data: dict[str, Any]
@@ -339,11 +353,13 @@ device_, n_features_in_, feature_names_in_
     def _search(self, rows: Rows, is_weighted: bool, groups: Any, run: SearchRun) -> tuple[Searched, Ledger]:
         """The search on all rows, and its cost on this rank."""
         X, y, weight, _ = rows
+        rows = rows._replace(X=on_host(X))  # for grids, splitters and scorers, where the rows are a tensor
         classes, scorers, folds, (gammas, Cs) = self._prepared(rows, is_weighted, groups)
         until = np.inf if self.max_time is None else time.monotonic() + self.max_time
         codes = encoded(np.where(weight > 0, y, classes[0]), classes)  # rows of weight 0 may have other labels
         shard, parts, comm = Shard(X, codes, weight), Parts(len(classes), self.multi_class), run.comm
-        fresh = None if run.resume is None else self._fresh_state(shard, classes, folds, (gammas, Cs))
+        given = Shard(rows.X, codes, weight)
+        fresh = None if run.resume is None else self._fresh_state(given, classes, folds, (gammas, Cs))
         known, paths = known_fits(run.resume, fresh, comm)
         known |= {each.name: each for each in run.fits}
         teller = Teller(run.watch, fresh)
@@ -362,6 +378,7 @@ device_, n_features_in_, feature_names_in_
                 class_weight=self.class_weight,
                 limits=Limits(self.tol, self.max_iter),
                 cache_bytes=self._search_bytes(comm),
+                device=devices.resolved(self.device),
                 ask=crew.ask,
                 crew=crew,
             ),
@@ -449,10 +466,12 @@ device_, n_features_in_, feature_names_in_
         return self._chosen.get("gamma", "scale")
 
     def _is_linear(self) -> bool:
-        return bool(self.kernel == "linear")
+        return bool(self.kernel == "linear") and not self._uses_gpu()
 
     def _cache_bytes(self) -> int:
-        return free_bytes() if self.cache_size == "auto" else super()._cache_bytes()
+        if self.cache_size != "auto":
+            return super()._cache_bytes()
+        return int(_SHARE_OF_GPU * devices.free_bytes(devices.GPU)) if self._uses_gpu() else free_bytes()
 
     def _problem_of_rows(self) -> None:
         return None
@@ -461,6 +480,8 @@ device_, n_features_in_, feature_names_in_
         return HingeL2(self._chosen["C"], bool(self.fit_intercept))
 
     def _solver(self) -> AnySolver:
+        if self._uses_gpu():
+            return FlatDual(stationary=self.tol)
         make = small_linear_csvm if self._is_linear() else kernel_csvm
         return make(self._cache_bytes(), self.tol)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import Any
 
 import numpy as np
@@ -64,6 +65,15 @@ def kernel_rows(
 
     precision = "float16" if precision == "auto" else precision
     return RowsOnTorch(kernel, X, numbers, ledger, n_everywhere, device=device, precision=precision)
+
+
+def free_bytes(device: str) -> int:
+    """Memory of a GPU that nobody uses."""
+    import torch
+
+    from widemargin.kernels import torch_rows
+
+    return int(min(torch_rows.free_bytes(torch.device(device)), sys.maxsize))
 
 
 def _missing() -> Exception | None:

@@ -35,7 +35,10 @@ class KnownValues:
 
         ``space`` are values between as many rows that are not needed any more.
         """
-        known = space or cls(np.empty((n, n), np.float32), np.empty((n, n), np.int16))
+        memory = (
+            (np.empty((n, n), np.float32), np.empty((n, n), np.int16)) if space is None else (space.near, space.lost)
+        )
+        known = cls(*memory)  # without the diagonal of others
         for begin, end in pieces(n, _LINES_AT_ONCE):
             values = compute(begin, end)
 

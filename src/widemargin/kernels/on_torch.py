@@ -19,6 +19,7 @@ from widemargin.kernels.cache import RowCache
 from widemargin.kernels.functions import Kernel
 from widemargin.kernels.points import TakenPoints
 from widemargin.kernels.protocol import KernelRows, Lane, T
+from widemargin.kernels.torch_lockstep import Lockstep
 from widemargin.kernels.torch_rows import KINDS, StoredRows, free_bytes
 from widemargin.kernels.torch_tensors import Form, Side
 from widemargin.kernels.vectors import group_size
@@ -27,6 +28,8 @@ from widemargin.ledger import Ledger
 _TERMS_PER_TILE = 32  # of the narrowest tile of an exact sum
 _MAX_HOST_ROWS = 1 << 16  # up to here the host has computed a sum about when the device has answered
 _MAX_LANES, _LANES_SHARE, _COPIES_PER_LANE = 8, 0.25, 4  # runs at a time, the share of free memory that they take
+_VALUES_AT_ONCE = 1 << 26  # in float64
+_VECTORS_OF_LOCKSTEP = 24  # in memory at a time, for each problem
 _SAMPLE = 256  # rows whose kernel values are computed both ways, to measure the error of rounding
 
 
@@ -100,6 +103,7 @@ class RowsOnTorch(KernelRows):
         self._widest = 0  # rows of the largest problem on some of these, where problems go on in lanes
         self._rooms: dict[int, _Room] = {}  # of each lane
         self._room: _Room | None = None  # that these rows are in
+        self._device_values: torch.Tensor | None = None  # kernel values between all rows, once they are kept
         self.stored = StoredRows(kernel, self.X, self.device, precision)
         self.largest_error, self.error = self._errors()
         self.width = int(self.X.shape[1])
@@ -177,6 +181,41 @@ class RowsOnTorch(KernelRows):
             rows.stored = self.stored.zeros(self._widest, rows.X)
             self._rooms[lane] = _Room(rows)
         return self._rooms[lane]
+
+    def keep_values(self, n_bytes: int, space: Any = None) -> bool:
+        """In float32, from exact values; ``n_bytes`` is the most that they may take on the device."""
+        n, width = self.n_rows, -(-self.n_rows // 4) * 4
+        if not self.stored.is_resident or 4 * n * width > n_bytes:
+            return False
+        kept = torch.zeros((n, width), dtype=torch.float32, device=self.device) if space is None else space
+        right, form = self._side(self.points(self.places(np.arange(n))), exact=True)
+        few = max(1, _VALUES_AT_ONCE // max(n, 1))
+        for begin in range(0, n, few):
+            lines = right[begin : begin + few]
+            kept[begin : begin + few, :n] = torch_tensors.values(lines, right, form).to(torch.float32)
+        self.ledger.kernel_evaluations += n * n
+        self._device_values = kept
+        return True
+
+    @property
+    def space(self) -> torch.Tensor | None:
+        return self._device_values
+
+    @property
+    def has_lockstep(self) -> bool:
+        return self._device_values is not None and self.kernel.is_positive
+
+    def lockstep(
+        self, labels: np.ndarray, weights: np.ndarray, which: np.ndarray, Cs: np.ndarray, size: int
+    ) -> Lockstep:
+        y, of_labels = self.vector(labels), self.places(which[:, 0])
+        caps = self.vector(Cs)[:, None] * self.vector(weights)[self.places(which[:, 1])]
+        assert self._device_values is not None
+        return Lockstep(self._primitives, self._device_values, y[of_labels], y[of_labels] * caps, size)
+
+    def lockstep_room(self, size: int) -> float:
+        per_problem = 4 * size * size + _VECTORS_OF_LOCKSTEP * 8 * self.n_rows
+        return _LANES_SHARE * free_bytes(self.device) / per_problem
 
     def cache(self, n_bytes: int) -> RowCache:
         """Empty: kernel rows are computed faster than they would be found."""

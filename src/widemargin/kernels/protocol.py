@@ -175,9 +175,17 @@ class KernelRows(ABC):
         Sums and blocks of sweeps then keep the kernel rows of their points, in ``n_bytes``, and use them again.
         """
 
-    def keep_values(self, n_bytes: int, space: KnownValues | None = None) -> bool:
-        """Whether all kernel values are kept for many problems, in ``n_bytes``; computes them, in memory of others."""
+    def keep_values(self, n_bytes: int, space: Any = None) -> bool:
+        """Whether all kernel values are kept for many problems, in ``n_bytes``; computes them.
+
+        ``space`` is that of another kernel on the same rows, whose values are not needed any more.
+        """
         return False
+
+    @property
+    def space(self) -> Any:
+        """The memory of what :meth:`keep_values` has kept."""
+        return self._known
 
     def known_values(self) -> KnownValues | None:
         """What :meth:`keep_values` has kept; some of the rows have a copy of their values."""
@@ -185,6 +193,22 @@ class KernelRows(ABC):
             whole, places = self._whole
             self._known = None if whole._known is None else whole._known.only(places)
         return self._known
+
+    @property
+    def has_lockstep(self) -> bool:
+        """Whether many problems can be solved side by side, by values that :meth:`keep_values` has kept."""
+        return False
+
+    def lockstep(self, labels: np.ndarray, weights: np.ndarray, which: np.ndarray, Cs: np.ndarray, size: int) -> Any:
+        """Problems side by side, where ``has_lockstep``: ``which`` has the lines of labels and of weights of each.
+
+        ``size`` is that of their working sets.
+        """
+        raise NotImplementedError
+
+    def lockstep_room(self, size: int) -> float:
+        """How many problems have room side by side."""
+        raise NotImplementedError
 
     def keep_classes(self, most_rows: int, n_bytes: int) -> bool:
         """Whether kernel values within each class are kept for all pairs of classes; computes those of this pair.

@@ -15,14 +15,17 @@ import triton.language as tl
 from widemargin.kernels import torch_tensors
 from widemargin.kernels.torch_graphs import Graph, Repeated, lanes
 from widemargin.kernels.torch_tensors import LAPLACIAN, LINEAR, POLY, RBF, SIGMOID, Form, Side
-from widemargin.kernels.torch_working_set import choose, keep, solve
-from widemargin.kernels.vectors import Dual
+from widemargin.kernels.torch_working_set import choose, gather, keep, solve, subtract
+from widemargin.kernels.vectors import FIXED, Dual
 
-__all__ = ["HingeSums", "Repeated", "choose", "keep", "lanes", "scan", "solve", "times", "values"]
+__all__ = [
+    "HingeSums", "Repeated", "choose", "gather", "keep", "lanes", "scan", "solve", "subtract", "times", "values",
+]  # fmt: skip
 
 _INTERPRETED = bool(getattr(getattr(triton, "knobs", None), "runtime", None) and triton.knobs.runtime.interpret)
 _LOG2E = tl.constexpr(1.4426950408889634)
 _RBF, _LINEAR, _POLY, _SIGMOID = (tl.constexpr(kind) for kind in (RBF, LINEAR, POLY, SIGMOID))
+_FIXED = tl.constexpr(float(FIXED))
 _POINTS_PER_SUM = 4096  # summed in float32; sums over more points are continued in float64
 _MAX_FUSED_COLUMNS = 64  # of float64 rows whose products are computed where they are used
 _TILE_VALUES = 1 << 26  # kernel values in memory at a time, where they are stored
@@ -204,7 +207,16 @@ def _scan(
     pull, beta, low, high, is_kept, middle, keys, places, ends, n_rows, n_groups,
     SIZE: tl.constexpr, GROUPS: tl.constexpr,
 ):  # fmt: skip
-    """The worst rows of ``GROUPS`` groups of ``SIZE``, and of all of these."""
+    """The worst rows of ``GROUPS`` groups of ``SIZE``, and of all of these; the second number is that of a problem."""
+    problem = tl.program_id(1).to(tl.int64)
+    pull += problem * n_rows
+    beta += problem * n_rows
+    low += problem * n_rows
+    high += problem * n_rows
+    is_kept += problem * n_rows
+    keys += problem * 2 * n_groups
+    places += problem * 2 * n_groups
+    ends += problem * 2 * tl.num_programs(0)
     group = tl.program_id(0) * GROUPS + tl.arange(0, GROUPS)
     rows = group[:, None] * SIZE + tl.arange(0, SIZE)[None, :]
     inside = rows < n_rows
@@ -213,9 +225,10 @@ def _scan(
     down = (b > tl.load(low + rows, mask=inside, other=0.0)) & inside
     tl.store(ends + 2 * tl.program_id(0), tl.max(tl.where(up, p, float("-inf"))))
     tl.store(ends + 2 * tl.program_id(0) + 1, tl.max(tl.where(down, -p, float("-inf"))))
-    force = (p - tl.load(middle)).to(tl.float32)
+    force = (p - tl.load(middle + problem)).to(tl.float32)
     is_new = tl.load(is_kept + rows, mask=inside, other=1) == 0
-    rising = tl.where(up & ((down == 0) | (force >= 0)) & is_new, force, float("-inf"))
+    rising = tl.where((up == 0) & (down == 0) & is_new & inside, _FIXED, float("-inf"))
+    rising = tl.where(up & ((down == 0) | (force >= 0)) & is_new, force, rising)
     falling = tl.where(down & ((up == 0) | (force < 0)) & is_new, -force, float("-inf"))
     for side in tl.static_range(2):
         key, at = tl.max(rising if side == 0 else falling, axis=1, return_indices=True)
@@ -285,7 +298,8 @@ def times(rows: Side, points: Side, coef: torch.Tensor, form: Form) -> torch.Ten
 def _times_of_several(rows: Side, points: Side, coef: torch.Tensor, form: Form) -> torch.Tensor:
     """Several sums at once: values are stored and multiplied."""
     out = torch.zeros((len(rows), coef.shape[1]), dtype=torch.float64, device=coef.device)
-    some = min(len(points), _POINTS_PER_SUM)
+    is_exact = rows.matrix.dtype == torch.float64
+    some = min(len(points), torch_tensors.TERMS_PER_SUM if is_exact else _POINTS_PER_SUM)
     few = max(1, _TILE_VALUES // some)
     for first in range(0, len(points), some):
         part = slice(first, first + some)
@@ -357,14 +371,14 @@ def scan(
     dual: Dual, kept: torch.Tensor, middle: torch.Tensor, size: int
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """The worst row of each group of ``size`` neighbours on either side: :func:`widemargin.kernels.vectors.scan`."""
-    n, device = len(dual.beta), dual.beta.device
-    is_kept = torch.zeros(n, dtype=torch.bool, device=device).index_fill_(0, kept, True)
+    (*several, n), device = dual.beta.shape, dual.beta.device
+    is_kept = torch.zeros(dual.beta.shape, dtype=torch.bool, device=device).scatter_(-1, kept, True)
     n_groups, together = triton.cdiv(n, size), max(1, 1024 // size)
     blocks = triton.cdiv(n_groups, together)
-    keys = torch.empty((2, n_groups), dtype=torch.float32, device=device)
-    places = torch.empty((2, n_groups), dtype=torch.int64, device=device)
-    ends = torch.empty((blocks, 2), dtype=torch.float64, device=device)
+    keys = torch.empty((*several, 2, n_groups), dtype=torch.float32, device=device)
+    places = torch.empty((*several, 2, n_groups), dtype=torch.int64, device=device)
+    ends = torch.empty((*several, blocks, 2), dtype=torch.float64, device=device)
     arrays = (*dual, is_kept, middle, keys, places, ends)
-    _scan[(blocks,)](*arrays, n, n_groups, SIZE=size, GROUPS=together)
-    top, bottom = ends.amax(dim=0)
+    _scan[(blocks, several[0] if several else 1)](*arrays, n, n_groups, SIZE=size, GROUPS=together)
+    top, bottom = ends.amax(dim=-2).unbind(-1)
     return keys, places, top, -bottom

@@ -101,16 +101,24 @@ class HingeSums:
 
 
 def _in_numpy(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of NumPy arrays as one of tensors; on the CPU nothing is copied."""
+    """A function of NumPy arrays as one of tensors, for one problem or several; on the CPU nothing is copied."""
 
     def converted(value: Any) -> Any:
         if isinstance(value, vectors.Dual):
             return vectors.Dual(*map(converted, value))
         return value.cpu().numpy() if isinstance(value, torch.Tensor) else value
 
-    def on_tensors(first: Any, *others: Any) -> Any:
-        device = first.beta.device if isinstance(first, vectors.Dual) else first.device
-        answer = function(*map(converted, (first, *others)))
+    def on_tensors(first: Any, second: Any, *others: Any) -> Any:
+        dual = next((each for each in (first, second) if isinstance(each, vectors.Dual)), None)
+        several = second if dual is None else dual.beta  # of one more dimension than a place has
+        device, arguments = several.device, [converted(each) for each in (first, second, *others)]
+        if several.ndim == (2 if dual is not None else 3):
+            answers = [function(*(_line(each, k) for each in arguments)) for k in range(len(several))]
+            is_one = not isinstance(answers[0], tuple)
+            lines = [answers] if is_one else list(zip(*answers, strict=True))
+            stacked = tuple(torch.as_tensor(np.stack(each), device=device) for each in lines)
+            return stacked[0] if is_one else stacked
+        answer = function(*arguments)
         parts = answer if isinstance(answer, tuple) else (answer,)
         tensors = tuple(torch.as_tensor(np.asarray(part), device=device) for part in parts)
         return tensors if isinstance(answer, tuple) else tensors[0]
@@ -118,5 +126,23 @@ def _in_numpy(function: Callable[..., Any]) -> Callable[..., Any]:
     return on_tensors
 
 
+def _line(value: Any, k: int) -> Any:
+    """What belongs to one problem."""
+    if isinstance(value, vectors.Dual):
+        return vectors.Dual(*(each[k] for each in value))
+    return value[k] if isinstance(value, np.ndarray) else value
+
+
 scan, choose, keep, solve = (_in_numpy(each) for each in (vectors.scan, vectors.choose, vectors.keep, vectors.solve))
 Repeated = vectors.Repeated
+
+
+def gather(values: torch.Tensor, working: torch.Tensor) -> torch.Tensor:
+    """Kernel values of the working set of each problem, from those between all rows."""
+    return values[working[:, :, None], working[:, None, :]]
+
+
+def subtract(values: torch.Tensor, working: torch.Tensor, change: torch.Tensor, pull: torch.Tensor) -> None:
+    """``pull -= change @ values[working]`` of each problem."""
+    for rows, by, target in zip(working, change, pull, strict=True):
+        target -= (by.to(values.dtype) @ values[rows, : len(target)]).to(target.dtype)

@@ -19,6 +19,7 @@ from widemargin.compiled import working_set
 from widemargin.ledger import Ledger
 from widemargin.pauses import WORK, pause_alone
 
+FIXED = np.float32(-3e38)  # the key of a row that cannot move: it comes last
 _MIN_GROUPS = 1024
 _ROWS_AT_ONCE = 128  # of a block
 _WORK_PER_STEP = 4  # multiplications for each row of a working set
@@ -42,8 +43,8 @@ def scan(dual: Dual, kept: np.ndarray, middle: np.ndarray, size: int) -> tuple[n
     """The worst row of each group of ``size`` neighbours on either side, rows that are kept left out.
 
     Returns keys and places, a line for rows that may rise and one for rows that may fall, where a key is the pull
-    beyond ``middle``, minus infinity where a group has no such row; then the largest pull of a row that may rise and
-    the smallest of one that may fall.
+    beyond ``middle``, ``FIXED`` of a row that may do neither, in the first line, and minus infinity where a group has
+    no row; then the largest pull of a row that may rise and the smallest of one that may fall.
     """
     pull, up, down, n = dual.pull, dual.beta < dual.high, dual.beta > dual.low, len(dual.beta)
     top, bottom = np.max(pull, where=up, initial=-np.inf), np.min(pull, where=down, initial=np.inf)
@@ -54,15 +55,20 @@ def scan(dual: Dual, kept: np.ndarray, middle: np.ndarray, size: int) -> tuple[n
     flat = keys.reshape(2, -1)[:, :n]
     np.copyto(flat[0], force, where=is_new & up & (~down | (force >= 0)))
     np.copyto(flat[1], -force, where=is_new & down & (~up | (force < 0)))
+    np.copyto(flat[0], FIXED, where=is_new & ~up & ~down)
     return keys.max(axis=2), keys.argmax(axis=2) + size * np.arange(keys.shape[1]), top, bottom
 
 
 def choose(keys: np.ndarray, places: np.ndarray, kept: np.ndarray, n_new: int) -> np.ndarray:
-    """The rows that are kept and those of the ``n_new`` largest keys, half from each side if both have as many."""
-    n_up, n_down = (keys > -np.inf).sum(axis=1)
+    """The rows that are kept and those of the ``n_new`` largest keys, half from each side if both have as many.
+
+    Where too few rows can move, others follow.
+    """
+    n_up, n_down = (keys > FIXED).sum(axis=1)
     n_up = min(n_up, max(n_new // 2, n_new - n_down))
+    n_down = min(n_down, n_new - n_up)
     rising, falling = np.take_along_axis(places, np.argsort(-keys, axis=1, kind="stable"), axis=1)
-    return np.concatenate([kept, rising[:n_up], falling[: n_new - n_up]])
+    return np.concatenate([kept, rising[:n_up], falling[:n_down], rising[n_up : n_new - n_down]])
 
 
 def keep(working: np.ndarray, dual: Dual, n_kept: int) -> np.ndarray:

@@ -1,5 +1,5 @@
-// The choice of a working set and the solution of its problem, each by one thread block. ROWS (rows per thread) is
-// defined when this is compiled.
+// The choice of a working set and the solution of its problem, each by one thread block; a grid of them has as many
+// problems, one behind the other in every array. ROWS (rows per thread) is defined when this is compiled.
 //
 // A thread owns some neighbouring rows. A step searches twice for the best row: first within each warp (one instruction
 // for 32 lanes), then, after a barrier, every warp searches what all warps have found. A key holds the leading 22 bits
@@ -65,20 +65,24 @@ __device__ __forceinline__ void mark(Rows& my, int row, bool up, bool down) {
 }
 
 // The best of both sides: keys of two lines of n, each the best of a group, are put in order, largest first, and the
-// first n_new taken, half of each line where both have as many. A key of minus infinity stands for nothing.
+// first n_new taken, half of each line where both have as many. A key of minus infinity stands for nothing, FIXED for a
+// row that cannot move: such rows come last.
+#define FIXED -3e38f
 extern "C" __global__ void __launch_bounds__(1024) choose(
     const float* keys, const long long* places, const long long* kept, long long* out, int n, int n_kept, int n_new)
 {
     __shared__ unsigned long long sorted[2][2048];
     __shared__ int counts[2];
     const int t = threadIdx.x;
+    keys += (size_t)blockIdx.x * 2 * n; places += (size_t)blockIdx.x * 2 * n;
+    kept += (size_t)blockIdx.x * n_kept; out += (size_t)blockIdx.x * (n_kept + n_new);
     if (t < 2) counts[t] = 0;
     __syncthreads();
     for (int e = t; e < 4096; e += 1024) {
         const int side = e >> 11, at = e & 2047;
         const float key = at < n ? keys[side * n + at] : __int_as_float(0xff800000);
-        const bool is_there = key > __int_as_float(0xff800000);
-        sorted[side][at] = is_there ? ((unsigned long long)ordered(key) << 32) | (unsigned)(2047 - at) : 0ull;
+        const bool is_there = key > FIXED;
+        sorted[side][at] = key >= FIXED ? ((unsigned long long)ordered(key) << 32) | (unsigned)(2047 - at) : 0ull;
         const int found = __popc(__ballot_sync(FULL, is_there));
         if ((t & 31) == 0) atomicAdd(&counts[side], found);
     }
@@ -96,7 +100,9 @@ extern "C" __global__ void __launch_bounds__(1024) choose(
     const int n_up = min(counts[0], max(n_new / 2, n_new - counts[1]));
     if (t < n_kept) out[t] = kept[t];
     if (t < n_new) {
-        const int side = t >= n_up, at = 2047 - (int)(sorted[side][side ? t - n_up : t] & 0xffffffffu);
+        const int n_both = n_up + min(n_new - n_up, counts[1]), side = t >= n_up && t < n_both;
+        const int order = side ? t - n_up : t < n_up ? t : n_up + t - n_both;
+        const int at = 2047 - (int)(sorted[side][order] & 0xffffffffu);
         out[n_kept + t] = places[side * n + at];
     }
 }
@@ -108,6 +114,9 @@ extern "C" __global__ void __launch_bounds__(1024) keep(
 {
     __shared__ int free_in[32], stay_in[32];
     const int t = threadIdx.x, lane = t & 31, warp = t >> 5;
+    const size_t before_these = (size_t)blockIdx.x * n;
+    working += before_these; beta += before_these; low += before_these; high += before_these;
+    kept += (size_t)blockIdx.x * n_kept;
     const bool inside = t < n, is_free = inside && beta[t] > low[t] && beta[t] < high[t];
     const unsigned mask = __ballot_sync(FULL, is_free);
     if (lane == 0) free_in[warp] = __popc(mask);
@@ -130,7 +139,9 @@ extern "C" __global__ void __launch_bounds__(WIDEST / ROWS) solve_pairs(
     __shared__ Shared all;
     __shared__ unsigned s_top[WARPS], s_bottom[WARPS], s_gain[WARPS];
     const int warp = threadIdx.x >> 5, first = ROWS * threadIdx.x;
-    const double tol = *tol_, middle = *middle_;
+    const double tol = tol_[blockIdx.x], middle = middle_[blockIdx.x];
+    const size_t before_these = (size_t)blockIdx.x * n;
+    K += before_these * width; pull_ += before_these; beta_ += before_these; low_ += before_these; high_ += before_these;
     Rows my;
     load(my, all, K, pull_, beta_, low_, high_, middle, n, width);
     int count = 0, moved_i = WIDEST, moved_j = WIDEST;
@@ -192,7 +203,7 @@ extern "C" __global__ void __launch_bounds__(WIDEST / ROWS) solve_pairs(
     if (moved_i / ROWS == threadIdx.x) all.beta[moved_i] = beta_i;
     if (moved_j / ROWS == threadIdx.x) all.beta[moved_j] = beta_j;
     store(my, all, pull_, beta_, middle, n);
-    if (threadIdx.x == 0) *steps = count;
+    if (threadIdx.x == 0) steps[blockIdx.x] = count;
 }
 
 extern "C" __global__ void __launch_bounds__(WIDEST / ROWS) solve_singles(
@@ -202,7 +213,9 @@ extern "C" __global__ void __launch_bounds__(WIDEST / ROWS) solve_singles(
     __shared__ Shared all;
     __shared__ unsigned s_gain[WARPS], s_force[WARPS];
     const int warp = threadIdx.x >> 5, first = ROWS * threadIdx.x;
-    const double tol = *tol_;
+    const double tol = tol_[blockIdx.x];
+    const size_t before_these = (size_t)blockIdx.x * n;
+    K += before_these * width; pull_ += before_these; beta_ += before_these; low_ += before_these; high_ += before_these;
     Rows my;
     load(my, all, K, pull_, beta_, low_, high_, 0.0, n, width);
     int count = 0;
@@ -236,5 +249,43 @@ extern "C" __global__ void __launch_bounds__(WIDEST / ROWS) solve_singles(
         for (int r = 0; r < ROWS; r++) my.pull[r] -= move * (double)Ki[r];
     }
     store(my, all, pull_, beta_, 0.0, n);
-    if (threadIdx.x == 0) *steps = count;
+    if (threadIdx.x == 0) steps[blockIdx.x] = count;
+}
+
+// Kernel values of the working set of each problem: line a of it by one thread block, from all values, whose lines are
+// `stride` apart.
+extern "C" __global__ void __launch_bounds__(256) gather(
+    const float* __restrict__ values, const long long* __restrict__ working, float* __restrict__ out, int n,
+    long long stride)
+{
+    const long long* own = working + (size_t)blockIdx.y * n;
+    const float* line = values + own[blockIdx.x] * stride;
+    out += ((size_t)blockIdx.y * n + blockIdx.x) * n;
+    for (int b = threadIdx.x; b < n; b += 256) out[b] = line[own[b]];
+}
+
+// pull -= changes times the kernel values of the rows that have changed, four columns for each thread.
+extern "C" __global__ void __launch_bounds__(256) subtract(
+    const float* __restrict__ values, const long long* __restrict__ working, const double* __restrict__ change,
+    double* __restrict__ pull, int n, long long stride, int n_rows)
+{
+    __shared__ float by[WIDEST];
+    __shared__ long long at[WIDEST];
+    for (int a = threadIdx.x; a < n; a += 256) {
+        by[a] = (float)change[(size_t)blockIdx.y * n + a];
+        at[a] = working[(size_t)blockIdx.y * n + a] * stride;
+    }
+    __syncthreads();
+    const int column = 4 * (blockIdx.x * 256 + threadIdx.x);
+    if (column >= n_rows) return;
+    float4 sum = make_float4(0, 0, 0, 0);
+    for (int a = 0; a < n; a++) {
+        const float c = by[a];
+        if (c == 0.0f) continue;
+        const float4 four = *reinterpret_cast<const float4*>(values + at[a] + column);
+        sum.x += c * four.x; sum.y += c * four.y; sum.z += c * four.z; sum.w += c * four.w;
+    }
+    double* own = pull + (size_t)blockIdx.y * n_rows + column;
+    const float found[4] = {sum.x, sum.y, sum.z, sum.w};
+    for (int k = 0; k < 4 && column + k < n_rows; k++) own[k] -= (double)found[k];
 }

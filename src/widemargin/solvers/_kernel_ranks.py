@@ -68,10 +68,13 @@ class ResponseSums(NamedTuple):
         score_error = 0.0 if summed is None else rows.score_error(*summed, beta) if error is None else error
         local = [beta @ response, (abs(beta) * score_error).sum(), abs(beta) @ abs(response)]
         local += [abs(beta).sum(), beta.sum(), float(len(beta)), weight.sum()]
-        squared, norm_error, sizes, alpha_sum, balance, n_rows, total = map(
-            float, comm.allreduce(np.array([float(each) for each in local]))
-        )
-        of_sum = 0.0 if summed is None else gamma(n_rows + comm.size + 8)
+        totals = comm.allreduce(np.array([float(each) for each in local]))
+        return cls.of_totals(totals, 0.0 if summed is None else gamma(totals[5] + comm.size + 8), score_error)
+
+    @classmethod
+    def of_totals(cls, totals: np.ndarray, of_sum: float, score_error: Vector) -> ResponseSums:
+        """From sums over all rows, each wrong by at most ``of_sum`` of the sizes of its terms."""
+        squared, norm_error, sizes, alpha_sum, balance, n_rows, total = map(float, totals)
         norm_error = (norm_error + of_sum * sizes) * (1 + of_sum)
         imbalance = abs(balance) + of_sum * alpha_sum
         return cls(max(squared, 0.0) + norm_error, norm_error, alpha_sum, imbalance, n_rows, total, score_error)

@@ -4,7 +4,7 @@ The rows that a fold holds out stay in its problems with a weight of zero: they 
 score the fold, come with the passes that the fit makes anyway. Each fit starts at the solution for the last C, or at
 that of another kernel for the same C. Where all kernel values fit in memory they are computed once, and the problems of
 folds and classes run beside each other. Else one runs after the other, on all cores, and all of them share the kernel
-rows that there is room for.
+rows that there is room for. On a GPU all problems of a kernel go on side by side (:mod:`.side_by_side`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 from widemargin import cores
 from widemargin.comm.solo import Solo
 from widemargin.data.shard import Shard
-from widemargin.kernels.devices import kernel_rows
+from widemargin.kernels.devices import CPU, is_gpu, kernel_rows
 from widemargin.kernels.functions import Kernel
 from widemargin.kernels.known_values import KnownValues
 from widemargin.kernels.storage import pieces
@@ -29,13 +29,16 @@ from widemargin.pauses import Clock, TimeIsUp
 from widemargin.problems.hinge_l2 import HingeL2
 from widemargin.solvers.auto import Auto, FewRows
 from widemargin.solvers.block_dual import BlockDual
+from widemargin.solvers.flat_dual import FlatDual
 from widemargin.solvers.known_dual import KnownDual
+from widemargin.solvers.lockstep_dual import Solved
 from widemargin.solvers.models import KernelModel
 from widemargin.solvers.protocol import AnySolver
 from widemargin.solvers.run import Limits, Progress, Result, Start, Watched, end_of, sweeps
 from widemargin.solvers.small_dual import SmallDual
 from widemargin.strategies.labels import weights_of_classes
 from widemargin.strategies.parts import Parts
+from widemargin.strategies.side_by_side import solved_side_by_side
 
 _CS_OF_VOTES = 3  # for which folds of a pair of classes share a copy of its kernel values
 _PATIENCE = 3  # checks without a change of held-out predictions, after which a fold may stop
@@ -96,6 +99,8 @@ class FoldFit(NamedTuple):
     @property
     def n_support(self) -> int:
         """Rows with a coefficient in one of the problems."""
+        if len(self.parts) == 1:
+            return len(self.parts[0].model.coef)
         return len(np.unique(np.concatenate([part.model.points.numbers for part in self.parts])))
 
 
@@ -131,20 +136,19 @@ class Folds:
     class_weight: Any
     limits: Limits
     cache_bytes: int
+    device: str = CPU
     # Asked now and then, from any thread: a reason to stop, or an empty text.
     ask: Callable[[], str] = lambda: ""
     ledger: Ledger = field(default_factory=Ledger)  # of kernel values
     crew: Crew = field(default_factory=Alone)
 
-    def with_kernel(
-        self, kernel: Kernel, space: KnownValues | None = None, *, is_lazy: bool = False
-    ) -> KernelFolds | None:
+    def with_kernel(self, kernel: Kernel, space: Any = None, *, is_lazy: bool = False) -> KernelFolds | None:
         """The kernel on the rows, with all values where they fit; None if there was no time for that.
 
-        ``space`` are values of another kernel on the same rows that are not needed any more. If ``is_lazy``, values
-        are computed when a fit needs them.
+        ``space`` is that of another kernel on the same rows, whose values are not needed any more. If ``is_lazy``,
+        values are computed when a fit needs them.
         """
-        rows = kernel_rows(kernel, self.shard.X, 0, self.ledger, weight=self.shard.weight)
+        rows = kernel_rows(kernel, self.shard.X, 0, self.ledger, device=self.device, weight=self.shard.weight)
         rows.groups, rows.n_problems = self.shard.y if self.parts.are_votes else None, len(self.parts) * len(self.folds)
         found = KernelFolds(self, replace(self.shard, kernel_rows=rows), space)
         return found if is_lazy or found.has_values() else None
@@ -181,14 +185,14 @@ class KernelFolds:
 
     folds: Folds
     shard: Shard
-    space: KnownValues | None = None
+    spare: Any = None  # space of another kernel, which values may take
 
     def has_values(self) -> bool:
         """Compute all kernel values, where they fit; False if there was no time for that."""
-        if self.known is None:
+        if self.shard.kernel.space is None:
             try:
                 with self.folds.ledger.phase("kernel"), Clock(Solo(), self.folds.ask).running():
-                    self.shard.kernel.keep_values(self.folds.cache_bytes, self.space)
+                    self.shard.kernel.keep_values(self.folds.cache_bytes, self.spare)
             except TimeIsUp:
                 return False
         return True
@@ -197,6 +201,11 @@ class KernelFolds:
     def known(self) -> KnownValues | None:
         """All kernel values, where they are kept."""
         return self.shard.kernel.known_values()
+
+    @property
+    def space(self) -> Any:
+        """The memory of all kernel values, where they are kept, or that there is for them."""
+        return self.spare if self.shard.kernel.space is None else self.shard.kernel.space
 
     def fits(
         self,
@@ -229,6 +238,8 @@ class KernelFolds:
         tol, cache_bytes, patience = self.folds.limits.tol, self.folds.cache_bytes, _PATIENCE if may_settle else 0
         if self.known is not None:
             return KnownDual(tol, patience)
+        if is_gpu(self.folds.device):
+            return FlatDual(tol)
         blocks = BlockDual(cache_bytes, tol, patience=patience)
         return Auto((SmallDual(tol, None, cache_bytes), blocks), FewRows(cache_bytes))
 
@@ -239,6 +250,11 @@ class KernelFolds:
         else:
             sums = self.shard.kernel.only(rows).times(model.points, model.coef)
         return np.asarray(sums + model.intercept)
+
+
+def _part_fit(solved: Solved, held_out: np.ndarray) -> PartFit:
+    scores, gap = solved.scores[held_out], solved.certificate.relative
+    return PartFit(solved.model, scores, solved.norm, gap, solved.seconds, solved.stop_reason)
 
 
 Found = dict[tuple[int, int, int], PartFit]  # by the numbers of a two-class problem, a fold and a C
@@ -282,11 +298,20 @@ class Running:
         if not left or self.is_over or not self.within.has_values():
             return
         with self.within.folds.ledger.phase("folds"):
-            if self.within.known is None:  # all of them use the cores, and the kernel rows that they share
+            if self.within.shard.kernel.has_lockstep:
+                self._do_side_by_side(left)
+            elif self.within.known is None:  # all of them use the cores, and the kernel rows that they share
                 for task in left:
                     self._do(task)
             else:
                 cores.each(self._do, left, np.inf)
+
+    def _do_side_by_side(self, tasks: Sequence[Task]) -> None:
+        """All of them at once on a GPU, each fit to the tolerance."""
+        every, folds = range(len(self._Cs)), self.within.folds.folds
+        wanted = [(task.part, fold, k) for task in tasks for fold in task.folds for k in every[task.Cs]]
+        solved = solved_side_by_side(self.within, self._Cs, self._starts, wanted)
+        self.take({place: _part_fit(each, folds[place[1]][1]) for place, each in solved.items()})
 
     def take(self, found: Found, last: Mapping[tuple[int, int], np.ndarray] | None = None) -> None:
         """Take over fits that others have done, and tell of them; ``last`` is needed to go on from there."""

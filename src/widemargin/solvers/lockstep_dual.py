@@ -1,0 +1,208 @@
+"""Exact kernel C-SVMs for many problems on the same rows of a GPU, solved side by side.
+
+The problems differ in labels, weights and C, and share all kernel values, which stay on the device in float32:
+
+    repeat   a working set of every problem: half of its last one, and the worst violators
+             all working sets, each by a thread block of its own
+             responses of all rows to all changes
+    until    every gap, as these responses estimate it, is small enough, or there is no progress
+    confirm  responses in float64 from the rows as given, one pass for all problems, and the bounds that they prove;
+             problems whose bounds are too far apart go on from there
+
+A problem whose estimate is small enough waits for the others. Values of C come in ascending groups that occupy the
+device. A problem begins at the best of: no coefficients, all of them at their bounds, those that are given, and the
+solution of the same problem for the largest C before, rescaled.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from widemargin.kernels.protocol import KernelRows, Vector
+from widemargin.problems.hinge_l2 import HingeL2
+from widemargin.problems.protocol import Certificate
+from widemargin.rounding import UNIT, gamma
+from widemargin.solvers._kernel_ranks import ResponseSums
+from widemargin.solvers.models import KernelModel
+from widemargin.solvers.run import Limits
+
+SIZE = 1024  # rows of a working set
+_MAX_TOGETHER = 528  # problems: four for each multiprocessor of a large GPU
+_REDUCTION, _MAX_STEPS = 0.25, 4 * SIZE  # of the violation by a working set; steps for that
+_ROUNDS_PER_CHECK = 4
+_AIM, _TIGHTER = 0.9, 0.5  # of the tolerance; of an aim, where bounds turned out to be farther apart
+_SHRUNK, _RISEN = 0.9, 0.1  # progress: of the best gap, or by this part of the tolerance, of the dual objective
+_MAX_STALLED = 25  # checks in a row without progress: it may be that rounding is all that is left
+_MAX_CONFIRMED = 8
+
+
+class Task(NamedTuple):
+    """One problem: its C, the numbers of its labels and of its weights, and coefficients to begin with, if any."""
+
+    C: float
+    labels: int
+    weights: int
+    start: np.ndarray | None = None
+
+
+class Solved(NamedTuple):
+    model: KernelModel
+    scores: np.ndarray  # of all rows
+    norm: float  # of w
+    certificate: Certificate
+    seconds: float  # a share of those of all problems beside it
+    stop_reason: str
+
+
+@dataclass
+class _Group:
+    """Problems that go on side by side: a line of ``lock`` and of every array for each, with the number of its task."""
+
+    lock: Any
+    tasks: np.ndarray
+    aim: np.ndarray  # the relative gap at which a problem waits to be confirmed
+    n_confirmed: np.ndarray
+    best: np.ndarray = field(init=False)  # the smallest gap of each, and the dual objective then
+    n_stalled: np.ndarray = field(init=False)  # checks without progress
+
+    def __post_init__(self) -> None:
+        n = len(self.tasks)
+        self.best, self.n_stalled = np.stack([np.full(n, np.inf), np.full(n, -np.inf)]), np.zeros(n, int)
+
+    def note(self, gaps: np.ndarray, duals: np.ndarray, tol: float) -> np.ndarray:
+        """Which problems have reached their aim, or get no nearer to it."""
+        has_risen = duals > self.best[1] + _RISEN * tol * np.abs(duals)
+        is_nearer = (gaps <= _SHRUNK * self.best[0]) | has_risen
+        self.best = np.where(is_nearer, [np.minimum(gaps, self.best[0]), duals], self.best)
+        self.n_stalled = np.where(is_nearer, 0, self.n_stalled + 1)
+        return np.asarray((gaps <= self.aim) | (self.n_stalled >= _MAX_STALLED))
+
+    def only(self, lines: np.ndarray) -> _Group:
+        part = _Group(self.lock.only(lines), self.tasks[lines], self.aim[lines], self.n_confirmed[lines])
+        part.best, part.n_stalled = self.best[:, lines], self.n_stalled[lines]
+        return part
+
+    @staticmethod
+    def joined(parts: list[_Group]) -> _Group:
+        """All of the problems, as if none had been looked at."""
+        if len(parts) == 1:
+            return parts[0]
+        lock = parts[0].lock.joined([part.lock for part in parts])
+        names = ("tasks", "aim", "n_confirmed")
+        return _Group(lock, *(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+
+
+@dataclass(frozen=True)
+class LockstepDual:
+    """Many problems on ``rows`` whose kernel values are kept on the device.
+
+    Lines of ``labels`` are -1, 1, or 0 for rows that are in neither class; those of ``weights`` are multiplicities.
+    """
+
+    rows: KernelRows
+    labels: np.ndarray
+    weights: np.ndarray
+    fit_intercept: bool
+    limits: Limits
+
+    def solve(self, tasks: Sequence[Task], ask: Callable[[], str] = lambda: "") -> list[Solved | None]:
+        """The solution of each task; None where ``ask`` gave a reason to stop before."""
+        out: list[Solved | None] = [None] * len(tasks)
+        last: dict[tuple[int, int], tuple[float, Vector]] = {}  # the largest C of labels and weights, and its solution
+        order, together = np.argsort([task.C for task in tasks], kind="stable"), self._together()
+        for first in range(0, len(tasks), together):
+            if ask():
+                break
+            began, group = time.perf_counter(), self._begun(tasks, order[first : first + together], last)
+            n_problems, rounds_left = len(group.tasks), self.limits.max_iter
+            while True:
+                group, n_rounds = self._descended(group, rounds_left, ask)
+                if not len(group.tasks) or ask():
+                    break
+                rounds_left -= n_rounds
+                seconds = (time.perf_counter() - began) / n_problems
+                group = self._confirmed(group, tasks, out, last, seconds, is_last=rounds_left <= 0)
+        return out
+
+    def _together(self) -> int:
+        return int(np.clip(self.rows.lockstep_room(SIZE), 1, _MAX_TOGETHER))
+
+    def _begun(
+        self, tasks: Sequence[Task], numbers: np.ndarray, last: dict[tuple[int, int], tuple[float, Vector]]
+    ) -> _Group:
+        chosen = [tasks[k] for k in numbers]
+        which, Cs = np.array([each[1:3] for each in chosen]), np.array([each.C for each in chosen])
+        lock = self.rows.lockstep(self.labels, self.weights, which, Cs, SIZE)
+        lock.start_at(None, is_tied=self.fit_intercept)
+        if any(each.start is not None for each in chosen):
+            lock.start_at([each.start for each in chosen], is_tied=self.fit_intercept)
+        if last:
+            before = [last.get(each[1:3]) for each in chosen]
+            scaled = [
+                None if old is None else each.C / old[0] * old[1] for each, old in zip(chosen, before, strict=True)
+            ]
+            lock.start_at(scaled, is_tied=self.fit_intercept)
+        n = len(chosen)
+        return _Group(lock, numbers, np.full(n, _AIM * self.limits.tol), np.zeros(n, int))
+
+    def _descended(self, group: _Group, max_rounds: int, ask: Callable[[], str]) -> tuple[_Group, int]:
+        """The same problems after rounds until each has reached its aim, or gets no nearer to it; and their number."""
+        waiting: list[_Group] = []
+        number = 0
+        while number < max_rounds and len(group.tasks) and not ask():
+            number += 1
+            group.lock.round(is_tied=self.fit_intercept, reduction=_REDUCTION, max_steps=_MAX_STEPS)
+            if number % _ROUNDS_PER_CHECK:
+                continue
+            gaps, duals = (self.rows.host(each) for each in group.lock.gaps(is_tied=self.fit_intercept))
+            is_ready = group.note(gaps, duals, self.limits.tol)
+            if is_ready.any():
+                waiting.append(group.only(np.flatnonzero(is_ready)))
+                group = group.only(np.flatnonzero(~is_ready))
+        return _Group.joined([*waiting, group] if len(group.tasks) or not waiting else waiting), number
+
+    def _confirmed(
+        self,
+        group: _Group,
+        tasks: Sequence[Task],
+        out: list[Solved | None],
+        last: dict[tuple[int, int], tuple[float, Vector]],
+        seconds: float,
+        *,
+        is_last: bool,
+    ) -> _Group:
+        """Problems that are to go on from exact responses; the solutions of the others are noted."""
+        lock, rows = group.lock, self.rows
+        masses, n_terms = lock.answer_exactly(rows)
+        error = rows.score_error(masses, n_terms, lock.beta)
+        totals, intercepts = (rows.host(each) for each in lock.totals(error, is_tied=self.fit_intercept))
+        betas, responses, masses = rows.host(lock.beta), rows.host(lock.response), rows.host(masses)
+        goes_on = np.zeros(len(group.tasks), bool)
+        group.n_confirmed += 1
+        for k, number in enumerate(group.tasks):
+            task, intercept = tasks[number], float(intercepts[k])
+            problem, weight = HingeL2(task.C, self.fit_intercept), float(self.weights[task.weights].sum())
+            n = len(betas[k])
+            sums = ResponseSums.of_totals(np.array([*totals[k, :5], n, weight]), gamma(n + 9), 0.0)
+            primal = 0.5 * sums.squared_norm * (1 + 8 * UNIT) + totals[k, 5]
+            primal = sums.rounding.largest_value(primal, task.C, intercept)
+            dual = problem.dual_value(*sums.feasible(self.fit_intercept, float(masses[k, 0])))
+            certificate = Certificate(primal, dual)
+            is_closed = certificate.relative <= self.limits.tol
+            if not is_closed and not is_last and group.n_confirmed[k] < _MAX_CONFIRMED:
+                goes_on[k] = True
+                continue
+            norm, support = np.sqrt(sums.squared_norm), np.flatnonzero(betas[k])
+            report = {"C": task.C, "slack": float(problem.implied_slack(primal, norm, weight)), "violation": np.nan}
+            model = KernelModel(rows.kernel, rows.points(support), betas[k][support], intercept, report)
+            reason = "tol" if is_closed else "max_iter" if is_last else "precision"
+            out[number] = Solved(model, responses[k] + intercept, float(norm), certificate, seconds, reason)
+            if task[1:3] not in last or last[task[1:3]][0] <= task.C:
+                last[task[1:3]] = task.C, lock.beta[k]
+        left = group.only(np.flatnonzero(goes_on))
+        return _Group(left.lock, left.tasks, _TIGHTER * left.aim, left.n_confirmed)
