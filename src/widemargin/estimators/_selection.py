@@ -26,6 +26,7 @@ from widemargin.kernels.functions import Kernel
 from widemargin.strategies.parts import Parts
 from widemargin.strategies.protocol import Rows
 from widemargin.strategies.selection import Fold, FoldFit, Folds, KernelFolds
+from widemargin.strategies.selection_by_rows import FoldsOfRanks, KernelFoldsOfRanks
 
 _MAX_SAMPLE = 1000  # rows whose distances set the scale of gamma
 _DECADES_OF_GAMMA = 2.0  # that a grid of gammas spans, about 1 / median squared distance
@@ -208,8 +209,8 @@ class Scorers:
         several = getattr(self._scorer, "_scorers", None)
         self.names = ["score"] if several is None else list(several)
         self._is_weighted = is_weighted
-        self._all = [self._scorer] if several is None else list(several.values())
         self._is_accuracy = scoring is None or (isinstance(scoring, str) and scoring == "accuracy")
+        self._all = [self._scorer] if several is None else list(several.values())
         # Functions of the model may look at rows; scorers of scikit-learn pass them on to the model.
         self.need_rows = not self._is_accuracy and not all(hasattr(each, "_response_method") for each in self._all)
         for each in self._all:
@@ -228,7 +229,7 @@ class Scorers:
         Some have none where a class is missing, for several classes, or for labels that are not 0 and 1. Scorers that
         are functions of the model are not asked.
         """
-        if not all(hasattr(each, "_score_func") for each in self._all):
+        if self.need_rows or self._is_accuracy:
             return
         X, y, weight, _ = rows
         for k, (_, held_out) in enumerate(folds):
@@ -375,7 +376,7 @@ def near_best(tried: dict[Point, Tried | None], n_errors: float) -> list[Point]:
 class Search:
     """Points that are tried on all folds, one gamma after the other."""
 
-    folds: Folds
+    folds: Folds | FoldsOfRanks
     kernel_with: Callable[[float | None], Kernel]
     scorers: Scorers
     rows: Rows
@@ -432,7 +433,7 @@ class Search:
                 line[part.model.points.numbers] += part.model.coef
         return np.asarray(out / np.maximum(n_fits, 1))
 
-    def _with_kernel(self, gamma: float | None) -> KernelFolds | None:
+    def _with_kernel(self, gamma: float | None) -> KernelFolds | KernelFoldsOfRanks | None:
         found = self.folds.with_kernel(self.kernel_with(gamma), self._space, is_lazy=self.are_values_late)
         self._space = None if found is None else found.space
         return found
@@ -476,7 +477,7 @@ class Search:
         done = [(each, found.fits) for each, found in self.tried.items() if found is not None and each.C <= point.C]
         return min(done, key=lambda each: point.distance(each[0]))[1] if done else None
 
-    def _finish(self, gamma: float | None, on: KernelFolds) -> bool:
+    def _finish(self, gamma: float | None, on: KernelFolds | KernelFoldsOfRanks) -> bool:
         """Solve those of the points that matter with this gamma to the tolerance; whether there was time."""
         points = sorted(point for point in self._unfinished() if point.gamma == gamma)
         if points:
