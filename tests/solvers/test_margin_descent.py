@@ -17,7 +17,8 @@ from widemargin.kernels.functions import Kernel
 from widemargin.kernels.on_cpu import RowsOnCPU
 from widemargin.problems.margin_distribution import MarginDistribution
 from widemargin.solvers.margin_descent import MarginDescent
-from widemargin.solvers.run import Limits, run
+from widemargin.solvers.margin_newton import MarginNewton
+from widemargin.solvers.run import Limits, Start, Watched, end_of, run, sweeps
 
 TOL = 1e-6
 RBF = Kernel("rbf", 0.25)
@@ -271,6 +272,28 @@ def test_what_is_kept_saves_kernel_values():
         for name in ("small blocks", "nothing kept")
     ]
     assert counts[0] < counts[1]
+
+
+@pytest.mark.parametrize("solver", [MarginDescent(block_rows=8), MarginNewton()], ids=["descent", "newton"])
+@pytest.mark.parametrize("name", ["rbf", "poly", "callable"])
+def test_values_that_problems_share_are_taken_and_rows_without_weight_are_scored(solver, name):
+    (X, y), problem = overlapping(3), MarginDistribution(50.0)
+    kernel, weight = KERNELS[name], np.ones(len(y))
+    weight[::4] = 0
+    rows = RowsOnCPU(kernel, X)
+    rows.values(len(y))
+    n_values, exact = rows.ledger.kernel_evaluations, exact_odm(gram(kernel, X), y, problem, weight).value
+    for warm in (None, np.where(weight > 0, 0.01 * y, 0.0)):
+        shard, limits = Shard(X, np.asarray(y, dtype=np.float64), weight, rows), Limits(TOL, 20000)
+        running = sweeps(solver, problem, shard, Solo(), limits, np.random.default_rng(0), Start(warm), Watched())
+        finished = end_of(running)
+        assert_solved(finished.result, exact)
+        model = finished.result.model
+        assert weight[model.points.numbers].all()
+        scores = gram(kernel, X)[:, model.points.numbers] @ model.coef + model.intercept
+        if finished.scores is not None:
+            np.testing.assert_allclose(finished.scores, scores, rtol=1e-9, atol=1e-9)
+    assert rows.ledger.kernel_evaluations == n_values
 
 
 def test_the_diagnostics_end_near_optimality():

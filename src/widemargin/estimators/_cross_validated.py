@@ -101,8 +101,8 @@ class CrossValidated(MarginClassifier):
     def _kernel_at(self, values: dict[str, float]) -> Kernel | None:
         return None
 
-    def _following(self, solver: AnySolver, last: Result) -> AnySolver:
-        """The solver of the next problem of a path, from that of the last and what came out of it."""
+    def _following(self, solver: AnySolver, last: Result, shard: Shard) -> AnySolver:
+        """The solver of the next problem of a path, from that of the last and what came out of it on some rows."""
         return solver
 
     def _has_warm_starts(self, shard: Shard) -> bool:
@@ -300,8 +300,8 @@ class _Search:
         if folds.ask():
             return False
         if kernel is not None and kernel != self._on[0]:
-            before = self._on[1]
-            self._on = kernel, folds.with_kernel(kernel, None if before is None else before.known)
+            self._on = None, None  # whose values need not be kept any longer
+            self._on = kernel, self.paths.with_kernel(kernel)
         return kernel is None or self._on[1] is not None
 
     def _note(self, point: Setting, fits: list[SolvedFold] | None) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from numbers import Real
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from widemargin.data.shard import Shard
 from widemargin.estimators._cross_validated import GRID, Axes, CrossValidated
 from widemargin.estimators._kernel import KernelClassifier, check_square
 from widemargin.estimators._selection import check_table, free_bytes, grid_of_Cs, grid_of_gammas
@@ -16,10 +18,11 @@ from widemargin.estimators.registry import Descriptor, Formula, Symbol, register
 from widemargin.kernels.functions import Kernel
 from widemargin.problems.margin_distribution import MarginDistribution
 from widemargin.sklearn_private import Interval, StrOptions
-from widemargin.solvers.auto import kernel_margin
+from widemargin.solvers.auto import Auto, SlowDescent, always_first, kernel_margin
 from widemargin.solvers.margin_descent import MarginDescent
 from widemargin.solvers.margin_primal import MarginPrimal
 from widemargin.solvers.protocol import AnySolver
+from widemargin.solvers.run import Result
 from widemargin.strategies.fold_paths import FoldPaths
 from widemargin.strategies.protocol import Rows
 
@@ -65,8 +68,8 @@ class MarginDistributionSVCCV(CrossValidated, MarginDistributionSVC):
     fit_intercept : bool, default=True
         Whether to fit an intercept.
     cache_size : float or "auto", default="auto"
-        Memory for kernel values in MiB. Where those between all rows fit, at six bytes each, folds run beside each
-        other. ``"auto"`` is a quarter of the memory that is free.
+        Memory for kernel values in MiB. Where those between all rows fit, at eight bytes each, folds run beside
+        each other. ``"auto"`` is a quarter of the memory that is free.
     tol : float, default=1e-3
         Relative gap at which fits stop.
     max_iter : int, default=100000
@@ -239,6 +242,16 @@ kernel_, certificate_, stop_reason_, history_, n_iter_, parts_, training_, devic
 
     def _solver(self) -> AnySolver:
         return MarginPrimal() if self._is_linear() else kernel_margin(MarginDescent(self._cache_bytes()))
+
+    def _path_solver(self) -> AnySolver:
+        """Coordinate steps from the last solution, until Newton steps from there pay."""
+        solver = self._solver()
+        return replace(solver, first=always_first) if isinstance(solver, Auto) else solver
+
+    def _following(self, solver: AnySolver, last: Result, shard: Shard) -> AnySolver:
+        """For larger C coordinate steps take longer, Newton steps do not."""
+        is_slow = last.n_iter * MarginDescent.block_rows > SlowDescent.epochs * shard.n_rows
+        return self._solver() if is_slow else solver
 
     def _remedies(self) -> list[str]:
         return [f"larger Cs (cross-validation chose {self.C:.3g})", *super()._remedies()[1:]]

@@ -54,7 +54,8 @@ _LEAST_GAIN = 1e-12  # of the largest: a row that gains less is not drawn
 class KernelValues:
     """Kernel values of all rows of all ranks (down) with those of this rank (across): kept, or computed when asked for.
 
-    They are kept if every rank can hold its own in ``cache_bytes``.
+    They are kept if every rank can hold its own in ``cache_bytes``. Those in float64 that all problems on the rows
+    share, where there are such, need no more room.
     """
 
     def __init__(self, rows: Any, comm: Communicator, cache_bytes: int) -> None:
@@ -63,8 +64,10 @@ class KernelValues:
         self.n_all = int(comm.allreduce(np.array([float(rows.n_rows)]))[0])
         largest = int(comm.allreduce(np.array([float(rows.n_rows)]), "max")[0])
         self._points: Points | None = None
-        self._values: np.ndarray | None = None
-        self.is_kept = self.n_all * largest * np.dtype(rows.dtype).itemsize <= cache_bytes
+        self._values: np.ndarray | None = rows.values_at_hand() if comm.size == 1 else None  # lines may be longer
+        self.are_shared = self._values is not None
+        self.are_exact = self.are_shared or rows.dtype == np.float64
+        self.is_kept = self.are_shared or self.n_all * largest * np.dtype(rows.dtype).itemsize <= cache_bytes
 
     # No cached_property: ranks, which are threads, would wait for each other behind its lock (Python 3.11).
 
@@ -77,6 +80,10 @@ class KernelValues:
 
     @property
     def kept(self) -> np.ndarray:
+        return self._lines[:, : self._rows.n_rows]
+
+    @property
+    def _lines(self) -> np.ndarray:
         if self._values is None:
             with uneven(work_with(self._comm, self._rows, self.n_all)):
                 values = self._rows.rows(self.points)
@@ -94,7 +101,7 @@ class KernelValues:
         for begin in range(0, len(places), _TERMS_PER_SUM):
             few = slice(begin, begin + _TERMS_PER_SUM)
             part[:] = 0.0
-            margin_passes.add_rows(self.kept, places[few], coef[few], part)
+            margin_passes.add_rows(self._lines, places[few], coef[few], part)
             out += part
         return out
 
@@ -173,12 +180,14 @@ class KernelMarginSolver(Solver[S, KernelModel]):
         g, response = np.zeros((2, shard.n_rows))
         values = KernelValues(rows, comm, self.cache_bytes)
         state = self.state_type(problem, shard, comm, rows, own, values, steep, curvature, g, response, 0.0)
-        state.summed = NOTHING if rows.dtype == np.float64 else None
+        state.summed = NOTHING if values.are_exact else None
         if warm is not None:
             state.g = np.where(steep > 0, shard.y * warm[rows.numbers], 0.0)
             if problem.overshoot_weight == 0:
                 state.g = np.maximum(state.g, 0.0)
             self._refresh(state)
+            if not values.are_exact:
+                state.summed = None  # for the sweeps to come
         return state
 
     def certify(self, state: S) -> Certificate | None:
@@ -187,7 +196,7 @@ class KernelMarginSolver(Solver[S, KernelModel]):
     def confirm(self, state: S, latest: Certificate | None) -> Certificate:
         self._refresh(state)
         certificate = self._bounds(state)
-        if state.rows.dtype != np.float64:
+        if not state.values.are_exact:
             state.summed = None  # for the sweeps to come
         return certificate
 
@@ -237,7 +246,10 @@ class KernelMarginSolver(Solver[S, KernelModel]):
         support = np.flatnonzero(np.any(different, axis=0))
         points = share_points(state.comm, state.rows.points(support))
         coef = share(state.comm, (y * np.array(different))[:, support].T.ravel()).reshape(-1, len(different))
-        exact = responses(state.comm, state.rows, points, coef, exact=True)
+        if state.values.are_shared:
+            exact = np.stack([state.values.times(support, each) for each in coef.T], axis=1)
+        else:
+            exact = responses(state.comm, state.rows, points, coef, exact=True)
         totals, state.best = coef.sum(axis=0) * state.problem.constant, None
         for k, g in enumerate(different):
             state.g, state.response, state.intercept = g, exact[:, k].copy(), float(totals[k])

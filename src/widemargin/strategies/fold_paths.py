@@ -18,6 +18,9 @@ import numpy as np
 from widemargin import cores
 from widemargin.comm.solo import Solo
 from widemargin.data.shard import Shard
+from widemargin.kernels.functions import Kernel
+from widemargin.kernels.vectors import padded
+from widemargin.pauses import Clock, TimeIsUp
 from widemargin.problems.protocol import Problem
 from widemargin.solvers.models import KernelModel
 from widemargin.solvers.protocol import AnySolver
@@ -73,7 +76,7 @@ class SolvedFold(NamedTuple):
         return {part.result.stop_reason for part in self.parts}
 
 
-def same_solver(solver: AnySolver, last: Result) -> AnySolver:
+def same_solver(solver: AnySolver, last: Result, shard: Shard) -> AnySolver:
     return solver
 
 
@@ -81,13 +84,13 @@ def same_solver(solver: AnySolver, last: Result) -> AnySolver:
 class FoldPaths:
     """Folds that solve the same problems.
 
-    ``following`` gives the solver of the next problem, from that of the last and what came out of it;
+    ``following`` gives the solver of the next problem, from that of the last and what came out of it on some rows;
     ``has_warm_starts`` says whether the last solution is a good start on some rows.
     """
 
     folds: Folds
     solver: AnySolver
-    following: Callable[[AnySolver, Result], AnySolver] = same_solver
+    following: Callable[[AnySolver, Result, Shard], AnySolver] = same_solver
     has_warm_starts: Callable[[Shard], bool] = lambda shard: True
 
     def weights(self) -> Iterator[tuple[float, float]]:
@@ -96,6 +99,19 @@ class FoldPaths:
         for fold in [*self.folds.folds, (every, every[:0])]:
             totals = np.bincount(codes, self.folds.weights(fold), len(self.folds.classes))
             yield from self.folds.parts.weights(totals)
+
+    def with_kernel(self, kernel: Kernel) -> KernelFolds | None:
+        """A kernel on the rows, with all values in float64 where they fit; None if there was no time for that."""
+        on = self.folds.with_kernel(kernel, is_lazy=True)
+        assert on is not None
+        rows = on.shard.kernel
+        if 8 * rows.n_rows * padded(rows.n_rows) <= self.folds.cache_bytes:
+            try:
+                with self.folds.ledger.phase("kernel"), Clock(Solo(), self.folds.ask).running():
+                    rows.values(rows.n_rows)
+            except TimeIsUp:
+                return None
+        return on
 
     def fits(self, problems: Sequence[Problem], on: KernelFolds | None) -> Iterator[list[SolvedFold] | None]:
         """The fits of all folds to each problem; None where there was no time for all of them."""
@@ -113,7 +129,7 @@ class FoldPaths:
     def _advance(self, paths: list[_Path], problem: Problem, on: KernelFolds | None) -> None:
         """Solve the next problem of all paths: one after the other where each uses all cores, or is very short."""
         is_short = on is None and self.folds.shard.n_entries * 2 < _FEW_ENTRIES * self.folds.parts.n_classes
-        if is_short or (on is not None and on.known is None):
+        if is_short or (on is not None and on.shard.kernel.values_at_hand() is None):
             for path in paths:
                 path.advance(problem)
         else:
@@ -154,7 +170,7 @@ class _Path:
         result, model = finished.result, finished.result.model
         if finished.told and result.certificate.relative > folds.limits.tol:
             return
-        self.solver = self.within.following(solver, result)
+        self.solver = self.within.following(solver, result, shard)
         if isinstance(model, KernelModel):
             self.warm = np.zeros(folds.shard.n_rows)
             self.warm[model.points.numbers] = model.coef
