@@ -7,7 +7,7 @@ Six values of C, five of gamma, five folds: KernelSVCCV beside GridSearchCV with
 scikit-learn-intelex where it can be imported, each on two cores and on the same folds. With several classes all solve
 one class against the rest (peers in OneVsRestClassifier); pairs of classes, as SVC solves them, are stated beside it.
 Scores of folds are compared with those of fits by LIBSVM at a violation of 1e-6: at the best point, and, for the table,
-at the point that is farthest from GridSearchCV. "a9a" is a search with ten values of C on all of its rows, beside one fit.
+at the point that is farthest from GridSearchCV. "a9a" is a search with ten values of C on all its rows, beside one fit.
 
 A run adds its sets to those of earlier runs, each as it ends.
 """

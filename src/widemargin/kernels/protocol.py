@@ -170,9 +170,9 @@ class KernelRows(ABC):
         return out, order
 
     def values_at_hand(self) -> np.ndarray | None:
-        """Those of :meth:`values` between all rows, where they are kept as rows are."""
+        """Those of :meth:`values` between all rows, where they are kept in the order of rows."""
         found = self._values.get("as they are")
-        return None if found is None else found[0][:, : self.n_rows]
+        return None if found is None else found[0]
 
     def share_rows(self, n_bytes: int) -> None:  # noqa: B027
         """Let several problems on all of these rows share the kernel values that they ask for, where most have room.

@@ -64,7 +64,7 @@ class KernelValues:
         self.n_all = int(comm.allreduce(np.array([float(rows.n_rows)]))[0])
         largest = int(comm.allreduce(np.array([float(rows.n_rows)]), "max")[0])
         self._points: Points | None = None
-        self._values: np.ndarray | None = rows.values_at_hand() if comm.size == 1 else None
+        self._values: np.ndarray | None = rows.values_at_hand() if comm.size == 1 else None  # lines may be longer
         self.are_shared = self._values is not None
         self.are_exact = self.are_shared or rows.dtype == np.float64
         self.is_kept = self.are_shared or self.n_all * largest * np.dtype(rows.dtype).itemsize <= cache_bytes
@@ -80,6 +80,10 @@ class KernelValues:
 
     @property
     def kept(self) -> np.ndarray:
+        return self._lines[:, : self._rows.n_rows]
+
+    @property
+    def _lines(self) -> np.ndarray:
         if self._values is None:
             with uneven(work_with(self._comm, self._rows, self.n_all)):
                 values = self._rows.rows(self.points)
@@ -97,7 +101,7 @@ class KernelValues:
         for begin in range(0, len(places), _TERMS_PER_SUM):
             few = slice(begin, begin + _TERMS_PER_SUM)
             part[:] = 0.0
-            margin_passes.add_rows(self.kept, places[few], coef[few], part)
+            margin_passes.add_rows(self._lines, places[few], coef[few], part)
             out += part
         return out
 
