@@ -682,6 +682,27 @@ def draw_topologies(report: Report, found: Mapping[str, Any]) -> None:
     report.picture(figure, "topologies")
 
 
+# -- selection ---------------------------------------------------------------------------------------------------------
+
+
+def draw_selection(report: Report, found: Mapping[str, Any], ours: str, peers: Sequence[str]) -> None:
+    """Seconds of a search, a group of bars for each set, and above those of peers how many times ours is faster."""
+    figure, panels = harness.axes(1, width=1.6 * len(found) + 2.0, height=4.2)
+    panel, width = panels[0, 0], 0.8 / (1 + len(peers))
+    for k, who in enumerate((ours, *peers)):
+        places = [at + width * k for at, each in enumerate(found.values()) if each.get(who)]
+        values = [each[who]["seconds"] for each in found.values() if each.get(who)]
+        bars = panel.bar(places, values, width, label=who, color=harness.COLOURS[k])
+        own = [each[ours]["seconds"] for each in found.values() if each.get(who)]
+        times = [f"{value / mine:.0f}x" for value, mine in zip(values, own, strict=True)]
+        labels = [f"{value:.1f} s" for value in values] if who == ours else times
+        panel.bar_label(bars, labels, fontsize=8, padding=2)
+    panel.set_xticks([at + width * len(peers) / 2 for at in range(len(found))], list(found))
+    panel.set(yscale="log", ylabel="seconds", title="Search over 6 C, 5 gamma and 5 folds on two cores")
+    panel.grid(visible=False, axis="x")
+    _finish(report, figure, panels, "selection")
+
+
 # -- cores -------------------------------------------------------------------------------------------------------------
 
 

@@ -96,8 +96,8 @@ GROWTH = {
 class Section(Report):
     """A section in a file of its own, which grows by what each run finds."""
 
-    def __init__(self, name: str, *, quick: bool) -> None:
-        super().__init__("cores", quick=quick)
+    def __init__(self, name: str, *, quick: bool, folder: str = "cores") -> None:
+        super().__init__(folder, quick=quick)
         self.name, self._path = name, self.folder / f"{name}.json"
         before = json.loads(self._path.read_text(encoding="utf8")) if self._path.exists() else {}
         self._content = {**before, **self._content}

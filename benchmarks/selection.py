@@ -6,7 +6,10 @@
 Six values of C, five of gamma, five folds: KernelSVCCV beside GridSearchCV with scikit-learn's SVC, and with that of
 scikit-learn-intelex where it can be imported, each on two cores and on the same folds. With several classes all solve
 one class against the rest (peers in OneVsRestClassifier); pairs of classes, as SVC solves them, are stated beside it.
-Scores of some points are compared with those of fits by LIBSVM at a violation of 1e-6.
+Scores of folds are compared with those of fits by LIBSVM at a violation of 1e-6: at the best point, and, for the table,
+at the point that is farthest from GridSearchCV. "a9a" is a search with ten values of C on all its rows, beside one fit.
+
+A run adds its sets to those of earlier runs, each as it ends.
 """
 
 from __future__ import annotations
@@ -15,88 +18,129 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks import _figures as figures
 from benchmarks import _harness as harness
 from benchmarks._cores_runs import INTELEX, OURS, SKLEARN, Contestant, interleaved
-from benchmarks._harness import Bar, Report
-from benchmarks._selection_runs import SETS, SEVERAL_CLASSES, exact_scores, search
-from benchmarks.cores import libraries, ratio, seconds
+from benchmarks._harness import Bar
+from benchmarks._selection_runs import SETS, SEVERAL_CLASSES, exact_scores, search, whole
+from benchmarks.cores import Section, libraries, ratio, seconds
 
 N_THREADS = 2
 LIMIT = 3_600.0  # seconds of one search
 ASKED = {SKLEARN: 15.0, INTELEX: 5.0}  # times faster
 ASKED_OF = {"pendigits": {SKLEARN: 4.0, INTELEX: 2.0}}
 NEAR = 0.002  # of the score of a fold by an exact fit
-
-
-def standard_error(scores: np.ndarray) -> float:
-    return float(scores.std(ddof=1) / np.sqrt(len(scores)))
-
-
-def near_exact(found: dict[str, Any], exact: list[float]) -> float:
-    """The largest difference between the scores of folds at the best point and those of exact fits."""
-    at = int(np.argmax(found["scores"].mean(axis=1)))
-    return float(np.abs(found["scores"][at] - exact).max())
+WHOLE = "a9a"
+MOST_FITS = 40.0  # times of one fit that a search on the whole of a9a may take
+QUICK_ROWS = 800
 
 
 def main() -> None:
     chosen = harness.arguments(
         __doc__,
         options={
-            "--sets": {"nargs": "+", "choices": list(SETS), "default": list(SETS)},
+            "--sets": {"nargs": "+", "choices": [*SETS, WHOLE], "default": [*SETS, WHOLE]},
             "--repeats": {"type": int, "default": 1},
             "--alone": {"action": "store_true", "help": "without peers"},
         },
     )
-    report, n_rows = Report("selection", quick=chosen.quick), 800 if chosen.quick else None
+    report = Section("selection", quick=chosen.quick, folder="selection")
+    n_rows = QUICK_ROWS if chosen.quick else None
     names = [OURS] if chosen.alone else libraries(OURS, SKLEARN, INTELEX)
     contestants = {name: Contestant(name, N_THREADS) for name in names}
-    results: dict[str, Any] = {}
-    for data in chosen.sets:
-        for multi_class in ("rest", "pairs") if data in SEVERAL_CLASSES else ("pairs",):
-            name = f"{data}, {multi_class}" if data in SEVERAL_CLASSES else data
-            found = interleaved(
-                contestants, search, data, multi_class, n_rows, N_THREADS, repeats=chosen.repeats, limit=LIMIT
-            )
-            ours = found[OURS]
-            if ours is not None:
-                exact = contestants[OURS].ask(exact_scores, data, multi_class, n_rows, ours["best"], limit=LIMIT)
-                found["exact"] = exact
-            results[name] = found
-            report.add("searches", results)
-            print(name, {each: seconds(found[each]) for each in names}, flush=True)
+    results = report.read("searches")
+    for name, (data, multi_class) in _searches(chosen.sets).items():
+        arguments = data, multi_class, n_rows
+        found = interleaved(contestants, search, *arguments, N_THREADS, repeats=chosen.repeats, limit=LIMIT)
+        found["exact"] = {
+            str(index): contestants[OURS].ask(exact_scores, *arguments, found[OURS]["points"][index], limit=LIMIT)
+            for index in _checked(found)
+        }
+        results[name] = found
+        report.add("searches", results)
+        print(name, {each: seconds(found[each]) for each in names}, flush=True)
+    if WHOLE in chosen.sets:
+        report.add("whole", interleaved({OURS: contestants[OURS]}, whole, n_rows, repeats=1, limit=LIMIT)[OURS])
     for contestant in contestants.values():
         contestant.close()
-    rows = [
-        [name, found[OURS]["n"], found[OURS]["d"], found[OURS]["n_classes"], *(seconds(found[each]) for each in names)]
-        + [ratio(found.get(each), found[OURS]) for each in names[1:]]
-        for name, found in results.items()
-    ]
-    head = [
-        "set",
-        "rows",
-        "features",
-        "classes",
-        *(f"{each}, s" for each in names),
-        *(f"/ {each}" for each in names[1:]),
-    ]
-    harness.show("Seconds of a search", head, rows)
-    report.bars([bar for name, found in results.items() for bar in bars(name, found, names[1:])])
+    _show(report)
 
 
-def bars(name: str, found: dict[str, Any], peers: list[str]) -> list[Bar]:
-    ours = found[OURS]
-    apart = near_exact(ours, found["exact"]["scores"])
-    out = [Bar(f"{name}: fold scores from those of exact fits", f"<= {NEAR:g}", f"{apart:.4f}", apart <= NEAR)]
+def _searches(sets: list[str]) -> dict[str, tuple[str, str]]:
+    """A set and how it is divided into problems, for each name of a search."""
+    out = {}
+    for data in sets:
+        if data in SEVERAL_CLASSES:
+            out |= {f"{data}, {each}": (data, each) for each in ("rest", "pairs")}
+        elif data != WHOLE:
+            out[data] = data, "pairs"
+    return out
+
+
+def _checked(found: dict[str, Any]) -> list[int]:
+    """The points whose scores are compared with those of exact fits."""
+    ours, peer = found[OURS], found.get(SKLEARN)
+    if peer is None:
+        return [ours["best_index"]]
+    apart = np.nan_to_num(np.abs(ours["scores"] - _aligned(ours, peer))).max(axis=1)
+    return sorted({ours["best_index"], int(np.argmax(apart))})
+
+
+def _aligned(ours: dict[str, Any], peer: dict[str, Any]) -> np.ndarray:
+    """The scores of a peer in our order of points."""
+    by_point = {tuple(sorted(point.items())): line for point, line in zip(peer["points"], peer["scores"], strict=True)}
+    return np.array([by_point[tuple(sorted(point.items()))] for point in ours["points"]])
+
+
+def _apart(found: dict[str, Any], index: int) -> float:
+    """The largest difference between the scores of folds at a point and those of exact fits."""
+    return float(np.abs(np.subtract(found[OURS]["scores"][index], found["exact"][str(index)]["scores"])).max())
+
+
+def _show(report: Section) -> None:
+    """Tables, the figure and bars, of all that was ever found."""
+    results, found = report.read("searches"), report.read("whole")
+    names = [each for each in (OURS, SKLEARN, INTELEX) if any(each in one for one in results.values())]
+    head = ["set", "rows", "features", "classes", *(f"{each}, s" for each in names)]
+    head += [*(f"/ {each}" for each in names[1:]), "skipped", "farthest score"]
+    rows = []
+    for name, one in results.items():
+        ours = one[OURS]
+        row = [name, ours["n"], ours["d"], ours["n_classes"], *(seconds(one.get(each)) for each in names)]
+        row += [*(ratio(one.get(each), ours) for each in names[1:]), ours["states"].get("skipped", 0)]
+        rows.append([*row, max(_apart(one, int(index)) for index in one["exact"])])
+    if rows:
+        harness.show("Seconds of a search", head, rows)
+        figures.draw_selection(report, results, OURS, names[1:])
+    bars = [bar for name, one in results.items() for bar in _bars(name, one, names[1:])]
+    if found:
+        bars += _bars_of_whole(found)
+    report.bars(bars)
+
+
+def _bars(name: str, found: dict[str, Any], peers: list[str]) -> list[Bar]:
+    ours, best, out = found[OURS], found[OURS]["best_index"], []
+    scores = np.array(ours["scores"], dtype=np.float64)
+    apart = _apart(found, best)
+    out.append(Bar(f"{name}: fold scores from those of exact fits", f"<= {NEAR:g}", f"{apart:.4f}", apart <= NEAR))
+    error = float(scores[best].std(ddof=1) / np.sqrt(scores.shape[1]))
     for peer in peers:
-        if found[peer] is None:
+        if not found.get(peer):
             continue
         if not name.endswith("pairs"):
             times, asked = ratio(found[peer], ours) or 0.0, ASKED_OF.get(name.split(",")[0], ASKED)[peer]
             out.append(Bar(f"{name}: times faster than {peer}", f">= {asked:g}", f"{times:.1f}", times >= asked))
         apart = abs(found[peer]["best_score"] - ours["best_score"])
-        error = standard_error(ours["scores"][int(np.argmax(ours["scores"].mean(axis=1)))])
         out.append(Bar(f"{name}: score from that of {peer}", f"<= {error:.4f}", f"{apart:.4f}", apart <= error))
     return out
+
+
+def _bars_of_whole(found: dict[str, Any]) -> list[Bar]:
+    times, most = found["seconds"] / found["one"]["seconds"], found["cache MiB"] + 2 * found["MiB of rows"]
+    return [
+        Bar("whole a9a: fits in whose time it is searched", f"<= {MOST_FITS:g}", f"{times:.1f}", times <= MOST_FITS),
+        Bar("whole a9a: MiB", f"<= {most:.0f}", f"{found['MiB']:.0f}", found["MiB"] <= most),
+    ]
 
 
 if __name__ == "__main__":

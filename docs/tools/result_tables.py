@@ -171,9 +171,10 @@ def of_cores(results: Path, section: str) -> tuple[dict[str, Any], str]:
     return fits, f"\n{found['machine']['cpu']}, {found['machine']['cores']} cores, {found['machine']['date'][:10]}.\n"
 
 
-def picture_of_cores(results: Path, name: str, title: str) -> str:
-    there = (results / "cores" / f"{name}.png").exists()
-    return f"\n![{title}](../benchmarks/results/cores/{name}.png)\n" if there else ""
+def picture_of(results: Path, name: str, title: str) -> str:
+    """The picture ``NAME.png`` in the folder of results, if it is there."""
+    there = (results / f"{name}.png").exists()
+    return f"\n![{title}](../benchmarks/results/{name}.png)\n" if there else ""
 
 
 def seconds_of(entry: dict[str, Any] | None, key: str = "seconds") -> float | None:
@@ -199,7 +200,7 @@ def cores_kernel(results: Path) -> str:
         return where
     head = ["set", "cores", "`KernelSVC`, s", "scikit-learn-intelex, s", "speed-up over one core", "kernel values",
             "predictions, s", "scikit-learn-intelex, s"]  # fmt: skip
-    return table(head, rows) + where + picture_of_cores(results, "kernel", "Seconds over cores")
+    return table(head, rows) + where + picture_of(results, "cores/kernel", "Seconds over cores")
 
 
 def cores_rows(results: Path) -> str:
@@ -266,7 +267,7 @@ def cores_growth(results: Path) -> str:
         cells = [number(seconds_of(each.get(str(n)))) for n in counts]
         rows.append([name, *cells, number(exponents[name], 2), number(memory)])
     head = ["fit, s", *(f"{n:,}" for n in counts), "exponent", "most memory, MiB"]
-    return table(head, rows) + where + picture_of_cores(results, "growth", "Growth")
+    return table(head, rows) + where + picture_of(results, "cores/growth", "Growth")
 
 
 def cores_floor(results: Path) -> str:
@@ -302,23 +303,56 @@ def not_met(results: Path) -> str:
 
 
 def selection(results: Path) -> str:
-    if not (results / "selection" / "results.json").exists():
+    files = [load(results, f"selection/{path.stem}") for path in sorted((results / "selection").glob("*.json"))]
+    if not files:
         return "*Not measured in this checkout: `python -m benchmarks.selection`.*\n"
-    rows = []
-    for name, entry in load(results, "selection/results")["searches"].items():
+    rows, notes = [], ""
+    for name, entry in [pair for file in files for pair in file.get("searches", {}).items()]:
         ours, chosen = entry[OURS], ", ".join(f"{key} = {number(value)}" for key, value in entry[OURS]["best"].items())
         others = [times(seconds_of(entry.get(other)), ours["seconds"]) for other in (SKLEARN, INTELEX)]
-        result = [f"{ours['best_score']:.4f}", chosen, number(ours["gap"])]
-        rows.append([name, size(ours), str(ours["n_classes"]), number(ours["seconds"]), *others, *result])
+        rows.append(
+            [
+                name,
+                size(ours),
+                str(ours["n_classes"]),
+                number(ours["seconds"]),
+                *others,
+                f"{ours['best_score']:.4f}",
+                chosen,
+            ]
+        )
+    for whole in [file["whole"] for file in files if "whole" in file]:
+        fits = number(whole["seconds"] / whole["one"]["seconds"], 2)
+        notes += (
+            f"\nAll of a9a, {size(whole)}, ten values of C: {number(whole['seconds'])} s, the time of {fits} fits.\n"
+        )
+    head = ["set", "rows x columns", "classes", "`KernelSVCCV`, s", "GridSearchCV(SVC), s", "scikit-learn-intelex, s",
+            "mean score", "chosen"]  # fmt: skip
+    return table(head, rows) + notes + picture_of(results, "selection/selection", "Seconds of a search")
+
+
+def selection_gpu(results: Path) -> str:
+    if not (results / "selection_gpu" / "results.json").exists():
+        return "*Not measured in this checkout: `python -m benchmarks.selection_gpu`.*\n"
+    rows = []
+    for name, entry in load(results, "selection_gpu/results")["searches"].items():
+        ours, other = entry[OURS], entry.get("TorchKM")
+        row = [name, str(ours["n_fits"]), number(ours["seconds"]), number(max(entry["all_seconds"]))]
+        row += [number(ours["worst_gap"]), number(ours["GiB"])]
+        if other is not None:
+            above = f"{100 * other['above_optimum'][0]:.1f}%"
+            row += [times(other["seconds"], ours["seconds"]), number(other["GiB"]), above]
+        rows.append(row + [""] * (9 - len(row)))
     return table(
-        ["set", "rows x columns", "classes", "`KernelSVCCV`, s", "GridSearchCV(SVC), s", "scikit-learn-intelex, s",
-         "mean score", "chosen", "its largest gap"],
+        ["rows", "fits", "`KernelSVCCV`, s", "the first of its shape, s", "largest gap", "GiB", "TorchKM, s", "GiB",
+         "its objective above the optimum"],
         rows,
     )  # fmt: skip
 
 
 _TABLES = (
     nu_margin, hard_margin, kernel, linear, margin_distribution, sparse, gossip, gpu, cores_kernel, cores_rows,
-    cores_nu, cores_small, cores_shapes, cores_growth, cores_floor, selection, first_use, not_met,
+    cores_nu, cores_small, cores_shapes, cores_growth, cores_floor, selection, selection_gpu,
+    first_use, not_met,
 )  # fmt: skip
 TABLES: dict[str, Callable[[Path], str]] = {function.__name__: function for function in _TABLES}

@@ -13,6 +13,7 @@ import pytest
 pytest.importorskip("typer", reason="needs the cli extra")
 pytest.importorskip("rich", reason="needs the cli extra")
 
+from widemargin.callbacks import SearchProgress
 from widemargin.cli import _one_fit, compare, reproduce
 from widemargin.cli._one_fit import THEIRS, few_rows, make, opened, ours, set_nu, stored, title
 from widemargin.data import make_nonseparable
@@ -114,6 +115,22 @@ def test_a_process_that_does_not_begin_is_said(tmp_path, monkeypatch):
     monkeypatch.setattr(compare, "_MAX_STARTUP", 0.2)
     found = compare.measured(tmp_path, "SVC", 0, 5.0)
     assert found == {"failed": "its process did not start within 0.2 s"}
+
+
+def test_the_points_of_a_search_are_told_on_the_way(tmp_path, monkeypatch, capsys):
+    points = _one_fit.Points("KernelSVCCV", 1e-3)
+    for n_done, seconds in ((3, 0.1), (7, 0.6), (8, 0.7), (9, 1.4)):
+        points.show_search(SearchProgress(n_done, 50, 0.9, 1e-3, seconds))
+    lines = capsys.readouterr().out
+    assert [json.loads(line)["n_done"] for line in lines.splitlines()] == [7, 9]
+    (tmp_path / "child").write_text(
+        f"#!/bin/sh\nprintf '%s' 'ready\n{lines}{{\"error\": null, \"test_error\": 0.5}}\n'\n"
+    )
+    (tmp_path / "child").chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "child"))
+    told = []
+    assert compare.measured(tmp_path, "SVC", 0, 5.0, True, told.append)["test_error"] == 0.5
+    assert told == ["point 7 of 50", "point 9 of 50"]
 
 
 def test_errors_of_all_kinds_are_said(tmp_path, monkeypatch, capsys):

@@ -24,6 +24,10 @@ from widemargin.data.rows import read_rows
 GRID = ("--Cs", "0.1,1,10", "--gammas", "0.05,0.5", "--cv", 3, "--no-refine")
 
 
+def folds(seed):
+    return StratifiedKFold(3, shuffle=True, random_state=seed)
+
+
 def test_the_choice_is_that_of_the_estimator_and_the_model_is_kept(folder, command):
     ended = command("tune", "rows.csv", *GRID, "--scale", "standard", "--model", "best.wm")
     assert ended.code == 0, ended.err
@@ -31,7 +35,7 @@ def test_the_choice_is_that_of_the_estimator_and_the_model_is_kept(folder, comma
     model = widemargin.load(folder / "best.wm")
     rows = read_rows(folder / "rows.csv", Layout())
     X = StandardScaler().fit_transform(rows.X)
-    direct = KernelSVCCV(Cs=[0.1, 1, 10], gammas=[0.05, 0.5], cv=3, refine=False).fit(X, rows.y)
+    direct = KernelSVCCV(Cs=[0.1, 1, 10], gammas=[0.05, 0.5], cv=folds(0), refine=False).fit(X, rows.y)
     np.testing.assert_array_equal(model[-1].decision_function(X), direct.decision_function(X))
     chosen = re.search(r"chosen +C=(\S+), gamma=(\S+)", ended.out)
     assert [float(each) for each in chosen.groups()] == list(direct.best_params_.values())
@@ -45,11 +49,11 @@ def test_nested_scores_are_those_of_searches_that_have_not_seen_the_rows(folder,
     assert ended.code == 0, ended.err
     found = json.loads(ended.out)
     rows = read_rows(folder / "rows.csv", Layout())
-    folds = list(StratifiedKFold(4, shuffle=True, random_state=3).split(rows.y, rows.y))
+    splits = list(StratifiedKFold(4, shuffle=True, random_state=3).split(rows.y, rows.y))
     assert found["n_outer"] == len(found["held_out"]) == 4
-    for each, (seen, unseen) in zip(found["held_out"], folds, strict=True):
+    for each, (seen, unseen) in zip(found["held_out"], splits, strict=True):
         scaler = StandardScaler().fit(rows.X[seen])  # without the rows that it is scored on
-        model = KernelSVCCV(Cs=[0.1, 1, 10], gammas=[0.05, 0.5], cv=3, refine=False)
+        model = KernelSVCCV(Cs=[0.1, 1, 10], gammas=[0.05, 0.5], cv=folds(3), refine=False)
         model.fit(scaler.transform(rows.X[seen]), rows.y[seen])
         assert each["chosen"] == model.best_params_
         assert each["score"] == model.score(scaler.transform(rows.X[unseen]), rows.y[unseen])
@@ -87,6 +91,13 @@ def test_a_report_with_the_search(folder, command):
     assert "On rows that the search has not seen (accuracy), score: " in page
     assert command("tune", "rows.csv", *GRID, "--hold-out", 0, "--report", "tune.html").code == 0
     assert "On rows that the search has not seen (" not in (folder / "tune.html").read_text(encoding="utf8")
+
+
+def test_every_search_has_a_checkpoint_of_its_own(folder, command):
+    for _ in range(2):
+        ended = command("tune", "rows.csv", *GRID, "--outer", 2, "--param", "checkpoint=kept")
+        assert ended.code == 0, ended.err
+    assert {path.name for path in folder.glob("kept*")} == {"kept", "kept-without-1", "kept-without-2"}
 
 
 def test_ranks_on_threads_choose_the_same(folder, command):
@@ -129,9 +140,9 @@ def test_an_interrupted_search_keeps_its_model_and_scores_nothing_more(folder, c
         (("--scoring", "acuracy"), "did you mean 'accuracy'?"),
         (("--scoring", "f1"), "--scoring f1 does not suit these labels"),
         (("--scoring", "neg_log_loss"), "needs probabilities"),
-        (("--cv", "40"), "the rest is too few for --cv 40. Use fewer folds, or --hold-out 0"),
+        (("--cv", "40"), "the rest is too few for --cv 40: use fewer folds, or --hold-out 0"),
         (("--outer", "60"), "--outer 60 takes 1 of them"),
-        (("--hold-out", "0", "--cv", "60"), "cv=60 needs at least as many rows of every class"),
+        (("--hold-out", "0", "--cv", "60"), "which is too few for --cv 60: use fewer folds."),
         (("--kernel", "precomputed"), "tune reads rows of features"),
         (("--kernel", "linear", "--gammas", "3"), "gammas"),
         (("--param", "Q=1"), "KernelSVCCV has no parameter 'Q'"),
@@ -158,6 +169,18 @@ def test_the_kernel_follows_the_size_unless_it_is_given(monkeypatch, capsys):
     assert "No --kernel was given: using linear, as 3 rows" in capsys.readouterr().err
     tune._set_kernel(model.set_params(kernel="poly"), Rows, is_given=True)
     assert model.kernel == "poly"
+
+
+def test_a_model_says_what_was_chosen(folder, command):
+    assert command("tune", "rows.csv", *GRID, "--hold-out", 0).code == 0
+    found = json.loads(command("inspect", "model.wm", "--json").out)["search"]
+    model = widemargin.load(folder / "model.wm")
+    assert found["chosen"] == model.best_params_
+    assert found["mean_score"] == model.best_score_
+    assert sum(found["points"].values()) == 6
+    assert f"mean over folds {model.best_score_:.4f}" in command("inspect", "model.wm").out
+    assert command("train", "rows.csv").code == 0
+    assert "search" not in json.loads(command("inspect", "model.wm", "--json").out)
 
 
 def test_labels_that_are_numbers(folder, command):

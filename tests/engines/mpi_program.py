@@ -9,7 +9,16 @@ import sys
 import numpy as np
 from mpi4py import MPI
 
-from widemargin import DebiasedSparseSVC, HardMarginSVC, KernelSVC, MarginDistributionSVC, NuMarginSVC, SparseSVC, cores
+from widemargin import (
+    DebiasedSparseSVC,
+    HardMarginSVC,
+    KernelSVC,
+    KernelSVCCV,
+    MarginDistributionSVC,
+    NuMarginSVC,
+    SparseSVC,
+    cores,
+)
 from widemargin.comm.mpi import Mpi
 from widemargin.data import make_nonseparable, make_separable, make_sparse_gaussians
 from widemargin.engines.mpi import _n_threads
@@ -197,6 +206,32 @@ def perceptron_same_bits() -> None:
             scalars=ours.cost_.scalars == threads.cost_.scalars,
             reason=ours.stop_reason_,
         )
+
+
+def choice_by_cross_validation() -> None:
+    X, y = make_nonseparable(240, 6, random_state=0)
+    X, labels = X + np.arange(240)[:, None] % 7 / 10, np.array(["no", "yes"])[(y > 0).astype(int)]
+    options = {"Cs": [0.1, 1.0, 20.0], "gammas": [0.05, 0.5], "cv": 3}
+    folder = os.path.join(sys.argv[2], str(WORLD.rank))  # rank 0 alone keeps something there
+    alone = KernelSVCCV(**options).fit(X, labels)
+    for case in ("first", "again"):
+        model = KernelSVCCV(**options, cluster=WORLD, checkpoint=folder).fit(*mine(X, labels))
+        gaps = (model.cv_results_["gap"] == alone.cv_results_["gap"]).all()
+        say(
+            case=case,
+            same=bool((model.scores_ == alone.scores_).all() and gaps and model.best_params_ == alone.best_params_),
+            spread=model.spread_,
+            gap=model.certificate_.relative,
+            files=len(os.listdir(folder)) if os.path.isdir(folder) else 0,
+        )
+
+
+def bad_choice() -> None:
+    X, y = make_nonseparable(60, 4, random_state=0)
+    try:
+        KernelSVCCV(cv=50, cluster=WORLD).fit(*mine(X, y))
+    except ValueError as error:
+        say(error=str(error))
 
 
 if __name__ == "__main__":

@@ -200,3 +200,16 @@ def test_ranks_that_hold_the_rows_count_what_the_model_makes_of_them():
         assert accuracy == pytest.approx(each["accuracy"])
         assert each["kinds"] == (["DegenerateModelWarning"] if accuracy == pytest.approx(200 / 240) else [])
     assert sum(bool(each["kinds"]) for each in said) == 2 * N_RANKS
+
+
+def test_ranks_share_the_fits_of_a_search(tmp_path):
+    said = facts("choice_by_cross_validation", str(tmp_path))
+    assert len(said) == 2 * N_RANKS
+    assert all(each["same"] and each["spread"] == "tasks" and each["gap"] <= 1e-3 for each in said), said
+    assert all((each["files"] > 0) == (each["rank"] == 0) for each in said)
+
+
+def test_all_ranks_refuse_a_bad_search():
+    said = facts("bad_choice")
+    assert len(said) == N_RANKS
+    assert all("cv=50 needs at least as many rows of every class" in each["error"] for each in said)

@@ -12,7 +12,7 @@ from sklearn.datasets import load_iris, make_classification
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import accuracy_score, make_scorer
 from sklearn.metrics.pairwise import rbf_kernel
-from sklearn.model_selection import GridSearchCV, GroupKFold, LeaveOneGroupOut, StratifiedKFold, cross_val_score
+from sklearn.model_selection import GridSearchCV, GroupKFold, KFold, LeaveOneGroupOut, StratifiedKFold, cross_val_score
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.preprocessing import scale
 from sklearn.svm import SVC
@@ -399,17 +399,32 @@ def no_kernel(*arguments, **options):
         ({"gammas": [0.0]}, "must be a number of values, or a list of positive"),
         ({"gammas": ["scale"]}, "must be a number of values, or a list of positive"),
         ({"gammas": [np.inf]}, "must be a number of values, or a list of positive"),
+        ({"Cs": [1.0, np.nan]}, "must be a number of values, or a list of positive"),
+        ({"gammas": np.array([])}, "must be a number of values, or a list of positive"),
+        ({"gammas": [None]}, "must be a number of values, or a list of positive"),
         ({"Cs": 0}, "The 'Cs' parameter of KernelSVCCV must be"),
+        ({"Cs": None}, "The 'Cs' parameter of KernelSVCCV must be"),
+        ({"gammas": "scale"}, "The 'gammas' parameter of KernelSVCCV must be"),
+        ({"gammas": -2}, "The 'gammas' parameter of KernelSVCCV must be"),
+        ({"cv": 1}, "The 'cv' parameter of KernelSVCCV must be"),
         ({"cv": 61}, "cv=61 needs at least as many rows of every class, and class ant has 60"),
         ({"cv": []}, "gives no folds"),
         ({"cv": [(np.arange(170), np.arange(160, 180))]}, "Fold 0 holds out rows that it trains on"),
         ({"cv": [(np.arange(170), np.arange(500, 501))]}, "names row 500, and there are 180 rows"),
+        ({"cv": [(np.arange(-2, 170), np.arange(170, 180))]}, "names row -2, and there are 180 rows"),
+        ({"cv": [(np.arange(170) + 0.5, np.arange(170, 180))]}, "must be row numbers or a mask"),
+        ({"cv": [(np.ones(170, bool), np.ones(170, bool))]}, "A mask of cv has 170 entries, and there are 180 rows"),
         (
             {"cv": [(np.arange(60), np.arange(60, 180))]},
             r"The training rows of fold 0 lack the classes \['bee', 'cat'\]",
         ),
         ({"cv": [(np.arange(180), np.arange(0))]}, "Fold 0 holds out no rows"),
         ({"scoring": "neg_log_loss"}, "needs probabilities, which support vector machines do not have"),
+        ({"scoring": ["accuracy", "neg_brier_score"]}, "needs probabilities"),
+        ({"scoring": {"auc": "roc_auc_ovr"}}, "needs probabilities"),
+        ({"scoring": "f1"}, "Target is multiclass but average='binary'"),
+        ({"scoring": "no such score"}, "The 'scoring' parameter|not a valid scoring"),
+        ({"scoring": []}, "Empty|The 'scoring' parameter"),
         ({"kernel": "linear", "gammas": [1.0]}, "has no effect with kernel='linear'"),
         ({"selection": "worst"}, "The 'selection' parameter of KernelSVCCV must be"),
     ],
@@ -419,6 +434,40 @@ def test_bad_input_is_refused_before_any_kernel_value(options, text, monkeypatch
     X, y = np.random.default_rng(0).normal(size=(180, 2)), np.repeat(["ant", "bee", "cat"], 60)
     with pytest.raises(ValueError, match=text):
         KernelSVCCV(**options).fit(X, y)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"scoring": "roc_auc", "cv": KFold(3)}, r"of the rows that fold 0 holds out is nan, .* the classes \['no'\]"),
+        ({"scoring": "f1"}, "pos_label=1 is not a valid label"),
+    ],
+)
+def test_metrics_without_a_value_are_refused_before_any_kernel_value(options, text, monkeypatch):
+    monkeypatch.setattr(Folds, "with_kernel", no_kernel)
+    X, y = np.random.default_rng(0).normal(size=(60, 2)), np.repeat(["no", "yes", "no"], [30, 20, 10])
+    with pytest.raises(ValueError, match=text):
+        KernelSVCCV(**options).fit(X, y)
+
+
+def test_groups_are_as_many_as_rows(two, monkeypatch):
+    monkeypatch.setattr(Folds, "with_kernel", no_kernel)
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        KernelSVCCV(cv=GroupKFold(3)).fit(*two, groups=np.zeros(7))
+    with pytest.raises(ValueError, match="The 'groups' parameter should not be None"):
+        KernelSVCCV(cv=GroupKFold(3)).fit(*two)
+
+
+def test_scores_that_are_nan_are_lower_than_all_others(two):
+    def sometimes(model, X, y):
+        return np.nan if np.ptp(model.decision_function(X)) < 1.0 else accuracy_score(y, model.predict(X))
+
+    model = KernelSVCCV(**SMALL, scoring=sometimes, selection="one-standard-error").fit(*two)
+    means = model.cv_results_["mean_test_score"]
+    assert np.isnan(means).any()
+    assert np.isfinite(model.best_score_)
+    nothing = KernelSVCCV(**SMALL, scoring=lambda model, X, y: np.nan).fit(*two)
+    assert np.isnan(nothing.best_score_)
 
 
 def test_a_scorer_without_weights_is_refused_where_there_are_weights(two, monkeypatch):

@@ -21,12 +21,13 @@ from sklearn.model_selection import GroupKFold, KFold
 from widemargin import KernelSVCCV, pauses
 from widemargin.comm.threads import on_ranks
 from widemargin.engines._plan import split_rows
-from widemargin.estimators import kernel_cv
+from widemargin.estimators import _search, kernel_cv
 from widemargin.estimators._search import SearchOnRanks
 from widemargin.solvers import run as run_module
 from widemargin.strategies import search_crew, search_files
 from widemargin.strategies.protocol import Rows
 from widemargin.strategies.selection import Folds, KernelFolds
+from widemargin.strategies.selection_by_rows import KernelFoldsOfRanks
 
 OPTIONS = {"Cs": [0.1, 1.0, 20.0, 300.0], "gammas": [0.02, 0.2], "cv": 3}
 
@@ -377,10 +378,62 @@ def test_errors_of_one_rank_are_raised_on_all(two):
         on_threads(KernelSVCCV(**OPTIONS), Rows(X, y, None), 2, groups=np.zeros(83))
 
 
-def test_rows_that_no_rank_has_room_for_are_refused(two, monkeypatch):
-    monkeypatch.setattr("widemargin.estimators._search.free_bytes", lambda: 1000)
-    with pytest.raises(ValueError, match="a search needs all rows on every rank"):
-        on_threads(KernelSVCCV(**OPTIONS), Rows(two[0], two[1], None), 2)
+@pytest.mark.parametrize("storage", [np.asarray, sp.csr_matrix], ids=["dense", "sparse"])
+@pytest.mark.parametrize("multi_class", ["pairs", "rest"])
+def test_ranks_share_rows_that_no_rank_has_room_for(three, multi_class, storage, monkeypatch):
+    X, y = three
+    options = {"Cs": [1.0, 20.0], "gammas": [0.1], "cv": 3, "tol": 1e-6, "multi_class": multi_class, "refine": False}
+    alone = KernelSVCCV(**options).fit(X, y)
+    monkeypatch.setattr(_search, "free_bytes", lambda: 1000)
+    reports = []
+    for _, searched in on_threads(KernelSVCCV(**options), Rows(storage(X), y, None), 2, watch=reports.append):
+        found = searched.attributes
+        assert searched.spread == "rows"
+        assert found["best_params_"] == pytest.approx(alone.best_params_)
+        np.testing.assert_array_equal(found["scores_"], alone.scores_)
+        assert (found["cv_results_"]["gap"] <= 1e-6).all()
+        np.testing.assert_allclose(found["cv_results_"]["n_support"], alone.cv_results_["n_support"], rtol=0.1)
+    assert reports[-1].n_done == reports[-1].n_points
+
+
+def test_grids_of_rows_that_are_elsewhere_are_those_of_all_rows(two, monkeypatch):
+    options = {"Cs": 2, "gammas": 2, "cv": 3, "refine": False, "kernel": "poly"}
+    alone = KernelSVCCV(**options).fit(*two)
+    monkeypatch.setattr(_search, "free_bytes", lambda: 1000)
+    for _, searched in on_threads(KernelSVCCV(**options), Rows(two[0], two[1], None), 3):
+        for one, other in zip(alone.cv_results_["params"], searched.attributes["cv_results_"]["params"], strict=True):
+            assert one == pytest.approx(other)
+
+
+def test_a_search_by_rows_keeps_and_recalls_its_fits(two, monkeypatch):
+    monkeypatch.setattr(_search, "free_bytes", lambda: 1000)
+    reports, rows = [], Rows(two[0], two[1], None)
+    model = KernelSVCCV(Cs=[1.0, 20.0], gammas=[0.1], cv=3, refine=False)
+
+    def search(comm, resume):
+        program = SearchOnRanks(model, None, True, resume)
+        return program.run_on_rank(split_rows(rows, 2)[comm.rank], comm, reports.append if comm.rank == 0 else None)
+
+    first = on_ranks(2, lambda comm: search(comm, _search.SearchResume([])))[0].searched.attributes
+    states = [each.begun._replace(fits=each.fits) for each in reports if each.fits]
+    assert states
+    monkeypatch.setattr(KernelFoldsOfRanks, "_fit", lambda *_: pytest.fail("a fit is repeated"))
+    again = on_ranks(2, lambda comm: search(comm, _search.SearchResume(states)))[0].searched.attributes
+    np.testing.assert_array_equal(first["scores_"], again["scores_"])
+
+
+def test_a_search_by_rows_ends_on_all_ranks_when_rank_0_is_told(two, monkeypatch):
+    monkeypatch.setattr(_search, "free_bytes", lambda: 1000)
+    monkeypatch.setattr(search_crew, "_INTERVAL", 0.0)
+    outcomes = on_threads(KernelSVCCV(**OPTIONS), Rows(two[0], two[1], None), 2, watch=lambda _: "interrupted")
+    assert all(outcome.results[0].stop_reason == "interrupted" for outcome in outcomes)
+    assert all((outcome.searched.attributes["cv_results_"]["state"] == "not tried").any() for outcome in outcomes)
+
+
+def test_scorers_that_see_rows_need_them_in_one_place(two, monkeypatch):
+    monkeypatch.setattr(_search, "free_bytes", lambda: 1000)
+    with pytest.raises(ValueError, match="sees the rows, and no rank has room for all of them"):
+        on_threads(KernelSVCCV(**OPTIONS, scoring=lambda model, X, y: 1.0), Rows(two[0], two[1], None), 2)
 
 
 def test_a_number_of_threads_shares_the_final_fit(two, alone):

@@ -52,6 +52,11 @@ def test_equal_scores_have_the_chosen_point_first():
     assert found.best_first[0] is found.chosen
 
 
+def test_the_chosen_point_is_among_the_top_wherever_it_is():
+    found = searched(made([0.7, 0.9, 0.8], ["certified"] * 3, [{"C": 1.0}, {"C": 2.0}, {"C": 3.0}]))
+    assert [(rank, point.parameters["C"]) for rank, point in found.top(1)] == [("1", 2.0), ("3, chosen", 1.0)]
+
+
 def test_points_without_a_determined_model_come_last():
     found = searched(made([0.9, 0.8], ["overlap", "certified"], [{"nu": 0.1}, {"nu": 0.2}], 1))
     assert [point.state for point in found.best_first] == ["certified", "overlap"]

@@ -14,6 +14,7 @@ from sklearn.decomposition import PCA
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import confusion_matrix
+from sklearn.model_selection import KFold, StratifiedKFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -232,6 +233,12 @@ def test_the_lines_at_the_end_hold_pipelines_faults_and_what_cannot_be_typed(row
     assert "from widemargin import Faults, GossipSVC" in lines
     call = lines.splitlines()[-1].removeprefix("model = ").removesuffix(".fit(X, y)")
     assert eval(call, {"GossipSVC": GossipSVC, "Faults": Faults}).faults == Faults(drop=0.2, crash={2: 20})
+    folds = StratifiedKFold(3, shuffle=True, random_state=7)
+    exec(_reproduce.code(KernelSVCCV(Cs=[1.0], gammas=[1.0], cv=folds)), found)
+    assert repr(found["model"].cv) == repr(folds)
+    assert "# cv: KFold" in _reproduce.code(
+        KernelSVCCV(cv=KFold(3, shuffle=True, random_state=np.random.RandomState(0)))
+    )
     lines = _reproduce.code(KernelSVC(kernel=np.dot))
     assert "KernelSVC(kernel=kernel)" in lines
     assert "# kernel: <" in lines

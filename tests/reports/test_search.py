@@ -13,7 +13,7 @@ import matplotlib.pyplot as plt
 
 from tests.problems_at_hand import overlapping
 from tests.reports.test_page import assert_sound
-from widemargin import KernelSVC, KernelSVCCV, report
+from widemargin import KernelSVC, KernelSVCCV, MarginDistributionSVCCV, NuMarginSVCCV, load, report, save
 from widemargin.estimators.searched import searched
 from widemargin.reports import plot_search
 from widemargin.reports.search import line_of_costs
@@ -42,10 +42,33 @@ def test_the_section_has_the_chosen_point_and_the_best_ten(model):
     text, found = page.text("search"), searched(model)
     assert f"mean score {model.best_score_:.4f}" in text
     assert f"standard error {found.chosen.error:.4f}" in text
-    for rank, point in enumerate(found.best_first[:10], 1):
-        name = f"{rank}, chosen" if point is found.chosen else str(rank)
+    for name, point in found.top(10):
         assert f"{name} {' '.join(f'{each:.4g}' for each in point.parameters.values())} {point.mean:.4f}" in text
     assert "A gap bounds the objective of a fit, not its score." in text
+
+
+def test_a_model_from_a_file_has_the_same_section(model, tmp_path):
+    save(model, tmp_path / "model.wm")
+    sections = [assert_sound(report(each).html).text("search") for each in (model, load(tmp_path / "model.wm"))]
+    assert sections[0] == sections[1]
+
+
+def test_values_of_nu_that_are_infeasible_are_said():
+    model = NuMarginSVCCV(nus=[0.05, 0.2, 0.5, 1.0], cv=3, refine=False).fit(X, np.where(X[:, 0] > 0.3, 1, 0))
+    states = searched(model).states
+    assert states["infeasible"] >= 1
+    text = assert_sound(report(model).html).text("search")
+    assert f"Points infeasible: {states['infeasible']}." in text
+    plot_search(model)
+    plt.close("all")
+
+
+def test_more_than_two_parameters_have_a_table_and_no_map():
+    model = MarginDistributionSVCCV(Cs=[1.0, 10.0], gammas=[0.1, 1.0], deadbands=[0.1, 0.3], cv=2, refine=False)
+    page = assert_sound(report(model.fit(X, Y)).html)
+    assert "The best of 8 points" in page.text("search")
+    with pytest.raises(ValueError, match="more than two parameters vary"):
+        plot_search(model)
 
 
 def test_points_that_were_not_finished_are_said_and_hatched(model):

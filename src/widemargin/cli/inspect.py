@@ -69,11 +69,25 @@ def described(model: Any) -> dict[str, Any]:
             "n_rows_counted": counts.n_counted,
             "in_words": accuracy_in_words(estimator),
         }
-    return found | _decides_by(model, estimator)
+    return found | _search(estimator) | _decides_by(model, estimator)
 
 
 def _plain(value: Any) -> Any:
     return value if value is None or isinstance(value, (bool, int, float, str, list, dict)) else repr(value)
+
+
+def _search(estimator: Any) -> dict[str, Any]:
+    """What cross-validation has chosen, if it was that."""
+    from widemargin.estimators.searched import chosen_parameters, searched
+
+    chosen, table = chosen_parameters(estimator), searched(estimator)
+    if chosen is None:
+        return {}
+    figures: dict[str, Any] = {"chosen": chosen}
+    if table is not None:
+        point = table.chosen
+        figures |= {"mean_score": point.mean, "standard_error": point.error, "points": table.states}
+    return {"search": figures}
 
 
 def _decides_by(model: Any, estimator: Any) -> dict[str, Any]:
@@ -129,6 +143,8 @@ def _print(path: Path, found: dict[str, Any]) -> None:
         ("parameters", ", ".join(f"{name}={value!r}" for name, value in found["parameters"].items())),
         ("size", f"{amount(found['size_bytes'])} of arrays for prediction"),
     ]
+    if "search" in found:
+        pairs.append(("chosen by search", _search_in_words(found["search"])))
     if "training" in found:
         pairs.append(("training accuracy", found["training"]["in_words"]))
     if found.get("n_support_vectors") is not None:
@@ -140,6 +156,15 @@ def _print(path: Path, found: dict[str, Any]) -> None:
     screen.print(facts("Certificate", found["proof"]) if "proof" in found else "This model has no certificate.")
     if found.get("features"):
         screen.print(_coefficients(found))
+
+
+def _search_in_words(search: dict[str, Any]) -> str:
+    from widemargin.estimators.searched import parameters_in_words
+
+    text = parameters_in_words(search["chosen"])
+    if "mean_score" in search:
+        text += f"; mean over folds {search['mean_score']:.4f}, standard error {search['standard_error']:.4f}"
+    return text
 
 
 def _coefficients(found: dict[str, Any]) -> Any:

@@ -46,7 +46,7 @@ def tune(
     kernel: Annotated[
         str | None, typer.Option(help="Default: rbf, and linear for over 20,000 rows or 2,000 features.")
     ] = None,
-    cv: Annotated[int, typer.Option(min=2, help="Number of stratified folds of the search.")] = 5,
+    cv: Annotated[int, typer.Option(min=2, help="Number of folds of the search, stratified and shuffled.")] = 5,
     scoring: Annotated[
         str | None,
         typer.Option(help="A scorer of scikit-learn, such as balanced_accuracy or roc_auc; default: accuracy."),
@@ -72,7 +72,7 @@ def tune(
     tol: Annotated[float | None, typer.Option(help="Relative gap at which fits stop.")] = None,
     max_time: Annotated[float | None, typer.Option(help="Seconds after which each search stops.")] = None,
     cluster: Annotated[str | None, typer.Option(help="Where searches run: threads:4, or dask:tcp://host:8786.")] = None,
-    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Random seed of the hold-out or outer folds.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Random seed of folds and held-out rows.")] = 0,
     label: Label = "-1",
     zero_based: ZeroBased = False,
     precision: Annotated[
@@ -96,6 +96,8 @@ def tune(
     without the held-out rows, or without those of each outer fold, and its choice is scored on them. The model that is
     saved comes from the search on all rows. Ctrl-C ends a search with the best point so far.
     """
+    from sklearn.model_selection import StratifiedKFold
+
     from widemargin.cli._cluster import opened
     from widemargin.cli._estimators import make, parsed, set_cluster
     from widemargin.cli._say import console
@@ -111,7 +113,7 @@ def tune(
         "--Cs": ("Cs", _grid("--Cs", Cs)),
         "--gammas": ("gammas", _grid("--gammas", gammas)),
         "--kernel": ("kernel", kernel),
-        "--cv": ("cv", cv),
+        "--cv": ("cv", StratifiedKFold(cv, shuffle=True, random_state=seed)),
         "--scoring": ("scoring", _scoring(scoring)),
         "--selection": ("selection", str(selection)),
         "--refine": ("refine", refine),
@@ -193,18 +195,19 @@ def _splits(
     import numpy as np
     from sklearn.model_selection import StratifiedKFold, StratifiedShuffleSplit
 
-    if outer is None and not hold_out:
-        return []
     share = hold_out if outer is None else 1 / outer
     classes, counts = np.unique(y, return_counts=True)
     least = int(counts.min())
-    n_held_out = max(1, int(np.ceil(share * least)))
-    if least - n_held_out < cv or least < (outer or 2) or share * len(y) < len(classes):
+    n_held_out = int(np.ceil(share * least))
+    if least - n_held_out < cv or least < (outer or 0) or 0 < share * len(y) < len(classes):
         how = f"--hold-out {hold_out:g}" if outer is None else f"--outer {outer}"
+        takes = f"; {how} takes {n_held_out} of them, and the rest is" if share else ", which is"
         raise ValueError(
-            f"Class {classes[counts.argmin()]} has {least} of {len(y)} rows: {how} takes {n_held_out} of them, and the "
-            f"rest is too few for --cv {cv}. Use fewer folds, or --hold-out 0 for no score."
+            f"Class {classes[counts.argmin()]} has {least} of {len(y)} rows{takes} too few for --cv {cv}: use fewer "
+            f"folds{', or --hold-out 0 for no score' if share else ''}."
         )
+    if not share:
+        return []
     if outer is not None:
         return list(StratifiedKFold(outer, shuffle=True, random_state=seed).split(y, y))
     return list(StratifiedShuffleSplit(1, test_size=hold_out, random_state=seed).split(y, y))
@@ -262,7 +265,10 @@ def _unseen(
 
     for k, (train, test) in enumerate(splits):
         _say_which(k + 1, len(splits))
-        fit = fitted(clone(estimator), rows._replace(X=rows.X[train], y=rows.y[train]), scale, is_first=True)
+        search = clone(estimator)
+        if estimator.checkpoint is not None:
+            search.set_params(checkpoint=f"{estimator.checkpoint}-without-{k + 1}")
+        fit = fitted(search, rows._replace(X=rows.X[train], y=rows.y[train]), scale, is_first=True)
         if fit.was_interrupted:
             return
         X, y = rows.X[test], rows.y[test]
@@ -284,9 +290,9 @@ def _tables(estimator: Any, unseen: Sequence[Unseen], n_splits: int) -> Iterator
     name = _deciding(estimator) or "accuracy"
     yield facts(f"Search: {len(found.points)} points, {estimator.n_splits_} folds, {name}", _about_search(found))
     if found.best_first:
-        titles = [*found.chosen.parameters, "mean", "std err", "support vectors", "gap", "state"]
-        lines = [_line(point) for point in found.best_first[:_MOST_POINTS]]
-        yield columns(titles, lines, title=f"The best {len(lines)} points" if len(lines) > 1 else "The point", n_left=0)
+        titles = ["", *found.chosen.parameters, "mean", "std err", "support vectors", "gap", "state"]
+        lines = [[rank, *_line(point)] for rank, point in found.top(_MOST_POINTS)]
+        yield columns(titles, lines, title="The best points")
     yield facts(f"Score on rows that the search has not seen: {name}", _about_unseen(unseen, n_splits, name))
     if len(unseen) > 1:
         titles = ["outer fold", "rows", "score", "largest class alone", *unseen[0].chosen]

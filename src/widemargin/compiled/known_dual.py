@@ -79,8 +79,11 @@ def _solve(block, diagonal, pull, beta, low, high, is_tied, tol, max_steps):
 
 
 @compiled()
-def descend(K, diagonal, y, pull, beta, low, high, is_tied, gap, least_violation, max_work, pace, space):
-    """Rounds until the relative gap is about ``gap``, or the violation ``least_violation``, or so much is done.
+def descend(K, diagonal, y, pull, beta, low, high, is_tied, gaps, least_violation, max_work, pace, space):
+    """Rounds until the relative gap is small enough, or the violation ``least_violation``, or so much is done.
+
+    ``gaps`` has the gap that is asked for, one at which the caller would end, and what it should be then: rounds that
+    get so far go on to the last.
 
     Returns how many rows have moved in all rounds, and the sum of ``|change| k(x, x)^1/2`` over them, or a bit more.
     ``pace`` has the size of working sets, the number of slow rounds and the violation before them, for the next call.
@@ -92,6 +95,7 @@ def descend(K, diagonal, y, pull, beta, low, high, is_tied, gap, least_violation
         found = highest - lowest if is_tied else 2.0 * max(highest, -lowest)
         middle = _middle(pull, beta, low, high, (highest + lowest) / 2.0) if is_tied else 0.0
         relative = relative_gap(y, pull, beta, low, high, middle)
+        gap = gaps[0] if relative > gaps[1] else gaps[2]
         if found <= least_violation or relative <= gap or work >= max_work:
             return n_added, added
         if found <= _SLOW * pace[2]:

@@ -23,11 +23,12 @@ from widemargin.engines.select import launch
 from widemargin.estimators._selection import Search, free_bytes, near_best
 from widemargin.ledger import Ledger
 from widemargin.strategies import search_files
-from widemargin.strategies.all_rows import all_rows, ranks_on_machine
+from widemargin.strategies.all_rows import all_rows, checked_rows, is_room_for, ranks_on_machine
 from widemargin.strategies.protocol import Rows
 from widemargin.strategies.search_crew import KeptFits, KeptPaths, SearchReport
 from widemargin.strategies.search_files import SearchState
 from widemargin.strategies.selection import Fold
+from widemargin.strategies.selection_by_rows import OwnRows
 
 Watch = Callable[[SearchReport], str | None]
 
@@ -154,6 +155,7 @@ class Searched(NamedTuple):
     start: np.ndarray | None  # coefficients of each problem
     told: str  # why it ended early, or nothing
     n_missing: int  # points that were not tried
+    spread: Literal["none", "tasks", "rows"]  # what ranks shared
 
 
 @dataclass(frozen=True)
@@ -191,9 +193,13 @@ class SearchOnRanks:
         self, rows: Rows, comm: Communicator, watch: Watch | None, *, may_lose_ranks: bool = False
     ) -> SearchOutcome:
         with cores.one_blas_thread():
-            own = self.groups if self.are_groups_own else None
-            everything, groups = all_rows(rows, own, comm, free_bytes() // ranks_on_machine(comm))
-            run = SearchRun(comm, watch, self.resume, self.fits, keeps=may_lose_ranks or self.resume is not None)
+            own = checked_rows(rows, self.groups if self.are_groups_own else None, comm)
+            by_rows = not is_room_for(own, free_bytes() // ranks_on_machine(comm))
+            everything, groups = all_rows(own, self.groups if self.are_groups_own else None, has_X=not by_rows)
+            run = SearchRun(
+                comm, watch, self.resume, self.fits,
+                keeps=may_lose_ranks or self.resume is not None, own=own if by_rows else None,
+            )  # fmt: skip
             is_weighted = bool(comm.allreduce(np.array([float(rows.weight is not None)]), "max")[0])
             groups = groups if self.are_groups_own else self.groups
             searched, ledger = self.model._search(everything, is_weighted, groups, run)
@@ -214,6 +220,7 @@ class SearchRun:
     fits: list[KeptFits] = field(default_factory=list)
     interruption: Interruption = field(default_factory=Interruption)
     keeps: bool = False  # whether reports have the fits
+    own: OwnRows | None = None  # of this rank, where no rank has room for all
 
 
 def search_on(model: Any, rows: Rows, groups: Any, resume: SearchResume | None, watch: Watch) -> SearchOutcome:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
@@ -25,6 +26,7 @@ from widemargin.kernels.functions import Kernel
 from widemargin.strategies.parts import Parts
 from widemargin.strategies.protocol import Rows
 from widemargin.strategies.selection import Fold, FoldFit, Folds, KernelFolds
+from widemargin.strategies.selection_by_rows import FoldsOfRanks, KernelFoldsOfRanks
 
 _MAX_SAMPLE = 1000  # rows whose distances set the scale of gamma
 _DECADES_OF_GAMMA = 2.0  # that a grid of gammas spans, about 1 / median squared distance
@@ -171,9 +173,14 @@ def folds_of(cv: Any, X: Any, y: np.ndarray, weight: np.ndarray, groups: Any) ->
 def _places(rows: Any, n_rows: int) -> np.ndarray:
     """Row numbers of a fold, from numbers or a mask, each once."""
     rows = np.asarray(rows)
+    if rows.dtype == bool and rows.shape != (n_rows,):
+        raise ValueError(f"A mask of cv has {rows.size} entries, and there are {n_rows} rows.")
+    if rows.dtype.kind not in "biu" and rows.size:
+        raise ValueError(f"A fold of cv has {rows.ravel()[:3].tolist()}, ...: it must be row numbers or a mask.")
     places = np.unique(np.flatnonzero(rows) if rows.dtype == bool else rows.astype(np.intp))
-    if len(places) and not (places[0] >= 0 and places[-1] < n_rows):
-        raise ValueError(f"A fold of cv names row {places[-1]}, and there are {n_rows} rows.")
+    for row in places[:1].tolist() + places[-1:].tolist():
+        if not 0 <= row < n_rows:
+            raise ValueError(f"A fold of cv names row {row}, and there are {n_rows} rows.")
     return places
 
 
@@ -203,10 +210,10 @@ class Scorers:
         self.names = ["score"] if several is None else list(several)
         self._is_weighted = is_weighted
         self._is_accuracy = scoring is None or (isinstance(scoring, str) and scoring == "accuracy")
+        self._all = [self._scorer] if several is None else list(several.values())
         # Functions of the model may look at rows; scorers of scikit-learn pass them on to the model.
-        all_scorers = [self._scorer] if several is None else several.values()
-        self.need_rows = not self._is_accuracy and not all(hasattr(each, "_response_method") for each in all_scorers)
-        for each in [self._scorer] if several is None else several.values():
+        self.need_rows = not self._is_accuracy and not all(hasattr(each, "_response_method") for each in self._all)
+        for each in self._all:
             methods = np.atleast_1d(getattr(each, "_response_method", "predict")).tolist()
             if "predict_proba" in methods and not {"decision_function", "predict"} & set(methods):
                 raise ValueError(
@@ -215,6 +222,28 @@ class Scorers:
                 )
             if is_weighted and not _takes_weights(getattr(each, "_score_func", each)):
                 raise ValueError(f"scoring={scoring!r} takes no sample_weight: leave that out, or choose another.")
+
+    def check(self, rows: Rows, folds: Sequence[Fold], classes: np.ndarray, parts: Parts) -> None:
+        """Raise ValueError unless metrics have a value on the rows that each fold holds out, all classified right.
+
+        Some have none where a class is missing, for several classes, or for labels that are not 0 and 1. Scorers that
+        are functions of the model are not asked.
+        """
+        if self.need_rows or self._is_accuracy:
+            return
+        _, y, weight, _ = rows
+        for k, (_, held_out) in enumerate(folds):
+            labels = y[held_out]
+            right = np.stack([np.where(labels == classes[positive], 1.0, -1.0) for positive, _ in parts.pairs], axis=1)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                found = self(HeldOut(classes, parts, right), held_out[:, None], labels, weight[held_out])
+            for name, value in zip(self.names, found, strict=True):
+                if not math.isfinite(value):
+                    raise ValueError(
+                        f"The {name} of the rows that fold {k} holds out is {value}, even if all are classified right: "
+                        f"they are of the classes {np.unique(labels).tolist()}. Use fewer folds, or another scorer."
+                    )
 
     def __call__(self, model: HeldOut, X: Any, y: np.ndarray, weight: np.ndarray) -> list[float]:
         """The score of each scorer."""
@@ -327,11 +356,16 @@ def standard_error(scores: np.ndarray) -> float:
 
 
 def near_best(tried: dict[Point, Tried | None], n_errors: float) -> list[Point]:
-    """The points whose mean score is within so many standard errors of the best, the widest margin first."""
+    """The points whose mean score is within so many standard errors of the best, the widest margin first.
+
+    Scores that are nan are lower than all others.
+    """
     done = {point: each for point, each in tried.items() if each is not None}
-    means = {point: each.mean for point, each in done.items()}
+    means = {point: -math.inf if math.isnan(each.mean) else each.mean for point, each in done.items()}
     best = max(means, key=means.__getitem__)
-    least = means[best] - n_errors * standard_error(done[best].scores[:, 0]) - _TIE
+    least = means[best] - _TIE
+    if n_errors and math.isfinite(least):
+        least -= n_errors * standard_error(done[best].scores[:, 0])
     return sorted((point for point, mean in means.items() if mean >= least), key=lambda point: done[point].norm)
 
 
@@ -342,7 +376,7 @@ def near_best(tried: dict[Point, Tried | None], n_errors: float) -> list[Point]:
 class Search:
     """Points that are tried on all folds, one gamma after the other."""
 
-    folds: Folds
+    folds: Folds | FoldsOfRanks
     kernel_with: Callable[[float | None], Kernel]
     scorers: Scorers
     rows: Rows
@@ -399,7 +433,7 @@ class Search:
                 line[part.model.points.numbers] += part.model.coef
         return np.asarray(out / np.maximum(n_fits, 1))
 
-    def _with_kernel(self, gamma: float | None) -> KernelFolds | None:
+    def _with_kernel(self, gamma: float | None) -> KernelFolds | KernelFoldsOfRanks | None:
         found = self.folds.with_kernel(self.kernel_with(gamma), self._space, is_lazy=self.are_values_late)
         self._space = None if found is None else found.space
         return found
@@ -424,9 +458,9 @@ class Search:
     def _has_fallen(self, points: Sequence[Point]) -> bool:
         """Whether larger values of C are pointless after those that were tried with one gamma.
 
-        The scores of the last one are clearly below the best, and below those of the C before, or these are also clearly
-        below the best, and no lower. And rows are fitted: while w plays no part, or is kept short by C alone, scores may
-        be those of the larger class for several values, and rise later.
+        The scores of the last one are clearly below the best, and below those of the C before; or the latter are also
+        clearly below the best, and no lower. And rows are fitted: while w plays no part, or is kept short by C alone,
+        scores may be those of the larger class for several values, and rise later.
         """
         if len(points) < 2:
             return False
@@ -443,7 +477,7 @@ class Search:
         done = [(each, found.fits) for each, found in self.tried.items() if found is not None and each.C <= point.C]
         return min(done, key=lambda each: point.distance(each[0]))[1] if done else None
 
-    def _finish(self, gamma: float | None, on: KernelFolds) -> bool:
+    def _finish(self, gamma: float | None, on: KernelFolds | KernelFoldsOfRanks) -> bool:
         """Solve those of the points that matter with this gamma to the tolerance; whether there was time."""
         points = sorted(point for point in self._unfinished() if point.gamma == gamma)
         if points:

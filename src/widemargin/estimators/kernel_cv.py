@@ -58,7 +58,7 @@ from widemargin.solvers.auto import kernel_csvm, small_linear_csvm
 from widemargin.solvers.flat_dual import FlatDual
 from widemargin.solvers.protocol import AnySolver
 from widemargin.solvers.run import Limits, Result
-from widemargin.strategies.all_rows import ranks_on_machine
+from widemargin.strategies.all_rows import RowsElsewhere, ranks_on_machine
 from widemargin.strategies.labels import check_classes
 from widemargin.strategies.parts import Parts
 from widemargin.strategies.protocol import Rows
@@ -66,6 +66,9 @@ from widemargin.strategies.ranks import digest_of_values
 from widemargin.strategies.search_crew import SharedCrew
 from widemargin.strategies.search_files import SearchState
 from widemargin.strategies.selection import Fold, Folds
+from widemargin.strategies.selection_by_rows import FoldsOfRanks, OwnRows
+
+_MAX_COMPARED = 8  # rows, by which a kernel that is a function is known
 
 Grids = tuple[list[float | None], list[float]]  # of gamma, or None where the kernel has none, and of C
 
@@ -127,8 +130,9 @@ class KernelSVCCV(KernelClassifier):
         Where the search and the final fit run: in this process (None, or a number of threads for the final fit; the
         search uses all cores in any case), on the workers of a Dask cluster (client), or on MPI ranks that each call
         ``fit`` with their own rows (communicator). ``X`` and ``y`` may be Dask collections. Ranks share the fits of the
-        search, for which each of them gets all rows, and the rows of the final fit. Scores do not depend on the number
-        of ranks.
+        search, for which each of them gets all rows; scores do not depend on how many ranks there are. Where one has no
+        room for all rows they share the rows, which takes longer, and every fit goes to ``tol``. They share the rows of
+        the final fit in any case.
     checkpoint : str, path or None, default=None
         Folder where ``fit`` saves the fits of the search as they end, and the state of the final fit. ``fit`` with the
         same folder, data, grids and folds goes on from there.
@@ -156,8 +160,8 @@ class KernelSVCCV(KernelClassifier):
         Scores that decide; nan where a point was not tried.
     n_splits_ : int
         Number of folds.
-    spread_ : {"tasks", "none"}
-        What ranks shared in the search: its fits, or nothing, in one process.
+    spread_ : {"tasks", "rows", "none"}
+        What ranks shared in the search: its fits, the rows of each fit, or nothing, in one process.
     classes_, support_, support_vectors_, dual_coef_, support_labels_, support_weight_, n_support_, coef_, intercept_, \
 multi_class_, C_, slack_, violation_, kernel_, certificate_, stop_reason_, history_, n_iter_, parts_, training_, \
 device_, n_features_in_, feature_names_in_
@@ -295,13 +299,13 @@ device_, n_features_in_, feature_names_in_
         data = data_of_fit(X, y, sample_weight)
         root = self._begun(data)
         with one_blas_thread():
-            searched, ledger, spread = self._searched(rows, sample_weight is not None, groups, root, data)
+            searched, ledger = self._searched(rows, sample_weight is not None, groups, root, data)
             self._chosen, self._start = searched.chosen, searched.start
             try:
                 self._solve(self._strategy(rows), rows, data, root)
             finally:
                 del self._start
-        self.__dict__.update(searched.attributes, spread_=spread)
+        self.__dict__.update(searched.attributes, spread_=searched.spread)
         self.cost_ = Ledger.total([ledger, self.cost_])
         return self
 
@@ -320,8 +324,8 @@ device_, n_features_in_, feature_names_in_
 
     def _searched(
         self, rows: Rows, is_weighted: bool, groups: Any, root: Any, data: dict[str, Any]
-    ) -> tuple[Searched, Ledger, str]:
-        """The outcome of the search, its cost, and what was spread over ranks."""
+    ) -> tuple[Searched, Ledger]:
+        """The outcome of the search, and its cost."""
         with first_interrupt_kept(not hasattr(self, "_parent_callback_ctx")) as interruption:
             listener, resume = Listener(self, root, data, interruption), None
             if self.checkpoint is not None and not (is_mpi(self.cluster) and self.cluster.Get_rank() > 0):
@@ -329,35 +333,44 @@ device_, n_features_in_, feature_names_in_
             elif self.checkpoint is not None:
                 resume = SearchResume([])
             if is_mpi(self.cluster) or is_dask(self.cluster) or is_dask(rows.X):
-                outcome, spread = search_on(self, rows, groups, resume, listener), "tasks"
-                (result,), searched = outcome
+                (result,), searched = search_on(self, rows, groups, resume, listener)
                 searched, ledger = searched._replace(told=result.stop_reason), result.ledger
             else:
                 run = SearchRun(Solo(), listener, resume, interruption=interruption, keeps=self.checkpoint is not None)
-                (searched, ledger), spread = self._search(rows, is_weighted, groups, run), "none"
+                searched, ledger = self._search(rows, is_weighted, groups, run)
             listener.end()
         self._warn_of_search(searched.told, searched.n_missing, len(searched.attributes["scores_"]))
-        return searched, ledger, spread
+        return searched, ledger
 
-    def _prepared(self, rows: Rows, is_weighted: bool, groups: Any) -> tuple[np.ndarray, Scorers, list[Fold], Grids]:
+    def _prepared(
+        self, rows: Rows, is_weighted: bool, groups: Any, own: OwnRows | None
+    ) -> tuple[np.ndarray, Scorers, list[Fold], Grids]:
         """Classes, scorers, folds and grids; raises ValueError for bad ones."""
         X, y, weight, _ = rows
         classes = np.unique(y[weight > 0])
         check_classes(classes, type(self).__name__)
         scorers = Scorers(self, self.scoring, is_weighted=is_weighted)
         indexable(X, groups)
-        return classes, scorers, folds_of(self.cv, X, y, weight, groups), self._grids(X, weight)
+        if own is not None and scorers.need_rows:
+            raise ValueError(
+                f"scoring={self.scoring!r} sees the rows, and no rank has room for all of them: choose a scorer by "
+                "name, or one of make_scorer."
+            )
+        folds, grids = folds_of(self.cv, X, y, weight, groups), self._grids(X, weight, own)
+        scorers.check(rows, folds, classes, Parts(len(classes), self.multi_class))
+        return classes, scorers, folds, grids
 
     def _search(self, rows: Rows, is_weighted: bool, groups: Any, run: SearchRun) -> tuple[Searched, Ledger]:
         """The search on all rows, and its cost on this rank."""
         X, y, weight, _ = rows
-        rows = rows._replace(X=on_host(X))  # for grids, splitters and scorers, where the rows are a tensor
-        classes, scorers, folds, (gammas, Cs) = self._prepared(rows, is_weighted, groups)
+        if self._uses_gpu():  # grids, splitters and scorers see no tensors
+            rows = rows._replace(X=on_host(X))
+        classes, scorers, folds, (gammas, Cs) = self._prepared(rows, is_weighted, groups, run.own)
         until = np.inf if self.max_time is None else time.monotonic() + self.max_time
         codes = encoded(np.where(weight > 0, y, classes[0]), classes)  # rows of weight 0 may have other labels
         shard, parts, comm = Shard(X, codes, weight), Parts(len(classes), self.multi_class), run.comm
         given = Shard(rows.X, codes, weight)
-        fresh = None if run.resume is None else self._fresh_state(given, classes, folds, (gammas, Cs))
+        fresh = None if run.resume is None else self._fresh_state(given, classes, folds, (gammas, Cs), run.own)
         known, paths = known_fits(run.resume, fresh, comm)
         known |= {each.name: each for each in run.fits}
         teller = Teller(run.watch, fresh)
@@ -366,26 +379,27 @@ device_, n_features_in_, feature_names_in_
             return "interrupted" if run.interruption else "max_time" if time.monotonic() > until else ""
 
         crew = SharedCrew(comm, look, teller.tell, known, paths, keeps=run.keeps)
+        setting: dict[str, Any] = {
+            "shard": shard,
+            "classes": classes,
+            "parts": parts,
+            "folds": folds,
+            "fit_intercept": bool(self.fit_intercept),
+            "class_weight": self.class_weight,
+            "limits": Limits(self.tol, self.max_iter),
+            "cache_bytes": self._search_bytes(comm),
+            "crew": crew,
+        }
         search = Search(
-            Folds(
-                shard=shard,
-                classes=classes,
-                parts=parts,
-                folds=folds,
-                fit_intercept=bool(self.fit_intercept),
-                class_weight=self.class_weight,
-                limits=Limits(self.tol, self.max_iter),
-                cache_bytes=self._search_bytes(comm),
-                device=devices.resolved(self.device),
-                ask=crew.ask,
-                crew=crew,
-            ),
+            Folds(**setting, device=devices.resolved(self.device), ask=crew.ask)
+            if run.own is None
+            else FoldsOfRanks(run.own, **setting, ask=crew.heard),
             self._kernel_with,
             scorers,
             rows,
             bool(self.skip),
             agree=lambda scores: comm.broadcast(scores.ravel()).reshape(scores.shape),
-            are_values_late=bool(known) or paths is not None,
+            are_values_late=comm.size > 1 or bool(known) or paths is not None,
         )
         teller.search = search
         search.try_all(gammas, Cs)
@@ -408,18 +422,26 @@ device_, n_features_in_, feature_names_in_
         }
         start = None if self._is_linear() else search.start_at(best)
         n_missing = len(search.tried) - search.n_tried - len(search.skipped)
-        return Searched(attributes, best.parameters(), start, told, n_missing), search.folds.ledger
+        spread: Any = "rows" if run.own is not None else "tasks" if comm.size > 1 else "none"
+        return Searched(attributes, best.parameters(), start, told, n_missing, spread), search.folds.ledger
 
-    def _fresh_state(self, shard: Shard, classes: np.ndarray, folds: list[Fold], grids: Grids) -> SearchState:
+    def _fresh_state(
+        self, shard: Shard, classes: np.ndarray, folds: list[Fold], grids: Grids, own: OwnRows | None
+    ) -> SearchState:
         """What files of this search have in common: all that its fits depend on."""
-        kernel = self._kernel_with(grids[0][0])
+        kernel, numbers, few = self._kernel_with(grids[0][0]), np.arange(shard.n_rows), shard
+        if own is not None:
+            some = RowsElsewhere(own, shard.n_rows)[numbers[:_MAX_COMPARED]]
+            few = Shard(some, np.empty(0), np.empty(0))
+            shard, numbers = Shard(own.rows.X, shard.y[own.numbers], shard.weight[own.numbers]), own.numbers
         task = (
-            f"{type(self).__name__} {kernel}{digest_of_values(kernel, shard)} gammas={grids[0]} Cs={grids[1]} "
+            f"{type(self).__name__} {kernel}{digest_of_values(kernel, few)} gammas={grids[0]} Cs={grids[1]} "
             f"skip={self.skip} fit_intercept={self.fit_intercept} tol={self.tol} max_iter={self.max_iter} "
             f"class_weight={self.class_weight} {self.multi_class} {classes.tolist()!r} scoring={name_of(self.scoring)}"
         )
-        content = shard.content_hash(np.arange(shard.n_rows))
-        data = np.array([shard.n_rows, shard.n_features, content, hash_of_folds(folds)], np.uint64)
+        mine = np.array([shard.n_rows, shard.content_hash(numbers)], np.uint64)
+        n_rows, content = mine if own is None else own.comm.allreduce(mine)
+        data = np.array([n_rows, shard.n_features, content, hash_of_folds(folds)], np.uint64)
         return SearchState(task, data, [], None)
 
     def _search_bytes(self, comm: Communicator) -> int:
@@ -432,14 +454,20 @@ device_, n_features_in_, feature_names_in_
         name = " ".join(f"{name}={value!r}" for name, value in self._chosen.items())
         return None if self.checkpoint is None else Path(self.checkpoint) / f"fit {name}"
 
-    def _grids(self, X: Any, weight: np.ndarray) -> Grids:
+    def _grids(self, X: Any, weight: np.ndarray, own: OwnRows | None) -> Grids:
         """Values of gamma, or None where the kernel has none, and of C."""
         gammas: list[float | None] = [None]
         if self._kernel_with(1.0).needs_gamma:
-            gammas[:] = grid_of_gammas(self.gammas, self.kernel, X, weight).tolist()
+            everything = X if own is None else RowsElsewhere(own, len(weight))
+            gammas[:] = grid_of_gammas(self.gammas, self.kernel, everything, weight).tolist()
         else:
             self._refuse_unused({"gammas": 5}, "kernel", "rbf")
-        squares = self._kernel_with(gammas[len(gammas) // 2]).diagonal(X, np.arange(X.shape[0]))
+        kernel = self._kernel_with(gammas[len(gammas) // 2])
+        if own is None:
+            squares = kernel.diagonal(X, np.arange(X.shape[0]))
+        else:
+            here = [kernel.diagonal(block, own.numbers[where]) for block, where in own.shard.pieces()]
+            squares = own.of_all(np.concatenate(here), len(weight))
         return gammas, grid_of_Cs(self.Cs, squares, weight).tolist()
 
     def _warn_of_search(self, told: str, n_missing: int, n_points: int) -> None:
@@ -519,7 +547,7 @@ register(
             "cv_results_": dict[str, Any],
             "scores_": Array("f", "AF"),
             "n_splits_": int,
-            "spread_": Literal["none", "tasks"],
+            "spread_": Literal["none", "tasks", "rows"],
             "multi_class_": Literal["pairs", "rest"],
             **dict.fromkeys(("C_", "slack_", "violation_"), Each("f")),
         },

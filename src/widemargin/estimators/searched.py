@@ -62,6 +62,12 @@ class Searched:
         there = (point for point in self.points if point.is_tried)
         return sorted(there, key=lambda point: (point.state not in _USUAL, -point.mean, point is not self.chosen))
 
+    def top(self, n_points: int) -> list[tuple[str, SearchPoint]]:
+        """The best points with their ranks, and the chosen one wherever it is."""
+        ranked = list(enumerate(self.best_first, 1))
+        shown = [(rank, point) for rank, point in ranked if rank <= n_points or point is self.chosen]
+        return [(f"{rank}, chosen" if point is self.chosen else str(rank), point) for rank, point in shown]
+
     @property
     def near_best(self) -> list[SearchPoint]:
         """The points whose mean score is within one standard error of the best, the best first."""

@@ -165,7 +165,6 @@ def search_scores(found: Searched) -> Picture:
     figure, ax = blank(3.1 if len(names) == 1 else 1.0 + 0.27 * max(8, len(found.axes[names[0]])))
     search.draw_scores(ax, found, _COLOURS)
     if len(names) == 1:
-        plain_powers(ax.xaxis)
         how = "with one standard error; filled circles are certified, empty ones estimated"
     else:
         how = "the stronger the colour, the better; small circles refine the grid"
@@ -180,7 +179,6 @@ def search_costs(found: Searched) -> Picture:
     line, (name, *others) = search.line_of_costs(found), found.varying
     figure, axes = blank(3.4, 2, 1, sharex=True)
     search.draw_costs(axes, line, name, found.chosen.parameters[name], _COLOURS)
-    plain_powers(axes[1].xaxis)
     at = "".join(f" at {other} = {line[0].parameters[other]:.4g}" for other in others)
     label = f"Support vectors and time over {name}{at}; dashed: the chosen value."
     return Picture(figure, label, f"Support vectors and time of a fit over {name}{at}, means over folds.")

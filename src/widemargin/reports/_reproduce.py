@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.model_selection import KFold, StratifiedKFold
 
 from widemargin import __version__
 from widemargin.reports._html import shortened
@@ -48,6 +49,9 @@ class _Writer:
             given = changed_parameters(value)
             return f"{type(value).__name__}({', '.join(f'{k}={self.expression(v, k)}' for k, v in given.items())})"
         if is_dataclass(value) and type(value).__module__.startswith("widemargin."):
+            self._import(value)
+            return repr(value)
+        if isinstance(value, KFold | StratifiedKFold) and isinstance(value.random_state, Integral | None):
             self._import(value)
             return repr(value)
         if isinstance(value, np.generic):

@@ -114,18 +114,17 @@ def search(subject: Subject) -> Content | None:
     tiles.append(("folds", f"{chosen.scores.min():.3f}–{chosen.scores.max():.3f}"))
     tiles.append(("within one standard error", f"{len(found.near_best)} of {len(found.points)}"))
     lines = []
-    for rank, point in enumerate(ranked[:_MAX_SEARCH_POINTS], 1):
+    for rank, point in found.top(_MAX_SEARCH_POINTS):
         numbers = [f"{value:.4g}" for value in point.parameters.values()]
         scores = [f"{point.mean:.4f}", f"{point.error:.4f}"]
-        name = f"{rank}, chosen" if point is chosen else rank
-        lines.append((name, *numbers, *scores, _gap(point.gap), f"{point.n_support:.0f}", point.state))
+        lines.append((rank, *numbers, *scores, _gap(point.gap), f"{point.n_support:.0f}", point.state))
     head = ("", *chosen.parameters, "mean score", "std. error", "gap", "support vectors", "state")
     pictures = [_figures.search_scores(found), _figures.search_costs(found)] if is_drawable(found) else []
     return {
         "tiles": tiles,
         "note": _about_search(found),
         "figures": subject.drawn(*pictures),
-        "best": Table(head, lines, f"The best {len(lines)} of {len(ranked)} points with a score"),
+        "best": Table(head, lines, f"The best of {len(ranked)} points with a score"),
     }
 
 

@@ -9,11 +9,13 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from widemargin.estimators.searched import Searched, SearchPoint, searched
+from widemargin.reports._svg import plain_powers
 
 _LEAST_SHADE, _LARGEST_SHADE = 0.06, 0.92  # of a cell
 _DARK = 0.6  # shade from which letters have the colour of the ground
 _MAX_CELLS_WITH_NUMBERS = 10  # across
 _MAX_LABELS = 12  # of an axis
+_FEW_POWERS = 200.0  # between the ends of an axis
 _MIN_LINE = 4  # points of a curve along C
 
 
@@ -145,7 +147,7 @@ def _place(values: Sequence[float], value: float) -> float:
 
 def _plain(value: float) -> str:
     """Three digits, without an exponent where that is short."""
-    return f"{value:.0f}" if 1000 <= value < 1e5 else f"{value:.3g}"
+    return f"{value:.0f}" if 1000 <= value < 1e5 else f"{value:.3g}".replace("e+0", "e").replace("e-0", "e-")
 
 
 def _shades(found: Searched) -> Any:
@@ -183,6 +185,7 @@ def _draw_curve(ax: Any, found: Searched, colours: Colours) -> None:
         ax.plot(point.parameters[name], point.mean, "o", markersize=5, zorder=3, **looks)
     _ring(ax, found.chosen.parameters[name], found.chosen.mean, colours, size=12)
     ax.set(xscale="log", xlabel=name, ylabel="mean score")
+    _name_values(ax.xaxis, x)
     ax.grid(alpha=0.6)
 
 
@@ -218,3 +221,14 @@ def draw_costs(axes: Any, line: Sequence[SearchPoint], name: str, chosen: float,
         ax.set(xscale="log", ylabel=title, ylim=(0, None))
         ax.grid(alpha=0.6)
     axes[1].set_xlabel(name)
+    _name_values(axes[1].xaxis, x)
+
+
+def _name_values(axis: Any, values: Sequence[float]) -> None:
+    """Label powers of ten, or numbers where there are few powers."""
+    from matplotlib.ticker import FuncFormatter, LogLocator
+
+    plain_powers(axis)
+    if max(values) < _FEW_POWERS * min(values):
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: _plain(value)))

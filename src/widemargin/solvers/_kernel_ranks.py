@@ -69,7 +69,7 @@ class ResponseSums(NamedTuple):
         local = [beta @ response, (abs(beta) * score_error).sum(), abs(beta) @ abs(response)]
         local += [abs(beta).sum(), beta.sum(), float(len(beta)), weight.sum()]
         totals = comm.allreduce(np.array([float(each) for each in local]))
-        return cls.of_totals(totals, 0.0 if summed is None else gamma(totals[5] + comm.size + 8), score_error)
+        return cls.of_totals(totals, 0.0 if summed is None else gamma(float(totals[5]) + comm.size + 8), score_error)
 
     @classmethod
     def of_totals(cls, totals: np.ndarray, of_sum: float, score_error: Vector) -> ResponseSums:

@@ -34,6 +34,7 @@ from widemargin.solvers.protocol import Warm
 
 _AIM = 0.9  # of the tolerance that a sweep aims at
 _REDUCTION = 0.25  # of the gap by a sweep
+_LEAST_PART = 0.01  # of the objective that w is taken to be
 _TIGHTER = 0.5  # of the gap aimed at, where bounds turned out to be farther apart than was estimated
 _NOTHING = 1e-9  # of a coefficient: a change that responses need not know of before bounds are confirmed
 _MIN_VIOLATION = 1e-13  # relative to the largest pull: less is rounding
@@ -89,12 +90,13 @@ class KnownDual(KernelDual[State]):
         return state
 
     def sweep(self, state: State) -> State:
-        is_positive, aim = state.rows.kernel.is_positive, max(_AIM * self.target, _REDUCTION * self._gap(state))
+        is_positive, last = state.rows.kernel.is_positive, self._last_aim(state)
+        aims = np.minimum([max(last, _REDUCTION * self._gap(state)), self.target, last], state.aim)
         pull, before = state.y - state.response, state.beta.copy()
         least = _MIN_VIOLATION * float(np.abs(pull).max()) if is_positive else self.target
         n_moved, moved = compiled.descend(
             state.known.near, state.known.diagonal, state.y, pull, state.beta, state.low, state.high,
-            state.problem.fit_intercept, min(aim, state.aim) if is_positive else -np.inf,
+            state.problem.fit_intercept, aims if is_positive else np.full(3, -np.inf),
             least, WORK, state.pace, state.space,
         )  # fmt: skip
         state.added = state.added.plus(Summed(moved, n_moved))
@@ -103,6 +105,16 @@ class KnownDual(KernelDual[State]):
         else:
             state.response, state.is_exact = state.y - pull, False
         return state
+
+    def _last_aim(self, state: State) -> float:
+        """The relative gap at which a run may end.
+
+        A gap bounds how far w is from the best one, and where C is small, w is a small part of the objective: scores
+        of held-out rows are then near those of the optimum only at a smaller gap.
+        """
+        value = 0.0 if state.best is None else state.best.certificate.primal
+        part = float(state.beta @ state.response) / value if value > 0 else 1.0
+        return _AIM * self.target * min(max(part, _LEAST_PART), 1.0)
 
     @staticmethod
     def _gap(state: State) -> float:

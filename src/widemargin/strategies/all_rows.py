@@ -18,13 +18,11 @@ from widemargin.kernels.storage import joined
 from widemargin.strategies.labels import agree, checked
 from widemargin.strategies.protocol import Rows
 from widemargin.strategies.ranks import row_numbers
+from widemargin.strategies.selection_by_rows import OwnRows
 
 
-def all_rows(rows: Rows, groups: Any, comm: Communicator, n_bytes: int) -> tuple[Rows, Any]:
-    """The rows of all ranks and their groups, if each rank has its own; errors of one rank are raised on all.
-
-    Raises ValueError if they take more than ``n_bytes`` of this or another rank.
-    """
+def checked_rows(rows: Rows, groups: Any, comm: Communicator) -> OwnRows:
+    """The rows of this rank, checked; an error of one rank is raised on all."""
     note: dict[str, Any] = {}
     try:
         X, y, weight, _ = checked(rows)
@@ -34,22 +32,45 @@ def all_rows(rows: Rows, groups: Any, comm: Communicator, n_bytes: int) -> tuple
     except Exception as error:
         note = {"error": str(error), "kind": type(error).__name__, "traceback": traceback.format_exc()}
     agree({**note, "seed": 0}, comm)
-    together = joined(X) if isinstance(X, list) else X
-    size, most = bytes_of(together), -float(comm.allreduce(np.array([-float(n_bytes)]), "max")[0])
-    total = float(comm.allreduce(np.array([float(size)]))[0])
-    if total > most:
-        raise ValueError(
-            f"The rows of all ranks take {total / (1 << 20):.0f} MiB, and a rank has room for "
-            f"{most / (1 << 20):.0f} MiB: a search needs all rows on every rank. Use fewer rows, or more memory."
-        )
-    numbers = row_numbers(Shard(X, y, weight), rows.parts, comm)
+    return OwnRows(Rows(X, y, weight), row_numbers(Shard(X, y, weight), rows.parts, comm), comm)
+
+
+def is_room_for(own: OwnRows, n_bytes: int) -> bool:
+    """Whether every rank has room for all rows; ``n_bytes`` is what this one has."""
+    X, comm = own.rows.X, own.comm
+    total = float(comm.allreduce(np.array([float(sum(map(bytes_of, X if isinstance(X, list) else [X])))]))[0])
+    return total <= -float(comm.allreduce(np.array([-float(n_bytes)]), "max")[0])
+
+
+def all_rows(own: OwnRows, groups: Any, *, has_X: bool) -> tuple[Rows, Any]:
+    """The rows of all ranks by their numbers, and their groups, if each rank has its own.
+
+    Without ``has_X`` they have labels and weights alone, and no columns.
+    """
+    (X, y, weight, _), numbers, comm = own
+    together = (joined(X) if isinstance(X, list) else X) if has_X else np.empty((len(y), 0))
     content = pack([together, y, weight, numbers, None if groups is None else np.asarray(groups)])
     gathered = comm.gather(np.frombuffer(content, np.uint8))
-    merged = (
-        None if gathered is None else np.frombuffer(_merged([unpack(each.tobytes()) for each in gathered]), np.uint8)
-    )
+    merged = None
+    if gathered is not None:
+        merged = np.frombuffer(_merged([unpack(each.tobytes()) for each in gathered]), np.uint8)
     X, y, weight, groups = unpack(comm.broadcast(merged).tobytes())
     return Rows(X, y, weight), groups
+
+
+class RowsElsewhere:
+    """All rows, some of which every rank has; those that are asked for are sent to all ranks."""
+
+    def __init__(self, own: OwnRows, n_rows: int) -> None:
+        self._own, self.shape = own, (n_rows, own.shard.n_features)
+
+    def __getitem__(self, numbers: np.ndarray) -> Any:
+        """The rows of ascending numbers."""
+        own = self._own
+        places = np.flatnonzero(np.isin(own.numbers, numbers))
+        chosen = own.numbers[places]
+        few = Rows(own.shard.take(places).X, chosen, np.ones(len(places)))
+        return all_rows(OwnRows(few, chosen, own.comm), None, has_X=True)[0].X
 
 
 def _merged(parts: list[list[Any]]) -> bytes:

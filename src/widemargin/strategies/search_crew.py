@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -42,6 +42,15 @@ def _check(fits: KeptFits) -> None:
         raise ModelFileError("fits of a search have arrays that do not belong together")
 
 
+class SomeFolds(Protocol):
+    """Folds with a kernel, on which fits are found again."""
+
+    @property
+    def folds(self) -> Any: ...
+
+    def model(self, numbers: np.ndarray, coef: np.ndarray, intercept: float) -> KernelModel: ...
+
+
 @record(check=_check)
 class KeptFits(NamedTuple):
     """Fits of a kernel as plain arrays, one after the other."""
@@ -69,15 +78,15 @@ class KeptFits(NamedTuple):
             [fit.stop_reason for fit in fits],
         )
 
-    def found(self, on: KernelFolds) -> Found:
+    def found(self, on: SomeFolds) -> Found:
         """The fits, on the same rows and folds; raises ValueError for those of others."""
-        rows, folds, parts = on.shard.kernel, on.folds.folds, on.folds.parts
+        folds, parts = on.folds.folds, on.folds.parts
         places = [tuple(each) for each in self.places.tolist()]
         if any(not (0 <= part < len(parts) and 0 <= fold < len(folds)) for part, fold, _ in places):
             raise ValueError("it has fits of problems or folds that there are not.")
         if any(size != len(folds[fold][1]) for (_, fold, _), size in zip(places, self.sizes[:, 1], strict=True)):
             raise ValueError("it has scores of other rows than its folds hold out.")
-        if len(self.numbers) and not 0 <= self.numbers.min() <= self.numbers.max() < on.shard.n_rows:
+        if len(self.numbers) and not 0 <= self.numbers.min() <= self.numbers.max() < on.folds.shard.n_rows:
             raise ValueError("it has support vectors that are no rows.")
         ends = np.cumsum(self.sizes, axis=0)[:-1]
         cut = zip(
@@ -89,8 +98,7 @@ class KeptFits(NamedTuple):
             places, cut, self.values.tolist(), self.reasons, strict=True
         ):
             intercept, norm, gap, seconds = values
-            model = KernelModel(rows.kernel, rows.points(numbers), coef, intercept, {})
-            out[place] = PartFit(model, scores, norm, gap, seconds, reason)
+            out[place] = PartFit(on.model(numbers, coef, intercept), scores, norm, gap, seconds, reason)
         return out
 
 
@@ -176,7 +184,7 @@ class SharedCrew:
         if self.reason or threading.get_ident() != self._thread:
             return self.reason
         if self._clock is None:
-            self.reason = self._heard()
+            self.reason = self.heard()
         elif time.monotonic() >= self._due:
             self._due = time.monotonic() + _INTERVAL
             self._clock.is_due_alone(np.inf)
@@ -186,23 +194,33 @@ class SharedCrew:
     def is_over(self, ask: Callable[[], str]) -> bool:
         """The same, agreed by all ranks; for what decides which fits come next."""
         if not self.reason:
-            reason = self._heard() if self._comm.rank == 0 else ""
+            reason = self.heard() if self._comm.rank == 0 else ""
             self.reason = as_text(told_by_rank_0(self._comm, as_numbers(reason)))
         return bool(self.reason)
 
+    def recalled(self, name: str, on: SomeFolds) -> Found:
+        """The fits of a kernel that are known, or none."""
+        return self._known[name].found(on) if name in self._known else {}
+
+    def keep(self, name: str, found: Found) -> None:
+        """Note all fits of a kernel, and tell of them."""
+        if self._keeps and name not in self._known:
+            self._new.append(KeptFits.of(name, found))
+        if self._comm.rank == 0:
+            self._told()
+        self._new = []
+
     def run(self, running: Running) -> None:
         if running.name in self._known:
-            running.take(self._known[running.name].found(running.within))
+            running.take(self.recalled(running.name, running.within))
         elif self._comm.size == 1:
             self._run_alone(running)
         else:
             self._share(running)
-        if self._keeps and running.is_complete and running.name not in self._known:
-            wanted = {place: fit for place, fit in running.found.items() if place[2] < len(running.heard)}
-            self._new.append(KeptFits.of(running.name, wanted))
-        if self._comm.rank == 0:
-            self._told()
-        self._new = []
+        if running.is_complete:
+            self.keep(
+                running.name, {place: fit for place, fit in running.found.items() if place[2] < len(running.heard)}
+            )
 
     def _run_alone(self, running: Running) -> None:
         paths, on = self._paths, running.within
@@ -224,7 +242,7 @@ class SharedCrew:
                 return
             own = list(step)[self._comm.rank :: self._comm.size]
             before = set(running.found)
-            self._clock = Clock(self._comm, self._heard)
+            self._clock = Clock(self._comm, self.heard)
             self._due = time.monotonic() + _INTERVAL
             with suppress(TimeIsUp), self._clock.uneven(np.inf):
                 running.do(own)
@@ -239,7 +257,7 @@ class SharedCrew:
                 if rank != self._comm.rank:
                     running.take(fits.found(running.within))
 
-    def _heard(self) -> str:
+    def heard(self) -> str:
         """What rank 0 has been told; it tells what is new now and then."""
         self._wish = self._wish or self._look()
         if not self._wish and (self._clock is not None or time.monotonic() >= self._due):

@@ -243,6 +243,11 @@ class KernelFolds:
         blocks = BlockDual(cache_bytes, tol, patience=patience)
         return Auto((SmallDual(tol, None, cache_bytes), blocks), FewRows(cache_bytes))
 
+    def model(self, numbers: np.ndarray, coef: np.ndarray, intercept: float) -> KernelModel:
+        """That of some rows and their coefficients."""
+        rows = self.shard.kernel
+        return KernelModel(rows.kernel, rows.points(numbers), coef, intercept, {})
+
     def scores(self, model: KernelModel, rows: np.ndarray) -> np.ndarray:
         """What a model scores on some rows."""
         if self.known is not None:
