@@ -328,6 +328,7 @@ def no_fit(*arguments, **options):
         (NuMarginSVCCV(nus=[0.9, 1.0]), "No point of the grid is feasible on all folds: nu=1 is infeasible"),
         (NuMarginSVCCV(nus=[0.1], cv=41), "cv=41 needs at least as many rows of every class"),
         (NuMarginSVCCV(nus=[0.1], scoring="neg_log_loss"), "needs probabilities"),
+        (NuMarginSVCCV(nus=[0.1], scoring="f1"), "pos_label=1 is not a valid label"),
         (MarginDistributionSVCCV(Cs=[-1.0]), "must be a number of values, or a list of positive"),
         (MarginDistributionSVCCV(gammas=["scale"]), "must be a number of values, or a list of positive"),
         (MarginDistributionSVCCV(deadbands=1.0), r"deadbands=1.0 must be a number or a list of numbers in \[0, 1\)"),

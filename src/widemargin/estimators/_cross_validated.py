@@ -152,14 +152,15 @@ class CrossValidated(MarginClassifier):
         check_classes(classes, type(self).__name__)
         scorers = Scorers(self, self.scoring, is_weighted=is_weighted)
         indexable(X, groups)
-        folds = folds_of(self.cv, X, y, weight, groups)
+        folds, parts = folds_of(self.cv, X, y, weight, groups), Parts(len(classes), self.multi_class)
+        scorers.check(rows, folds, classes, parts)
         until = np.inf if self.max_time is None else time.monotonic() + self.max_time
         codes = encoded(np.where(weight > 0, y, classes[0]), classes)  # rows of weight 0 may have other labels
         with first_interrupt_kept(not hasattr(self, "_parent_callback_ctx")) as interruption:
             on_folds = Folds(
                 shard=Shard(X, codes, weight),
                 classes=classes,
-                parts=Parts(len(classes), self.multi_class),
+                parts=parts,
                 folds=folds,
                 fit_intercept=bool(getattr(self, "fit_intercept", True)),
                 class_weight=self.class_weight,
