@@ -36,9 +36,10 @@ _MAX_TOGETHER = 528  # problems: four for each multiprocessor of a large GPU
 _REDUCTION, _MAX_STEPS = 0.25, 4 * SIZE  # of the violation by a working set; steps for that
 _ROUNDS_PER_CHECK = 4
 _AIM, _TIGHTER = 0.9, 0.5  # of the tolerance; of an aim, where bounds turned out to be farther apart
+_NEAR = 2.0  # times the tolerance: gaps that an aim was too large for
 _SHRUNK, _RISEN = 0.9, 0.1  # progress: of the best gap, or by this part of the tolerance, of the dual objective
-_MAX_STALLED = 25  # checks in a row without progress: it may be that rounding is all that is left
-_MAX_CONFIRMED = 8
+_MAX_STALLED = 50  # checks in a row without progress: it may be that rounding is all that is left
+_MAX_UNCHANGED = 4  # confirmations in a row without progress
 
 
 class Task(NamedTuple):
@@ -66,7 +67,7 @@ class _Group:
     lock: Any
     tasks: np.ndarray
     aim: np.ndarray  # the relative gap at which a problem waits to be confirmed
-    n_confirmed: np.ndarray
+    confirmed: np.ndarray  # the last gap and dual objective that were confirmed, and how many brought no progress
     best: np.ndarray = field(init=False)  # the smallest gap of each, and the dual objective then
     n_stalled: np.ndarray = field(init=False)  # checks without progress
 
@@ -83,7 +84,7 @@ class _Group:
         return np.asarray((gaps <= self.aim) | (self.n_stalled >= _MAX_STALLED))
 
     def only(self, lines: np.ndarray) -> _Group:
-        part = _Group(self.lock.only(lines), self.tasks[lines], self.aim[lines], self.n_confirmed[lines])
+        part = _Group(self.lock.only(lines), self.tasks[lines], self.aim[lines], self.confirmed[:, lines])
         part.best, part.n_stalled = self.best[:, lines], self.n_stalled[lines]
         return part
 
@@ -93,8 +94,8 @@ class _Group:
         if len(parts) == 1:
             return parts[0]
         lock = parts[0].lock.joined([part.lock for part in parts])
-        names = ("tasks", "aim", "n_confirmed")
-        return _Group(lock, *(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+        names = ("tasks", "aim", "confirmed")
+        return _Group(lock, *(np.concatenate([getattr(part, name) for part in parts], axis=-1) for name in names))
 
 
 @dataclass(frozen=True)
@@ -148,7 +149,8 @@ class LockstepDual:
             ]
             lock.start_at(scaled, is_tied=self.fit_intercept)
         n = len(chosen)
-        return _Group(lock, numbers, np.full(n, _AIM * self.limits.tol), np.zeros(n, int))
+        never = np.stack([np.full(n, np.inf), np.full(n, -np.inf), np.zeros(n)])
+        return _Group(lock, numbers, np.full(n, _AIM * self.limits.tol), never)
 
     def _descended(self, group: _Group, max_rounds: int, ask: Callable[[], str]) -> tuple[_Group, int]:
         """The same problems after rounds until each has reached its aim, or gets no nearer to it; and their number."""
@@ -183,7 +185,6 @@ class LockstepDual:
         totals, intercepts = (rows.host(each) for each in lock.totals(error, is_tied=self.fit_intercept))
         betas, responses, masses = rows.host(lock.beta), rows.host(lock.response), rows.host(masses)
         goes_on = np.zeros(len(group.tasks), bool)
-        group.n_confirmed += 1
         for k, number in enumerate(group.tasks):
             task, intercept = tasks[number], float(intercepts[k])
             problem, weight = HingeL2(task.C, self.fit_intercept), float(self.weights[task.weights].sum())
@@ -194,7 +195,11 @@ class LockstepDual:
             dual = problem.dual_value(*sums.feasible(self.fit_intercept, float(masses[k, 0])))
             certificate = Certificate(primal, dual)
             is_closed = certificate.relative <= self.limits.tol
-            if not is_closed and not is_last and group.n_confirmed[k] < _MAX_CONFIRMED:
+            gap, before, n_unchanged = group.confirmed[:, k]
+            has_risen = dual > before + _RISEN * self.limits.tol * abs(dual)
+            n_unchanged = 0 if has_risen or certificate.relative <= _SHRUNK * gap else n_unchanged + 1
+            group.confirmed[:, k] = certificate.relative, dual, n_unchanged
+            if not is_closed and not is_last and n_unchanged < _MAX_UNCHANGED:
                 goes_on[k] = True
                 continue
             norm, support = np.sqrt(sums.squared_norm), np.flatnonzero(betas[k])
@@ -205,4 +210,6 @@ class LockstepDual:
             if task[1:3] not in last or last[task[1:3]][0] <= task.C:
                 last[task[1:3]] = task.C, lock.beta[k]
         left = group.only(np.flatnonzero(goes_on))
-        return _Group(left.lock, left.tasks, _TIGHTER * left.aim, left.n_confirmed)
+        # What is left may be the rounding of responses, which are exact now: a smaller aim, unless that is far away.
+        is_near = left.confirmed[0] <= _NEAR * self.limits.tol
+        return _Group(left.lock, left.tasks, np.where(is_near, _TIGHTER, 1.0) * left.aim, left.confirmed)
