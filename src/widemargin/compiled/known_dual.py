@@ -12,7 +12,7 @@ from widemargin.compiled.known_values import add_near
 from widemargin.compiled.small_dual import relative_gap, violation
 from widemargin.compiled.working_set import LANES, RESOLVED, pairs, singles
 
-FIRST_SIZE, _MAX_SIZE = 1024, 4096  # rows of a working set
+FIRST_SIZE, MAX_SIZE = 1024, 4096  # rows of a working set
 _REDUCTION, _LAST_REDUCTION = 0.1, 0.5  # of the violation by a round, and by one that may be the last
 _AIM = 0.5  # of the gap that is asked for, if it shrinks as the violation does
 _SLOW, _PATIENCE = 0.7, 4  # rounds in a row that leave more than this part of the violation, before sets are doubled
@@ -103,7 +103,7 @@ def descend(K, diagonal, y, pull, beta, low, high, is_tied, gaps, least_violatio
         else:
             pace[1] += 1.0
             if pace[1] >= _PATIENCE:
-                pace[0], pace[1], pace[2] = min(2.0 * pace[0], _MAX_SIZE), 0.0, found
+                pace[0], pace[1], pace[2] = min(2.0 * pace[0], MAX_SIZE), 0.0, found
         rows = _working_set(pull, beta, low, high, middle, int(min(pace[0], n)))
         m = rows.shape[0]
         width = (m + LANES - 1) // LANES * LANES

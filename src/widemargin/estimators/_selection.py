@@ -420,6 +420,10 @@ class Search:
             known = np.array(sorted(filter(None, gammas)))
             self.try_all(sorted([best.gamma, *around(known, best.gamma).tolist()]), sorted(near))
 
+    def forget_values(self) -> None:
+        """Give back the memory of kernel values."""
+        self._space = None
+
     def start_at(self, point: Point) -> np.ndarray | None:
         """Coefficients for a fit of all rows, of each problem: means over the folds that trained on a row."""
         each = self.tried[point]

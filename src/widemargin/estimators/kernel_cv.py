@@ -65,7 +65,7 @@ from widemargin.strategies.protocol import Rows
 from widemargin.strategies.ranks import digest_of_values
 from widemargin.strategies.search_crew import SharedCrew
 from widemargin.strategies.search_files import SearchState
-from widemargin.strategies.selection import Fold, Folds
+from widemargin.strategies.selection import Fold, Folds, beside_blocks
 from widemargin.strategies.selection_by_rows import FoldsOfRanks, OwnRows
 
 _MAX_COMPARED = 8  # rows, by which a kernel that is a function is known
@@ -405,6 +405,7 @@ device_, n_features_in_, feature_names_in_
         search.try_all(gammas, Cs)
         if self.refine and search.n_tried:
             search.refine(near_best(search.tried, 0.0)[0])
+        search.forget_values()
         teller.tell([], None)
         told = crew.reason
         best = next(iter(search.tried))
@@ -509,7 +510,7 @@ device_, n_features_in_, feature_names_in_
         if self._uses_gpu():
             return FlatDual(stationary=self.tol)
         make = small_linear_csvm if self._is_linear() else kernel_csvm
-        return make(self._cache_bytes(), self.tol)
+        return make(beside_blocks(self._cache_bytes()), self.tol)
 
     def _warm_state(self, rows: Rows) -> np.ndarray | None:
         return self._start

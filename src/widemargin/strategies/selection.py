@@ -19,11 +19,13 @@ import numpy as np
 
 from widemargin import cores
 from widemargin.comm.solo import Solo
+from widemargin.compiled.known_dual import MAX_SIZE
 from widemargin.data.shard import Shard
 from widemargin.kernels.devices import CPU, is_gpu, kernel_rows
 from widemargin.kernels.functions import Kernel
 from widemargin.kernels.known_values import KnownValues
 from widemargin.kernels.storage import pieces
+from widemargin.kernels.vectors import padded
 from widemargin.ledger import Ledger
 from widemargin.pauses import Clock, TimeIsUp
 from widemargin.problems.hinge_l2 import HingeL2
@@ -41,6 +43,7 @@ from widemargin.strategies.parts import Parts
 from widemargin.strategies.side_by_side import solved_side_by_side
 
 _CS_OF_VOTES = 3  # for which folds of a pair of classes share a copy of its kernel values
+_BYTES_OF_BLOCKS = 64 << 20  # of working sets where not all values are kept
 _PATIENCE = 3  # checks without a change of held-out predictions, after which a fold may stop
 
 Fold = tuple[np.ndarray, np.ndarray]  # places of training rows and of held-out rows
@@ -192,7 +195,7 @@ class KernelFolds:
         if self.shard.kernel.space is None:
             try:
                 with self.folds.ledger.phase("kernel"), Clock(Solo(), self.folds.ask).running():
-                    self.shard.kernel.keep_values(self.folds.cache_bytes, self.spare)
+                    self.shard.kernel.keep_values(self.folds.cache_bytes - self._bytes_of_sets(), self.spare)
             except TimeIsUp:
                 return False
         return True
@@ -240,8 +243,14 @@ class KernelFolds:
             return KnownDual(tol, patience)
         if is_gpu(self.folds.device):
             return FlatDual(tol)
-        blocks = BlockDual(cache_bytes, tol, patience=patience)
+        blocks = BlockDual(beside_blocks(cache_bytes), tol, patience=patience)
         return Auto((SmallDual(tol, None, cache_bytes), blocks), FewRows(cache_bytes))
+
+    def _bytes_of_sets(self) -> int:
+        """Of the kernel values of working sets, one on each thread; a GPU has room for them beside."""
+        if is_gpu(self.folds.device):
+            return 0
+        return 4 * padded(min(self.shard.n_rows, MAX_SIZE)) ** 2 * cores.n_threads()
 
     def model(self, numbers: np.ndarray, coef: np.ndarray, intercept: float) -> KernelModel:
         """That of some rows and their coefficients."""
@@ -255,6 +264,11 @@ class KernelFolds:
         else:
             sums = self.shard.kernel.only(rows).times(model.points, model.coef)
         return np.asarray(sums + model.intercept)
+
+
+def beside_blocks(n_bytes: int) -> int:
+    """The part of some memory for kernel rows, where working sets need the others."""
+    return max(n_bytes - _BYTES_OF_BLOCKS, n_bytes // 2)
 
 
 def _part_fit(solved: Solved, held_out: np.ndarray) -> PartFit:
