@@ -14,7 +14,9 @@ import torch
 
 from widemargin.kernels.vectors import Dual, group_size
 
-_ARRAYS = ("y", "low", "high", "beta", "pull", "middle", "_kept")  # with a line for each problem
+# With a line for each problem.
+_ARRAYS = ("y", "low", "high", "beta", "pull", "middle", "violation", "squared_change", "_kept")
+_VALUE_ERROR = 2.0**-25  # typical, of a value in float32
 _MAX_DENSE = 24  # working sets among all rows, up to which a product of matrices is faster than one of lines
 
 
@@ -27,6 +29,8 @@ class Lockstep:
         self.y, self.low, self.high = y, ends.clamp(max=0.0), ends.clamp(min=0.0)
         self.beta, self.pull = torch.zeros_like(ends), y.clone()
         self.middle = torch.zeros(n_problems, dtype=torch.float64, device=y.device)
+        self.violation = torch.full_like(self.middle, torch.inf)  # before the last round
+        self.squared_change = torch.zeros_like(self.middle)  # of coefficients, since pulls were exact
         n_kept = 0 if n <= size else size // 2
         # To begin with, rows at equal distances: rows come in no particular order.
         first = (torch.arange(n_kept, device=y.device) * n) // max(n_kept, 1)
@@ -62,6 +66,7 @@ class Lockstep:
             beta = sides[0] * scales[0] + sides[1] * scales[1]
         before, dual = (self.beta, self.pull), self.dual_values
         self.beta, self.pull = beta, self.y - self._times(beta)
+        self.squared_change = self.beta.square().sum(dim=1)
         is_better = (self.dual_values > dual)[:, None]
         self.beta = torch.where(is_better, self.beta, before[0])
         self.pull = torch.where(is_better, self.pull, before[1])
@@ -74,6 +79,7 @@ class Lockstep:
         places = (self.beta != 0).any(dim=0).nonzero()[:, 0]
         coef = self.beta[:, places].T.contiguous()
         self.pull = self.y - rows.times(rows.points(places), coef, exact=True).T
+        self.squared_change = torch.zeros_like(self.squared_change)
         lengths, _ = rows.error_terms(self.beta[0])
         return (self.beta.abs() * lengths).sum(dim=1, keepdim=True), float(len(places))
 
@@ -102,15 +108,17 @@ class Lockstep:
             working = torch.arange(n, device=self.beta.device).repeat(len(self), 1)
         else:
             working = self._primitives.choose(keys, places, self._kept, self._size - self._kept.shape[1])
-        violation = top - bottom if is_tied else 2.0 * torch.maximum(top, -bottom).clamp(min=0.0)
+        self.violation = top - bottom if is_tied else 2.0 * torch.maximum(top, -bottom).clamp(min=0.0)
         if is_tied:
             self.middle = 0.5 * (top + bottom)
         dual = Dual(*(each.gather(1, working) for each in everything))
         K = self._primitives.gather(self._values, working)
         # A problem whose rows of one side are all at their bounds has no middle, and nothing to do.
         middle = self.middle.nan_to_num(0.0, 0.0, 0.0)
-        solved, _, _ = self._primitives.solve(K, dual, reduction * violation, middle, is_tied, max_steps)
-        self._subtract(working, solved - dual.beta)
+        solved, _, _ = self._primitives.solve(K, dual, reduction * self.violation, middle, is_tied, max_steps)
+        change = solved - dual.beta
+        self._subtract(working, change)
+        self.squared_change = self.squared_change + change.square().sum(dim=1)
         self.beta.scatter_(1, working, solved)
         if self._kept.shape[1]:
             self._kept = self._primitives.keep(working, dual._replace(beta=solved), self._kept.shape[1])
@@ -127,12 +135,13 @@ class Lockstep:
         """Responses of all rows, by the values that are kept."""
         return (beta.to(self._values.dtype) @ self._values[:, : beta.shape[1]]).to(beta.dtype)
 
-    def gaps(self, *, is_tied: bool) -> tuple[torch.Tensor, torch.Tensor]:
-        """Estimates of the relative gaps, and the dual objectives."""
+    def gaps(self, *, is_tied: bool) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Estimates of the relative gaps, the dual objectives, and the violation in units of the rounding of pulls."""
         best = self._best_intercept(is_tied=is_tied)[1]
         dual = self.dual_values
         primal = dual + best
-        return torch.where(primal > 0, best / primal, torch.where(best > 0, torch.inf, 0.0)), dual
+        relative = torch.where(primal > 0, best / primal, torch.where(best > 0, torch.inf, 0.0))
+        return relative, dual, self.violation / (_VALUE_ERROR * self.squared_change.sqrt())
 
     def totals(self, error: torch.Tensor, *, is_tied: bool) -> tuple[torch.Tensor, torch.Tensor]:
         """Sums over the rows of each problem, for its bounds, and the intercept that its loss is for.

@@ -33,11 +33,14 @@ from widemargin.solvers.run import Limits
 
 SIZE = 1024  # rows of a working set
 _MAX_TOGETHER = 528  # problems: four for each multiprocessor of a large GPU
-_REDUCTION, _MAX_STEPS = 0.25, 4 * SIZE  # of the violation by a working set; steps for that
+_REDUCTION = 0.25  # of the violation by a working set
+# Steps for that. Few problems leave most of the device idle: there is nothing else that a long round would hold up.
+_FEW, _MAX_STEPS = 66, (4 * SIZE, 16 * SIZE)
 _ROUNDS_PER_CHECK = 4
 _AIM, _TIGHTER = 0.9, 0.5  # of the tolerance; of an aim, where bounds turned out to be farther apart
 _NEAR = 2.0  # times the tolerance: gaps that an aim was too large for
 _SHRUNK, _RISEN = 0.9, 0.1  # progress: of the best gap, or by this part of the tolerance, of the dual objective
+_NOISE = 24.0  # typical errors of pulls: a violation of less may be nothing else
 _MAX_STALLED = 50  # checks in a row without progress: it may be that rounding is all that is left
 _MAX_UNCHANGED = 4  # confirmations in a row without progress
 
@@ -75,13 +78,16 @@ class _Group:
         n = len(self.tasks)
         self.best, self.n_stalled = np.stack([np.full(n, np.inf), np.full(n, -np.inf)]), np.zeros(n, int)
 
-    def note(self, gaps: np.ndarray, duals: np.ndarray, tol: float) -> np.ndarray:
-        """Which problems have reached their aim, or get no nearer to it."""
+    def note(self, gaps: np.ndarray, duals: np.ndarray, violations: np.ndarray, tol: float) -> np.ndarray:
+        """Which problems have reached their aim, or get no nearer to it without exact responses.
+
+        ``violations`` are in units of the errors of responses.
+        """
         has_risen = duals > self.best[1] + _RISEN * tol * np.abs(duals)
         is_nearer = (gaps <= _SHRUNK * self.best[0]) | has_risen
         self.best = np.where(is_nearer, [np.minimum(gaps, self.best[0]), duals], self.best)
         self.n_stalled = np.where(is_nearer, 0, self.n_stalled + 1)
-        return np.asarray((gaps <= self.aim) | (self.n_stalled >= _MAX_STALLED))
+        return np.asarray((gaps <= self.aim) | (violations <= _NOISE) | (self.n_stalled >= _MAX_STALLED))
 
     def only(self, lines: np.ndarray) -> _Group:
         part = _Group(self.lock.only(lines), self.tasks[lines], self.aim[lines], self.confirmed[:, lines])
@@ -158,11 +164,12 @@ class LockstepDual:
         number = 0
         while number < max_rounds and len(group.tasks) and not ask():
             number += 1
-            group.lock.round(is_tied=self.fit_intercept, reduction=_REDUCTION, max_steps=_MAX_STEPS)
+            max_steps = _MAX_STEPS[len(group.tasks) <= _FEW]
+            group.lock.round(is_tied=self.fit_intercept, reduction=_REDUCTION, max_steps=max_steps)
             if number % _ROUNDS_PER_CHECK:
                 continue
-            gaps, duals = (self.rows.host(each) for each in group.lock.gaps(is_tied=self.fit_intercept))
-            is_ready = group.note(gaps, duals, self.limits.tol)
+            gaps, duals, units = (self.rows.host(each) for each in group.lock.gaps(is_tied=self.fit_intercept))
+            is_ready = group.note(gaps, duals, units, self.limits.tol)
             if is_ready.any():
                 waiting.append(group.only(np.flatnonzero(is_ready)))
                 group = group.only(np.flatnonzero(~is_ready))
@@ -208,7 +215,7 @@ class LockstepDual:
             reason = "tol" if is_closed else "max_iter" if is_last else "precision"
             out[number] = Solved(model, responses[k] + intercept, float(norm), certificate, seconds, reason)
             if task[1:3] not in last or last[task[1:3]][0] <= task.C:
-                last[task[1:3]] = task.C, lock.beta[k]
+                last[task[1:3]] = task.C, lock.beta[k] + 0.0
         left = group.only(np.flatnonzero(goes_on))
         # What is left may be the rounding of responses, which are exact now: a smaller aim, unless that is far away.
         is_near = left.confirmed[0] <= _NEAR * self.limits.tol
