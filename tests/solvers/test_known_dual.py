@@ -122,6 +122,40 @@ def test_a_start_at_the_solution_of_a_smaller_C_leads_to_the_same_optimum(has_re
     assert again.n_iter <= 1
 
 
+def test_a_start_at_a_smaller_C_takes_the_best_multiple_of_its_coefficients(fit_intercept):
+    X, y = overlapping(0, n=150)
+    weight = np.random.default_rng(0).uniform(0.5, 2, len(y)) * (np.arange(len(y)) % 5 > 0)  # some are held out
+    shard, solver, rng = shard_of(RBF, X, y, weight), KnownDual(1e-6), np.random.default_rng(0)
+    small = solver.start(HingeL2(1e-4, fit_intercept), shard, Solo(), rng)
+    for _ in range(5):
+        small = solver.sweep(small)
+    warm = solver.warm_state(small)
+    is_at_end = np.abs(small.beta) == 1e-4 * weight
+    assert is_at_end[weight > 0].mean() > 0.5
+    for C in (1e-3, 1.0, 100.0):  # as far as bounds allow, about there, and not so far
+        state = solver.start(HingeL2(C, fit_intercept), shard, Solo(), rng, warm)
+        beta, K, factors = state.beta, gram(RBF, X), np.linspace(0, C / 1e-4, 100)
+        of_factors = factors * np.abs(small.beta).sum() - factors**2 / 2 * (small.beta @ K @ small.beta)
+        assert np.abs(beta).sum() - beta @ K @ beta / 2 >= of_factors.max() * (1 - 1e-9)
+        assert (np.abs(beta) <= C * weight).all()
+        np.testing.assert_allclose(state.response, K @ beta, atol=1e-6 * np.abs(beta).sum())
+        if C == 1e-3:
+            np.testing.assert_array_equal(np.abs(beta)[is_at_end], (C * weight)[is_at_end])
+
+
+def test_a_start_ends_a_run_only_if_w_is_good_enough_for_scores():
+    """Where C is small, w is a small part of the objective, and a gap of 1e-3 may leave it far from the best one."""
+    X, y = overlapping(0, n=300)
+    shard, solver = shard_of(RBF, X, y), KnownDual(3e-3)
+    warm = finished(shard, 1e-3, tol=1e-3).warm_state()
+    state = solver.start(HingeL2(2e-3), shard, Solo(), np.random.default_rng(0), warm)
+    assert solver.certify(state) is None
+    assert state.best.certificate.relative < 3e-3
+    end = finished(shard, 2e-3, tol=3e-3, warm=warm)
+    assert end.result.n_iter >= 1
+    assert end.result.certificate.relative < state.best.certificate.relative / 3
+
+
 @pytest.mark.parametrize("name", ["rbf", "poly"])
 def test_responses_stay_within_what_bounds_allow_for_along_a_path(name, fit_intercept):
     X, y = overlapping(0, n=150)

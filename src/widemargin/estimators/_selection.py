@@ -31,7 +31,7 @@ from widemargin.strategies.selection_by_rows import FoldsOfRanks, KernelFoldsOfR
 _MAX_SAMPLE = 1000  # rows whose distances set the scale of gamma
 _DECADES_OF_GAMMA = 2.0  # that a grid of gammas spans, about 1 / median squared distance
 _LEAST_C, _LARGEST_C = 1e-2, 1e3  # of a grid, for rows of length 1
-_SHARE_OF_MEMORY = 0.25  # of what is free, for kernel values
+_SHARE_OF_MEMORY = 0.5  # of what is free, for kernel values
 _USUAL_MEMORY = 8 << 30  # where nobody can say what is free
 _ROUNDING = 1e-12  # of a distance, relative to the largest; squared ones are differences
 _TIE = 1e-12  # between two mean scores

@@ -115,7 +115,7 @@ class KernelSVCCV(KernelClassifier):
         With more than two classes, solve one problem for each pair of classes, or one for each class against the rest.
     cache_size : float or "auto", default="auto"
         Memory for kernel values in MiB, on each rank. Where those between all rows fit, at six bytes each, folds run
-        beside each other. ``"auto"`` is a quarter of the memory that is free, shared by the ranks of a machine, and
+        beside each other. ``"auto"`` is half of the memory that is free, shared by the ranks of a machine, and
         half of that of a GPU.
     tol : float, default=1e-3
         Relative gap at which fits stop.

@@ -104,7 +104,7 @@ def kernel_svc_path(
         Multiplies the sample weights of each class; ``"balanced"`` gives all classes the same total weight.
     cache_size : float or "auto", default="auto"
         Memory for kernel values in MiB. Where those between all rows fit, at six bytes each, they are computed once.
-        ``"auto"`` is a quarter of the memory that is free.
+        ``"auto"`` is half of the memory that is free.
     tol : float, default=1e-3
         Stop when the relative gap of a model is at most ``tol``.
     max_iter : int, default=10000

@@ -69,7 +69,7 @@ class MarginDistributionSVCCV(CrossValidated, MarginDistributionSVC):
         Whether to fit an intercept.
     cache_size : float or "auto", default="auto"
         Memory for kernel values in MiB. Where those between all rows fit, at eight bytes each, folds run beside
-        each other. ``"auto"`` is a quarter of the memory that is free.
+        each other. ``"auto"`` is half of the memory that is free.
     tol : float, default=1e-3
         Relative gap at which fits stop.
     max_iter : int, default=100000

@@ -27,7 +27,7 @@ from widemargin.kernels.vectors import padded
 from widemargin.pauses import WORK
 from widemargin.problems.hinge_l2 import HingeL2
 from widemargin.problems.protocol import Certificate
-from widemargin.rounding import gamma
+from widemargin.rounding import UNIT, gamma
 from widemargin.solvers._kernel_dual import DualState, KernelDual, feasible_start
 from widemargin.solvers._kernel_ranks import NOTHING, Summed
 from widemargin.solvers.protocol import Warm
@@ -37,6 +37,7 @@ _REDUCTION = 0.25  # of the gap by a sweep
 _LEAST_PART = 0.01  # of the objective that w is taken to be
 _TIGHTER = 0.5  # of the gap aimed at, where bounds turned out to be farther apart than was estimated
 _NOTHING = 1e-9  # of a coefficient: a change that responses need not know of before bounds are confirmed
+_ALMOST = 8 * UNIT  # of a bound: a coefficient that is so near is at it
 _MIN_VIOLATION = 1e-13  # relative to the largest pull: less is rounding
 _PRECISION = 1e-3  # of the primal value, relative to the gap
 
@@ -48,6 +49,7 @@ class State(DualState):
     space: np.ndarray = field(default_factory=lambda: np.empty(0, np.float32))  # for values of working sets
     aim: float = 1.0  # the relative gap that the next sweep aims at
     is_exact: bool = False  # responses are those of exact values
+    has_moved: bool = False
     drift: np.ndarray = field(default_factory=lambda: np.empty(0))  # of responses, before
     added: Summed = NOTHING  # to responses since then
 
@@ -84,10 +86,28 @@ class KnownDual(KernelDual[State]):
         (lengths, _), mass = state.rows.error_terms(beta), state.rows.mass
         state.known, state.drift = known, drift + 2 * mass(beta - known_beta - change) * lengths
         state.added = Summed(mass(known_beta) + mass(change), 2.0 * shard.n_rows)
+        self._scale(state)
         if "space" not in shard.shared:  # for all runs on these rows, one after the other
             shard.shared["space"] = np.empty(min(compiled.FIRST_SIZE, padded(shard.n_rows)) ** 2, np.float32)
         state.space = shard.shared["space"]
         return state
+
+    @staticmethod
+    def _scale(state: State) -> None:
+        """Multiply beta by the factor within its bounds that raises the dual objective most.
+
+        Coefficients that are at their bounds for a smaller C then arrive at the new ones together, and responses follow
+        without a pass over kernel values.
+        """
+        size, end = np.abs(state.beta), np.maximum(state.high, -state.low)
+        if not size.any():
+            return
+        largest = float(np.min(end[size > 0] / size[size > 0]))
+        factor = state.problem.best_factor(float(size.sum()), float(state.beta @ state.response), largest)
+        is_at_end = factor * size >= (1 - _ALMOST) * end
+        state.beta = np.where(is_at_end, state.y * end, factor * state.beta)
+        state.response, state.drift = factor * state.response, factor * state.drift
+        state.added = Summed(factor * state.added.mass, state.added.n_terms + _ALMOST / UNIT + 2)
 
     def sweep(self, state: State) -> State:
         is_positive, last = state.rows.kernel.is_positive, self._last_aim(state)
@@ -99,7 +119,7 @@ class KnownDual(KernelDual[State]):
             state.problem.fit_intercept, aims if is_positive else np.full(3, -np.inf),
             least, WORK, state.pace, state.space,
         )  # fmt: skip
-        state.added = state.added.plus(Summed(moved, n_moved))
+        state.added, state.has_moved = state.added.plus(Summed(moved, n_moved)), True
         if np.array_equal(state.beta, before):  # exact responses may show a way on
             self.confirm(state)
         else:
@@ -120,13 +140,17 @@ class KnownDual(KernelDual[State]):
     def _gap(state: State) -> float:
         return 1.0 if state.best is None else min(state.best.certificate.relative, 1.0)
 
-    def certify(self, state: State) -> Certificate:
-        """Both objectives by the values in float32: estimates, which :meth:`confirm` replaces."""
+    def certify(self, state: State) -> Certificate | None:
+        """Both objectives by the values in float32: estimates, which :meth:`confirm` replaces.
+
+        None where a run has only begun, and the start is not quite good enough to end there.
+        """
         if not state.is_exact:
             precision, state.best = self._precision(state), None
             self._bounds(state, precision, None)
         assert state.best is not None
-        return state.best.certificate
+        is_enough = state.has_moved or state.best.certificate.relative <= self._last_aim(state)
+        return state.best.certificate if is_enough else None
 
     def confirm(self, state: State, latest: Certificate | None = None) -> Certificate:
         if not state.is_exact and self._near_bounds(state).relative > self.target:

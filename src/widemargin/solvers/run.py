@@ -176,6 +176,7 @@ class Finished(NamedTuple):
     scores: np.ndarray | None
     coefficients: np.ndarray | None  # in a linear model
     told: str  # a reason to stop that the run was told, even if it had come to its end; equal on all ranks
+    warm_state: Callable[[], Any]  # for a run that begins where this one has ended
 
 
 @one_blas_thread()
@@ -372,7 +373,8 @@ def sweeps(
         is_part = shard.whole is not None and shard.whole[1] is not None  # the scores of some rows are not asked for
         scores, coefficients = None if is_part else solver.scores(state), solver.coefficients(state, model)
     result = Result(model, certificate, reason, sweep, history, ledger)
-    return Finished(_with_traffic_of_all(result, comm), scores, coefficients, clock.reason)
+    result = _with_traffic_of_all(result, comm)
+    return Finished(result, scores, coefficients, clock.reason, partial(solver.warm_state, state))
 
 
 def _sweep_ahead(solver: AnySolver, state: Any, ledger: Ledger) -> Any:

@@ -36,7 +36,7 @@ from widemargin.solvers.known_dual import KnownDual
 from widemargin.solvers.lockstep_dual import Solved
 from widemargin.solvers.models import KernelModel
 from widemargin.solvers.protocol import AnySolver
-from widemargin.solvers.run import Limits, Progress, Result, Start, Watched, end_of, sweeps
+from widemargin.solvers.run import Limits, Result, Start, Watched, end_of, sweeps
 from widemargin.solvers.small_dual import SmallDual
 from widemargin.strategies.labels import weights_of_classes
 from widemargin.strategies.parts import Parts
@@ -222,7 +222,7 @@ class KernelFolds:
 
         None where there was no time for all of them, and for values that are not wanted once ``goes_on`` has heard of
         smaller ones: it is called in any thread, one call at a time. ``starts`` has fits of all folds at a near point
-        for each C, or None: a fit starts there or at the last C, wherever the dual objective is higher. A fold that
+        for each C, or None: a fit starts there, or at the last C if responses to that are known. A fold that
         ``may_settle`` stops when its held-out predictions no longer change.
         """
         running = Running(self, Cs, starts, may_settle, goes_on)
@@ -429,36 +429,23 @@ class _Path:
                 return
             began = time.perf_counter()
             problem, rng = HingeL2(C, folds.fit_intercept), np.random.default_rng(0)
-            first = last if start is None else self._better(problem, last, self._warm(start.model))
+            first = last
+            # Responses that are known make up for a start that is farther away; but a fit goes on where it has stopped.
+            if start is not None and not (self.may_settle and last is not None and last.ndim == 2):
+                first = self._warm(start.model)
             warm = None
             if first is not None:
                 warm = np.zeros((*first.shape[:-1], self.within.shard.n_rows))
                 warm[..., own] = first
-            states = [warm]
-
-            def hear(progress: Progress, states: list[np.ndarray | None] = states) -> str | None:
-                if progress.warm_state is not None:
-                    states[:] = [progress.warm_state]
-                return self.ask() or None
-
-            watched = Watched(hear, has_state=is_known)
+            watched = Watched(lambda progress: self.ask() or None)
             finished = end_of(sweeps(solver, problem, shard, Solo(), folds.limits, rng, Start(warm), watched))
             result, model = finished.result, finished.result.model
             held_out, norm = self._scored(model, finished.scores)
-            last = states[0][..., own] if is_known and states[0] is not None else self._warm(model)
+            last = finished.warm_state()[..., own] if is_known else self._warm(model)
             seconds, gap = time.perf_counter() - began, result.certificate.relative
             if finished.told and gap > folds.limits.tol:
                 return
             yield PartFit(model, held_out, norm, gap, seconds, result.stop_reason, result), last
-
-    def _better(self, problem: HingeL2, last: np.ndarray | None, given: np.ndarray) -> np.ndarray:
-        """One of two starts: where the last fit has ended, or coefficients that are given."""
-        known = self.labelled.kernel.known_values()
-        if last is None or last.ndim == 1 or known is None:
-            return given
-        both = np.stack([last, [given, known.times(given, exact=False), np.zeros_like(given)]])
-        values = [problem.dual_value(np.abs(beta).sum(), beta @ response) for beta, response, _ in both]
-        return both[int(values[1] > values[0])]
 
     def _scored(self, model: KernelModel, scores: np.ndarray | None) -> tuple[np.ndarray, float]:
         """The scores of held-out rows, and the norm of w; ``scores`` are those of all rows of the problem."""
