@@ -11,7 +11,7 @@ from widemargin.compiled.jit import compiled
 _MOST_LOST = 32000.0  # units, for the largest relative error of a rounding to float32
 LOST_UNIT = 2.0**-24 / _MOST_LOST
 SMALLEST = 2.0**-126  # smaller values are taken as 0: float32 would be slow with them
-_SIDE = 32  # lines of squares in which values are mirrored
+_SIDE = 64  # lines of squares in which values are mirrored
 _COLUMNS = 2048  # of sums that stay in the first-level cache
 
 

@@ -19,7 +19,7 @@ NEAR_ERROR = 2.0**-24 * (1 + 2.0**-20)  # of its part in float32
 LARGEST = 1e38
 SMALLEST = compiled.SMALLEST  # smaller values are taken as 0
 _LINES_AT_ONCE = 256  # that are computed in float64
-_LINES_PER_PIECE = 32
+_LINES_PER_PIECE = 64
 
 
 @dataclass(frozen=True)
