@@ -60,6 +60,7 @@ from widemargin.solvers.protocol import AnySolver
 from widemargin.solvers.run import Limits, Result
 from widemargin.strategies.all_rows import RowsElsewhere, ranks_on_machine
 from widemargin.strategies.labels import check_classes
+from widemargin.strategies.linear_folds import LinearFolds, are_wide
 from widemargin.strategies.parts import Parts
 from widemargin.strategies.protocol import Rows
 from widemargin.strategies.ranks import digest_of_values
@@ -104,7 +105,8 @@ class KernelSVCCV(KernelClassifier):
         ``"best"`` takes the highest mean score, and the widest margin among ties. ``"one-standard-error"`` takes the
         widest margin of all points whose mean score is within one standard error of the best.
     kernel : {"rbf", "linear", "poly", "sigmoid", "laplacian", "cosine", "precomputed"} or callable, default="rbf"
-        As in :class:`KernelSVC`.
+        As in :class:`KernelSVC`. ``"linear"`` fits linear models, each to ``tol``, unless rows are as long as they are
+        many: then kernel values are faster.
     degree : int, default=3
         Degree of the poly kernel.
     coef0 : float, default=0.0
@@ -390,8 +392,9 @@ device_, n_features_in_, feature_names_in_
             "cache_bytes": self._search_bytes(comm),
             "crew": crew,
         }
+        in_folds = LinearFolds if self._is_linear() and not are_wide(shard, setting["cache_bytes"]) else Folds
         search = Search(
-            Folds(**setting, device=devices.resolved(self.device), ask=crew.ask)
+            in_folds(**setting, device=devices.resolved(self.device), ask=crew.ask)
             if run.own is None
             else FoldsOfRanks(run.own, **setting, ask=crew.heard),
             self._kernel_with,

@@ -237,6 +237,15 @@ class KernelFolds:
             return [Task(part, every, Cs) for Cs in few for part in numbers]
         return [Task(part, [fold], Cs) for Cs in few for part in numbers for fold in every]
 
+    @property
+    def are_fits_short(self) -> bool:
+        """Whether a fit keeps one core busy at most, so that fits run beside each other."""
+        return self.known is not None
+
+    def path(self, labelled: Shard, fold: Fold, may_settle: bool, ask: Callable[[], str]) -> FoldPath:
+        """The fits of a fold to the rows of a two-class problem."""
+        return FoldPath(self, labelled, fold, may_settle, ask)
+
     def solver(self, *, may_settle: bool) -> AnySolver:
         tol, cache_bytes, patience = self.folds.limits.tol, self.folds.cache_bytes, _PATIENCE if may_settle else 0
         if self.known is not None:
@@ -319,11 +328,11 @@ class Running:
         with self.within.folds.ledger.phase("folds"):
             if self.within.shard.kernel.has_lockstep:
                 self._do_side_by_side(left)
-            elif self.within.known is None:  # all of them use the cores, and the kernel rows that they share
+            elif self.within.are_fits_short:
+                cores.each(self._do, left, np.inf)
+            else:  # all of them use the cores, and the kernel rows that they share
                 for task in left:
                     self._do(task)
-            else:
-                cores.each(self._do, left, np.inf)
 
     def _do_side_by_side(self, tasks: Sequence[Task]) -> None:
         """All of them at once on a GPU, each fit to the tolerance."""
@@ -366,7 +375,7 @@ class Running:
         new: Found = {}
         last: dict[tuple[int, int], np.ndarray] = {}
         for fold in task.folds:
-            path = _Path(within, labelled, folds.folds[fold], self._may_settle, self._reason)
+            path = within.path(labelled, folds.folds[fold], self._may_settle, self._reason)
             starts = [None if each is None else each[fold].parts[task.part] for each in self._starts[task.Cs]]
             fits = path.fits(self._Cs[task.Cs], starts, self.last.get((task.part, fold)))
             for k, (fit, end) in enumerate(fits, task.Cs.start):
@@ -399,7 +408,7 @@ class Running:
 
 
 @dataclass(frozen=True)
-class _Path:
+class FoldPath:
     """The fits of one two-class problem of one fold, for ascending values of C."""
 
     within: KernelFolds
