@@ -27,7 +27,7 @@ from widemargin import (
     save,
 )
 from widemargin.callbacks import Interruption
-from widemargin.estimators import _cross_validated
+from widemargin.estimators import _searching
 from widemargin.strategies.fold_paths import FoldPaths
 
 TIGHT = 1e-8  # so that no prediction depends on what the gap leaves open
@@ -285,7 +285,7 @@ def test_a_search_that_runs_out_of_time_chooses_among_the_points_that_were_tried
             cls.now += 1.0
             return cls.now
 
-    monkeypatch.setattr(_cross_validated, "time", Counted)
+    monkeypatch.setattr(_searching, "time", Counted)
     with cores.at_most(1):
         everything = fitted(clone(model).set_params(max_time=1e9), *two)
         enough = 0.6 * Counted.now
@@ -299,14 +299,14 @@ def test_a_search_that_runs_out_of_time_chooses_among_the_points_that_were_tried
 
 @each_model
 def test_ctrl_c_ends_the_search_and_a_model_is_fitted(two, model, monkeypatch):
-    fit = type(model)._fit
+    fit = type(model)._solve
 
     def final_fit(self, *arguments):
         monkeypatch.setattr(Interruption, "__bool__", lambda interruption: False)
         return fit(self, *arguments)
 
     monkeypatch.setattr(Interruption, "__bool__", lambda interruption: True)
-    monkeypatch.setattr(type(model), "_fit", final_fit)
+    monkeypatch.setattr(type(model), "_solve", final_fit)
     with pytest.warns(InterruptedFitWarning, match="were not tried"):
         model = fitted(model, *two)
     assert model.stop_reason_ == "gap"

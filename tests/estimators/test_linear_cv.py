@@ -16,7 +16,7 @@ from sklearn.svm import SVC
 
 from tests.estimators.test_kernel_cv_frame import FailAtPoint, assert_same_search, on_threads
 from widemargin import KernelSVC, KernelSVCCV, cores, kernel_svc_path
-from widemargin.estimators import _search, kernel_cv
+from widemargin.estimators import _search, _searching
 from widemargin.solvers import run as run_module
 from widemargin.strategies import linear_folds, search_crew, search_files
 from widemargin.strategies.protocol import Rows
@@ -203,7 +203,7 @@ def test_without_time_for_all_points_the_best_so_far_is_fitted(two, monkeypatch)
             cls.now += 1.0
             return cls.now
 
-    monkeypatch.setattr(kernel_cv, "time", Counted)
+    monkeypatch.setattr(_searching, "time", Counted)
     with pytest.warns(ConvergenceWarning, match="points were not tried on all folds"):
         model = KernelSVCCV(kernel="linear", Cs=10, max_time=25.0, skip=False).fit(*two)
     states = model.cv_results_["state"].tolist()

@@ -20,7 +20,7 @@ from widemargin.codec import pack, unpack
 from widemargin.comm.clusters import is_mpi
 from widemargin.comm.protocol import Communicator
 from widemargin.engines.select import launch
-from widemargin.estimators._selection import Search, free_bytes, near_best
+from widemargin.estimators._selection import AnySearch, free_bytes, near_best
 from widemargin.ledger import Ledger
 from widemargin.strategies import search_files
 from widemargin.strategies.all_rows import all_rows, checked_rows, is_room_for, ranks_on_machine
@@ -96,20 +96,18 @@ class Teller:
 
     def __init__(self, watch: Watch | None, begun: SearchState | None) -> None:
         self._watch, self._begun = watch, begun
-        self.search: Search | None = None
+        self.search: AnySearch | None = None
 
     def tell(self, fits: list[KeptFits], paths: KeptPaths | None) -> str:
         """Report how far the search is, and fits that are new; a reason to stop, or an empty text."""
         if self._watch is None or self.search is None or not self.search.tried:
             return ""
         tried, best, gap = self.search.tried, np.nan, np.nan
-        if self.search.n_tried:
-            first = tried[near_best(tried, 0.0)[0]]
-            assert first is not None
+        if candidates := self.search.candidates:
+            first = candidates[near_best(candidates, 0.0)[0]]
             best, gap = first.mean, first.gap
-        n_done = self.search.n_tried + len(self.search.skipped)
         begun = self._begun if fits or paths is not None else None
-        return self._watch(SearchReport(0, len(tried), n_done, best, gap, begun, fits, paths)) or ""
+        return self._watch(SearchReport(0, len(tried), self.search.n_done, best, gap, begun, fits, paths)) or ""
 
 
 def known_fits(

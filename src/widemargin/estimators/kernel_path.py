@@ -16,10 +16,9 @@ from widemargin.callbacks import first_interrupt_kept
 from widemargin.comm.clusters import is_dask
 from widemargin.comm.solo import Solo
 from widemargin.cores import one_blas_thread
-from widemargin.data.pieces import encoded
 from widemargin.data.shard import Shard
 from widemargin.estimators._kernel import check_square
-from widemargin.estimators._selection import free_bytes, grid_of_Cs
+from widemargin.estimators._selection import encoded_rows, free_bytes, grid_of_Cs
 from widemargin.estimators._types import ClassWeight
 from widemargin.estimators.kernel import KernelSVC
 from widemargin.estimators.kernel_cv import KernelSVCCV
@@ -194,12 +193,11 @@ def _solved(
     model: KernelSVC, rows: Rows, classes: np.ndarray, Cs: list[float], cache_bytes: int, ask: Callable[[], str]
 ) -> _Found:
     """One fold that trains on all rows and holds out none."""
-    codes = encoded(np.where(rows.weight > 0, rows.y, classes[0]), classes)  # rows of weight 0 may have other labels
     present = np.flatnonzero(rows.weight)
     fold = present, present[:0]
     in_folds = LinearFolds if model._is_linear() else Folds
     folds = in_folds(
-        shard=Shard(rows.X, codes, rows.weight),
+        shard=encoded_rows(rows, classes),
         classes=classes,
         parts=Parts(len(classes), model.multi_class),
         folds=[fold],
