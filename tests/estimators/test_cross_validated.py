@@ -14,6 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.model_selection import GridSearchCV, GroupKFold, LeaveOneGroupOut
 
+from tests.estimators.test_kernel_cv_frame import Recorder, on_threads
 from widemargin import (
     InterruptedFitWarning,
     MarginDistributionSVC,
@@ -27,8 +28,10 @@ from widemargin import (
     save,
 )
 from widemargin.callbacks import Interruption
-from widemargin.estimators import _searching
+from widemargin.estimators import _search, _searching
+from widemargin.strategies import search_crew
 from widemargin.strategies.fold_paths import FoldPaths
+from widemargin.strategies.protocol import Rows
 
 TIGHT = 1e-8  # so that no prediction depends on what the gap leaves open
 NUS = [0.6, 0.7, 0.85]
@@ -310,6 +313,68 @@ def test_ctrl_c_ends_the_search_and_a_model_is_fitted(two, model, monkeypatch):
     with pytest.warns(InterruptedFitWarning, match="were not tried"):
         model = fitted(model, *two)
     assert model.stop_reason_ == "gap"
+
+
+# -- within the frame ------------------------------------------------------------------------------------------------
+
+
+@each_model
+def test_a_progress_line_counts_points_and_callbacks_hear_of_them(two, model, capsys):
+    recorder = Recorder()
+    model = clone(model).set_params(tol=1e-3, verbose=1).set_callbacks(recorder).fit(*two)
+    n_points = len(model.scores_)
+    assert f"point {n_points} of {n_points}" in capsys.readouterr().err
+    assert recorder.ended.count("point") == n_points
+    assert recorder.ended.count("search") == 1
+    assert model.spread_ == "none"
+
+
+@each_model
+def test_a_callback_may_end_the_search(three, model, monkeypatch):
+    monkeypatch.setattr(search_crew, "_INTERVAL", 0.0)
+    model = clone(model).set_params(tol=1e-3).set_callbacks(Recorder(1)).fit(*three)
+    states = model.cv_results_["state"].tolist()
+    assert "certified" in states
+    assert "not tried" in states
+
+
+@each_model
+@pytest.mark.parametrize("n_ranks", [2, 3])
+def test_ranks_find_what_one_process_finds(three, model, n_ranks):
+    X, y = three
+    weight, model = 1.0 + np.arange(len(y)) % 3, clone(model).set_params(refine=True, tol=1e-4, cv=3)
+    expected, reports = fitted(model, X, y, sample_weight=weight), []
+    for _, searched in on_threads(model, Rows(X, y, weight), n_ranks, watch=reports.append):
+        assert searched.spread == "tasks"
+        for name, column in expected.cv_results_.items():
+            if "time" not in name:
+                np.testing.assert_array_equal(column, searched.attributes["cv_results_"][name], err_msg=name)
+    assert reports[-1].n_done == reports[-1].n_points == len(expected.scores_)
+
+
+@each_model
+def test_all_ranks_end_together_when_rank_0_is_told(three, model, monkeypatch):
+    monkeypatch.setattr(search_crew, "_INTERVAL", 0.0)
+    model = clone(model).set_params(tol=1e-3)
+    outcomes = on_threads(model, Rows(three[0], three[1], None), 3, watch=lambda _: "interrupted")
+    states = [outcome.searched.attributes["cv_results_"]["state"].tolist() for outcome in outcomes]
+    assert states[0] == states[1] == states[2]
+    assert "not tried" in states[0]
+    assert all(outcome.results[0].stop_reason == "interrupted" for outcome in outcomes)
+
+
+@each_model
+def test_rows_that_no_rank_has_room_for_are_refused(two, model, monkeypatch):
+    monkeypatch.setattr(_search, "free_bytes", lambda: 1000)
+    with pytest.raises(ValueError, match="needs room for all rows on each rank"):
+        on_threads(model, Rows(two[0], two[1], None), 2)
+
+
+def test_a_grid_of_nus_is_found_together(three):
+    model = NuMarginSVCCV(nus=3, refine=False, cv=3)
+    expected = fitted(model, *three)
+    for _, searched in on_threads(model, Rows(three[0], three[1], None), 2):
+        assert searched.attributes["cv_results_"]["params"] == expected.cv_results_["params"]
 
 
 # -- bad input -------------------------------------------------------------------------------------------------------

@@ -11,9 +11,9 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from widemargin.comm.clusters import is_dask
+from widemargin.comm.protocol import Communicator
 from widemargin.data.shard import Shard
-from widemargin.estimators._search import Searched, SearchRun, Teller
+from widemargin.estimators._search import Searched, SearchRun, Teller, agreed_by
 from widemargin.estimators._searching import SearchClassifier
 from widemargin.estimators._selection import Scorers, Tried, around, encoded_rows, near_best, table
 from widemargin.kernels.functions import Kernel
@@ -59,8 +59,8 @@ class CrossValidated(SearchClassifier):
     def _problem(self) -> Problem:
         return self._problem_at(self._chosen)
 
-    def _search_bytes(self) -> int:
-        """Memory for kernel values."""
+    def _search_bytes(self, comm: Communicator) -> int:
+        """Memory for kernel values on each rank."""
         return 0
 
     def _kernel_at(self, values: dict[str, float]) -> Kernel | None:
@@ -78,13 +78,12 @@ class CrossValidated(SearchClassifier):
         """The solver of the first problem of a path."""
         return self._solver()
 
-    def _check_place(self, rows: Rows) -> None:
-        if is_dask(rows.X):
-            raise ValueError(
-                f"{type(self).__name__} needs all rows in one process to divide them into folds: pass arrays."
-            )
-
     def _search(self, rows: Rows, is_weighted: bool, groups: Any, run: SearchRun) -> tuple[Searched, Ledger]:
+        if run.own is not None:
+            raise ValueError(
+                f"{type(self).__name__} needs room for all rows on each rank, and there is none: use fewer ranks on a "
+                "machine, or machines with more memory."
+            )
         classes, scorers, folds = self._prepared(rows, is_weighted, groups)
         teller = Teller(run.watch, None)
         crew = SharedCrew(run.comm, self._look(run), teller.tell, {}, keeps=False)
@@ -96,17 +95,17 @@ class CrossValidated(SearchClassifier):
             fit_intercept=bool(getattr(self, "fit_intercept", True)),
             class_weight=self.class_weight,
             limits=Limits(self.tol, self.max_iter),
-            cache_bytes=self._search_bytes(),
+            cache_bytes=self._search_bytes(run.comm),
             ask=crew.ask,
             crew=crew,
         )
         paths = FoldPaths(on_folds, self._path_solver(), self._following, self._has_warm_starts)
-        search = teller.search = _Search(paths, self._problem_at, self._kernel_at, scorers, rows)
+        search = teller.search = _Search(paths, self._problem_at, self._kernel_at, scorers, rows, agreed_by(run.comm))
         search.try_all(self._grids(rows, paths))
         if self.refine and search.candidates:
             search.refine(near_best(search.candidates, 0.0)[0].parameters(), self._refined)
         teller.tell([], None)
-        return self._found(search, crew.reason, "none"), on_folds.ledger
+        return self._found(search, crew.reason, "tasks" if run.comm.size > 1 else "none"), on_folds.ledger
 
 
 @dataclass
@@ -118,6 +117,7 @@ class _Search:
     kernel_at: Callable[[dict[str, float]], Kernel | None]
     scorers: Scorers
     rows: Rows
+    agree: Callable[[np.ndarray], np.ndarray]  # of all ranks
     tried: dict[Any, Any] = field(default_factory=dict)  # Tried, or None for a point that was not tried, by Setting
     marks: dict[Setting, str] = field(default_factory=dict)  # states of points that are not as others
     axes: Axes = field(default_factory=dict)
@@ -212,12 +212,12 @@ class _Search:
     def _put_kernel(self, values: dict[str, float]) -> bool:
         """Put the kernel of a path on the rows, if it has one; whether there was time."""
         folds, kernel = self.paths.folds, self.kernel_at(values)
-        if folds.ask():
+        if folds.is_over():
             return False
         if kernel is not None and kernel != self._on[0]:
             self._on = None, None  # whose values need not be kept any longer
-            self._on = kernel, self.paths.with_kernel(kernel)
-        return kernel is None or self._on[1] is not None
+            self._on = kernel, folds.with_kernel(kernel, is_lazy=True)
+        return True
 
     def _note(self, point: Setting, fits: list[SolvedFold] | None) -> None:
         if fits is None:
@@ -226,4 +226,4 @@ class _Search:
             for reason in fit.stop_reasons & _WITHOUT_MODEL:
                 self.marks[point] = reason
         every: list[Any] = fits
-        self.tried[point] = Tried(every, self.scorers.of_folds(self.folds, fits, self.rows))
+        self.tried[point] = Tried(every, self.agree(self.scorers.of_folds(self.folds, fits, self.rows)))

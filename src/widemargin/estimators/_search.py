@@ -131,6 +131,17 @@ def known_fits(
     return {each.name: each for each in fits}, paths
 
 
+def agreed_by(comm: Communicator) -> Callable[[np.ndarray], np.ndarray]:
+    """A function that returns the scores of rank 0 on all ranks, whose machines may round differently."""
+    return lambda scores: comm.broadcast(scores.ravel()).reshape(scores.shape)
+
+
+def bytes_on_rank(n_bytes: int, comm: Communicator, *, is_shared: bool) -> int:
+    """Memory for kernel values that every rank has, from what this one has; ranks of a machine may share that."""
+    here = n_bytes // (ranks_on_machine(comm) if is_shared else 1)
+    return int(-comm.allreduce(np.array([-float(here)]), "max")[0])
+
+
 def name_of(scoring: Any) -> str:
     """The same in every process, where functions are at other addresses."""
     return re.sub(r" at 0x[0-9a-f]+", "", repr(scoring))

@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from widemargin.comm.protocol import Communicator
 from widemargin.data.shard import Shard
 from widemargin.estimators._formulas import HALF_NORM, hinge, kernel_symbols, score
 from widemargin.estimators._kernel import KernelClassifier
@@ -18,6 +17,8 @@ from widemargin.estimators._search import (
     Searched,
     SearchRun,
     Teller,
+    agreed_by,
+    bytes_on_rank,
     hash_of_folds,
     known_fits,
     name_of,
@@ -45,7 +46,7 @@ from widemargin.solvers.auto import kernel_csvm, small_linear_csvm
 from widemargin.solvers.flat_dual import FlatDual
 from widemargin.solvers.protocol import AnySolver
 from widemargin.solvers.run import Limits, Result
-from widemargin.strategies.all_rows import RowsElsewhere, ranks_on_machine
+from widemargin.strategies.all_rows import RowsElsewhere
 from widemargin.strategies.linear_folds import LinearFolds, are_wide
 from widemargin.strategies.parts import Parts
 from widemargin.strategies.protocol import Rows
@@ -274,7 +275,7 @@ device_, n_features_in_, feature_names_in_
             "fit_intercept": bool(self.fit_intercept),
             "class_weight": self.class_weight,
             "limits": Limits(self.tol, self.max_iter),
-            "cache_bytes": self._search_bytes(comm),
+            "cache_bytes": bytes_on_rank(self._cache_bytes(), comm, is_shared=self.cache_size == "auto"),
             "crew": crew,
         }
         in_folds: Folds | FoldsOfRanks
@@ -290,7 +291,7 @@ device_, n_features_in_, feature_names_in_
             scorers,
             rows,
             bool(self.skip),
-            agree=lambda scores: comm.broadcast(scores.ravel()).reshape(scores.shape),
+            agree=agreed_by(comm),
             are_values_late=comm.size > 1 or bool(known) or paths is not None,
         )
         teller.search = search
@@ -323,11 +324,6 @@ device_, n_features_in_, feature_names_in_
         n_rows, content = mine if own is None else own.comm.allreduce(mine)
         data = np.array([n_rows, shard.n_features, content, hash_of_folds(folds)], np.uint64)
         return SearchState(task, data, [], None)
-
-    def _search_bytes(self, comm: Communicator) -> int:
-        """Memory for kernel values on each rank."""
-        n_here = ranks_on_machine(comm) if self.cache_size == "auto" else 1
-        return int(-comm.allreduce(np.array([-float(self._cache_bytes() // n_here)]), "max")[0])
 
     def _checkpoint_folder(self) -> Any:
         """Each point that a search may choose has states of its own."""

@@ -8,9 +8,11 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from widemargin.comm.protocol import Communicator
 from widemargin.data.shard import Shard
 from widemargin.estimators._cross_validated import GRID, Axes, CrossValidated
 from widemargin.estimators._kernel import KernelClassifier, check_square
+from widemargin.estimators._search import bytes_on_rank
 from widemargin.estimators._selection import check_table, free_bytes, grid_of_Cs, grid_of_gammas
 from widemargin.estimators._types import ClassWeight
 from widemargin.estimators.margin_distribution import MarginDistributionSVC, formula
@@ -79,8 +81,14 @@ class MarginDistributionSVCCV(CrossValidated, MarginDistributionSVC):
         were not reached on all folds are not tried.
     class_weight : dict, "balanced" or None, default=None
         Multiplies the sample weights of each class; ``"balanced"`` gives all classes the same total weight.
+    cluster : int, dask.distributed.Client, mpi4py communicator or None, default=None
+        Where the search and the final fit run: in this process (None, or a number of threads for the final fit; the
+        search uses all cores in any case), on the workers of a Dask cluster (client), or on MPI ranks that each call
+        ``fit`` with their own rows (communicator). ``X`` and ``y`` may be Dask collections. Ranks share the fits of the
+        search, for which each of them gets all rows; scores do not depend on how many ranks there are.
     verbose : int, default=0
-        1 shows a progress line for the final fit, with the gap and ``tol``.
+        1 shows a progress line: the points of the search that are done and the best score, then the gap and ``tol`` of
+        the final fit.
 
     Attributes
     ----------
@@ -98,6 +106,8 @@ class MarginDistributionSVCCV(CrossValidated, MarginDistributionSVC):
         Scores that decide; nan where a point was not tried.
     n_splits_ : int
         Number of folds.
+    spread_ : {"tasks", "none"}
+        What ranks shared in the search: its fits, or nothing, in one process.
     classes_, support_, support_vectors_, dual_coef_, support_labels_, support_weight_, n_support_, coef_, intercept_, \
 kernel_, certificate_, stop_reason_, history_, n_iter_, parts_, training_, device_, n_features_in_, feature_names_in_
         As in :class:`MarginDistributionSVC`, for the final model.
@@ -113,7 +123,9 @@ kernel_, certificate_, stop_reason_, history_, n_iter_, parts_, training_, devic
     -----
     A certified gap bounds how far the objective of a fit is from the optimum; it bounds no score.
 
-    The first Ctrl-C ends the search, and the best point so far is fitted to all rows.
+    The first Ctrl-C ends the search, and the best point so far is fitted to all rows. Callbacks hear of a task
+    ``"search"`` with a task ``"point"`` for each point, and then of the final fit; one that asks to stop at a point
+    ends the search.
 
     Examples
     --------
@@ -130,7 +142,7 @@ kernel_, certificate_, stop_reason_, history_, n_iter_, parts_, training_, devic
         **CrossValidated._parameter_constraints,
         **{
             name: KernelClassifier._parameter_constraints[name]
-            for name in ("kernel", "degree", "coef0", "fit_intercept")
+            for name in ("kernel", "degree", "coef0", "fit_intercept", "cluster")
         },
         "Cs": GRID,
         "gammas": GRID,
@@ -160,6 +172,7 @@ kernel_, certificate_, stop_reason_, history_, n_iter_, parts_, training_, devic
         max_iter: int = 100_000,
         max_time: float | None = None,
         class_weight: ClassWeight = None,
+        cluster: Any = None,
         verbose: int = 0,
     ) -> None:
         self.Cs = Cs
@@ -179,6 +192,7 @@ kernel_, certificate_, stop_reason_, history_, n_iter_, parts_, training_, devic
         self.max_iter = max_iter
         self.max_time = max_time
         self.class_weight = class_weight
+        self.cluster = cluster
         self.verbose = verbose
 
     @property
@@ -234,11 +248,17 @@ kernel_, certificate_, stop_reason_, history_, n_iter_, parts_, training_, devic
             Cs = _MEAN_LOSS * Cs
         return {"C": Cs.tolist(), **gammas, "deadband": deadbands, "overshoot_weight": overshoot_weights}
 
+    def _check_place(self, rows: Rows) -> None:
+        super()._check_place(rows)
+        self._refuse_numbered_rows(rows)
+
     def _cache_bytes(self) -> int:
         return free_bytes() if self.cache_size == "auto" else super()._cache_bytes()
 
-    def _search_bytes(self) -> int:
-        return 0 if self._is_linear() else self._cache_bytes()
+    def _search_bytes(self, comm: Communicator) -> int:
+        if self._is_linear():
+            return 0
+        return bytes_on_rank(self._cache_bytes(), comm, is_shared=self.cache_size == "auto")
 
     def _solver(self) -> AnySolver:
         return MarginPrimal() if self._is_linear() else kernel_margin(MarginDescent(self._cache_bytes()))

@@ -11,14 +11,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from widemargin import cores
+from widemargin.codec import record
 from widemargin.comm.solo import Solo
 from widemargin.data.shard import Shard
-from widemargin.kernels.functions import Kernel
 from widemargin.kernels.vectors import padded
 from widemargin.pauses import Clock, TimeIsUp
 from widemargin.problems.protocol import Problem
@@ -30,21 +31,27 @@ from widemargin.strategies.selection import Folds, KernelFolds
 _FEW_ENTRIES = 1 << 16  # of rows whose fits are so short that threads would wait for each other
 
 
+@record()
 class SolvedPart(NamedTuple):
     """One two-class problem on one fold."""
 
-    result: Result
+    scores: np.ndarray  # of the held-out rows
     norm: float  # of w
+    gap: float  # relative
     support: np.ndarray | None  # numbers of the rows with a coefficient; None where the solver does not know them
     seconds: float
-    scores: np.ndarray | None = None  # of the held-out rows; None for a linear model
+    stop_reason: str
 
 
 class SolvedFold(NamedTuple):
     """All two-class problems on one fold."""
 
     parts: list[SolvedPart]
-    scores: np.ndarray  # of the held-out rows, a column for each problem
+
+    @property
+    def scores(self) -> np.ndarray:
+        """Of the held-out rows, a column for each problem."""
+        return np.stack([part.scores for part in self.parts], axis=1)
 
     @property
     def norms(self) -> np.ndarray:
@@ -59,7 +66,7 @@ class SolvedFold(NamedTuple):
     @property
     def gap(self) -> float:
         """The largest, relative."""
-        return max(part.result.certificate.relative for part in self.parts)
+        return max(part.gap for part in self.parts)
 
     @property
     def seconds(self) -> float:
@@ -73,7 +80,7 @@ class SolvedFold(NamedTuple):
 
     @property
     def stop_reasons(self) -> set[str]:
-        return {part.result.stop_reason for part in self.parts}
+        return {part.stop_reason for part in self.parts}
 
 
 def same_solver(solver: AnySolver, last: Result, shard: Shard) -> AnySolver:
@@ -100,49 +107,42 @@ class FoldPaths:
             totals = np.bincount(codes, self.folds.weights(fold), len(self.folds.classes))
             yield from self.folds.parts.weights(totals)
 
-    def with_kernel(self, kernel: Kernel) -> KernelFolds | None:
-        """A kernel on the rows, with all values in float64 where they fit; None if there was no time for that."""
-        on = self.folds.with_kernel(kernel, is_lazy=True)
-        assert on is not None
-        rows = on.shard.kernel
-        if 8 * rows.n_rows * padded(rows.n_rows) <= self.folds.cache_bytes:
-            try:
-                with self.folds.ledger.phase("kernel"), Clock(Solo(), self.folds.ask).running():
-                    rows.values(rows.n_rows)
-            except TimeIsUp:
-                return None
-        return on
-
     def fits(self, problems: Sequence[Problem], on: KernelFolds | None) -> Iterator[list[SolvedFold] | None]:
         """The fits of all folds to each problem; None where there was no time for all of them."""
         numbers, paths = range(len(self.folds.parts)), []
         for fold in self.folds.folds:
             weight = self.folds.weights(fold)
-            paths.append([_Path(self, on, weight, fold[1], part) for part in numbers])
+            paths += [_Path(self, on, weight, fold[1], part) for part in numbers]
         for problem in problems:
+            if self.folds.is_over():
+                yield None
+                continue
             with self.folds.ledger.phase("folds"):
-                self._advance([path for some in paths for path in some], problem, on)
-            found = [[path.solved for path in some if path.solved is not None] for some in paths]
-            is_whole = all(len(some) == len(numbers) for some in found)
-            yield [self._scored(*each) for each in enumerate(found)] if is_whole else None
+                found = self.folds.crew.shared(paths, partial(self._advance, problem, on), lambda path: path.solved)
+            of_folds = [SolvedFold(found[k : k + len(numbers)]) for k in range(0, len(found), len(numbers))]
+            yield of_folds if all(each is not None for each in found) else None
 
-    def _advance(self, paths: list[_Path], problem: Problem, on: KernelFolds | None) -> None:
-        """Solve the next problem of all paths: one after the other where each uses all cores, or is very short."""
+    def _advance(self, problem: Problem, on: KernelFolds | None, paths: Sequence[_Path]) -> None:
+        """Solve the next problem of some paths: one after the other where each uses all cores, or is very short."""
         is_short = on is None and self.folds.shard.n_entries * 2 < _FEW_ENTRIES * self.folds.parts.n_classes
+        if on is not None and not self._has_values(on):
+            return
         if is_short or (on is not None and on.shard.kernel.values_at_hand() is None):
             for path in paths:
                 path.advance(problem)
         else:
             cores.each(lambda path: path.advance(problem), paths, np.inf)
 
-    def _scored(self, fold: int, parts: list[SolvedPart]) -> SolvedFold:
-        known = [part.scores for part in parts if part.scores is not None]
-        if known:
-            return SolvedFold(parts, np.stack(known, axis=1))
-        models = [part.result.model for part in parts]
-        rows = Shard(self.folds.shard.X[self.folds.folds[fold][1]], np.empty(0), np.empty(0))
-        scores = rows.products(np.stack([model.coef for model in models], axis=1))
-        return SolvedFold(parts, scores + [model.intercept for model in models])
+    def _has_values(self, on: KernelFolds) -> bool:
+        """Compute all kernel values in float64, where they fit; False if there was no time for that."""
+        rows = on.shard.kernel
+        if rows.values_at_hand() is None and 8 * rows.n_rows * padded(rows.n_rows) <= self.folds.cache_bytes:
+            try:
+                with self.folds.ledger.phase("kernel"), Clock(Solo(), self.folds.ask).running():
+                    rows.values(rows.n_rows)
+            except TimeIsUp:
+                return False
+        return True
 
 
 @dataclass
@@ -177,9 +177,11 @@ class _Path:
             scores, norm = self._scored(finished, numbers)
             support: np.ndarray | None = model.points.numbers
         else:
-            self.warm, scores, norm = model.coef if model.coef.any() else None, None, float(np.linalg.norm(model.coef))
+            self.warm, norm = model.coef if model.coef.any() else None, float(np.linalg.norm(model.coef))
+            scores = folds.shard.scores(model.coef)[self.held_out] + model.intercept
             support = None if finished.coefficients is None else numbers[finished.coefficients != 0]
-        self.solved = SolvedPart(result, norm, support, time.perf_counter() - began, scores)
+        gap, seconds = result.certificate.relative, time.perf_counter() - began
+        self.solved = SolvedPart(scores, norm, gap, support, seconds, result.stop_reason)
 
     def _rows(self) -> tuple[Shard, np.ndarray]:
         """The rows of the problem, and their numbers; copies of linear ones are not kept for the next problem."""

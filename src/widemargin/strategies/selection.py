@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -46,6 +46,7 @@ _CS_OF_VOTES = 3  # for which folds of a pair of classes share a copy of its ker
 _BYTES_OF_BLOCKS = 64 << 20  # of working sets where not all values are kept
 _PATIENCE = 3  # checks without a change of held-out predictions, after which a fold may stop
 
+T = TypeVar("T")
 Fold = tuple[np.ndarray, np.ndarray]  # places of training rows and of held-out rows
 
 
@@ -116,6 +117,9 @@ class Crew(Protocol):
     def run(self, running: Running) -> None:
         """Let the fits of a kernel be done, or those that there is time for."""
 
+    def shared(self, tasks: Sequence[T], do: Callable[[Sequence[T]], None], found: Callable[[T], Any]) -> list[Any]:
+        """Let each rank do some of the tasks; what it has found for each of all tasks, on all ranks."""
+
 
 class Alone:
     """All fits are done here."""
@@ -125,6 +129,10 @@ class Alone:
 
     def run(self, running: Running) -> None:
         running.do(running.tasks)
+
+    def shared(self, tasks: Sequence[T], do: Callable[[Sequence[T]], None], found: Callable[[T], Any]) -> list[Any]:
+        do(tasks)
+        return [found(task) for task in tasks]
 
 
 @dataclass(frozen=True)
@@ -176,6 +184,11 @@ class Task(NamedTuple):
     part: int  # the number of a two-class problem
     folds: Sequence[int]
     Cs: slice
+
+    @property
+    def places(self) -> list[tuple[int, int, int]]:
+        """Of its fits: the numbers of a two-class problem, a fold and a C."""
+        return [(self.part, fold, k) for fold in self.folds for k in range(self.Cs.start, self.Cs.stop)]
 
 
 # Told the number of a C and the fits of all folds there, in ascending order: whether larger values are wanted.
@@ -336,8 +349,7 @@ class Running:
 
     def _do_side_by_side(self, tasks: Sequence[Task]) -> None:
         """All of them at once on a GPU, each fit to the tolerance."""
-        every, folds = range(len(self._Cs)), self.within.folds.folds
-        wanted = [(task.part, fold, k) for task in tasks for fold in task.folds for k in every[task.Cs]]
+        wanted, folds = [place for task in tasks for place in task.places], self.within.folds.folds
         solved = solved_side_by_side(self.within, self._Cs, self._starts, wanted)
         self.take({place: _part_fit(each, folds[place[1]][1]) for place, each in solved.items()})
 
