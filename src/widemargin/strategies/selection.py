@@ -24,6 +24,7 @@ from widemargin.data.shard import Shard
 from widemargin.kernels.devices import CPU, is_gpu, kernel_rows
 from widemargin.kernels.functions import Kernel
 from widemargin.kernels.known_values import KnownValues
+from widemargin.kernels.protocol import RowsOnDevice
 from widemargin.kernels.storage import pieces
 from widemargin.kernels.vectors import padded
 from widemargin.ledger import Ledger
@@ -339,18 +340,19 @@ class Running:
         if not left or self.is_over or not self.within.has_values():
             return
         with self.within.folds.ledger.phase("folds"):
-            if self.within.shard.kernel.has_lockstep:
-                self._do_side_by_side(left)
+            rows = self.within.shard.kernel
+            if isinstance(rows, RowsOnDevice) and rows.has_lockstep:
+                self._do_side_by_side(left, rows)
             elif self.within.are_fits_short:
                 cores.each(self._do, left, np.inf)
             else:  # all of them use the cores, and the kernel rows that they share
                 for task in left:
                     self._do(task)
 
-    def _do_side_by_side(self, tasks: Sequence[Task]) -> None:
+    def _do_side_by_side(self, tasks: Sequence[Task], rows: RowsOnDevice) -> None:
         """All of them at once on a GPU, each fit to the tolerance."""
         wanted, folds = [place for task in tasks for place in task.places], self.within.folds.folds
-        solved = solved_side_by_side(self.within, self._Cs, self._starts, wanted)
+        solved = solved_side_by_side(self.within, rows, self._Cs, self._starts, wanted)
         self.take({place: _part_fit(each, folds[place[1]][1]) for place, each in solved.items()})
 
     def take(self, found: Found, last: Mapping[tuple[int, int], np.ndarray] | None = None) -> None:
