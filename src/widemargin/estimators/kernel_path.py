@@ -143,9 +143,7 @@ def kernel_svc_path(
         "kernel": kernel, "gamma": gamma, "degree": degree, "coef0": coef0, "fit_intercept": fit_intercept,
         "multi_class": multi_class, "class_weight": class_weight, "tol": tol, "max_iter": max_iter,
     }  # fmt: skip
-    constraints = {**KernelSVC._parameter_constraints, **KernelSVCCV._parameter_constraints}
-    values = {**own, "Cs": Cs, "cache_size": cache_size, "max_time": max_time}
-    check_constraints({name: constraints[name] for name in values}, values, _NAME)
+    _check({**own, "Cs": Cs, "cache_size": cache_size, "max_time": max_time})
     if is_dask(X):
         raise ValueError(f"{_NAME} needs all rows in one process: pass arrays.")
     model = KernelSVC(**own)
@@ -154,17 +152,22 @@ def kernel_svc_path(
     check_classes(classes, _NAME)
     grid = _grid(model, rows, Cs)
     until = np.inf if max_time is None else time.monotonic() + max_time
-    cache_bytes = free_bytes() if cache_size == "auto" else int(cache_size * (1 << 20))
     with first_interrupt_kept(True) as interruption:
 
         def ask() -> str:
             return "interrupted" if interruption else "max_time" if time.monotonic() > until else ""
 
-        found, cost = _solved(model, rows, classes, grid, cache_bytes, ask)
+        found, cost = _solved(model, rows, classes, grid, cache_size, ask)
         told = ask()
     path = _path(model, rows, grid, found, cost)
     _warn(path, len(grid), told, max_time)
     return path
+
+
+def _check(values: dict[str, Any]) -> None:
+    """Raise ValueError for a parameter that is not valid."""
+    constraints = {**KernelSVC._parameter_constraints, **KernelSVCCV._parameter_constraints}
+    check_constraints({name: constraints[name] for name in values}, values, _NAME)
 
 
 class _Solved(NamedTuple):
@@ -190,7 +193,7 @@ def _kernel_of(model: KernelSVC) -> Kernel:
 
 
 def _solved(
-    model: KernelSVC, rows: Rows, classes: np.ndarray, Cs: list[float], cache_bytes: int, ask: Callable[[], str]
+    model: KernelSVC, rows: Rows, classes: np.ndarray, Cs: list[float], cache_size: Any, ask: Callable[[], str]
 ) -> _Found:
     """One fold that trains on all rows and holds out none."""
     present = np.flatnonzero(rows.weight)
@@ -204,7 +207,7 @@ def _solved(
         fit_intercept=bool(model.fit_intercept),
         class_weight=model.class_weight,
         limits=Limits(model.tol, model.max_iter),
-        cache_bytes=cache_bytes,
+        cache_bytes=free_bytes() if cache_size == "auto" else int(cache_size * (1 << 20)),
         ask=ask,
     )
     on = folds.with_kernel(_kernel_of(model))
