@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.model_selection import GridSearchCV, GroupKFold, LeaveOneGroupOut
 
-from tests.estimators.test_kernel_cv_frame import Recorder, on_threads
+from tests.estimators.test_kernel_cv_frame import FailAtPoint, Recorder, assert_same_search, on_threads
 from widemargin import (
     InterruptedFitWarning,
     MarginDistributionSVC,
@@ -28,9 +29,12 @@ from widemargin import (
     save,
 )
 from widemargin.callbacks import Interruption
+from widemargin.comm.threads import on_ranks
+from widemargin.engines._plan import split_rows
 from widemargin.estimators import _search, _searching
-from widemargin.strategies import search_crew
-from widemargin.strategies.fold_paths import FoldPaths
+from widemargin.solvers import run as run_module
+from widemargin.strategies import search_crew, search_files
+from widemargin.strategies.fold_paths import FoldPaths, _Path
 from widemargin.strategies.protocol import Rows
 
 TIGHT = 1e-8  # so that no prediction depends on what the gap leaves open
@@ -336,6 +340,72 @@ def test_a_callback_may_end_the_search(three, model, monkeypatch):
     states = model.cv_results_["state"].tolist()
     assert "certified" in states
     assert "not tried" in states
+
+
+@each_model
+def test_a_search_that_ended_goes_on_and_gives_the_same(three, model, tmp_path, monkeypatch):
+    model = clone(model).set_params(tol=1e-4, refine=True, cv=3)
+    alone = fitted(model, *three)
+    with monkeypatch.context() as patch:
+        patch.setattr(search_crew, "_INTERVAL", 0.0)
+        patch.setattr(run_module, "_ASK_INTERVAL", -1.0)
+        with pytest.raises(RuntimeError, match="a crash"):
+            clone(model).set_params(checkpoint=tmp_path).set_callbacks(FailAtPoint(2)).fit(*three)
+    n_known = len([kept for state in search_files.load(tmp_path) for kept in state.fits])
+    assert 0 < n_known < len(alone.scores_)
+    assert_same_search(fitted(clone(model).set_params(checkpoint=tmp_path), *three), alone)
+    monkeypatch.setattr(_Path, "advance", no_fit)  # now all of it is known
+    assert_same_search(fitted(clone(model).set_params(checkpoint=tmp_path), *three), alone)
+
+
+@each_model
+def test_what_ranks_have_found_before_a_loss_is_not_fitted_again(three, model, monkeypatch):
+    reports, rows = [], Rows(three[0], three[1], None)
+    model = clone(model).set_params(tol=1e-3, cv=3)
+
+    def search(comm, fits):
+        program = _search.SearchOnRanks(model, None, True, _search.SearchResume([]), fits)
+        return program.run_on_rank(split_rows(rows, 2)[comm.rank], comm, reports.append if comm.rank == 0 else None)
+
+    first = on_ranks(2, lambda comm: search(comm, []))[0].searched.attributes
+    fits = [kept for each in reports for kept in each.fits]
+    assert len(fits) == len(first["scores_"])
+    monkeypatch.setattr(_Path, "advance", no_fit)
+    again = on_ranks(2, lambda comm: search(comm, fits))[0].searched.attributes
+    np.testing.assert_array_equal(first["scores_"], again["scores_"])
+
+
+@each_model
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (lambda part: part._replace(scores=part.scores[1:]), "scores of other rows than its folds hold out"),
+        (lambda part: part._replace(coef=part.coef[1:]), "coefficients of other rows or features"),
+        (lambda part: part._replace(support=np.array([1000])), "support vectors that are no rows"),
+        (lambda part: part._replace(coef=part.coef.astype(np.float32)), "wrong types or shapes"),
+        (lambda part: part._replace(coef=part.coef * np.nan), "wrong types or shapes"),
+        (lambda part: None, "parts of a KeptPoint is of a wrong type"),
+    ],
+)
+def test_files_with_a_right_checksum_and_wrong_content_are_refused(two, model, tmp_path, change, text):
+    model = clone(model).set_params(tol=1e-3, checkpoint=tmp_path)
+    fitted(model, *two)
+    state: Any = search_files.load(tmp_path)[0]
+    for path in sorted(tmp_path.glob("search*")):
+        path.unlink()
+    damaged = [kept._replace(parts=[change(part) for part in kept.parts]) for kept in state.fits]
+    search_files.save(tmp_path, state._replace(fits=damaged))
+    with pytest.raises(ValueError, match=text):
+        fitted(model, *two)
+
+
+@each_model
+def test_points_of_another_search_are_refused(two, model, tmp_path):
+    model = clone(model).set_params(tol=1e-3, checkpoint=tmp_path)
+    fitted(model, *two)
+    for other, X in ((model, two[0] + 1.0), (clone(model).set_params(tol=1e-2), two[0])):
+        with pytest.raises(ValueError, match="belongs to another search or to other data"):
+            fitted(other, X, two[1])
 
 
 @each_model

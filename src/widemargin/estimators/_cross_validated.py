@@ -13,7 +13,7 @@ import numpy as np
 
 from widemargin.comm.protocol import Communicator
 from widemargin.data.shard import Shard
-from widemargin.estimators._search import Searched, SearchRun, Teller, agreed_by
+from widemargin.estimators._search import Searched, SearchRun, Teller, agreed_by, fresh_state, known_fits, name_of
 from widemargin.estimators._searching import SearchClassifier
 from widemargin.estimators._selection import Scorers, Tried, around, encoded_rows, near_best, table
 from widemargin.kernels.functions import Kernel
@@ -21,14 +21,17 @@ from widemargin.ledger import Ledger
 from widemargin.problems.protocol import Problem
 from widemargin.sklearn_private import Interval
 from widemargin.solvers.protocol import AnySolver
-from widemargin.solvers.run import Limits, Result
-from widemargin.strategies.fold_paths import FoldPaths, SolvedFold
+from widemargin.solvers.run import Limits
+from widemargin.strategies.fold_paths import FoldPaths, KeptPoint, SolvedFold
 from widemargin.strategies.parts import Parts
 from widemargin.strategies.protocol import Rows
+from widemargin.strategies.ranks import digest_of_values
 from widemargin.strategies.search_crew import SharedCrew
 from widemargin.strategies.selection import Folds, KernelFolds
 
 GRID = [Interval(Integral, 1, None, closed="left"), "array-like"]  # a number of values, or a list of them
+# Parameters that a fit does not depend on; folds are compared themselves.
+_WITHOUT_EFFECT = {"cv", "refine", "selection", "max_time", "cache_size", "cluster", "checkpoint", "verbose"}
 _WITHOUT_MODEL = {"overlap", "undecided"}  # stop reasons of a fit whose model is not determined
 
 Axes = dict[str, list[float]]  # values of each parameter; problems of a path differ in the first
@@ -66,8 +69,8 @@ class CrossValidated(SearchClassifier):
     def _kernel_at(self, values: dict[str, float]) -> Kernel | None:
         return None
 
-    def _following(self, solver: AnySolver, last: Result, shard: Shard) -> AnySolver:
-        """The solver of the next problem of a path, from that of the last and what came out of it on some rows."""
+    def _following(self, solver: AnySolver, n_iter: int, n_rows: int) -> AnySolver:
+        """The solver of the next problem of a path, from that of the last and its sweeps on so many rows."""
         return solver
 
     def _has_warm_starts(self, shard: Shard) -> bool:
@@ -78,6 +81,14 @@ class CrossValidated(SearchClassifier):
         """The solver of the first problem of a path."""
         return self._solver()
 
+    def _task(self, shard: Shard, classes: np.ndarray) -> str:
+        """The search, by all that its fits depend on beside rows and folds."""
+        given = {name: np.asarray(value).tolist() for name, value in self.get_params(deep=False).items()}
+        words = name_of({name: value for name, value in given.items() if name not in _WITHOUT_EFFECT})
+        kernel = self._kernel_at({"gamma": 1.0})
+        digest = "" if kernel is None else digest_of_values(kernel, shard)
+        return f"{type(self).__name__} {words}{digest} {classes.tolist()!r}"
+
     def _search(self, rows: Rows, is_weighted: bool, groups: Any, run: SearchRun) -> tuple[Searched, Ledger]:
         if run.own is not None:
             raise ValueError(
@@ -85,10 +96,14 @@ class CrossValidated(SearchClassifier):
                 "machine, or machines with more memory."
             )
         classes, scorers, folds = self._prepared(rows, is_weighted, groups)
-        teller = Teller(run.watch, None)
-        crew = SharedCrew(run.comm, self._look(run), teller.tell, {}, keeps=False)
+        shard = encoded_rows(rows, classes)
+        fresh = None if run.resume is None else fresh_state(self._task(shard, classes), shard, folds)
+        known, _ = known_fits(run.resume, fresh, run.comm, KeptPoint)
+        known |= {each.name: each for each in run.fits}
+        teller = Teller(run.watch, fresh)
+        crew = SharedCrew(run.comm, self._look(run), teller.tell, {}, keeps=run.keeps)
         on_folds = Folds(
-            shard=encoded_rows(rows, classes),
+            shard=shard,
             classes=classes,
             parts=Parts(len(classes), self.multi_class),
             folds=folds,
@@ -99,7 +114,7 @@ class CrossValidated(SearchClassifier):
             ask=crew.ask,
             crew=crew,
         )
-        paths = FoldPaths(on_folds, self._path_solver(), self._following, self._has_warm_starts)
+        paths = FoldPaths(on_folds, self._path_solver(), self._following, self._has_warm_starts, known, crew.keep)
         search = teller.search = _Search(paths, self._problem_at, self._kernel_at, scorers, rows, agreed_by(run.comm))
         search.try_all(self._grids(rows, paths))
         if self.refine and search.candidates:

@@ -6,6 +6,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable
 from numbers import Integral
+from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -110,6 +111,11 @@ class SearchClassifier(MarginClassifier):
                 f"[1, {rows.X.shape[0]}]."
             )
         engine_for(self.cluster, rows.X)
+
+    def _checkpoint_folder(self) -> Any:
+        """Each point that a search may choose has states of its own."""
+        name = " ".join(f"{name}={value!r}" for name, value in self._chosen.items())
+        return None if self.checkpoint is None else Path(self.checkpoint) / f"fit {name}"
 
     def _problem_of_rows(self) -> None:
         return None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from numbers import Integral, Real
-from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -19,7 +18,7 @@ from widemargin.estimators._search import (
     Teller,
     agreed_by,
     bytes_on_rank,
-    hash_of_folds,
+    fresh_state,
     known_fits,
     name_of,
 )
@@ -51,7 +50,7 @@ from widemargin.strategies.linear_folds import LinearFolds, are_wide
 from widemargin.strategies.parts import Parts
 from widemargin.strategies.protocol import Rows
 from widemargin.strategies.ranks import digest_of_values
-from widemargin.strategies.search_crew import SharedCrew
+from widemargin.strategies.search_crew import KeptFits, SharedCrew
 from widemargin.strategies.search_files import SearchState
 from widemargin.strategies.selection import Fold, Folds, beside_blocks
 from widemargin.strategies.selection_by_rows import FoldsOfRanks, OwnRows
@@ -263,7 +262,7 @@ device_, n_features_in_, feature_names_in_
         gammas, Cs = self._grids(rows.X, rows.weight, run.own)
         look, shard, comm = self._look(run), encoded_rows(rows, classes), run.comm
         fresh = None if run.resume is None else self._fresh_state(shard, classes, folds, (gammas, Cs), run.own)
-        known, paths = known_fits(run.resume, fresh, comm)
+        known, paths = known_fits(run.resume, fresh, comm, KeptFits)
         known |= {each.name: each for each in run.fits}
         teller = Teller(run.watch, fresh)
         crew = SharedCrew(comm, look, teller.tell, known, paths, keeps=run.keeps)
@@ -310,25 +309,17 @@ device_, n_features_in_, feature_names_in_
         self, shard: Shard, classes: np.ndarray, folds: list[Fold], grids: Grids, own: OwnRows | None
     ) -> SearchState:
         """What files of this search have in common: all that its fits depend on."""
-        kernel, numbers, few = self._kernel_with(grids[0][0]), np.arange(shard.n_rows), shard
+        kernel, few = self._kernel_with(grids[0][0]), shard
         if own is not None:
-            some = RowsElsewhere(own, shard.n_rows)[numbers[:_MAX_COMPARED]]
+            some = RowsElsewhere(own, shard.n_rows)[np.arange(min(shard.n_rows, _MAX_COMPARED))]
             few = Shard(some, np.empty(0), np.empty(0))
-            shard, numbers = Shard(own.rows.X, shard.y[own.numbers], shard.weight[own.numbers]), own.numbers
+            shard = Shard(own.rows.X, shard.y[own.numbers], shard.weight[own.numbers])
         task = (
             f"{type(self).__name__} {kernel}{digest_of_values(kernel, few)} gammas={grids[0]} Cs={grids[1]} "
             f"skip={self.skip} fit_intercept={self.fit_intercept} tol={self.tol} max_iter={self.max_iter} "
             f"class_weight={self.class_weight} {self.multi_class} {classes.tolist()!r} scoring={name_of(self.scoring)}"
         )
-        mine = np.array([shard.n_rows, shard.content_hash(numbers)], np.uint64)
-        n_rows, content = mine if own is None else own.comm.allreduce(mine)
-        data = np.array([n_rows, shard.n_features, content, hash_of_folds(folds)], np.uint64)
-        return SearchState(task, data, [], None)
-
-    def _checkpoint_folder(self) -> Any:
-        """Each point that a search may choose has states of its own."""
-        name = " ".join(f"{name}={value!r}" for name, value in self._chosen.items())
-        return None if self.checkpoint is None else Path(self.checkpoint) / f"fit {name}"
+        return fresh_state(task, shard, folds, own)
 
     def _grids(self, X: Any, weight: np.ndarray, own: OwnRows | None) -> Grids:
         """Values of gamma, or None where the kernel has none, and of C."""

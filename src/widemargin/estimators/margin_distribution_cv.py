@@ -9,12 +9,11 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from widemargin.comm.protocol import Communicator
-from widemargin.data.shard import Shard
 from widemargin.estimators._cross_validated import GRID, Axes, CrossValidated
 from widemargin.estimators._kernel import KernelClassifier, check_square
 from widemargin.estimators._search import bytes_on_rank
 from widemargin.estimators._selection import check_table, free_bytes, grid_of_Cs, grid_of_gammas
-from widemargin.estimators._types import ClassWeight
+from widemargin.estimators._types import ClassWeight, Folder
 from widemargin.estimators.margin_distribution import MarginDistributionSVC, formula
 from widemargin.estimators.registry import Descriptor, Formula, Symbol, register
 from widemargin.kernels.functions import Kernel
@@ -24,7 +23,6 @@ from widemargin.solvers.auto import Auto, SlowDescent, always_first, kernel_marg
 from widemargin.solvers.margin_descent import MarginDescent
 from widemargin.solvers.margin_primal import MarginPrimal
 from widemargin.solvers.protocol import AnySolver
-from widemargin.solvers.run import Result
 from widemargin.strategies.fold_paths import FoldPaths
 from widemargin.strategies.protocol import Rows
 
@@ -86,6 +84,9 @@ class MarginDistributionSVCCV(CrossValidated, MarginDistributionSVC):
         search uses all cores in any case), on the workers of a Dask cluster (client), or on MPI ranks that each call
         ``fit`` with their own rows (communicator). ``X`` and ``y`` may be Dask collections. Ranks share the fits of the
         search, for which each of them gets all rows; scores do not depend on how many ranks there are.
+    checkpoint : str, path or None, default=None
+        Folder where ``fit`` saves the points of the search as they end, and the state of the final fit. ``fit`` with
+        the same folder, data, grids and folds goes on from there.
     verbose : int, default=0
         1 shows a progress line: the points of the search that are done and the best score, then the gap and ``tol`` of
         the final fit.
@@ -142,7 +143,7 @@ kernel_, certificate_, stop_reason_, history_, n_iter_, parts_, training_, devic
         **CrossValidated._parameter_constraints,
         **{
             name: KernelClassifier._parameter_constraints[name]
-            for name in ("kernel", "degree", "coef0", "fit_intercept", "cluster")
+            for name in ("kernel", "degree", "coef0", "fit_intercept", "cluster", "checkpoint")
         },
         "Cs": GRID,
         "gammas": GRID,
@@ -173,6 +174,7 @@ kernel_, certificate_, stop_reason_, history_, n_iter_, parts_, training_, devic
         max_time: float | None = None,
         class_weight: ClassWeight = None,
         cluster: Any = None,
+        checkpoint: Folder = None,
         verbose: int = 0,
     ) -> None:
         self.Cs = Cs
@@ -193,6 +195,7 @@ kernel_, certificate_, stop_reason_, history_, n_iter_, parts_, training_, devic
         self.max_time = max_time
         self.class_weight = class_weight
         self.cluster = cluster
+        self.checkpoint = checkpoint
         self.verbose = verbose
 
     @property
@@ -268,9 +271,9 @@ kernel_, certificate_, stop_reason_, history_, n_iter_, parts_, training_, devic
         solver = self._solver()
         return replace(solver, first=always_first) if isinstance(solver, Auto) else solver
 
-    def _following(self, solver: AnySolver, last: Result, shard: Shard) -> AnySolver:
+    def _following(self, solver: AnySolver, n_iter: int, n_rows: int) -> AnySolver:
         """For larger C coordinate steps take longer, Newton steps do not."""
-        is_slow = last.n_iter * MarginDescent.block_rows > SlowDescent.epochs * shard.n_rows
+        is_slow = n_iter * MarginDescent.block_rows > SlowDescent.epochs * n_rows
         return self._solver() if is_slow else solver
 
     def _remedies(self) -> list[str]:

@@ -11,7 +11,7 @@ from widemargin.comm.solo import Solo
 from widemargin.data.shard import Shard
 from widemargin.estimators._cross_validated import GRID, Axes, CrossValidated
 from widemargin.estimators._selection import check_table, checked_grid, grid_of_Cs
-from widemargin.estimators._types import ClassWeight
+from widemargin.estimators._types import ClassWeight, Folder
 from widemargin.estimators.nu_margin import NuMarginSVC, formula
 from widemargin.estimators.registry import MARGIN, Descriptor, Formula, Symbol, register
 from widemargin.kernels.functions import Kernel
@@ -64,6 +64,9 @@ class NuMarginSVCCV(CrossValidated, NuMarginSVC):
         search uses all cores in any case), on the workers of a Dask cluster (client), or on MPI ranks that each call
         ``fit`` with their own rows (communicator). ``X`` and ``y`` may be Dask collections. Ranks share the fits of the
         search, for which each of them gets all rows; scores do not depend on how many ranks there are.
+    checkpoint : str, path or None, default=None
+        Folder where ``fit`` saves the points of the search as they end, and the state of the final fit. ``fit`` with
+        the same folder, data, grids and folds goes on from there.
     verbose : int, default=0
         1 shows a progress line: the points of the search that are done and the best score, then the gap and ``tol`` of
         the final fit.
@@ -123,7 +126,7 @@ n_iter_, parts_, training_, n_features_in_, feature_names_in_
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **CrossValidated._parameter_constraints,
         "nus": GRID,
-        "cluster": NuMarginSVC._parameter_constraints["cluster"],
+        **{name: NuMarginSVC._parameter_constraints[name] for name in ("cluster", "checkpoint")},
     }
     _refined = ("nu",)
     block_size: Any = "auto"
@@ -141,6 +144,7 @@ n_iter_, parts_, training_, n_features_in_, feature_names_in_
         max_time: float | None = None,
         class_weight: ClassWeight = None,
         cluster: Any = None,
+        checkpoint: Folder = None,
         verbose: int = 0,
     ) -> None:
         self.nus = nus
@@ -153,6 +157,7 @@ n_iter_, parts_, training_, n_features_in_, feature_names_in_
         self.max_time = max_time
         self.class_weight = class_weight
         self.cluster = cluster
+        self.checkpoint = checkpoint
         self.verbose = verbose
 
     @property

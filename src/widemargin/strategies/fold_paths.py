@@ -9,8 +9,8 @@ of them solve a problem before one goes on to the next, so that a search without
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
 
@@ -20,18 +20,27 @@ from widemargin import cores
 from widemargin.codec import record
 from widemargin.comm.solo import Solo
 from widemargin.data.shard import Shard
+from widemargin.exceptions import ModelFileError
 from widemargin.kernels.vectors import padded
 from widemargin.pauses import Clock, TimeIsUp
 from widemargin.problems.protocol import Problem
 from widemargin.solvers.models import KernelModel
 from widemargin.solvers.protocol import AnySolver
-from widemargin.solvers.run import Finished, Result, Start, Watched, end_of, sweeps
+from widemargin.solvers.run import Finished, Start, Watched, end_of, sweeps
 from widemargin.strategies.selection import Folds, KernelFolds
 
 _FEW_ENTRIES = 1 << 16  # of rows whose fits are so short that threads would wait for each other
 
 
-@record()
+def _check(part: SolvedPart) -> None:
+    """Sizes are checked against the folds when the fit is used."""
+    are_floats = all(each.dtype == np.float64 and each.ndim == 1 for each in (part.scores, part.coef))
+    are_numbers = part.support is None or (part.support.dtype.kind == "i" and part.support.ndim == 1)
+    if not are_floats or not are_numbers or not np.isfinite(part.coef).all():
+        raise ModelFileError("fits of a search have arrays of wrong types or shapes")
+
+
+@record(check=_check)
 class SolvedPart(NamedTuple):
     """One two-class problem on one fold."""
 
@@ -39,8 +48,31 @@ class SolvedPart(NamedTuple):
     norm: float  # of w
     gap: float  # relative
     support: np.ndarray | None  # numbers of the rows with a coefficient; None where the solver does not know them
+    coef: np.ndarray  # of these rows, or of features in a linear model
     seconds: float
     stop_reason: str
+    n_iter: int
+
+
+@record()
+class KeptPoint(NamedTuple):
+    """All two-class problems on all folds, one fold after the other."""
+
+    name: str  # of the problem and its kernel
+    parts: list[SolvedPart]
+
+    def check(self, folds: Folds, *, has_kernel: bool) -> None:
+        """Raise ValueError for fits to other rows or folds."""
+        n_parts, n_rows = len(folds.parts), folds.shard.n_rows
+        if len(self.parts) != n_parts * len(folds.folds):
+            raise ValueError("it has fits of problems or folds that there are not.")
+        for k, (scores, _, _, support, coef, *_) in enumerate(self.parts):
+            if len(scores) != len(folds.folds[k // n_parts][1]):
+                raise ValueError("it has scores of other rows than its folds hold out.")
+            if support is not None and len(support) and not 0 <= support.min() <= support.max() < n_rows:
+                raise ValueError("it has support vectors that are no rows.")
+            if len(coef) != (folds.shard.n_features if not has_kernel else -1 if support is None else len(support)):
+                raise ValueError("it has coefficients of other rows or features.")
 
 
 class SolvedFold(NamedTuple):
@@ -83,7 +115,7 @@ class SolvedFold(NamedTuple):
         return {part.stop_reason for part in self.parts}
 
 
-def same_solver(solver: AnySolver, last: Result, shard: Shard) -> AnySolver:
+def same_solver(solver: AnySolver, n_iter: int, n_rows: int) -> AnySolver:
     return solver
 
 
@@ -91,14 +123,17 @@ def same_solver(solver: AnySolver, last: Result, shard: Shard) -> AnySolver:
 class FoldPaths:
     """Folds that solve the same problems.
 
-    ``following`` gives the solver of the next problem, from that of the last and what came out of it on some rows;
-    ``has_warm_starts`` says whether the last solution is a good start on some rows.
+    ``following`` gives the solver of the next problem, from that of the last and its sweeps on so many rows;
+    ``has_warm_starts`` says whether the last solution is a good start on some rows. ``known`` are fits of an earlier
+    search, and ``keep`` is told of new ones.
     """
 
     folds: Folds
     solver: AnySolver
-    following: Callable[[AnySolver, Result, Shard], AnySolver] = same_solver
+    following: Callable[[AnySolver, int, int], AnySolver] = same_solver
     has_warm_starts: Callable[[Shard], bool] = lambda shard: True
+    known: Mapping[str, KeptPoint] = field(default_factory=dict)
+    keep: Callable[[KeptPoint], None] = lambda kept: None
 
     def weights(self) -> Iterator[tuple[float, float]]:
         """Of the positive and the negative rows of every problem: on the training rows of each fold, and on all."""
@@ -114,13 +149,23 @@ class FoldPaths:
             weight = self.folds.weights(fold)
             paths += [_Path(self, on, weight, fold[1], part) for part in numbers]
         for problem in problems:
-            if self.folds.is_over():
-                yield None
-                continue
-            with self.folds.ledger.phase("folds"):
-                found = self.folds.crew.shared(paths, partial(self._advance, problem, on), lambda path: path.solved)
-            of_folds = [SolvedFold(found[k : k + len(numbers)]) for k in range(0, len(found), len(numbers))]
-            yield of_folds if all(each is not None for each in found) else None
+            name = f"{problem}" if on is None else f"{problem} gamma={on.shard.kernel.kernel.gamma}"
+            kept = self.known.get(name)
+            if kept is not None:
+                kept.check(self.folds, has_kernel=on is not None)
+                for path, solved in zip(paths, kept.parts, strict=True):
+                    path.take(solved)
+            elif not self.folds.is_over():
+                with self.folds.ledger.phase("folds"):
+                    found = self.folds.crew.shared(paths, partial(self._advance, problem, on), lambda path: path.solved)
+                if all(each is not None for each in found):
+                    kept = KeptPoint(name, found)
+                    self.keep(kept)
+            yield None if kept is None else self._by_fold(kept.parts)
+
+    def _by_fold(self, parts: list[SolvedPart]) -> list[SolvedFold]:
+        n = len(self.folds.parts)
+        return [SolvedFold(parts[k : k + n]) for k in range(0, len(parts), n)]
 
     def _advance(self, problem: Problem, on: KernelFolds | None, paths: Sequence[_Path]) -> None:
         """Solve the next problem of some paths: one after the other where each uses all cores, or is very short."""
@@ -170,18 +215,24 @@ class _Path:
         result, model = finished.result, finished.result.model
         if finished.told and result.certificate.relative > folds.limits.tol:
             return
-        self.solver = self.within.following(solver, result, shard)
         if isinstance(model, KernelModel):
-            self.warm = np.zeros(folds.shard.n_rows)
-            self.warm[model.points.numbers] = model.coef
             scores, norm = self._scored(finished, numbers)
             support: np.ndarray | None = model.points.numbers
         else:
-            self.warm, norm = model.coef if model.coef.any() else None, float(np.linalg.norm(model.coef))
-            scores = folds.shard.scores(model.coef)[self.held_out] + model.intercept
+            norm, scores = float(np.linalg.norm(model.coef)), folds.shard.scores(model.coef)[self.held_out]
+            scores += model.intercept
             support = None if finished.coefficients is None else numbers[finished.coefficients != 0]
         gap, seconds = result.certificate.relative, time.perf_counter() - began
-        self.solved = SolvedPart(scores, norm, gap, support, seconds, result.stop_reason)
+        self.take(SolvedPart(scores, norm, gap, support, model.coef, seconds, result.stop_reason, result.n_iter))
+
+    def take(self, solved: SolvedPart) -> None:
+        """Go on from here to the next problem."""
+        self.solved, n_rows = solved, self.within.folds.shard.n_rows
+        self.solver = self.within.following(self.solver or self.within.solver, solved.n_iter, n_rows)
+        self.warm = solved.coef if solved.coef.any() else None
+        if self.on is not None:
+            self.warm = np.zeros(n_rows)
+            self.warm[solved.support] = solved.coef
 
     def _rows(self) -> tuple[Shard, np.ndarray]:
         """The rows of the problem, and their numbers; copies of linear ones are not kept for the next problem."""

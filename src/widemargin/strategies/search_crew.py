@@ -201,10 +201,10 @@ class SharedCrew:
         """The fits of a kernel that are known, or none."""
         return self._known[name].found(on) if name in self._known else {}
 
-    def keep(self, name: str, found: Found) -> None:
-        """Note all fits of a kernel, and tell of them."""
-        if self._keeps and name not in self._known:
-            self._new.append(KeptFits.of(name, found))
+    def keep(self, kept: Any) -> None:
+        """Note all fits of a kernel, or of a point, and tell of them."""
+        if self._keeps and kept.name not in self._known:
+            self._new.append(kept)
         if self._comm.rank == 0:
             self._told()
         self._new = []
@@ -217,9 +217,8 @@ class SharedCrew:
         else:
             self._share(running)
         if running.is_complete:
-            self.keep(
-                running.name, {place: fit for place, fit in running.found.items() if place[2] < len(running.heard)}
-            )
+            found = {place: fit for place, fit in running.found.items() if place[2] < len(running.heard)}
+            self.keep(KeptFits.of(running.name, found))
 
     def _run_alone(self, running: Running) -> None:
         paths, on = self._paths, running.within

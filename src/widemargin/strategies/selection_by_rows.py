@@ -29,7 +29,7 @@ from widemargin.solvers.run import Limits
 from widemargin.strategies.parts import Parts
 from widemargin.strategies.protocol import Outcome, Plan, Rows, Support
 from widemargin.strategies.ranks import Ranks
-from widemargin.strategies.search_crew import SharedCrew
+from widemargin.strategies.search_crew import KeptFits, SharedCrew
 from widemargin.strategies.selection import Fold, FoldFit, GoesOn, PartFit
 
 _CUT = ("interrupted", "max_time", "callback")  # stop reasons of fits that are no result
@@ -114,7 +114,7 @@ class KernelFoldsOfRanks:
             heard.append(fits)
             if not goes_on(k, fits):
                 break
-        self.folds.crew.keep(name, found)
+        self.folds.crew.keep(KeptFits.of(name, found))
         return heard + [None] * (len(Cs) - len(heard))
 
     def model(self, numbers: np.ndarray, coef: np.ndarray, intercept: float) -> KernelModel:
