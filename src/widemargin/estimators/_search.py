@@ -101,7 +101,7 @@ class Teller:
         self._watch, self._begun = watch, begun
         self.search: AnySearch | None = None
 
-    def tell(self, fits: list[Any], paths: KeptPaths | None) -> str:
+    def tell(self, fits: list[KeptFits | KeptPoint], paths: KeptPaths | None) -> str:
         """Report how far the search is, and fits that are new; a reason to stop, or an empty text."""
         if self._watch is None or self.search is None or not self.search.tried:
             return ""

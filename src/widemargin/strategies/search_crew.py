@@ -21,6 +21,7 @@ from widemargin.comm.protocol import Communicator
 from widemargin.exceptions import ModelFileError
 from widemargin.pauses import Clock, TimeIsUp, as_numbers, as_text, told_by_rank_0
 from widemargin.solvers.models import KernelModel
+from widemargin.strategies.fold_paths import KeptPoint
 from widemargin.strategies.selection import Found, KernelFolds, PartFit, Running, T, Task
 
 _SHARE_FOR_PATHS = 0.02  # of the time of a search, to keep what is done of a kernel
@@ -147,7 +148,7 @@ class SearchReport(NamedTuple):
     best_score: float  # nan before the first point is done
     gap: float  # of the models of the best point
     begun: Any  # what files of this search have in common, if its fits are kept
-    fits: list[KeptFits]  # since the last report
+    fits: list[KeptFits | KeptPoint]  # since the last report
     paths: KeptPaths | None  # of the kernel that is being tried, now and then
 
 
@@ -162,7 +163,7 @@ class SharedCrew:
         self,
         comm: Communicator,
         look: Callable[[], str],
-        tell: Callable[[list[KeptFits], KeptPaths | None], str],
+        tell: Callable[[list[KeptFits | KeptPoint], KeptPaths | None], str],
         known: Mapping[str, KeptFits],
         paths: KeptPaths | None = None,
         *,
@@ -176,7 +177,7 @@ class SharedCrew:
         self._running: Running | None = None  # while there is one whose paths are kept
         self._thread = threading.get_ident()
         self._due = self._paths_due = 0.0
-        self._new: list[KeptFits] = []
+        self._new: list[KeptFits | KeptPoint] = []
 
     def ask(self) -> str:
         """A reason to stop, or an empty text; for fits, from any thread."""
@@ -201,7 +202,7 @@ class SharedCrew:
         """The fits of a kernel that are known, or none."""
         return self._known[name].found(on) if name in self._known else {}
 
-    def keep(self, kept: Any) -> None:
+    def keep(self, kept: KeptFits | KeptPoint) -> None:
         """Note all fits of a kernel, or of a point, and tell of them."""
         if self._keeps and kept.name not in self._known:
             self._new.append(kept)
