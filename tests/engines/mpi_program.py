@@ -15,7 +15,9 @@ from widemargin import (
     KernelSVC,
     KernelSVCCV,
     MarginDistributionSVC,
+    MarginDistributionSVCCV,
     NuMarginSVC,
+    NuMarginSVCCV,
     SparseSVC,
     cores,
 )
@@ -224,6 +226,19 @@ def choice_by_cross_validation() -> None:
             gap=model.certificate_.relative,
             files=len(os.listdir(folder)) if os.path.isdir(folder) else 0,
         )
+
+
+def other_choices() -> None:
+    X, y = make_nonseparable(240, 6, random_state=0)
+    for kind, options in (
+        (NuMarginSVCCV, {"nus": 3}),
+        (MarginDistributionSVCCV, {"Cs": [10.0, 1e3], "gammas": [0.1]}),
+        (KernelSVCCV, {"Cs": 3, "kernel": "linear"}),
+    ):
+        alone, model = kind(**options, cv=3).fit(X, y), kind(**options, cv=3, cluster=WORLD).fit(*mine(X, y))
+        gaps = np.array_equal(model.cv_results_["gap"], alone.cv_results_["gap"], equal_nan=True)
+        same = np.array_equal(model.scores_, alone.scores_, equal_nan=True) and model.best_params_ == alone.best_params_
+        say(case=kind.__name__, same=bool(same and gaps), spread=model.spread_, gap=model.certificate_.relative)
 
 
 def bad_choice() -> None:

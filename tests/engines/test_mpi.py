@@ -209,6 +209,13 @@ def test_ranks_share_the_fits_of_a_search(tmp_path):
     assert all((each["files"] > 0) == (each["rank"] == 0) for each in said)
 
 
+def test_ranks_share_the_fits_of_other_searches():
+    for each in facts("other_choices"):
+        assert each["same"], each
+        assert each["spread"] == "tasks"
+        assert each["gap"] <= 1e-3
+
+
 def test_all_ranks_refuse_a_bad_search():
     said = facts("bad_choice")
     assert len(said) == N_RANKS

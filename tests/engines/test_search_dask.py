@@ -8,11 +8,12 @@ import warnings
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.datasets import make_classification
 from sklearn.model_selection import GroupKFold
 
 from tests.estimators.test_kernel_cv_frame import Recorder, assert_same_search
-from widemargin import KernelSVCCV
+from widemargin import KernelSVCCV, MarginDistributionSVCCV, NuMarginSVCCV
 from widemargin.exceptions import PeerLostWarning
 from widemargin.strategies import search_files
 
@@ -56,6 +57,21 @@ def test_rows_may_be_a_collection(client, rows, alone):
     model = KernelSVCCV(**OPTIONS).fit(da.from_array(X, chunks=(50, 6)), da.from_array(y, chunks=50))
     assert_same_search(model, alone)
     np.testing.assert_allclose(model.decision_function(X), alone.decision_function(X), atol=0.1)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [NuMarginSVCCV(nus=[0.6, 0.8], cv=3, refine=False), MarginDistributionSVCCV(Cs=[1e2, 1e4], gammas=[0.1], cv=3)],
+    ids=["nu", "margin distribution"],
+)
+def test_workers_share_the_fits_of_other_searches(client, rows, model):
+    X, y = rows
+    alone = clone(model).fit(X, y)
+    for place, data in ((client, (X, y)), (None, (da.from_array(X, chunks=(50, 6)), da.from_array(y, chunks=50)))):
+        shared = clone(model).set_params(cluster=place).fit(*data)
+        assert_same_search(shared, alone)
+        assert shared.spread_ == "tasks"
+        assert shared.certificate_.relative <= 1e-3
 
 
 def test_groups_and_weights_are_those_of_all_rows(client, rows):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.model_selection import GridSearchCV, GroupKFold, LeaveOneGroupOut
 
+from tests.estimators.test_kernel_cv_frame import FailAtPoint, Recorder, assert_same_search, on_threads
 from widemargin import (
     InterruptedFitWarning,
     MarginDistributionSVC,
@@ -27,8 +29,13 @@ from widemargin import (
     save,
 )
 from widemargin.callbacks import Interruption
-from widemargin.estimators import _cross_validated
-from widemargin.strategies.fold_paths import FoldPaths
+from widemargin.comm.threads import on_ranks
+from widemargin.engines._plan import split_rows
+from widemargin.estimators import _search, _searching
+from widemargin.solvers import run as run_module
+from widemargin.strategies import search_crew, search_files
+from widemargin.strategies.fold_paths import FoldPaths, _Path
+from widemargin.strategies.protocol import Rows
 
 TIGHT = 1e-8  # so that no prediction depends on what the gap leaves open
 NUS = [0.6, 0.7, 0.85]
@@ -285,7 +292,7 @@ def test_a_search_that_runs_out_of_time_chooses_among_the_points_that_were_tried
             cls.now += 1.0
             return cls.now
 
-    monkeypatch.setattr(_cross_validated, "time", Counted)
+    monkeypatch.setattr(_searching, "time", Counted)
     with cores.at_most(1):
         everything = fitted(clone(model).set_params(max_time=1e9), *two)
         enough = 0.6 * Counted.now
@@ -299,17 +306,145 @@ def test_a_search_that_runs_out_of_time_chooses_among_the_points_that_were_tried
 
 @each_model
 def test_ctrl_c_ends_the_search_and_a_model_is_fitted(two, model, monkeypatch):
-    fit = type(model)._fit
+    fit = type(model)._solve
 
     def final_fit(self, *arguments):
         monkeypatch.setattr(Interruption, "__bool__", lambda interruption: False)
         return fit(self, *arguments)
 
     monkeypatch.setattr(Interruption, "__bool__", lambda interruption: True)
-    monkeypatch.setattr(type(model), "_fit", final_fit)
+    monkeypatch.setattr(type(model), "_solve", final_fit)
     with pytest.warns(InterruptedFitWarning, match="were not tried"):
         model = fitted(model, *two)
     assert model.stop_reason_ == "gap"
+
+
+# -- within the frame ------------------------------------------------------------------------------------------------
+
+
+@each_model
+def test_a_progress_line_counts_points_and_callbacks_hear_of_them(two, model, capsys):
+    recorder = Recorder()
+    model = clone(model).set_params(tol=1e-3, verbose=1).set_callbacks(recorder).fit(*two)
+    n_points = len(model.scores_)
+    assert f"point {n_points} of {n_points}" in capsys.readouterr().err
+    assert recorder.ended.count("point") == n_points
+    assert recorder.ended.count("search") == 1
+    assert model.spread_ == "none"
+
+
+@each_model
+def test_a_callback_may_end_the_search(three, model, monkeypatch):
+    monkeypatch.setattr(search_crew, "_INTERVAL", 0.0)
+    model = clone(model).set_params(tol=1e-3).set_callbacks(Recorder(1)).fit(*three)
+    states = model.cv_results_["state"].tolist()
+    assert "certified" in states
+    assert "not tried" in states
+
+
+@each_model
+def test_a_search_that_ended_goes_on_and_gives_the_same(three, model, tmp_path, monkeypatch):
+    model = clone(model).set_params(tol=1e-4, refine=True, cv=3)
+    alone = fitted(model, *three)
+    with monkeypatch.context() as patch:
+        patch.setattr(search_crew, "_INTERVAL", 0.0)
+        patch.setattr(run_module, "_ASK_INTERVAL", -1.0)
+        with pytest.raises(RuntimeError, match="a crash"):
+            clone(model).set_params(checkpoint=tmp_path).set_callbacks(FailAtPoint(2)).fit(*three)
+    n_known = len([kept for state in search_files.load(tmp_path) for kept in state.fits])
+    assert 0 < n_known < len(alone.scores_)
+    assert_same_search(fitted(clone(model).set_params(checkpoint=tmp_path), *three), alone)
+    monkeypatch.setattr(_Path, "advance", no_fit)  # now all of it is known
+    assert_same_search(fitted(clone(model).set_params(checkpoint=tmp_path), *three), alone)
+
+
+@each_model
+def test_what_ranks_have_found_before_a_loss_is_not_fitted_again(three, model, monkeypatch):
+    reports, rows = [], Rows(three[0], three[1], None)
+    model = clone(model).set_params(tol=1e-3, cv=3)
+
+    def search(comm, fits):
+        program = _search.SearchOnRanks(model, None, True, _search.SearchResume([]), fits)
+        return program.run_on_rank(split_rows(rows, 2)[comm.rank], comm, reports.append if comm.rank == 0 else None)
+
+    first = on_ranks(2, lambda comm: search(comm, []))[0].searched.attributes
+    fits = [kept for each in reports for kept in each.fits]
+    assert len(fits) == len(first["scores_"])
+    monkeypatch.setattr(_Path, "advance", no_fit)
+    again = on_ranks(2, lambda comm: search(comm, fits))[0].searched.attributes
+    np.testing.assert_array_equal(first["scores_"], again["scores_"])
+
+
+@each_model
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (lambda part: part._replace(scores=part.scores[1:]), "scores of other rows than its folds hold out"),
+        (lambda part: part._replace(coef=part.coef[1:]), "coefficients of other rows or features"),
+        (lambda part: part._replace(support=np.array([1000])), "support vectors that are no rows"),
+        (lambda part: part._replace(coef=part.coef.astype(np.float32)), "wrong types or shapes"),
+        (lambda part: part._replace(coef=part.coef * np.nan), "wrong types or shapes"),
+        (lambda part: None, "parts of a KeptPoint is of a wrong type"),
+    ],
+)
+def test_files_with_a_right_checksum_and_wrong_content_are_refused(two, model, tmp_path, change, text):
+    model = clone(model).set_params(tol=1e-3, checkpoint=tmp_path)
+    fitted(model, *two)
+    state: Any = search_files.load(tmp_path)[0]
+    for path in sorted(tmp_path.glob("search*")):
+        path.unlink()
+    damaged = [kept._replace(parts=[change(part) for part in kept.parts]) for kept in state.fits]
+    search_files.save(tmp_path, state._replace(fits=damaged))
+    with pytest.raises(ValueError, match=text):
+        fitted(model, *two)
+
+
+@each_model
+def test_points_of_another_search_are_refused(two, model, tmp_path):
+    model = clone(model).set_params(tol=1e-3, checkpoint=tmp_path)
+    fitted(model, *two)
+    for other, X in ((model, two[0] + 1.0), (clone(model).set_params(tol=1e-2), two[0])):
+        with pytest.raises(ValueError, match="belongs to another search or to other data"):
+            fitted(other, X, two[1])
+
+
+@each_model
+@pytest.mark.parametrize("n_ranks", [2, 3])
+def test_ranks_find_what_one_process_finds(three, model, n_ranks):
+    X, y = three
+    weight, model = 1.0 + np.arange(len(y)) % 3, clone(model).set_params(refine=True, tol=1e-4, cv=3)
+    expected, reports = fitted(model, X, y, sample_weight=weight), []
+    for _, searched in on_threads(model, Rows(X, y, weight), n_ranks, watch=reports.append):
+        assert searched.spread == "tasks"
+        for name, column in expected.cv_results_.items():
+            if "time" not in name:
+                np.testing.assert_array_equal(column, searched.attributes["cv_results_"][name], err_msg=name)
+    assert reports[-1].n_done == reports[-1].n_points == len(expected.scores_)
+
+
+@each_model
+def test_all_ranks_end_together_when_rank_0_is_told(three, model, monkeypatch):
+    monkeypatch.setattr(search_crew, "_INTERVAL", 0.0)
+    model = clone(model).set_params(tol=1e-3)
+    outcomes = on_threads(model, Rows(three[0], three[1], None), 3, watch=lambda _: "interrupted")
+    states = [outcome.searched.attributes["cv_results_"]["state"].tolist() for outcome in outcomes]
+    assert states[0] == states[1] == states[2]
+    assert "not tried" in states[0]
+    assert all(outcome.results[0].stop_reason == "interrupted" for outcome in outcomes)
+
+
+@each_model
+def test_rows_that_no_rank_has_room_for_are_refused(two, model, monkeypatch):
+    monkeypatch.setattr(_search, "free_bytes", lambda: 1000)
+    with pytest.raises(ValueError, match="needs room for all rows on each rank"):
+        on_threads(model, Rows(two[0], two[1], None), 2)
+
+
+def test_a_grid_of_nus_is_found_together(three):
+    model = NuMarginSVCCV(nus=3, refine=False, cv=3)
+    expected = fitted(model, *three)
+    for _, searched in on_threads(model, Rows(three[0], three[1], None), 2):
+        assert searched.attributes["cv_results_"]["params"] == expected.cv_results_["params"]
 
 
 # -- bad input -------------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from sklearn.svm import SVC
 
 from widemargin import InterruptedFitWarning, KernelSVC, KernelSVCCV, ModelFileError, cores, load, pauses, save
 from widemargin.callbacks import Interruption
-from widemargin.estimators import kernel_cv
+from widemargin.estimators import _searching
 from widemargin.estimators._selection import around, free_bytes, grid_of_gammas
 from widemargin.solvers import run as run_module
 from widemargin.strategies.selection import Folds
@@ -349,7 +349,7 @@ def test_a_search_that_runs_out_of_time_chooses_among_the_points_that_were_tried
             cls.now += 1.0
             return cls.now
 
-    monkeypatch.setattr(kernel_cv, "time", Counted)
+    monkeypatch.setattr(_searching, "time", Counted)
     with pytest.warns(ConvergenceWarning, match="of 9 points were not tried on all folds"):
         model = KernelSVCCV(**SMALL, max_time=130.0).fit(*two)
     means = model.cv_results_["mean_test_score"]

@@ -21,7 +21,7 @@ from sklearn.model_selection import GroupKFold, KFold
 from widemargin import KernelSVCCV, pauses
 from widemargin.comm.threads import on_ranks
 from widemargin.engines._plan import split_rows
-from widemargin.estimators import _search, kernel_cv
+from widemargin.estimators import _search, _searching
 from widemargin.estimators._search import SearchOnRanks
 from widemargin.solvers import run as run_module
 from widemargin.strategies import search_crew, search_files
@@ -237,7 +237,7 @@ def test_a_search_that_ran_out_of_time_goes_on(two, tmp_path, monkeypatch, alone
             return cls.now
 
     with monkeypatch.context() as patch:
-        patch.setattr(kernel_cv, "time", Counted)
+        patch.setattr(_searching, "time", Counted)
         with pytest.warns(ConvergenceWarning, match="points were not tried on all folds"):
             short = KernelSVCCV(**OPTIONS, checkpoint=tmp_path, max_time=25.0).fit(*two)
     assert (short.cv_results_["state"] == "not tried").any()

@@ -14,7 +14,7 @@ from widemargin.kernels import float32_error, precision
 from widemargin.kernels.devices import kernel_rows
 from widemargin.kernels.functions import Kernel
 from widemargin.kernels.on_cpu import RowsOnCPU
-from widemargin.kernels.protocol import KernelRows
+from widemargin.kernels.protocol import KernelRows, RowsOnDevice
 
 KERNELS = {
     "rbf": Kernel("rbf", 0.3),
@@ -34,24 +34,30 @@ def on_torch():
     return RowsOnTorch
 
 
-def primitives():
-    return [name for name, each in vars(KernelRows).items() if inspect.isfunction(each) and name != "__init__"]
+def protocol_of(device):
+    return RowsOnDevice if issubclass(device, RowsOnDevice) else KernelRows
 
 
-def properties():
-    return {name for name, each in vars(KernelRows).items() if isinstance(each, property)}
+def primitives(protocol):
+    every = inspect.getmembers(protocol, inspect.isfunction)
+    return [name for name, _ in every if name != "__init__"]
+
+
+def properties(protocol):
+    return {name for name, _ in inspect.getmembers(protocol, lambda each: isinstance(each, property))}
 
 
 @pytest.mark.parametrize("get", [lambda: RowsOnCPU, on_torch], ids=["cpu", "torch"])
 def test_a_device_has_every_primitive_with_the_signature_of_the_protocol(get):
     device, inherited = get(), {"self"}
+    protocol = protocol_of(device)
     assert not inspect.isabstract(device)
-    for name in primitives():
-        theirs = [each for each in inspect.signature(getattr(KernelRows, name)).parameters if each not in inherited]
+    for name in primitives(protocol):
+        theirs = [each for each in inspect.signature(getattr(protocol, name)).parameters if each not in inherited]
         ours = [each for each in inspect.signature(getattr(device, name)).parameters if each not in inherited]
         assert ours == theirs, name
     public = {name for name in vars(device) if not name.startswith("_")}
-    assert public <= set(primitives()) | properties() | {"dtype", "X"}
+    assert public <= set(primitives(protocol)) | properties(protocol) | {"dtype", "X"}
 
 
 def rows_of(kernel, X, device):

@@ -96,32 +96,20 @@ def tune(
     without the held-out rows, or without those of each outer fold, and its choice is scored on them. The model that is
     saved comes from the search on all rows. Ctrl-C ends a search with the best point so far.
     """
-    from sklearn.model_selection import StratifiedKFold
-
     from widemargin.cli._cluster import opened
-    from widemargin.cli._estimators import make, parsed, set_cluster
-    from widemargin.cli._say import console
-    from widemargin.cli.train import announce, check_kept, fitted, keep, proved, read, right_and_sizes, write_report
-    from widemargin.estimators.kernel_cv import KernelSVCCV
+    from widemargin.cli._estimators import parsed, set_cluster
+    from widemargin.cli.train import announce, check_kept, fitted, keep, read, write_report
 
     if outer is not None and hold_out is not None:
         raise ValueError("--outer and --hold-out are two ways to score a search: omit one of them.")
     if cluster == "mpi":
         raise ValueError("--cluster mpi divides rows, and tune needs all of them to make folds: use threads or dask.")
     parameters = parsed(param or [])
-    options = {
-        "--Cs": ("Cs", _grid("--Cs", Cs)),
-        "--gammas": ("gammas", _grid("--gammas", gammas)),
-        "--kernel": ("kernel", kernel),
-        "--cv": ("cv", StratifiedKFold(cv, shuffle=True, random_state=seed)),
-        "--scoring": ("scoring", _scoring(scoring)),
-        "--selection": ("selection", str(selection)),
-        "--refine": ("refine", refine),
-        "--class-weight": ("class_weight", None if class_weight is None else parsed([f"w={class_weight}"])["w"]),
-        "--tol": ("tol", tol),
-        "--max-time": ("max_time", max_time),
-    }
-    estimator = make(KernelSVCCV, parameters, options)
+    estimator = _estimator(
+        parameters, Cs=_grid("--Cs", Cs), gammas=_grid("--gammas", gammas), kernel=kernel, cv=_folds(cv, seed),
+        scoring=_scoring(scoring), selection=str(selection), refine=refine, class_weight=_weight(class_weight), tol=tol,
+        max_time=max_time,
+    )  # fmt: skip
     check_kept(data, model, report)
     with opened(cluster) as place:
         set_cluster(estimator, place.cluster, parameters)
@@ -139,12 +127,33 @@ def tune(
         write_report(fit, rows, report, _note(estimator, unseen, len(splits)))
     if as_json:
         typer.echo(json.dumps(_plain(fit, unseen, len(splits), model)))
-        return
-    for each in (*_tables(estimator, unseen, len(splits)), proved(fit, right_and_sizes(fit), model)):
-        console().print(each)
+    else:
+        _show(fit, estimator, unseen, len(splits), model)
 
 
 # -- before ------------------------------------------------------------------------------------------------------------
+
+
+def _estimator(parameters: dict[str, Any], **options: Any) -> Any:
+    """With the parameters that are named on the command line, and those that have an option of their own."""
+    from widemargin.cli._estimators import make
+    from widemargin.estimators.kernel_cv import KernelSVCCV
+
+    named = {f"--{name.replace('_', '-')}": (name, value) for name, value in options.items()}
+    return make(KernelSVCCV, parameters, named)
+
+
+def _folds(n_folds: int, seed: int) -> Any:
+    from sklearn.model_selection import StratifiedKFold
+
+    return StratifiedKFold(n_folds, shuffle=True, random_state=seed)
+
+
+def _weight(text: str | None) -> Any:
+    """Of each class."""
+    from widemargin.cli._estimators import parsed
+
+    return None if text is None else parsed([f"w={text}"])["w"]
 
 
 def _grid(option: str, text: str | None) -> int | list[float] | None:
@@ -193,7 +202,7 @@ def _splits(
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     """Rows for a search, and rows to score its choice on; each search has rows of every class for all of its folds."""
     import numpy as np
-    from sklearn.model_selection import StratifiedKFold, StratifiedShuffleSplit
+    from sklearn.model_selection import StratifiedShuffleSplit
 
     share = hold_out if outer is None else 1 / outer
     classes, counts = np.unique(y, return_counts=True)
@@ -209,7 +218,7 @@ def _splits(
     if not share:
         return []
     if outer is not None:
-        return list(StratifiedKFold(outer, shuffle=True, random_state=seed).split(y, y))
+        return list(_folds(outer, seed).split(y, y))
     return list(StratifiedShuffleSplit(1, test_size=hold_out, random_state=seed).split(y, y))
 
 
@@ -279,6 +288,14 @@ def _unseen(
 
 
 # -- afterwards --------------------------------------------------------------------------------------------------------
+
+
+def _show(fit: Any, estimator: Any, unseen: Sequence[Unseen], n_splits: int, path: Path) -> None:
+    from widemargin.cli._say import console
+    from widemargin.cli.train import proved, right_and_sizes
+
+    for each in (*_tables(estimator, unseen, n_splits), proved(fit, right_and_sizes(fit), path)):
+        console().print(each)
 
 
 def _tables(estimator: Any, unseen: Sequence[Unseen], n_splits: int) -> Iterator[Any]:

@@ -3,39 +3,35 @@
 from __future__ import annotations
 
 import itertools
-import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import indexable
 
-from widemargin.callbacks import first_interrupt_kept
-from widemargin.comm.clusters import is_dask
-from widemargin.cores import one_blas_thread
-from widemargin.data.pieces import encoded
+from widemargin.comm.protocol import Communicator
 from widemargin.data.shard import Shard
-from widemargin.estimators._base import MarginClassifier, fitting
-from widemargin.estimators._selection import HeldOut, Scorers, Tried, around, folds_of, near_best, table
-from widemargin.estimators.registry import Array
-from widemargin.exceptions import InterruptedFitWarning, warn_user
+from widemargin.estimators._search import Searched, SearchRun, Teller, agreed_by, fresh_state, known_fits, name_of
+from widemargin.estimators._searching import SearchClassifier
+from widemargin.estimators._selection import Scorers, Tried, around, encoded_rows, near_best, table
 from widemargin.kernels.functions import Kernel
 from widemargin.ledger import Ledger
 from widemargin.problems.protocol import Problem
-from widemargin.sklearn_private import Interval, StrOptions
+from widemargin.sklearn_private import Interval
 from widemargin.solvers.protocol import AnySolver
-from widemargin.solvers.run import Limits, Result
-from widemargin.strategies.fold_paths import FoldPaths, SolvedFold
-from widemargin.strategies.labels import check_classes
+from widemargin.solvers.run import Limits
+from widemargin.strategies.fold_paths import FoldPaths, KeptPoint, SolvedFold
 from widemargin.strategies.parts import Parts
 from widemargin.strategies.protocol import Rows
+from widemargin.strategies.ranks import digest_of_values
+from widemargin.strategies.search_crew import SharedCrew
 from widemargin.strategies.selection import Folds, KernelFolds
 
 GRID = [Interval(Integral, 1, None, closed="left"), "array-like"]  # a number of values, or a list of them
+# Parameters that a fit does not depend on; folds are compared themselves.
+_WITHOUT_EFFECT = {"cv", "refine", "selection", "max_time", "cache_size", "cluster", "checkpoint", "verbose"}
 _WITHOUT_MODEL = {"overlap", "undecided"}  # stop reasons of a fit whose model is not determined
 
 Axes = dict[str, list[float]]  # values of each parameter; problems of a path differ in the first
@@ -50,36 +46,11 @@ class Setting(NamedTuple):
         return dict(self.values)
 
 
-class CrossValidated(MarginClassifier):
+class CrossValidated(SearchClassifier):
     """Chooses parameters of its problem by cross-validation; a subclass has the grids and the problems."""
 
-    _parameter_constraints: ClassVar[dict[str, Any]] = {
-        **{
-            name: MarginClassifier._parameter_constraints[name]
-            for name in ("tol", "max_iter", "max_time", "class_weight", "verbose")
-        },
-        "cv": ["cv_object"],
-        "scoring": [str, callable, list, tuple, dict, None],
-        "refine": ["boolean"],
-        "selection": [StrOptions({"best", "one-standard-error"})],
-    }
-    _fitted_attributes: ClassVar[dict[str, Any]] = {
-        "_chosen": dict[str, float],
-        "best_params_": dict[str, float],
-        "best_score_": float,
-        "best_index_": int,
-        "cv_results_": dict[str, Any],
-        "scores_": Array("f", "AF"),
-        "n_splits_": int,
-    }
-
-    cv: Any
-    scoring: Any
-    refine: Any
-    selection: Any
     solver: Any = "auto"
     _refined: ClassVar[tuple[str, ...]]  # parameters whose values are refined
-    _chosen: dict[str, float]
 
     @abstractmethod
     def _grids(self, rows: Rows, paths: FoldPaths) -> Axes:
@@ -91,18 +62,15 @@ class CrossValidated(MarginClassifier):
     def _problem(self) -> Problem:
         return self._problem_at(self._chosen)
 
-    def _problem_of_rows(self) -> None:
-        return None
-
-    def _search_bytes(self) -> int:
-        """Memory for kernel values."""
+    def _search_bytes(self, comm: Communicator) -> int:
+        """Memory for kernel values on each rank."""
         return 0
 
     def _kernel_at(self, values: dict[str, float]) -> Kernel | None:
         return None
 
-    def _following(self, solver: AnySolver, last: Result, shard: Shard) -> AnySolver:
-        """The solver of the next problem of a path, from that of the last and what came out of it on some rows."""
+    def _following(self, solver: AnySolver, n_iter: int, n_rows: int) -> AnySolver:
+        """The solver of the next problem of a path, from that of the last and its sweeps on so many rows."""
         return solver
 
     def _has_warm_starts(self, shard: Shard) -> bool:
@@ -113,94 +81,46 @@ class CrossValidated(MarginClassifier):
         """The solver of the first problem of a path."""
         return self._solver()
 
-    @fitting
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Self:
-        """Choose parameters, and fit the model to training data.
+    def _task(self, shard: Shard, classes: np.ndarray) -> str:
+        """The search, by all that its fits depend on beside rows and folds."""
+        given = {name: np.asarray(value).tolist() for name, value in self.get_params(deep=False).items()}
+        words = name_of({name: value for name, value in given.items() if name not in _WITHOUT_EFFECT})
+        kernel = self._kernel_at({"gamma": 1.0})
+        digest = "" if kernel is None else digest_of_values(kernel, shard)
+        return f"{type(self).__name__} {words}{digest} {classes.tolist()!r}"
 
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Training rows, in float32 or float64. CSR matrices are used without conversion.
-        y : array-like of shape (n_samples,)
-            Labels of two or more classes.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Multiplicity of each row: 2 counts the row twice, 0 leaves it out.
-        groups : array-like of shape (n_samples,), default=None
-            Group of each row, for splitters that keep groups together.
-
-        Returns
-        -------
-        self : object
-            The fitted estimator.
-        """
-        if is_dask(X):
+    def _search(self, rows: Rows, is_weighted: bool, groups: Any, run: SearchRun) -> tuple[Searched, Ledger]:
+        if run.own is not None:
             raise ValueError(
-                f"{type(self).__name__} needs all rows in one process to divide them into folds: pass arrays."
+                f"{type(self).__name__} needs room for all rows on each rank, and there is none: use fewer ranks on a "
+                "machine, or machines with more memory."
             )
-        rows = self._validate(X, y, sample_weight)
-        choice, ledger = self._search(rows, sample_weight is not None, groups)
-        self._fit(rows, X, y, sample_weight)
-        self.__dict__.update(choice)
-        self.cost_ = Ledger.total([ledger, self.cost_])
-        return self
-
-    @one_blas_thread()
-    def _search(self, rows: Rows, is_weighted: bool, groups: Any) -> tuple[dict[str, Any], Ledger]:
-        """Fitted attributes of the search, and its cost; sets what the final fit needs."""
-        X, y, weight, _ = rows
-        classes = np.unique(y[weight > 0])
-        check_classes(classes, type(self).__name__)
-        scorers = Scorers(self, self.scoring, is_weighted=is_weighted)
-        indexable(X, groups)
-        folds, parts = folds_of(self.cv, X, y, weight, groups), Parts(len(classes), self.multi_class)
-        scorers.check(rows, folds, classes, parts)
-        until = np.inf if self.max_time is None else time.monotonic() + self.max_time
-        codes = encoded(np.where(weight > 0, y, classes[0]), classes)  # rows of weight 0 may have other labels
-        with first_interrupt_kept(not hasattr(self, "_parent_callback_ctx")) as interruption:
-            on_folds = Folds(
-                shard=Shard(X, codes, weight),
-                classes=classes,
-                parts=parts,
-                folds=folds,
-                fit_intercept=bool(getattr(self, "fit_intercept", True)),
-                class_weight=self.class_weight,
-                limits=Limits(self.tol, self.max_iter),
-                cache_bytes=self._search_bytes(),
-                ask=lambda: "interrupted" if interruption else "max_time" if time.monotonic() > until else "",
-            )
-            paths = FoldPaths(on_folds, self._path_solver(), self._following, self._has_warm_starts)
-            search = _Search(paths, self._problem_at, self._kernel_at, scorers, rows)
-            search.try_all(self._grids(rows, paths))
-            if self.refine and search.candidates:
-                search.refine(near_best(search.candidates, 0.0)[0].parameters(), self._refined)
-            told = on_folds.ask()
-        self._warn_of_search(told, search)
-        best: Any = search.first
-        if search.candidates:
-            best = near_best(search.candidates, 0.0 if self.selection == "best" else 1.0)[0]
-        self._chosen = best.parameters()
-        found = search.table(self.tol)
-        index, name = list(search.tried).index(best), scorers.names[0]
-        return {
-            "best_params_": best.parameters(),
-            "best_score_": float(found[f"mean_test_{name}"][index]),
-            "best_index_": index,
-            "cv_results_": found,
-            "scores_": np.stack([found[f"split{k}_test_{name}"] for k in range(len(folds))], axis=1),
-            "n_splits_": len(folds),
-        }, on_folds.ledger
-
-    def _warn_of_search(self, told: str, search: _Search) -> None:
-        name, missing = type(self).__name__, search.n_missing
-        text = f"{missing} of {len(search.tried)} points were not tried on all folds"
-        if told == "max_time":
-            warn_user(
-                f"max_time={self.max_time:g} ended the search of {name}, and {text}: raise max_time, or use smaller "
-                "grids or fewer folds.",
-                ConvergenceWarning,
-            )
-        elif told:
-            warn_user(f"The search of {name} was interrupted, and {text}.", InterruptedFitWarning)
+        classes, scorers, folds = self._prepared(rows, is_weighted, groups)
+        shard = encoded_rows(rows, classes)
+        fresh = None if run.resume is None else fresh_state(self._task(shard, classes), shard, folds)
+        known, _ = known_fits(run.resume, fresh, run.comm, KeptPoint)
+        known |= {each.name: each for each in run.fits}
+        teller = Teller(run.watch, fresh)
+        crew = SharedCrew(run.comm, self._look(run), teller.tell, {}, keeps=run.keeps)
+        on_folds = Folds(
+            shard=shard,
+            classes=classes,
+            parts=Parts(len(classes), self.multi_class),
+            folds=folds,
+            fit_intercept=bool(getattr(self, "fit_intercept", True)),
+            class_weight=self.class_weight,
+            limits=Limits(self.tol, self.max_iter),
+            cache_bytes=self._search_bytes(run.comm),
+            ask=crew.ask,
+            crew=crew,
+        )
+        paths = FoldPaths(on_folds, self._path_solver(), self._following, self._has_warm_starts, known, crew.keep)
+        search = teller.search = _Search(paths, self._problem_at, self._kernel_at, scorers, rows, agreed_by(run.comm))
+        search.try_all(self._grids(rows, paths))
+        if self.refine and search.candidates:
+            search.refine(near_best(search.candidates, 0.0)[0].parameters(), self._refined)
+        teller.tell([], None)
+        return self._found(search, crew.reason, "tasks" if run.comm.size > 1 else "none"), on_folds.ledger
 
 
 @dataclass
@@ -212,6 +132,7 @@ class _Search:
     kernel_at: Callable[[dict[str, float]], Kernel | None]
     scorers: Scorers
     rows: Rows
+    agree: Callable[[np.ndarray], np.ndarray]  # of all ranks
     tried: dict[Any, Any] = field(default_factory=dict)  # Tried, or None for a point that was not tried, by Setting
     marks: dict[Setting, str] = field(default_factory=dict)  # states of points that are not as others
     axes: Axes = field(default_factory=dict)
@@ -222,6 +143,14 @@ class _Search:
         """Points to choose from: those whose models are determined, where there are such."""
         done = {point: each for point, each in self.tried.items() if each is not None}
         return {point: each for point, each in done.items() if point not in self.marks} or done
+
+    @property
+    def folds(self) -> Folds:
+        return self.paths.folds
+
+    @property
+    def n_done(self) -> int:
+        return len(self.tried) - self.n_missing
 
     @property
     def n_missing(self) -> int:
@@ -298,22 +227,18 @@ class _Search:
     def _put_kernel(self, values: dict[str, float]) -> bool:
         """Put the kernel of a path on the rows, if it has one; whether there was time."""
         folds, kernel = self.paths.folds, self.kernel_at(values)
-        if folds.ask():
+        if folds.is_over():
             return False
         if kernel is not None and kernel != self._on[0]:
             self._on = None, None  # whose values need not be kept any longer
-            self._on = kernel, self.paths.with_kernel(kernel)
-        return kernel is None or self._on[1] is not None
+            self._on = kernel, folds.with_kernel(kernel, is_lazy=True)
+        return True
 
     def _note(self, point: Setting, fits: list[SolvedFold] | None) -> None:
         if fits is None:
             return
-        folds, (X, y, weight, _) = self.paths.folds, self.rows
-        scores = []
-        for fit, (_, test) in zip(fits, folds.folds, strict=True):
-            model = HeldOut(folds.classes, folds.parts, fit.scores)
-            scores.append(self.scorers(model, X[test], y[test], weight[test]))
+        for fit in fits:
             for reason in fit.stop_reasons & _WITHOUT_MODEL:
                 self.marks[point] = reason
         every: list[Any] = fits
-        self.tried[point] = Tried(every, np.array(scores))
+        self.tried[point] = Tried(every, self.agree(self.scorers.of_folds(self.folds, fits, self.rows)))

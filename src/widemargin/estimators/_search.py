@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from numbers import Integral
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -19,11 +19,13 @@ from widemargin.checkpoint import Saver
 from widemargin.codec import pack, unpack
 from widemargin.comm.clusters import is_mpi
 from widemargin.comm.protocol import Communicator
+from widemargin.data.shard import Shard
 from widemargin.engines.select import launch
-from widemargin.estimators._selection import Search, free_bytes, near_best
+from widemargin.estimators._selection import AnySearch, free_bytes, near_best
 from widemargin.ledger import Ledger
 from widemargin.strategies import search_files
 from widemargin.strategies.all_rows import all_rows, checked_rows, is_room_for, ranks_on_machine
+from widemargin.strategies.fold_paths import KeptPoint
 from widemargin.strategies.protocol import Rows
 from widemargin.strategies.search_crew import KeptFits, KeptPaths, SearchReport
 from widemargin.strategies.search_files import SearchState
@@ -31,6 +33,7 @@ from widemargin.strategies.selection import Fold
 from widemargin.strategies.selection_by_rows import OwnRows
 
 Watch = Callable[[SearchReport], str | None]
+K = TypeVar("K", KeptFits, KeptPoint)
 
 
 class SearchResume(NamedTuple):
@@ -96,32 +99,30 @@ class Teller:
 
     def __init__(self, watch: Watch | None, begun: SearchState | None) -> None:
         self._watch, self._begun = watch, begun
-        self.search: Search | None = None
+        self.search: AnySearch | None = None
 
-    def tell(self, fits: list[KeptFits], paths: KeptPaths | None) -> str:
+    def tell(self, fits: list[KeptFits | KeptPoint], paths: KeptPaths | None) -> str:
         """Report how far the search is, and fits that are new; a reason to stop, or an empty text."""
         if self._watch is None or self.search is None or not self.search.tried:
             return ""
         tried, best, gap = self.search.tried, np.nan, np.nan
-        if self.search.n_tried:
-            first = tried[near_best(tried, 0.0)[0]]
-            assert first is not None
+        if candidates := self.search.candidates:
+            first = candidates[near_best(candidates, 0.0)[0]]
             best, gap = first.mean, first.gap
-        n_done = self.search.n_tried + len(self.search.skipped)
         begun = self._begun if fits or paths is not None else None
-        return self._watch(SearchReport(0, len(tried), n_done, best, gap, begun, fits, paths)) or ""
+        return self._watch(SearchReport(0, len(tried), self.search.n_done, best, gap, begun, fits, paths)) or ""
 
 
 def known_fits(
-    resume: SearchResume | None, fresh: SearchState | None, comm: Communicator
-) -> tuple[dict[str, KeptFits], KeptPaths | None]:
+    resume: SearchResume | None, fresh: SearchState | None, comm: Communicator, kind: type[K]
+) -> tuple[dict[str, K], KeptPaths | None]:
     """Fits of an earlier search, which rank 0 has read, on all ranks; an error there is raised on all."""
-    fits: list[KeptFits] = []
+    fits: list[K] = []
     paths, error = None, ""
     if comm.rank == 0 and resume is not None and fresh is not None:
         try:
             resume.check(fresh)
-            fits = [each for state in resume.states for each in state.fits]
+            fits = [each for state in resume.states for each in state.fits if isinstance(each, kind)]
             paths = next((state.paths for state in resume.states if state.paths is not None), None)
         except ValueError as failure:
             error = str(failure)
@@ -131,6 +132,17 @@ def known_fits(
     if error:
         raise ValueError(error)
     return {each.name: each for each in fits}, paths
+
+
+def agreed_by(comm: Communicator) -> Callable[[np.ndarray], np.ndarray]:
+    """A function that returns the scores of rank 0 on all ranks, whose machines may round differently."""
+    return lambda scores: comm.broadcast(scores.ravel()).reshape(scores.shape)
+
+
+def bytes_on_rank(n_bytes: int, comm: Communicator, *, is_shared: bool) -> int:
+    """Memory for kernel values that every rank has, from what this one has; ranks of a machine may share that."""
+    here = n_bytes // (ranks_on_machine(comm) if is_shared else 1)
+    return int(-comm.allreduce(np.array([-float(here)]), "max")[0])
 
 
 def name_of(scoring: Any) -> str:
@@ -145,6 +157,14 @@ def hash_of_folds(folds: list[Fold]) -> int:
         for rows in (train, test):
             digest.update(np.int64(len(rows)).tobytes() + rows.astype(np.int64).tobytes())
     return int.from_bytes(digest.digest()[:8], "little")
+
+
+def fresh_state(task: str, shard: Shard, folds: list[Fold], own: OwnRows | None = None) -> SearchState:
+    """What files of a search have in common: all that its fits depend on. ``shard`` are the rows of this rank."""
+    numbers = np.arange(shard.n_rows) if own is None else own.numbers
+    mine = np.array([shard.n_rows, shard.content_hash(numbers)], np.uint64)
+    n_rows, content = mine if own is None else own.comm.allreduce(mine)
+    return SearchState(task, np.array([n_rows, shard.n_features, content, hash_of_folds(folds)], np.uint64), [], None)
 
 
 class Searched(NamedTuple):
@@ -179,7 +199,7 @@ class SearchOnRanks:
     groups: Any
     are_groups_own: bool  # whether each rank has the groups of its own rows, or those of all
     resume: SearchResume | None
-    fits: list[KeptFits] = field(default_factory=list)  # done before a machine was lost
+    fits: list[Any] = field(default_factory=list)  # done before a machine was lost
     if_lost: Literal["recompute", "leave out", "raise"] = "recompute"
 
     @property
@@ -217,7 +237,7 @@ class SearchRun:
     comm: Communicator
     watch: Watch | None
     resume: SearchResume | None = None
-    fits: list[KeptFits] = field(default_factory=list)
+    fits: list[Any] = field(default_factory=list)
     interruption: Interruption = field(default_factory=Interruption)
     keeps: bool = False  # whether reports have the fits
     own: OwnRows | None = None  # of this rank, where no rank has room for all

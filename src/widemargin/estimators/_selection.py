@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from scipy.stats import rankdata
@@ -21,6 +21,8 @@ from sklearn.metrics.pairwise import euclidean_distances, manhattan_distances
 from sklearn.model_selection import check_cv
 
 from widemargin.codec import conforms
+from widemargin.data.pieces import encoded
+from widemargin.data.shard import Shard
 from widemargin.exceptions import ModelFileError
 from widemargin.kernels.functions import Kernel
 from widemargin.strategies.parts import Parts
@@ -141,6 +143,12 @@ def free_bytes() -> int:
 # -- folds -------------------------------------------------------------------------------------------------------------
 
 
+def encoded_rows(rows: Rows, classes: np.ndarray) -> Shard:
+    """The rows with class numbers for labels; those of weight 0 may have labels of no class."""
+    X, y, weight, _ = rows
+    return Shard(X, encoded(np.where(weight > 0, y, classes[0]), classes), weight)
+
+
 def folds_of(cv: Any, X: Any, y: np.ndarray, weight: np.ndarray, groups: Any) -> list[Fold]:
     """The folds of a splitter, a number of stratified folds, or an iterable of pairs; each with rows of every class.
 
@@ -244,6 +252,16 @@ class Scorers:
                         f"The {name} of the rows that fold {k} holds out is {value}, even if all are classified right: "
                         f"they are of the classes {np.unique(labels).tolist()}. Use fewer folds, or another scorer."
                     )
+
+    def of_folds(self, folds: Any, fits: Sequence[Any], rows: Rows) -> np.ndarray:
+        """The scores of each fold (down) by each scorer (across), from those of the rows that it holds out."""
+        X, y, weight, _ = rows
+        found = []
+        for fit, (_, held_out) in zip(fits, folds.folds, strict=True):
+            model = HeldOut(folds.classes, folds.parts, fit.scores)
+            own = X[held_out] if self.need_rows else held_out[:, None]  # the model knows their scores
+            found.append(self(model, own, y[held_out], weight[held_out]))
+        return np.array(found)
 
     def __call__(self, model: HeldOut, X: Any, y: np.ndarray, weight: np.ndarray) -> list[float]:
         """The score of each scorer."""
@@ -372,6 +390,34 @@ def near_best(tried: dict[Point, Tried | None], n_errors: float) -> list[Point]:
 # -- the search --------------------------------------------------------------------------------------------------------
 
 
+class AnySearch(Protocol):
+    """Points that are tried on all folds."""
+
+    scorers: Scorers
+    tried: dict[Any, Any]  # Tried, or None for a point that was not tried
+
+    @property
+    def folds(self) -> Any: ...
+
+    @property
+    def candidates(self) -> dict[Any, Any]:
+        """Those of the points that were tried to choose from."""
+
+    @property
+    def first(self) -> Any:
+        """The choice where no point was tried."""
+
+    @property
+    def n_done(self) -> int:
+        """How many points were tried, or will not be."""
+
+    @property
+    def n_missing(self) -> int:
+        """How many points were not tried for lack of time."""
+
+    def table(self, tol: float) -> dict[str, Any]: ...
+
+
 @dataclass
 class Search:
     """Points that are tried on all folds, one gamma after the other."""
@@ -392,8 +438,23 @@ class Search:
         return self.folds.is_over()
 
     @property
-    def n_tried(self) -> int:
-        return sum(each is not None for each in self.tried.values())
+    def candidates(self) -> dict[Point, Tried | None]:
+        return {point: each for point, each in self.tried.items() if each is not None}
+
+    @property
+    def first(self) -> Point:
+        return next(iter(self.tried))
+
+    @property
+    def n_done(self) -> int:
+        return len(self.candidates) + len(self.skipped)
+
+    @property
+    def n_missing(self) -> int:
+        return len(self.tried) - self.n_done
+
+    def table(self, tol: float) -> dict[str, Any]:
+        return table(self.tried, self.skipped, self.scorers.names, len(self.folds.folds), tol)
 
     def try_all(self, gammas: Sequence[float | None], Cs: Sequence[float]) -> None:
         """Try all pairs of some ascending values; the gammas in the middle come first, since the best is among them."""
@@ -494,7 +555,7 @@ class Search:
 
     def _unfinished(self) -> list[Point]:
         """Points within one standard error of the best whose folds have stopped early."""
-        if not self.n_tried:
+        if not self.candidates:
             return []
         found: list[Point] = []
         for point in near_best(self.tried, 1.0):
@@ -504,11 +565,4 @@ class Search:
         return found
 
     def _scored(self, fits: list[FoldFit]) -> Tried:
-        scores = [self._score(fit, held_out) for fit, (_, held_out) in zip(fits, self.folds.folds, strict=True)]
-        return Tried(fits, self.agree(np.array(scores)))
-
-    def _score(self, fit: FoldFit, held_out: np.ndarray) -> list[float]:
-        X, y, weight, _ = self.rows
-        model = HeldOut(self.folds.classes, self.folds.parts, fit.scores)
-        rows = X[held_out] if self.scorers.need_rows else held_out[:, None]  # the model knows their scores
-        return self.scorers(model, rows, y[held_out], weight[held_out])
+        return Tried(fits, self.agree(self.scorers.of_folds(self.folds, fits, self.rows)))

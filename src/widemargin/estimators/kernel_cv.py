@@ -3,51 +3,38 @@
 from __future__ import annotations
 
 import os
-import time
+from dataclasses import replace
 from numbers import Integral, Real
-from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import indexable
 
-from widemargin.callbacks import first_interrupt_kept
-from widemargin.comm.clusters import is_dask, is_mpi
-from widemargin.comm.protocol import Communicator
-from widemargin.comm.solo import Solo
-from widemargin.cores import one_blas_thread
-from widemargin.data.pieces import encoded
 from widemargin.data.shard import Shard
-from widemargin.engines.select import engine_for
-from widemargin.estimators._base import data_of_fit, fitting
 from widemargin.estimators._formulas import HALF_NORM, hinge, kernel_symbols, score
 from widemargin.estimators._kernel import KernelClassifier
 from widemargin.estimators._search import (
-    Listener,
     Searched,
-    SearchResume,
     SearchRun,
     Teller,
-    hash_of_folds,
+    agreed_by,
+    bytes_on_rank,
+    fresh_state,
     known_fits,
     name_of,
-    search_on,
 )
+from widemargin.estimators._searching import SearchClassifier
 from widemargin.estimators._selection import (
-    Scorers,
+    Point,
     Search,
     check_table,
-    folds_of,
+    encoded_rows,
     free_bytes,
     grid_of_Cs,
     grid_of_gammas,
     near_best,
-    table,
 )
 from widemargin.estimators._types import ClassWeight
-from widemargin.estimators.registry import Array, Descriptor, Each, Formula, Symbol, register
-from widemargin.exceptions import InterruptedFitWarning, warn_user
+from widemargin.estimators.registry import Descriptor, Each, Formula, Symbol, register
 from widemargin.kernels import devices
 from widemargin.kernels.arrays import on_host
 from widemargin.kernels.functions import Kernel
@@ -58,12 +45,12 @@ from widemargin.solvers.auto import kernel_csvm, small_linear_csvm
 from widemargin.solvers.flat_dual import FlatDual
 from widemargin.solvers.protocol import AnySolver
 from widemargin.solvers.run import Limits, Result
-from widemargin.strategies.all_rows import RowsElsewhere, ranks_on_machine
-from widemargin.strategies.labels import check_classes
+from widemargin.strategies.all_rows import RowsElsewhere
+from widemargin.strategies.linear_folds import LinearFolds, are_wide
 from widemargin.strategies.parts import Parts
 from widemargin.strategies.protocol import Rows
 from widemargin.strategies.ranks import digest_of_values
-from widemargin.strategies.search_crew import SharedCrew
+from widemargin.strategies.search_crew import KeptFits, SharedCrew
 from widemargin.strategies.search_files import SearchState
 from widemargin.strategies.selection import Fold, Folds, beside_blocks
 from widemargin.strategies.selection_by_rows import FoldsOfRanks, OwnRows
@@ -75,7 +62,7 @@ Grids = tuple[list[float | None], list[float]]  # of gamma, or None where the ke
 _SHARE_OF_GPU = 0.5  # of its free memory, for kernel values
 
 
-class KernelSVCCV(KernelClassifier):
+class KernelSVCCV(SearchClassifier, KernelClassifier):
     """Kernel C-SVM whose C and gamma are chosen by cross-validation, in the time of a few fits.
 
     Fits :class:`KernelSVC` to the training rows of every fold for a grid of C and gamma, chooses the point with the
@@ -104,7 +91,8 @@ class KernelSVCCV(KernelClassifier):
         ``"best"`` takes the highest mean score, and the widest margin among ties. ``"one-standard-error"`` takes the
         widest margin of all points whose mean score is within one standard error of the best.
     kernel : {"rbf", "linear", "poly", "sigmoid", "laplacian", "cosine", "precomputed"} or callable, default="rbf"
-        As in :class:`KernelSVC`.
+        As in :class:`KernelSVC`. ``"linear"`` fits linear models, each to ``tol``, unless rows are as long as they are
+        many: then kernel values are faster.
     degree : int, default=3
         Degree of the poly kernel.
     coef0 : float, default=0.0
@@ -196,36 +184,18 @@ device_, n_features_in_, feature_names_in_
     """
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
+        **SearchClassifier._parameter_constraints,
         **{
             name: KernelClassifier._parameter_constraints[name]
-            for name in (
-                "kernel",
-                "degree",
-                "coef0",
-                "fit_intercept",
-                "tol",
-                "max_iter",
-                "max_time",
-                "class_weight",
-                "checkpoint",
-                "cluster",
-            )
+            for name in ("kernel", "degree", "coef0", "fit_intercept", "checkpoint", "cluster")
         },
         "Cs": [Interval(Integral, 1, None, closed="left"), "array-like"],
         "gammas": [Interval(Integral, 1, None, closed="left"), "array-like"],
-        "cv": ["cv_object"],
-        "scoring": [str, callable, list, tuple, dict, None],
-        "refine": ["boolean"],
         "skip": ["boolean"],
-        "selection": [StrOptions({"best", "one-standard-error"})],
         "multi_class": [StrOptions({"pairs", "rest"})],
         "cache_size": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
         "device": [StrOptions(set(devices.NAMES))],
-        "verbose": ["verbose"],
     }
-
-    _chosen: dict[str, float]  # C, and gamma where the kernel has one
-    _start: np.ndarray | None = None  # of the final fit, while it runs: coefficients of each problem
 
     def __init__(
         self,
@@ -274,186 +244,82 @@ device_, n_features_in_, feature_names_in_
         self.device = device
         self.verbose = verbose
 
-    @fitting
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, groups: Any = None) -> Self:
-        """Choose C and gamma, and fit the model to training data.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Training rows, in float32 or float64. CSR matrices are used without conversion.
-        y : array-like of shape (n_samples,)
-            Labels of two or more classes.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Multiplicity of each row: 2 counts the row twice, 0 leaves it out.
-        groups : array-like of shape (n_samples,), default=None
-            Group of each row, for splitters that keep groups together; on MPI ranks, of each rank's own rows.
-
-        Returns
-        -------
-        self : object
-            The fitted estimator.
-        """
-        rows = Rows(X, y, sample_weight) if self._are_elsewhere(X) else self._validate(X, y, sample_weight)
-        self._check_place(rows)
-        data = data_of_fit(X, y, sample_weight)
-        root = self._begun(data)
-        with one_blas_thread():
-            searched, ledger = self._searched(rows, sample_weight is not None, groups, root, data)
-            self._chosen, self._start = searched.chosen, searched.start
-            try:
-                self._solve(self._strategy(rows), rows, data, root)
-            finally:
-                del self._start
-        self.__dict__.update(searched.attributes, spread_=searched.spread)
-        self.cost_ = Ledger.total([ledger, self.cost_])
-        return self
-
     def _check_place(self, rows: Rows) -> None:
-        """Raise ValueError for a place that the final fit would refuse."""
-        if is_mpi(self.cluster):
-            self._refuse_search()
-        elif isinstance(self.cluster, Integral) and not is_dask(rows.X) and self.cluster > rows.X.shape[0]:
-            raise ValueError(
-                f"cluster={self.cluster} is more ranks than rows: with n_samples={rows.X.shape[0]} it must lie in "
-                f"[1, {rows.X.shape[0]}]."
-            )
-        engine_for(self.cluster, rows.X)
+        super()._check_place(rows)
         self._refuse_numbered_rows(rows)
         self._refuse_ranks_of_gpus(rows)
 
-    def _searched(
-        self, rows: Rows, is_weighted: bool, groups: Any, root: Any, data: dict[str, Any]
-    ) -> tuple[Searched, Ledger]:
-        """The outcome of the search, and its cost."""
-        with first_interrupt_kept(not hasattr(self, "_parent_callback_ctx")) as interruption:
-            listener, resume = Listener(self, root, data, interruption), None
-            if self.checkpoint is not None and not (is_mpi(self.cluster) and self.cluster.Get_rank() > 0):
-                resume = SearchResume.of(self.checkpoint)
-            elif self.checkpoint is not None:
-                resume = SearchResume([])
-            if is_mpi(self.cluster) or is_dask(self.cluster) or is_dask(rows.X):
-                (result,), searched = search_on(self, rows, groups, resume, listener)
-                searched, ledger = searched._replace(told=result.stop_reason), result.ledger
-            else:
-                run = SearchRun(Solo(), listener, resume, interruption=interruption, keeps=self.checkpoint is not None)
-                searched, ledger = self._search(rows, is_weighted, groups, run)
-            listener.end()
-        self._warn_of_search(searched.told, searched.n_missing, len(searched.attributes["scores_"]))
-        return searched, ledger
-
-    def _prepared(
-        self, rows: Rows, is_weighted: bool, groups: Any, own: OwnRows | None
-    ) -> tuple[np.ndarray, Scorers, list[Fold], Grids]:
-        """Classes, scorers, folds and grids; raises ValueError for bad ones."""
-        X, y, weight, _ = rows
-        classes = np.unique(y[weight > 0])
-        check_classes(classes, type(self).__name__)
-        scorers = Scorers(self, self.scoring, is_weighted=is_weighted)
-        indexable(X, groups)
-        if own is not None and scorers.need_rows:
+    def _search(self, rows: Rows, is_weighted: bool, groups: Any, run: SearchRun) -> tuple[Searched, Ledger]:
+        given = rows
+        if self._uses_gpu():  # grids, splitters and scorers see no tensors
+            rows = rows._replace(X=on_host(rows.X))
+        classes, scorers, folds = self._prepared(rows, is_weighted, groups)
+        if run.own is not None and scorers.need_rows:
             raise ValueError(
                 f"scoring={self.scoring!r} sees the rows, and no rank has room for all of them: choose a scorer by "
                 "name, or one of make_scorer."
             )
-        folds, grids = folds_of(self.cv, X, y, weight, groups), self._grids(X, weight, own)
-        scorers.check(rows, folds, classes, Parts(len(classes), self.multi_class))
-        return classes, scorers, folds, grids
-
-    def _search(self, rows: Rows, is_weighted: bool, groups: Any, run: SearchRun) -> tuple[Searched, Ledger]:
-        """The search on all rows, and its cost on this rank."""
-        X, y, weight, _ = rows
-        if self._uses_gpu():  # grids, splitters and scorers see no tensors
-            rows = rows._replace(X=on_host(X))
-        classes, scorers, folds, (gammas, Cs) = self._prepared(rows, is_weighted, groups, run.own)
-        until = np.inf if self.max_time is None else time.monotonic() + self.max_time
-        codes = encoded(np.where(weight > 0, y, classes[0]), classes)  # rows of weight 0 may have other labels
-        shard, parts, comm = Shard(X, codes, weight), Parts(len(classes), self.multi_class), run.comm
-        given = Shard(rows.X, codes, weight)
-        fresh = None if run.resume is None else self._fresh_state(given, classes, folds, (gammas, Cs), run.own)
-        known, paths = known_fits(run.resume, fresh, comm)
+        gammas, Cs = self._grids(rows.X, rows.weight, run.own)
+        look, shard, comm = self._look(run), encoded_rows(rows, classes), run.comm
+        fresh = None if run.resume is None else self._fresh_state(shard, classes, folds, (gammas, Cs), run.own)
+        known, paths = known_fits(run.resume, fresh, comm, KeptFits)
         known |= {each.name: each for each in run.fits}
         teller = Teller(run.watch, fresh)
-
-        def look() -> str:
-            return "interrupted" if run.interruption else "max_time" if time.monotonic() > until else ""
-
         crew = SharedCrew(comm, look, teller.tell, known, paths, keeps=run.keeps)
         setting: dict[str, Any] = {
-            "shard": shard,
+            "shard": replace(shard, X=given.X),
             "classes": classes,
-            "parts": parts,
+            "parts": Parts(len(classes), self.multi_class),
             "folds": folds,
             "fit_intercept": bool(self.fit_intercept),
             "class_weight": self.class_weight,
             "limits": Limits(self.tol, self.max_iter),
-            "cache_bytes": self._search_bytes(comm),
+            "cache_bytes": bytes_on_rank(self._cache_bytes(), comm, is_shared=self.cache_size == "auto"),
             "crew": crew,
         }
+        in_folds: Folds | FoldsOfRanks
+        if run.own is not None:
+            in_folds = FoldsOfRanks(run.own, **setting, ask=crew.heard)
+        elif self._is_linear() and not are_wide(shard, setting["cache_bytes"]):
+            in_folds = LinearFolds(**setting, ask=crew.ask)
+        else:
+            in_folds = Folds(**setting, device=devices.resolved(self.device), ask=crew.ask)
         search = Search(
-            Folds(**setting, device=devices.resolved(self.device), ask=crew.ask)
-            if run.own is None
-            else FoldsOfRanks(run.own, **setting, ask=crew.heard),
+            in_folds,
             self._kernel_with,
             scorers,
             rows,
             bool(self.skip),
-            agree=lambda scores: comm.broadcast(scores.ravel()).reshape(scores.shape),
+            agree=agreed_by(comm),
             are_values_late=comm.size > 1 or bool(known) or paths is not None,
         )
         teller.search = search
         search.try_all(gammas, Cs)
-        if self.refine and search.n_tried:
+        if self.refine and search.candidates:
             search.refine(near_best(search.tried, 0.0)[0])
         search.forget_values()
         teller.tell([], None)
-        told = crew.reason
-        best = next(iter(search.tried))
-        if search.n_tried:
-            best = near_best(search.tried, 0.0 if self.selection == "best" else 1.0)[0]
-        found = table(search.tried, search.skipped, scorers.names, len(folds), self.tol)
-        index, name = list(search.tried).index(best), scorers.names[0]
-        attributes = {
-            "best_params_": best.parameters(),
-            "best_score_": float(found[f"mean_test_{name}"][index]),
-            "best_index_": index,
-            "cv_results_": found,
-            "scores_": np.stack([found[f"split{k}_test_{name}"] for k in range(len(folds))], axis=1),
-            "n_splits_": len(folds),
-        }
-        start = None if self._is_linear() else search.start_at(best)
-        n_missing = len(search.tried) - search.n_tried - len(search.skipped)
         spread: Any = "rows" if run.own is not None else "tasks" if comm.size > 1 else "none"
-        return Searched(attributes, best.parameters(), start, told, n_missing, spread), search.folds.ledger
+        found = self._found(search, crew.reason, spread)
+        if not self._is_linear():
+            found = found._replace(start=search.start_at(Point(found.chosen["C"], found.chosen.get("gamma"))))
+        return found, search.folds.ledger
 
     def _fresh_state(
         self, shard: Shard, classes: np.ndarray, folds: list[Fold], grids: Grids, own: OwnRows | None
     ) -> SearchState:
         """What files of this search have in common: all that its fits depend on."""
-        kernel, numbers, few = self._kernel_with(grids[0][0]), np.arange(shard.n_rows), shard
+        kernel, few = self._kernel_with(grids[0][0]), shard
         if own is not None:
-            some = RowsElsewhere(own, shard.n_rows)[numbers[:_MAX_COMPARED]]
+            some = RowsElsewhere(own, shard.n_rows)[np.arange(min(shard.n_rows, _MAX_COMPARED))]
             few = Shard(some, np.empty(0), np.empty(0))
-            shard, numbers = Shard(own.rows.X, shard.y[own.numbers], shard.weight[own.numbers]), own.numbers
+            shard = Shard(own.rows.X, shard.y[own.numbers], shard.weight[own.numbers])
         task = (
             f"{type(self).__name__} {kernel}{digest_of_values(kernel, few)} gammas={grids[0]} Cs={grids[1]} "
             f"skip={self.skip} fit_intercept={self.fit_intercept} tol={self.tol} max_iter={self.max_iter} "
             f"class_weight={self.class_weight} {self.multi_class} {classes.tolist()!r} scoring={name_of(self.scoring)}"
         )
-        mine = np.array([shard.n_rows, shard.content_hash(numbers)], np.uint64)
-        n_rows, content = mine if own is None else own.comm.allreduce(mine)
-        data = np.array([n_rows, shard.n_features, content, hash_of_folds(folds)], np.uint64)
-        return SearchState(task, data, [], None)
-
-    def _search_bytes(self, comm: Communicator) -> int:
-        """Memory for kernel values on each rank."""
-        n_here = ranks_on_machine(comm) if self.cache_size == "auto" else 1
-        return int(-comm.allreduce(np.array([-float(self._cache_bytes() // n_here)]), "max")[0])
-
-    def _checkpoint_folder(self) -> Any:
-        """Each point that a search may choose has states of its own."""
-        name = " ".join(f"{name}={value!r}" for name, value in self._chosen.items())
-        return None if self.checkpoint is None else Path(self.checkpoint) / f"fit {name}"
+        return fresh_state(task, shard, folds, own)
 
     def _grids(self, X: Any, weight: np.ndarray, own: OwnRows | None) -> Grids:
         """Values of gamma, or None where the kernel has none, and of C."""
@@ -470,17 +336,6 @@ device_, n_features_in_, feature_names_in_
             here = [kernel.diagonal(block, own.numbers[where]) for block, where in own.shard.pieces()]
             squares = own.of_all(np.concatenate(here), len(weight))
         return gammas, grid_of_Cs(self.Cs, squares, weight).tolist()
-
-    def _warn_of_search(self, told: str, n_missing: int, n_points: int) -> None:
-        missing = f"{n_missing} of {n_points} points were not tried on all folds"
-        if told == "max_time":
-            warn_user(
-                f"max_time={self.max_time:g} ended the search of KernelSVCCV, and {missing}: raise max_time, or use "
-                "smaller grids or fewer folds.",
-                ConvergenceWarning,
-            )
-        elif told == "interrupted":
-            warn_user(f"The search of KernelSVCCV was interrupted, and {missing}.", InterruptedFitWarning)
 
     def _kernel_with(self, gamma: float | None) -> Kernel:
         if callable(self.kernel):
@@ -499,9 +354,6 @@ device_, n_features_in_, feature_names_in_
         if self.cache_size != "auto":
             return super()._cache_bytes()
         return int(_SHARE_OF_GPU * devices.free_bytes(devices.GPU)) if self._uses_gpu() else free_bytes()
-
-    def _problem_of_rows(self) -> None:
-        return None
 
     def _problem(self) -> HingeL2:
         return HingeL2(self._chosen["C"], bool(self.fit_intercept))
@@ -541,14 +393,6 @@ register(
         command=None,
         problem=_formula,
         fitted={
-            "_chosen": dict[str, float],
-            "best_params_": dict[str, float],
-            "best_score_": float,
-            "best_index_": int,
-            "cv_results_": dict[str, Any],
-            "scores_": Array("f", "AF"),
-            "n_splits_": int,
-            "spread_": Literal["none", "tasks", "rows"],
             "multi_class_": Literal["pairs", "rest"],
             **dict.fromkeys(("C_", "slack_", "violation_"), Each("f")),
         },

@@ -16,10 +16,9 @@ from widemargin.callbacks import first_interrupt_kept
 from widemargin.comm.clusters import is_dask
 from widemargin.comm.solo import Solo
 from widemargin.cores import one_blas_thread
-from widemargin.data.pieces import encoded
 from widemargin.data.shard import Shard
 from widemargin.estimators._kernel import check_square
-from widemargin.estimators._selection import free_bytes, grid_of_Cs
+from widemargin.estimators._selection import encoded_rows, free_bytes, grid_of_Cs
 from widemargin.estimators._types import ClassWeight
 from widemargin.estimators.kernel import KernelSVC
 from widemargin.estimators.kernel_cv import KernelSVCCV
@@ -31,8 +30,9 @@ from widemargin.sklearn_private import check_constraints
 from widemargin.solvers.models import without_training_rows
 from widemargin.solvers.run import Limits
 from widemargin.strategies.labels import check_classes
+from widemargin.strategies.linear_folds import LinearFolds
 from widemargin.strategies.parts import Parts
-from widemargin.strategies.protocol import Outcome, Rows
+from widemargin.strategies.protocol import Outcome, Rows, Support
 from widemargin.strategies.selection import FoldFit, Folds
 from widemargin.strategies.training import count_on_ranks
 
@@ -143,9 +143,7 @@ def kernel_svc_path(
         "kernel": kernel, "gamma": gamma, "degree": degree, "coef0": coef0, "fit_intercept": fit_intercept,
         "multi_class": multi_class, "class_weight": class_weight, "tol": tol, "max_iter": max_iter,
     }  # fmt: skip
-    constraints = {**KernelSVC._parameter_constraints, **KernelSVCCV._parameter_constraints}
-    values = {**own, "Cs": Cs, "cache_size": cache_size, "max_time": max_time}
-    check_constraints({name: constraints[name] for name in values}, values, _NAME)
+    _check({**own, "Cs": Cs, "cache_size": cache_size, "max_time": max_time})
     if is_dask(X):
         raise ValueError(f"{_NAME} needs all rows in one process: pass arrays.")
     model = KernelSVC(**own)
@@ -154,20 +152,22 @@ def kernel_svc_path(
     check_classes(classes, _NAME)
     grid = _grid(model, rows, Cs)
     until = np.inf if max_time is None else time.monotonic() + max_time
-    cache_bytes = free_bytes() if cache_size == "auto" else int(cache_size * (1 << 20))
     with first_interrupt_kept(True) as interruption:
 
         def ask() -> str:
             return "interrupted" if interruption else "max_time" if time.monotonic() > until else ""
 
-        if model._is_linear():
-            found, cost = _linear(model, rows, grid, ask)
-        else:
-            found, cost = _with_kernel(model, rows, classes, grid, cache_bytes, ask)
+        found, cost = _solved(model, rows, classes, grid, cache_size, ask)
         told = ask()
     path = _path(model, rows, grid, found, cost)
     _warn(path, len(grid), told, max_time)
     return path
+
+
+def _check(values: dict[str, Any]) -> None:
+    """Raise ValueError for a parameter that is not valid."""
+    constraints = {**KernelSVC._parameter_constraints, **KernelSVCCV._parameter_constraints}
+    check_constraints({name: constraints[name] for name in values}, values, _NAME)
 
 
 class _Solved(NamedTuple):
@@ -192,22 +192,22 @@ def _kernel_of(model: KernelSVC) -> Kernel:
     return model._kernel() or Kernel("linear")
 
 
-def _with_kernel(
-    model: KernelSVC, rows: Rows, classes: np.ndarray, Cs: list[float], cache_bytes: int, ask: Callable[[], str]
+def _solved(
+    model: KernelSVC, rows: Rows, classes: np.ndarray, Cs: list[float], cache_size: Any, ask: Callable[[], str]
 ) -> _Found:
     """One fold that trains on all rows and holds out none."""
-    codes = encoded(np.where(rows.weight > 0, rows.y, classes[0]), classes)  # rows of weight 0 may have other labels
     present = np.flatnonzero(rows.weight)
     fold = present, present[:0]
-    folds = Folds(
-        shard=Shard(rows.X, codes, rows.weight),
+    in_folds = LinearFolds if model._is_linear() else Folds
+    folds = in_folds(
+        shard=encoded_rows(rows, classes),
         classes=classes,
         parts=Parts(len(classes), model.multi_class),
         folds=[fold],
         fit_intercept=bool(model.fit_intercept),
         class_weight=model.class_weight,
         limits=Limits(model.tol, model.max_iter),
-        cache_bytes=cache_bytes,
+        cache_bytes=free_bytes() if cache_size == "auto" else int(cache_size * (1 << 20)),
         ask=ask,
     )
     on = folds.with_kernel(_kernel_of(model))
@@ -222,27 +222,13 @@ def _with_kernel(
         training = count_on_ranks(shard, folds.parts, models, known, Solo(), 0)
         copied = without_training_rows(models)
         results = [replace(result, model=each) for result, each in zip(found, copied, strict=True)]
-        return _Solved(Outcome(classes, results, shard.n_features, training=training), fit.seconds)
+        support = None
+        if model._is_linear():
+            support = [Support(part.model.points.numbers, part.model.coef) for part in fit.parts]
+        return _Solved(Outcome(classes, results, shard.n_features, training=training, support=support), fit.seconds)
 
     fits = on.fits(Cs, [None] * len(Cs), may_settle=False)
     return [None if each is None else solved(each[0]) for each in fits], folds.ledger
-
-
-def _linear(model: KernelSVC, rows: Rows, Cs: list[float], ask: Callable[[], str]) -> _Found:
-    """Each C by the solver of linear models, from the solution for the last."""
-    found: list[_Solved | None] = [None] * len(Cs)
-    warm: np.ndarray | None = None
-    for k, C in enumerate(Cs):
-        if ask():
-            break
-        began, own = time.perf_counter(), copy.copy(model).set_params(C=C)
-        outcome = replace(own._ranks(rows), warm=warm).run(rows, None, lambda report: ask() or None)
-        if any(each.stop_reason in ("interrupted", "max_time") for each in outcome.results):
-            break
-        warm = np.array([each.model.coef for each in outcome.results])
-        found[k] = _Solved(outcome, time.perf_counter() - began)
-    ledgers = [each.ledger for one in found if one is not None for each in one.outcome.results]
-    return found, Ledger.total([Ledger(), *ledgers])
 
 
 def _path(model: KernelSVC, rows: Rows, Cs: list[float], found: list[_Solved | None], cost: Ledger) -> KernelPath:

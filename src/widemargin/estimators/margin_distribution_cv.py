@@ -8,11 +8,12 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from widemargin.data.shard import Shard
+from widemargin.comm.protocol import Communicator
 from widemargin.estimators._cross_validated import GRID, Axes, CrossValidated
 from widemargin.estimators._kernel import KernelClassifier, check_square
+from widemargin.estimators._search import bytes_on_rank
 from widemargin.estimators._selection import check_table, free_bytes, grid_of_Cs, grid_of_gammas
-from widemargin.estimators._types import ClassWeight
+from widemargin.estimators._types import ClassWeight, Folder
 from widemargin.estimators.margin_distribution import MarginDistributionSVC, formula
 from widemargin.estimators.registry import Descriptor, Formula, Symbol, register
 from widemargin.kernels.functions import Kernel
@@ -22,7 +23,6 @@ from widemargin.solvers.auto import Auto, SlowDescent, always_first, kernel_marg
 from widemargin.solvers.margin_descent import MarginDescent
 from widemargin.solvers.margin_primal import MarginPrimal
 from widemargin.solvers.protocol import AnySolver
-from widemargin.solvers.run import Result
 from widemargin.strategies.fold_paths import FoldPaths
 from widemargin.strategies.protocol import Rows
 
@@ -79,8 +79,17 @@ class MarginDistributionSVCCV(CrossValidated, MarginDistributionSVC):
         were not reached on all folds are not tried.
     class_weight : dict, "balanced" or None, default=None
         Multiplies the sample weights of each class; ``"balanced"`` gives all classes the same total weight.
+    cluster : int, dask.distributed.Client, mpi4py communicator or None, default=None
+        Where the search and the final fit run: in this process (None, or a number of threads for the final fit; the
+        search uses all cores in any case), on the workers of a Dask cluster (client), or on MPI ranks that each call
+        ``fit`` with their own rows (communicator). ``X`` and ``y`` may be Dask collections. Ranks share the fits of the
+        search, for which each of them gets all rows; scores do not depend on how many ranks there are.
+    checkpoint : str, path or None, default=None
+        Folder where ``fit`` saves the points of the search as they end, and the state of the final fit. ``fit`` with
+        the same folder, data, grids and folds goes on from there.
     verbose : int, default=0
-        1 shows a progress line for the final fit, with the gap and ``tol``.
+        1 shows a progress line: the points of the search that are done and the best score, then the gap and ``tol`` of
+        the final fit.
 
     Attributes
     ----------
@@ -98,6 +107,8 @@ class MarginDistributionSVCCV(CrossValidated, MarginDistributionSVC):
         Scores that decide; nan where a point was not tried.
     n_splits_ : int
         Number of folds.
+    spread_ : {"tasks", "none"}
+        What ranks shared in the search: its fits, or nothing, in one process.
     classes_, support_, support_vectors_, dual_coef_, support_labels_, support_weight_, n_support_, coef_, intercept_, \
 kernel_, certificate_, stop_reason_, history_, n_iter_, parts_, training_, device_, n_features_in_, feature_names_in_
         As in :class:`MarginDistributionSVC`, for the final model.
@@ -113,7 +124,9 @@ kernel_, certificate_, stop_reason_, history_, n_iter_, parts_, training_, devic
     -----
     A certified gap bounds how far the objective of a fit is from the optimum; it bounds no score.
 
-    The first Ctrl-C ends the search, and the best point so far is fitted to all rows.
+    The first Ctrl-C ends the search, and the best point so far is fitted to all rows. Callbacks hear of a task
+    ``"search"`` with a task ``"point"`` for each point, and then of the final fit; one that asks to stop at a point
+    ends the search.
 
     Examples
     --------
@@ -130,7 +143,7 @@ kernel_, certificate_, stop_reason_, history_, n_iter_, parts_, training_, devic
         **CrossValidated._parameter_constraints,
         **{
             name: KernelClassifier._parameter_constraints[name]
-            for name in ("kernel", "degree", "coef0", "fit_intercept")
+            for name in ("kernel", "degree", "coef0", "fit_intercept", "cluster", "checkpoint")
         },
         "Cs": GRID,
         "gammas": GRID,
@@ -160,6 +173,8 @@ kernel_, certificate_, stop_reason_, history_, n_iter_, parts_, training_, devic
         max_iter: int = 100_000,
         max_time: float | None = None,
         class_weight: ClassWeight = None,
+        cluster: Any = None,
+        checkpoint: Folder = None,
         verbose: int = 0,
     ) -> None:
         self.Cs = Cs
@@ -179,6 +194,8 @@ kernel_, certificate_, stop_reason_, history_, n_iter_, parts_, training_, devic
         self.max_iter = max_iter
         self.max_time = max_time
         self.class_weight = class_weight
+        self.cluster = cluster
+        self.checkpoint = checkpoint
         self.verbose = verbose
 
     @property
@@ -234,11 +251,17 @@ kernel_, certificate_, stop_reason_, history_, n_iter_, parts_, training_, devic
             Cs = _MEAN_LOSS * Cs
         return {"C": Cs.tolist(), **gammas, "deadband": deadbands, "overshoot_weight": overshoot_weights}
 
+    def _check_place(self, rows: Rows) -> None:
+        super()._check_place(rows)
+        self._refuse_numbered_rows(rows)
+
     def _cache_bytes(self) -> int:
         return free_bytes() if self.cache_size == "auto" else super()._cache_bytes()
 
-    def _search_bytes(self) -> int:
-        return 0 if self._is_linear() else self._cache_bytes()
+    def _search_bytes(self, comm: Communicator) -> int:
+        if self._is_linear():
+            return 0
+        return bytes_on_rank(self._cache_bytes(), comm, is_shared=self.cache_size == "auto")
 
     def _solver(self) -> AnySolver:
         return MarginPrimal() if self._is_linear() else kernel_margin(MarginDescent(self._cache_bytes()))
@@ -248,9 +271,9 @@ kernel_, certificate_, stop_reason_, history_, n_iter_, parts_, training_, devic
         solver = self._solver()
         return replace(solver, first=always_first) if isinstance(solver, Auto) else solver
 
-    def _following(self, solver: AnySolver, last: Result, shard: Shard) -> AnySolver:
+    def _following(self, solver: AnySolver, n_iter: int, n_rows: int) -> AnySolver:
         """For larger C coordinate steps take longer, Newton steps do not."""
-        is_slow = last.n_iter * MarginDescent.block_rows > SlowDescent.epochs * shard.n_rows
+        is_slow = n_iter * MarginDescent.block_rows > SlowDescent.epochs * n_rows
         return self._solver() if is_slow else solver
 
     def _remedies(self) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -11,7 +11,7 @@ from widemargin.comm.solo import Solo
 from widemargin.data.shard import Shard
 from widemargin.estimators._cross_validated import GRID, Axes, CrossValidated
 from widemargin.estimators._selection import check_table, checked_grid, grid_of_Cs
-from widemargin.estimators._types import ClassWeight
+from widemargin.estimators._types import ClassWeight, Folder
 from widemargin.estimators.nu_margin import NuMarginSVC, formula
 from widemargin.estimators.registry import MARGIN, Descriptor, Formula, Symbol, register
 from widemargin.kernels.functions import Kernel
@@ -59,8 +59,17 @@ class NuMarginSVCCV(CrossValidated, NuMarginSVC):
         Values that were not reached on all folds are not tried.
     class_weight : dict, "balanced" or None, default=None
         Multiplies the sample weights of each class; ``"balanced"`` gives all classes the same total weight.
+    cluster : int, dask.distributed.Client, mpi4py communicator or None, default=None
+        Where the search and the final fit run: in this process (None, or a number of threads for the final fit; the
+        search uses all cores in any case), on the workers of a Dask cluster (client), or on MPI ranks that each call
+        ``fit`` with their own rows (communicator). ``X`` and ``y`` may be Dask collections. Ranks share the fits of the
+        search, for which each of them gets all rows; scores do not depend on how many ranks there are.
+    checkpoint : str, path or None, default=None
+        Folder where ``fit`` saves the points of the search as they end, and the state of the final fit. ``fit`` with
+        the same folder, data, grids and folds goes on from there.
     verbose : int, default=0
-        1 shows a progress line for the final fit, with the gap and ``tol``.
+        1 shows a progress line: the points of the search that are done and the best score, then the gap and ``tol`` of
+        the final fit.
 
     Attributes
     ----------
@@ -80,6 +89,8 @@ class NuMarginSVCCV(CrossValidated, NuMarginSVC):
         Scores that decide; nan where a value was not tried.
     n_splits_ : int
         Number of folds.
+    spread_ : {"tasks", "none"}
+        What ranks shared in the search: its fits, or nothing, in one process.
     classes_, coef_, intercept_, nu_, cap_, support_, dual_coef_, n_support_, certificate_, stop_reason_, history_, \
 n_iter_, parts_, training_, n_features_in_, feature_names_in_
         As in :class:`NuMarginSVC`, for the final model.
@@ -95,7 +106,9 @@ n_iter_, parts_, training_, n_features_in_, feature_names_in_
     -----
     A certified gap bounds how far the margin of a fit is from the widest possible; it bounds no score.
 
-    The first Ctrl-C ends the search, and the best value so far is fitted to all rows.
+    The first Ctrl-C ends the search, and the best value so far is fitted to all rows. Callbacks hear of a task
+    ``"search"`` with a task ``"point"`` for each value, and then of the final fit; one that asks to stop at a value
+    ends the search.
 
     Examples
     --------
@@ -110,7 +123,11 @@ n_iter_, parts_, training_, n_features_in_, feature_names_in_
     (4, 5)
     """
 
-    _parameter_constraints: ClassVar[dict[str, Any]] = {**CrossValidated._parameter_constraints, "nus": GRID}
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        **CrossValidated._parameter_constraints,
+        "nus": GRID,
+        **{name: NuMarginSVC._parameter_constraints[name] for name in ("cluster", "checkpoint")},
+    }
     _refined = ("nu",)
     block_size: Any = "auto"
 
@@ -126,6 +143,8 @@ n_iter_, parts_, training_, n_features_in_, feature_names_in_
         max_iter: int = 1000,
         max_time: float | None = None,
         class_weight: ClassWeight = None,
+        cluster: Any = None,
+        checkpoint: Folder = None,
         verbose: int = 0,
     ) -> None:
         self.nus = nus
@@ -137,6 +156,8 @@ n_iter_, parts_, training_, n_features_in_, feature_names_in_
         self.max_iter = max_iter
         self.max_time = max_time
         self.class_weight = class_weight
+        self.cluster = cluster
+        self.checkpoint = checkpoint
         self.verbose = verbose
 
     @property
@@ -181,13 +202,16 @@ def _least_nu(rows: Rows, paths: FoldPaths) -> float:
     shard = Shard(folds.shard.X, folds.shard.y, folds.weights((present, present[:0]))).take(present)
     solver, limits = small_linear_csvm(_CACHE_BYTES, _ROUGH), Limits(_ROUGH, folds.limits.max_iter)
     ask: Callable[[Any], str | None] = lambda report: folds.ask() or None  # noqa: E731
-    found = []
-    for labelled in folds.parts.all_labelled(shard):
-        rng = np.random.default_rng(0)
-        solved = end_of(sweeps(solver, HingeL2(C), labelled, Solo(), limits, rng, Start(), Watched(ask)))
-        if solved.coefficients is not None:
-            found.append(float(np.abs(solved.coefficients).sum() / (labelled.weight.sum() * C)))
-    return max(found, default=0.0)
+    found: dict[int, float] = {}
+
+    def solve(parts: Sequence[int]) -> None:
+        for part in parts:
+            labelled, rng = folds.parts.labelled(shard, part), np.random.default_rng(0)
+            solved = end_of(sweeps(solver, HingeL2(C), labelled, Solo(), limits, rng, Start(), Watched(ask)))
+            if solved.coefficients is not None:
+                found[part] = float(np.abs(solved.coefficients).sum() / (labelled.weight.sum() * C))
+
+    return float(max(folds.crew.shared(range(len(folds.parts)), solve, lambda part: found.get(part, 0.0))))
 
 
 def _formula(model: NuMarginSVCCV) -> Formula:

@@ -18,7 +18,7 @@ from widemargin.kernels.arrays import Chosen, on_host, taken
 from widemargin.kernels.cache import RowCache
 from widemargin.kernels.functions import Kernel
 from widemargin.kernels.points import TakenPoints
-from widemargin.kernels.protocol import KernelRows, Lane, T
+from widemargin.kernels.protocol import KernelRows, Lane, RowsOnDevice, T
 from widemargin.kernels.torch_lockstep import Lockstep
 from widemargin.kernels.torch_rows import KINDS, StoredRows, free_bytes
 from widemargin.kernels.torch_tensors import Form, Side
@@ -75,7 +75,7 @@ def _in_lane(number: int, lane: Lane) -> Iterator[None]:
         _lane.reset(before)
 
 
-class RowsOnTorch(KernelRows):
+class RowsOnTorch(RowsOnDevice):
     """A kernel on rows of a torch device; see :mod:`torch_rows` for how they are rounded."""
 
     dtype = np.float32

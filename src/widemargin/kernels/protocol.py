@@ -199,22 +199,6 @@ class KernelRows(ABC):
             self._known = None if whole._known is None else whole._known.only(places)
         return self._known
 
-    @property
-    def has_lockstep(self) -> bool:
-        """Whether many problems can be solved side by side, by values that :meth:`keep_values` has kept."""
-        return False
-
-    def lockstep(self, labels: np.ndarray, weights: np.ndarray, which: np.ndarray, Cs: np.ndarray, size: int) -> Any:
-        """Problems side by side, where ``has_lockstep``: ``which`` has the lines of labels and of weights of each.
-
-        ``size`` is that of their working sets.
-        """
-        raise NotImplementedError
-
-    def lockstep_room(self, size: int) -> float:
-        """How many problems have room side by side."""
-        raise NotImplementedError
-
     def keep_classes(self, most_rows: int, n_bytes: int) -> bool:
         """Whether kernel values within each class are kept for all pairs of classes; computes those of this pair.
 
@@ -367,3 +351,23 @@ class KernelRows(ABC):
     @abstractmethod
     def _diagonal(self, coef: Vector) -> Vector:
         """``k(x, x)`` of every row, on the device of the coefficients."""
+
+
+class RowsOnDevice(KernelRows):
+    """Rows of a device that solves many problems side by side, by values that :meth:`keep_values` has kept."""
+
+    @property
+    @abstractmethod
+    def has_lockstep(self) -> bool:
+        """Whether values are kept, and bound a gap."""
+
+    @abstractmethod
+    def lockstep(self, labels: np.ndarray, weights: np.ndarray, which: np.ndarray, Cs: np.ndarray, size: int) -> Any:
+        """Problems side by side, where ``has_lockstep``: ``which`` has the lines of labels and of weights of each.
+
+        ``size`` is that of their working sets.
+        """
+
+    @abstractmethod
+    def lockstep_room(self, size: int) -> float:
+        """How many problems have room side by side."""

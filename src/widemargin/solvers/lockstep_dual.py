@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from widemargin.kernels.protocol import KernelRows, Vector
+from widemargin.kernels.protocol import RowsOnDevice, Vector
 from widemargin.problems.hinge_l2 import HingeL2
 from widemargin.problems.protocol import Certificate
 from widemargin.rounding import UNIT, gamma
@@ -111,7 +111,7 @@ class LockstepDual:
     Lines of ``labels`` are -1, 1, or 0 for rows that are in neither class; those of ``weights`` are multiplicities.
     """
 
-    rows: KernelRows
+    rows: RowsOnDevice
     labels: np.ndarray
     weights: np.ndarray
     fit_intercept: bool

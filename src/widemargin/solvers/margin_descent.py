@@ -25,6 +25,7 @@ from numpy.random import Generator
 
 from widemargin.comm.protocol import Communicator, place_among_ranks
 from widemargin.compiled import margin_passes
+from widemargin.compiled.known_values import sub_block
 from widemargin.data.shard import Shard
 from widemargin.kernels.points import Points
 from widemargin.pauses import uneven
@@ -107,7 +108,9 @@ class KernelValues:
 
     def block(self, places: np.ndarray, points: Points) -> np.ndarray:
         if self.is_kept and self._comm.size == 1:
-            return self.kept[np.ix_(places, places)]
+            out = np.empty((len(places), len(places)), self._lines.dtype)
+            sub_block(self._lines, places, out)
+            return out
         return self._rows.block(points)
 
 
@@ -349,18 +352,21 @@ class MarginDescent(KernelMarginSolver[State]):
         return state
 
     def _choose(self, state: State) -> np.ndarray:
-        """Rows of this rank for the next block, ascending; as many as is its share of all rows."""
-        n, n_all = state.shard.n_rows, state.values.n_all
+        """Rows of this rank for the next block, ascending; as many as is its share of all rows.
+
+        Rows without a weight, which cannot move, are left out.
+        """
+        n, n_all, weighty = state.shard.n_rows, state.values.n_all, np.flatnonzero(state.steep > 0)
         mine = -(-self.block_rows * n // n_all)
-        if mine >= n:
-            return np.arange(n)
+        if mine >= len(weighty):
+            return weighty
         gain = np.empty(n)
         margin_passes.coordinate_gains(state.margin, state.g, state.curvature, state.steep, *state.problem.shape, gain)
         worst = np.argpartition(-gain, mine - 1)[:mine]
         is_first_epoch = state.n_blocks * self.block_rows < n_all
         if is_first_epoch or not gain[worst].sum() > self.concentrated * gain.sum():
             if len(state.waiting) < mine:
-                state.waiting = np.concatenate([state.waiting, state.rng.permutation(n)])
+                state.waiting = np.concatenate([state.waiting, state.rng.permutation(weighty)])
             chosen, state.waiting = np.unique(state.waiting[:mine]), state.waiting[mine:]
             return chosen
         taken = np.zeros(n, dtype=bool)

@@ -9,42 +9,81 @@ of them solve a problem before one goes on to the next, so that a search without
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from widemargin import cores
+from widemargin.codec import record
 from widemargin.comm.solo import Solo
 from widemargin.data.shard import Shard
-from widemargin.kernels.functions import Kernel
+from widemargin.exceptions import ModelFileError
 from widemargin.kernels.vectors import padded
 from widemargin.pauses import Clock, TimeIsUp
 from widemargin.problems.protocol import Problem
 from widemargin.solvers.models import KernelModel
 from widemargin.solvers.protocol import AnySolver
-from widemargin.solvers.run import Finished, Result, Start, Watched, end_of, sweeps
+from widemargin.solvers.run import Finished, Start, Watched, end_of, sweeps
 from widemargin.strategies.selection import Folds, KernelFolds
 
 _FEW_ENTRIES = 1 << 16  # of rows whose fits are so short that threads would wait for each other
 
 
+def _check(part: SolvedPart) -> None:
+    """Sizes are checked against the folds when the fit is used."""
+    are_floats = all(each.dtype == np.float64 and each.ndim == 1 for each in (part.scores, part.coef))
+    are_numbers = part.support is None or (part.support.dtype.kind == "i" and part.support.ndim == 1)
+    if not are_floats or not are_numbers or not np.isfinite(part.coef).all():
+        raise ModelFileError("fits of a search have arrays of wrong types or shapes")
+
+
+@record(check=_check)
 class SolvedPart(NamedTuple):
     """One two-class problem on one fold."""
 
-    result: Result
+    scores: np.ndarray  # of the held-out rows
     norm: float  # of w
+    gap: float  # relative
     support: np.ndarray | None  # numbers of the rows with a coefficient; None where the solver does not know them
+    coef: np.ndarray  # of these rows, or of features in a linear model
     seconds: float
-    scores: np.ndarray | None = None  # of the held-out rows; None for a linear model
+    stop_reason: str
+    n_iter: int
+
+
+@record()
+class KeptPoint(NamedTuple):
+    """All two-class problems on all folds, one fold after the other."""
+
+    name: str  # of the problem and its kernel
+    parts: list[SolvedPart]
+
+    def check(self, folds: Folds, *, has_kernel: bool) -> None:
+        """Raise ValueError for fits to other rows or folds."""
+        n_parts, n_rows = len(folds.parts), folds.shard.n_rows
+        if len(self.parts) != n_parts * len(folds.folds):
+            raise ValueError("it has fits of problems or folds that there are not.")
+        for k, (scores, _, _, support, coef, *_) in enumerate(self.parts):
+            if len(scores) != len(folds.folds[k // n_parts][1]):
+                raise ValueError("it has scores of other rows than its folds hold out.")
+            if support is not None and len(support) and not 0 <= support.min() <= support.max() < n_rows:
+                raise ValueError("it has support vectors that are no rows.")
+            if len(coef) != (folds.shard.n_features if not has_kernel else -1 if support is None else len(support)):
+                raise ValueError("it has coefficients of other rows or features.")
 
 
 class SolvedFold(NamedTuple):
     """All two-class problems on one fold."""
 
     parts: list[SolvedPart]
-    scores: np.ndarray  # of the held-out rows, a column for each problem
+
+    @property
+    def scores(self) -> np.ndarray:
+        """Of the held-out rows, a column for each problem."""
+        return np.stack([part.scores for part in self.parts], axis=1)
 
     @property
     def norms(self) -> np.ndarray:
@@ -59,7 +98,7 @@ class SolvedFold(NamedTuple):
     @property
     def gap(self) -> float:
         """The largest, relative."""
-        return max(part.result.certificate.relative for part in self.parts)
+        return max(part.gap for part in self.parts)
 
     @property
     def seconds(self) -> float:
@@ -73,10 +112,10 @@ class SolvedFold(NamedTuple):
 
     @property
     def stop_reasons(self) -> set[str]:
-        return {part.result.stop_reason for part in self.parts}
+        return {part.stop_reason for part in self.parts}
 
 
-def same_solver(solver: AnySolver, last: Result, shard: Shard) -> AnySolver:
+def same_solver(solver: AnySolver, n_iter: int, n_rows: int) -> AnySolver:
     return solver
 
 
@@ -84,14 +123,17 @@ def same_solver(solver: AnySolver, last: Result, shard: Shard) -> AnySolver:
 class FoldPaths:
     """Folds that solve the same problems.
 
-    ``following`` gives the solver of the next problem, from that of the last and what came out of it on some rows;
-    ``has_warm_starts`` says whether the last solution is a good start on some rows.
+    ``following`` gives the solver of the next problem, from that of the last and its sweeps on so many rows;
+    ``has_warm_starts`` says whether the last solution is a good start on some rows. ``known`` are fits of an earlier
+    search, and ``keep`` is told of new ones.
     """
 
     folds: Folds
     solver: AnySolver
-    following: Callable[[AnySolver, Result, Shard], AnySolver] = same_solver
+    following: Callable[[AnySolver, int, int], AnySolver] = same_solver
     has_warm_starts: Callable[[Shard], bool] = lambda shard: True
+    known: Mapping[str, KeptPoint] = field(default_factory=dict)
+    keep: Callable[[KeptPoint], None] = lambda kept: None
 
     def weights(self) -> Iterator[tuple[float, float]]:
         """Of the positive and the negative rows of every problem: on the training rows of each fold, and on all."""
@@ -100,49 +142,52 @@ class FoldPaths:
             totals = np.bincount(codes, self.folds.weights(fold), len(self.folds.classes))
             yield from self.folds.parts.weights(totals)
 
-    def with_kernel(self, kernel: Kernel) -> KernelFolds | None:
-        """A kernel on the rows, with all values in float64 where they fit; None if there was no time for that."""
-        on = self.folds.with_kernel(kernel, is_lazy=True)
-        assert on is not None
-        rows = on.shard.kernel
-        if 8 * rows.n_rows * padded(rows.n_rows) <= self.folds.cache_bytes:
-            try:
-                with self.folds.ledger.phase("kernel"), Clock(Solo(), self.folds.ask).running():
-                    rows.values(rows.n_rows)
-            except TimeIsUp:
-                return None
-        return on
-
     def fits(self, problems: Sequence[Problem], on: KernelFolds | None) -> Iterator[list[SolvedFold] | None]:
         """The fits of all folds to each problem; None where there was no time for all of them."""
         numbers, paths = range(len(self.folds.parts)), []
         for fold in self.folds.folds:
             weight = self.folds.weights(fold)
-            paths.append([_Path(self, on, weight, fold[1], part) for part in numbers])
+            paths += [_Path(self, on, weight, fold[1], part) for part in numbers]
         for problem in problems:
-            with self.folds.ledger.phase("folds"):
-                self._advance([path for some in paths for path in some], problem, on)
-            found = [[path.solved for path in some if path.solved is not None] for some in paths]
-            is_whole = all(len(some) == len(numbers) for some in found)
-            yield [self._scored(*each) for each in enumerate(found)] if is_whole else None
+            name = f"{problem}" if on is None else f"{problem} gamma={on.shard.kernel.kernel.gamma}"
+            kept = self.known.get(name)
+            if kept is not None:
+                kept.check(self.folds, has_kernel=on is not None)
+                for path, solved in zip(paths, kept.parts, strict=True):
+                    path.take(solved)
+            elif not self.folds.is_over():
+                with self.folds.ledger.phase("folds"):
+                    found = self.folds.crew.shared(paths, partial(self._advance, problem, on), lambda path: path.solved)
+                if all(each is not None for each in found):
+                    kept = KeptPoint(name, found)
+                    self.keep(kept)
+            yield None if kept is None else self._by_fold(kept.parts)
 
-    def _advance(self, paths: list[_Path], problem: Problem, on: KernelFolds | None) -> None:
-        """Solve the next problem of all paths: one after the other where each uses all cores, or is very short."""
+    def _by_fold(self, parts: list[SolvedPart]) -> list[SolvedFold]:
+        n = len(self.folds.parts)
+        return [SolvedFold(parts[k : k + n]) for k in range(0, len(parts), n)]
+
+    def _advance(self, problem: Problem, on: KernelFolds | None, paths: Sequence[_Path]) -> None:
+        """Solve the next problem of some paths: one after the other where each uses all cores, or is very short."""
         is_short = on is None and self.folds.shard.n_entries * 2 < _FEW_ENTRIES * self.folds.parts.n_classes
+        if on is not None and not self._has_values(on):
+            return
         if is_short or (on is not None and on.shard.kernel.values_at_hand() is None):
             for path in paths:
                 path.advance(problem)
         else:
             cores.each(lambda path: path.advance(problem), paths, np.inf)
 
-    def _scored(self, fold: int, parts: list[SolvedPart]) -> SolvedFold:
-        known = [part.scores for part in parts if part.scores is not None]
-        if known:
-            return SolvedFold(parts, np.stack(known, axis=1))
-        models = [part.result.model for part in parts]
-        rows = Shard(self.folds.shard.X[self.folds.folds[fold][1]], np.empty(0), np.empty(0))
-        scores = rows.products(np.stack([model.coef for model in models], axis=1))
-        return SolvedFold(parts, scores + [model.intercept for model in models])
+    def _has_values(self, on: KernelFolds) -> bool:
+        """Compute all kernel values in float64, where they fit; False if there was no time for that."""
+        rows = on.shard.kernel
+        if rows.values_at_hand() is None and 8 * rows.n_rows * padded(rows.n_rows) <= self.folds.cache_bytes:
+            try:
+                with self.folds.ledger.phase("kernel"), Clock(Solo(), self.folds.ask).running():
+                    rows.values(rows.n_rows)
+            except TimeIsUp:
+                return False
+        return True
 
 
 @dataclass
@@ -170,16 +215,24 @@ class _Path:
         result, model = finished.result, finished.result.model
         if finished.told and result.certificate.relative > folds.limits.tol:
             return
-        self.solver = self.within.following(solver, result, shard)
         if isinstance(model, KernelModel):
-            self.warm = np.zeros(folds.shard.n_rows)
-            self.warm[model.points.numbers] = model.coef
             scores, norm = self._scored(finished, numbers)
             support: np.ndarray | None = model.points.numbers
         else:
-            self.warm, scores, norm = model.coef if model.coef.any() else None, None, float(np.linalg.norm(model.coef))
+            norm, scores = float(np.linalg.norm(model.coef)), folds.shard.scores(model.coef)[self.held_out]
+            scores += model.intercept
             support = None if finished.coefficients is None else numbers[finished.coefficients != 0]
-        self.solved = SolvedPart(result, norm, support, time.perf_counter() - began, scores)
+        gap, seconds = result.certificate.relative, time.perf_counter() - began
+        self.take(SolvedPart(scores, norm, gap, support, model.coef, seconds, result.stop_reason, result.n_iter))
+
+    def take(self, solved: SolvedPart) -> None:
+        """Go on from here to the next problem."""
+        self.solved, n_rows = solved, self.within.folds.shard.n_rows
+        self.solver = self.within.following(self.solver or self.within.solver, solved.n_iter, n_rows)
+        self.warm = solved.coef if solved.coef.any() else None
+        if self.on is not None:
+            self.warm = np.zeros(n_rows)
+            self.warm[solved.support] = solved.coef
 
     def _rows(self) -> tuple[Shard, np.ndarray]:
         """The rows of the problem, and their numbers; copies of linear ones are not kept for the next problem."""

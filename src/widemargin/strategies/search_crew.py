@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import groupby
 from typing import Any, NamedTuple, Protocol
@@ -21,7 +21,8 @@ from widemargin.comm.protocol import Communicator
 from widemargin.exceptions import ModelFileError
 from widemargin.pauses import Clock, TimeIsUp, as_numbers, as_text, told_by_rank_0
 from widemargin.solvers.models import KernelModel
-from widemargin.strategies.selection import Found, KernelFolds, PartFit, Running
+from widemargin.strategies.fold_paths import KeptPoint
+from widemargin.strategies.selection import Found, KernelFolds, PartFit, Running, T, Task
 
 _SHARE_FOR_PATHS = 0.02  # of the time of a search, to keep what is done of a kernel
 _INTERVAL = 1.0  # seconds between two reports, and between two meetings of ranks that do different tasks
@@ -118,9 +119,8 @@ class KeptPaths(NamedTuple):
             found, last = dict(running.found), dict(running.last)
         done: Found = {}
         for task in running.tasks:
-            wanted = [(task.part, fold, k) for fold in task.folds for k in range(task.Cs.start, task.Cs.stop)]
-            if all(place in found for place in wanted):
-                done |= {place: found[place] for place in wanted}
+            if all(place in found for place in task.places):
+                done |= {place: found[place] for place in task.places}
         places = np.array(list(last), np.int64).reshape(-1, 2)
         has_values = running.within.known is not None
         return cls(KeptFits.of(running.name, done), has_values, places, list(last.values()))
@@ -148,7 +148,7 @@ class SearchReport(NamedTuple):
     best_score: float  # nan before the first point is done
     gap: float  # of the models of the best point
     begun: Any  # what files of this search have in common, if its fits are kept
-    fits: list[KeptFits]  # since the last report
+    fits: list[KeptFits | KeptPoint]  # since the last report
     paths: KeptPaths | None  # of the kernel that is being tried, now and then
 
 
@@ -163,7 +163,7 @@ class SharedCrew:
         self,
         comm: Communicator,
         look: Callable[[], str],
-        tell: Callable[[list[KeptFits], KeptPaths | None], str],
+        tell: Callable[[list[KeptFits | KeptPoint], KeptPaths | None], str],
         known: Mapping[str, KeptFits],
         paths: KeptPaths | None = None,
         *,
@@ -177,7 +177,7 @@ class SharedCrew:
         self._running: Running | None = None  # while there is one whose paths are kept
         self._thread = threading.get_ident()
         self._due = self._paths_due = 0.0
-        self._new: list[KeptFits] = []
+        self._new: list[KeptFits | KeptPoint] = []
 
     def ask(self) -> str:
         """A reason to stop, or an empty text; for fits, from any thread."""
@@ -202,10 +202,10 @@ class SharedCrew:
         """The fits of a kernel that are known, or none."""
         return self._known[name].found(on) if name in self._known else {}
 
-    def keep(self, name: str, found: Found) -> None:
-        """Note all fits of a kernel, and tell of them."""
-        if self._keeps and name not in self._known:
-            self._new.append(KeptFits.of(name, found))
+    def keep(self, kept: KeptFits | KeptPoint) -> None:
+        """Note all fits of a kernel, or of a point, and tell of them."""
+        if self._keeps and kept.name not in self._known:
+            self._new.append(kept)
         if self._comm.rank == 0:
             self._told()
         self._new = []
@@ -218,9 +218,8 @@ class SharedCrew:
         else:
             self._share(running)
         if running.is_complete:
-            self.keep(
-                running.name, {place: fit for place, fit in running.found.items() if place[2] < len(running.heard)}
-            )
+            found = {place: fit for place, fit in running.found.items() if place[2] < len(running.heard)}
+            self.keep(KeptFits.of(running.name, found))
 
     def _run_alone(self, running: Running) -> None:
         paths, on = self._paths, running.within
@@ -237,25 +236,35 @@ class SharedCrew:
     def _share(self, running: Running) -> None:
         """Do this rank's part, C by C, and give and take what ranks have found."""
         running.is_shared = True
+
+        def found(task: Task) -> KeptFits:
+            fits = {place: running.found[place] for place in task.places if place in running.found}
+            return KeptFits.of(running.name, fits)
+
         for _, step in groupby(running.tasks, key=lambda task: task.Cs.start):
             if self.reason or running.is_over:
                 return
-            own = list(step)[self._comm.rank :: self._comm.size]
-            before = set(running.found)
-            self._clock = Clock(self._comm, self.heard)
-            self._due = time.monotonic() + _INTERVAL
-            with suppress(TimeIsUp), self._clock.uneven(np.inf):
-                running.do(own)
-            self.reason, self._clock = self._clock.reason, None
-            new = {place: fit for place, fit in running.found.items() if place not in before}
-            gathered = self._comm.gather(np.frombuffer(pack(KeptFits.of(running.name, new)), np.uint8))
-            merged = None
-            if gathered is not None:
-                merged = np.frombuffer(pack([unpack(each.tobytes()) for each in gathered]), np.uint8)
-            everyone: list[KeptFits] = unpack(self._comm.broadcast(merged).tobytes())
-            for rank, fits in enumerate(everyone):
-                if rank != self._comm.rank:
-                    running.take(fits.found(running.within))
+            for fits in self.shared(list(step), running.do, found):
+                running.take(fits.found(running.within))
+
+    def shared(self, tasks: Sequence[T], do: Callable[[Sequence[T]], None], found: Callable[[T], Any]) -> list[Any]:
+        """Let each rank do some of the tasks; what it has found for each of all tasks, on all ranks."""
+        rank, size = self._comm.rank, self._comm.size
+        own = tasks[rank::size]
+        if size == 1:
+            do(own)
+            return [found(task) for task in own]
+        self._clock = Clock(self._comm, self.heard)
+        self._due = time.monotonic() + _INTERVAL
+        with suppress(TimeIsUp), self._clock.uneven(np.inf):
+            do(own)
+        self.reason, self._clock = self._clock.reason, None
+        gathered = self._comm.gather(np.frombuffer(pack([found(task) for task in own]), np.uint8))
+        merged = None
+        if gathered is not None:
+            merged = np.frombuffer(pack([unpack(each.tobytes()) for each in gathered]), np.uint8)
+        everyone = unpack(self._comm.broadcast(merged).tobytes())
+        return [everyone[k % size][k // size] for k in range(len(tasks))]
 
     def heard(self) -> str:
         """What rank 0 has been told; it tells what is new now and then."""

@@ -15,6 +15,7 @@ import numpy as np
 
 from widemargin import checkpoint
 from widemargin.codec import conforms, pack, record, unpack
+from widemargin.strategies.fold_paths import KeptPoint
 from widemargin.strategies.search_crew import KeptFits, KeptPaths
 
 _FORM, _PATHS = "search-{:06d}.checkpoint", "search.checkpoint"
@@ -24,7 +25,7 @@ _FORM, _PATHS = "search-{:06d}.checkpoint", "search.checkpoint"
 class SearchState(NamedTuple):
     task: str  # estimator, kernel, grids, limits and classes
     data: np.ndarray  # of uint64: the number of rows and of features, and hashes of their content and of the folds
-    fits: list[KeptFits]
+    fits: list[KeptFits | KeptPoint]
     paths: KeptPaths | None  # of the kernel that was being tried
 
     def belongs_to(self, fresh: SearchState) -> bool:

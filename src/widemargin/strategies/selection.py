@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from widemargin.data.shard import Shard
 from widemargin.kernels.devices import CPU, is_gpu, kernel_rows
 from widemargin.kernels.functions import Kernel
 from widemargin.kernels.known_values import KnownValues
+from widemargin.kernels.protocol import RowsOnDevice
 from widemargin.kernels.storage import pieces
 from widemargin.kernels.vectors import padded
 from widemargin.ledger import Ledger
@@ -46,6 +47,7 @@ _CS_OF_VOTES = 3  # for which folds of a pair of classes share a copy of its ker
 _BYTES_OF_BLOCKS = 64 << 20  # of working sets where not all values are kept
 _PATIENCE = 3  # checks without a change of held-out predictions, after which a fold may stop
 
+T = TypeVar("T")
 Fold = tuple[np.ndarray, np.ndarray]  # places of training rows and of held-out rows
 
 
@@ -116,6 +118,9 @@ class Crew(Protocol):
     def run(self, running: Running) -> None:
         """Let the fits of a kernel be done, or those that there is time for."""
 
+    def shared(self, tasks: Sequence[T], do: Callable[[Sequence[T]], None], found: Callable[[T], Any]) -> list[Any]:
+        """Let each rank do some of the tasks; what it has found for each of all tasks, on all ranks."""
+
 
 class Alone:
     """All fits are done here."""
@@ -125,6 +130,10 @@ class Alone:
 
     def run(self, running: Running) -> None:
         running.do(running.tasks)
+
+    def shared(self, tasks: Sequence[T], do: Callable[[Sequence[T]], None], found: Callable[[T], Any]) -> list[Any]:
+        do(tasks)
+        return [found(task) for task in tasks]
 
 
 @dataclass(frozen=True)
@@ -176,6 +185,11 @@ class Task(NamedTuple):
     part: int  # the number of a two-class problem
     folds: Sequence[int]
     Cs: slice
+
+    @property
+    def places(self) -> list[tuple[int, int, int]]:
+        """Of its fits: the numbers of a two-class problem, a fold and a C."""
+        return [(self.part, fold, k) for fold in self.folds for k in range(self.Cs.start, self.Cs.stop)]
 
 
 # Told the number of a C and the fits of all folds there, in ascending order: whether larger values are wanted.
@@ -236,6 +250,15 @@ class KernelFolds:
         if votes:
             return [Task(part, every, Cs) for Cs in few for part in numbers]
         return [Task(part, [fold], Cs) for Cs in few for part in numbers for fold in every]
+
+    @property
+    def are_fits_short(self) -> bool:
+        """Whether a fit keeps one core busy at most, so that fits run beside each other."""
+        return self.known is not None
+
+    def path(self, labelled: Shard, fold: Fold, may_settle: bool, ask: Callable[[], str]) -> FoldPath:
+        """The fits of a fold to the rows of a two-class problem."""
+        return FoldPath(self, labelled, fold, may_settle, ask)
 
     def solver(self, *, may_settle: bool) -> AnySolver:
         tol, cache_bytes, patience = self.folds.limits.tol, self.folds.cache_bytes, _PATIENCE if may_settle else 0
@@ -317,19 +340,19 @@ class Running:
         if not left or self.is_over or not self.within.has_values():
             return
         with self.within.folds.ledger.phase("folds"):
-            if self.within.shard.kernel.has_lockstep:
-                self._do_side_by_side(left)
-            elif self.within.known is None:  # all of them use the cores, and the kernel rows that they share
+            rows = self.within.shard.kernel
+            if isinstance(rows, RowsOnDevice) and rows.has_lockstep:
+                self._do_side_by_side(left, rows)
+            elif self.within.are_fits_short:
+                cores.each(self._do, left, np.inf)
+            else:  # all of them use the cores, and the kernel rows that they share
                 for task in left:
                     self._do(task)
-            else:
-                cores.each(self._do, left, np.inf)
 
-    def _do_side_by_side(self, tasks: Sequence[Task]) -> None:
+    def _do_side_by_side(self, tasks: Sequence[Task], rows: RowsOnDevice) -> None:
         """All of them at once on a GPU, each fit to the tolerance."""
-        every, folds = range(len(self._Cs)), self.within.folds.folds
-        wanted = [(task.part, fold, k) for task in tasks for fold in task.folds for k in every[task.Cs]]
-        solved = solved_side_by_side(self.within, self._Cs, self._starts, wanted)
+        wanted, folds = [place for task in tasks for place in task.places], self.within.folds.folds
+        solved = solved_side_by_side(self.within, rows, self._Cs, self._starts, wanted)
         self.take({place: _part_fit(each, folds[place[1]][1]) for place, each in solved.items()})
 
     def take(self, found: Found, last: Mapping[tuple[int, int], np.ndarray] | None = None) -> None:
@@ -366,7 +389,7 @@ class Running:
         new: Found = {}
         last: dict[tuple[int, int], np.ndarray] = {}
         for fold in task.folds:
-            path = _Path(within, labelled, folds.folds[fold], self._may_settle, self._reason)
+            path = within.path(labelled, folds.folds[fold], self._may_settle, self._reason)
             starts = [None if each is None else each[fold].parts[task.part] for each in self._starts[task.Cs]]
             fits = path.fits(self._Cs[task.Cs], starts, self.last.get((task.part, fold)))
             for k, (fit, end) in enumerate(fits, task.Cs.start):
@@ -399,7 +422,7 @@ class Running:
 
 
 @dataclass(frozen=True)
-class _Path:
+class FoldPath:
     """The fits of one two-class problem of one fold, for ascending values of C."""
 
     within: KernelFolds

@@ -1,8 +1,9 @@
-"""Cross-validation of the kernel C-SVM on ranks that have some of the rows each: all of them work on every fit.
+"""Cross-validation of the C-SVM on ranks that have some of the rows each: all of them work on every fit.
 
 This is for rows that no rank has room for; else ranks share fits (:mod:`widemargin.strategies.search_crew`).
-Fits are those of :mod:`widemargin.strategies.ranks` on the training rows of a fold. Each starts at the solution for the
-last C, or at that of another kernel for the same C. Every rank scores the held-out rows that it has.
+Fits are those of :mod:`widemargin.strategies.ranks` on the training rows of a fold, with a kernel or by the solvers of
+linear models. Each starts at the solution for the last C, or at that of another kernel for the same C. Every rank
+scores the held-out rows that it has.
 """
 
 from __future__ import annotations
@@ -21,13 +22,14 @@ from widemargin.kernels.functions import Kernel
 from widemargin.kernels.points import Points
 from widemargin.ledger import Ledger
 from widemargin.problems.hinge_l2 import HingeL2
-from widemargin.solvers.auto import kernel_csvm
+from widemargin.solvers.auto import kernel_csvm, small_linear_csvm
 from widemargin.solvers.models import KernelModel
+from widemargin.solvers.multipliers import Multipliers
 from widemargin.solvers.run import Limits
 from widemargin.strategies.parts import Parts
-from widemargin.strategies.protocol import Plan, Rows
+from widemargin.strategies.protocol import Outcome, Plan, Rows, Support
 from widemargin.strategies.ranks import Ranks
-from widemargin.strategies.search_crew import SharedCrew
+from widemargin.strategies.search_crew import KeptFits, SharedCrew
 from widemargin.strategies.selection import Fold, FoldFit, GoesOn, PartFit
 
 _CUT = ("interrupted", "max_time", "callback")  # stop reasons of fits that are no result
@@ -69,7 +71,7 @@ class FoldsOfRanks:
     ledger: Ledger = field(default_factory=Ledger)
 
     def with_kernel(self, kernel: Kernel, space: Any = None, *, is_lazy: bool = False) -> KernelFoldsOfRanks:
-        return KernelFoldsOfRanks(self, kernel)
+        return (LinearFoldsOfRanks if kernel.name == "linear" else KernelFoldsOfRanks)(self, kernel)
 
     def is_over(self) -> bool:
         return self.crew.is_over(self.ask)
@@ -112,7 +114,7 @@ class KernelFoldsOfRanks:
             heard.append(fits)
             if not goes_on(k, fits):
                 break
-        self.folds.crew.keep(name, found)
+        self.folds.crew.keep(KeptFits.of(name, found))
         return heard + [None] * (len(Cs) - len(heard))
 
     def model(self, numbers: np.ndarray, coef: np.ndarray, intercept: float) -> KernelModel:
@@ -124,11 +126,6 @@ class KernelFoldsOfRanks:
         folds, own, began = self.folds, self.folds.own, time.perf_counter()
         weight = np.zeros(folds.shard.n_rows)
         weight[fold[0]] = folds.shard.weight[fold[0]]
-        warm = None
-        if near is not None:
-            warm = np.zeros((len(near), folds.shard.n_rows))
-            for line, part in zip(warm, near, strict=True):
-                line[part.model.points.numbers] = part.model.coef
         plan = Plan(
             name="KernelSVCCV",
             problem=HingeL2(C, folds.fit_intercept),
@@ -137,7 +134,7 @@ class KernelFoldsOfRanks:
             multi_class=folds.parts.multi_class,
             class_weight=folds.class_weight,
         )
-        ranks = Ranks(plan, kernel_csvm(folds.cache_bytes, folds.limits.tol), self.kernel, warm=warm)
+        ranks = self._ranks(plan, None if near is None else self._coefficients(near))
         train = own.rows._replace(weight=weight[own.numbers])
         outcome = ranks.run_on_rank(train, own.comm, (lambda _: folds.ask() or None) if own.comm.rank == 0 else None)
         results = outcome.results
@@ -146,11 +143,25 @@ class KernelFoldsOfRanks:
             return None
         scores = self._scores([result.model for result in results], fold[1])
         seconds, out = (time.perf_counter() - began) / len(results), []
-        for result, column in zip(results, scores.T, strict=True):
-            model, gap = result.model, result.certificate.relative
-            few = self.model(model.points.numbers, model.coef, model.intercept)
-            out.append(PartFit(few, column, self._norm(model), gap, seconds, result.stop_reason))
+        for result, support, column in zip(results, self._support(outcome), scores.T, strict=True):
+            model, gap = self.model(*support, result.model.intercept), result.certificate.relative
+            out.append(PartFit(model, column, self._norm(result.model), gap, seconds, result.stop_reason))
         return out
+
+    def _coefficients(self, near: list[PartFit]) -> np.ndarray:
+        """Of all rows, a line for each problem."""
+        out = np.zeros((len(near), self.folds.shard.n_rows))
+        for line, part in zip(out, near, strict=True):
+            line[part.model.points.numbers] = part.model.coef
+        return out
+
+    def _ranks(self, plan: Plan, coef: np.ndarray | None) -> Ranks:
+        """The fit, which starts at these coefficients of rows."""
+        return Ranks(plan, kernel_csvm(self.folds.cache_bytes, self.folds.limits.tol), self.kernel, warm=coef)
+
+    def _support(self, outcome: Outcome) -> list[Support]:
+        """The rows that make up the model of each problem, on every rank."""
+        return [Support(result.model.points.numbers, result.model.coef) for result in outcome.results]
 
     def _scores(self, models: list[KernelModel], held_out: np.ndarray) -> np.ndarray:
         """Of held-out rows (down) by all models (across), on every rank."""
@@ -172,3 +183,27 @@ class KernelFoldsOfRanks:
             rows = kernel_rows(model.kernel, points.X, points.numbers, self.folds.ledger)
             total = float(model.coef[some] @ rows.times(model.points, model.coef))
         return max(float(comm.allreduce(np.array([total]))[0]), 0.0) ** 0.5
+
+
+class LinearFoldsOfRanks(KernelFoldsOfRanks):
+    """The same for linear models."""
+
+    def _ranks(self, plan: Plan, coef: np.ndarray | None) -> Ranks:
+        own, folds, warm = self.folds.own, self.folds, None
+        if coef is not None and own.shard.n_features <= Multipliers.direct_features:  # else Newton steps do not begin
+            warm = np.array([own.comm.allreduce(own.shard.combine(line[own.numbers])) for line in coef])
+        return Ranks(plan, small_linear_csvm(folds.cache_bytes, folds.limits.tol), warm=warm)
+
+    def _support(self, outcome: Outcome) -> list[Support]:
+        """Rank 0 knows those of all ranks."""
+        assert outcome.support is not None
+        told = [self.folds.own.comm.broadcast(np.concatenate(each)).reshape(2, -1) for each in outcome.support]
+        return [Support(numbers.astype(np.intp), coef) for numbers, coef in told]
+
+    def _scores(self, models: list[Any], held_out: np.ndarray) -> np.ndarray:
+        own = self.folds.own
+        found = np.stack([own.shard.scores(model.coef) + model.intercept for model in models], axis=1)
+        return own.of_all(found, self.folds.shard.n_rows)[held_out]
+
+    def _norm(self, model: Any) -> float:
+        return float(np.linalg.norm(model.coef))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from widemargin.kernels.protocol import RowsOnDevice
 from widemargin.solvers.lockstep_dual import LockstepDual, Solved, Task
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 def solved_side_by_side(
     on: KernelFolds,
+    rows: RowsOnDevice,
     Cs: Sequence[float],
     starts: Sequence[list[FoldFit] | None],
     wanted: Sequence[tuple[int, int, int]],
@@ -24,7 +26,7 @@ def solved_side_by_side(
 
     Every problem has all rows: those of other classes, and those that its fold holds out, cannot move.
     """
-    folds, rows = on.folds, on.shard.kernel
+    folds = on.folds
     n_parts = len(folds.parts)
     bare = replace(on.shard, kernel_rows=None)
     labels = np.zeros((n_parts, rows.n_rows))
