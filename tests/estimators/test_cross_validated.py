@@ -358,6 +358,17 @@ def test_a_search_that_ended_goes_on_and_gives_the_same(three, model, tmp_path, 
     assert_same_search(fitted(clone(model).set_params(checkpoint=tmp_path), *three), alone)
 
 
+def test_a_point_without_time_for_kernel_values_is_not_that_before(two, tmp_path, monkeypatch):
+    model = MarginDistributionSVCCV(Cs=[1e2, 1e4], gammas=[0.1], cv=3, refine=False, checkpoint=tmp_path)
+    fitted(model, *two)
+    state = search_files.load(tmp_path)[0]
+    for path in sorted(tmp_path.glob("search*")):
+        path.unlink()
+    search_files.save(tmp_path, state._replace(fits=state.fits[:1]))
+    monkeypatch.setattr(FoldPaths, "_has_values", lambda *_: False)
+    assert fitted(model, *two).cv_results_["state"].tolist() == ["certified", "not tried"]
+
+
 @each_model
 def test_what_ranks_have_found_before_a_loss_is_not_fitted_again(three, model, monkeypatch):
     reports, rows = [], Rows(three[0], three[1], None)

@@ -156,6 +156,8 @@ class FoldPaths:
                 for path, solved in zip(paths, kept.parts, strict=True):
                     path.take(solved)
             elif not self.folds.is_over():
+                for path in paths:
+                    path.solved = None
                 with self.folds.ledger.phase("folds"):
                     found = self.folds.crew.shared(paths, partial(self._advance, problem, on), lambda path: path.solved)
                 if all(each is not None for each in found):
@@ -205,7 +207,7 @@ class _Path:
 
     def advance(self, problem: Problem) -> None:
         """Solve the next problem; a fit that is cut short is no result."""
-        self.solved, folds = None, self.within.folds
+        folds = self.within.folds
         if folds.ask():
             return
         began, (shard, numbers), solver = time.perf_counter(), self._rows(), self.solver or self.within.solver
