@@ -336,7 +336,7 @@ def grow(
 
 
 def map_items(client: Client, work: Callable[[Any, Any], Any], shared: Any, items: list[Any]) -> list[Any]:
-    """``work(shared, item)`` for all items, as plain tasks; ``shared`` is sent to every worker once."""
+    """``work(shared, item)`` for all items, as plain tasks; every worker that needs ``shared`` fetches it once."""
     scheduler = Scheduler(client)
     for n_left in reversed(range(_VAIN_LOSSES + len(scheduler.workers()))):
         try:
@@ -358,7 +358,8 @@ def _mapped(scheduler: Scheduler, work: Callable[[Any, Any], Any], shared: Any, 
             raise PeerLost("A worker was lost while rows were sent.")
 
     try:
-        send = partial(client.scatter, [shared], broadcast=True, hash=False)
+        # Not with broadcast=True: Dask tries for ever to copy to a worker that dies meanwhile, and other broadcasts wait.
+        send = partial(client.scatter, [shared], hash=False)
         try:
             sent = in_background(send, check)
         except GONE as error:
