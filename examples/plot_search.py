@@ -12,7 +12,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.datasets import make_moons
 
-from widemargin import KernelSVCCV, kernel_svc_path
+from widemargin import KernelSVCCV
 from widemargin.reports import plot_search
 
 X, y = make_moons((600, 200), noise=0.3, random_state=0)
@@ -46,24 +46,4 @@ for ax, (rule, model) in zip(axes[1:], models.items(), strict=True):
         ax.plot(*X[y == label].T, marker, color=colour, markersize=2, alpha=0.6)
     ax.set(xticks=[], yticks=[])
     ax.set_title(f"{rule}\nC = {model.C_:.3g}, gamma = {model.best_params_['gamma']:.3g}", fontsize=10)
-plt.show()
-
-# %%
-# ``kernel_svc_path`` fits all rows for many values of C, here at the gamma of the best point. A small C gives a wide
-# margin, and every row inside it is a support vector. Each model is certified: its gap is at most ``tol``.
-
-path = kernel_svc_path(X, y, np.geomspace(0.01, 1000, 21), gamma=models["best"].best_params_["gamma"])
-
-figure, (above, below) = plt.subplots(2, 1, figsize=(7, 4.8), layout="constrained", sharex=True, height_ratios=(2, 1))
-above.semilogx(path.Cs, path.n_support, "o-", color="#0067a6", markersize=4)
-above.set_ylabel("support vectors")
-above.set_ylim(bottom=0)
-for rule, model in models.items():
-    above.axvline(model.C_, color="#b84a00", linestyle="--", linewidth=1)
-    above.annotate(f"C of {rule}", (model.C_, 0.95), xycoords=("data", "axes fraction"), xytext=(5, 0),
-                   textcoords="offset points", va="top", fontsize=9, color="#b84a00")  # fmt: skip
-below.loglog(path.Cs, [each.relative for each in path.certificates], "o-", color="#0067a6", markersize=4)
-below.axhline(1e-3, color="#1b2027", linestyle=":", linewidth=1)
-below.annotate("tol", (path.Cs[0], 1e-3), xytext=(0, 3), textcoords="offset points", fontsize=9)
-below.set(xlabel="C", ylabel="relative gap", ylim=(None, 3e-3))
 plt.show()
