@@ -2,8 +2,8 @@
 Models along C: support vectors, accuracy, gaps
 ===============================================
 
-``kernel_svc_path`` fits a kernel SVM for every C of a list, at one gamma. It computes kernel values once for all models.
-Each model is certified: its relative gap is at most ``tol``.
+``kernel_svc_path`` fits a kernel SVM for every C of a list, at one gamma. It computes kernel values once for all
+models. Each model is certified: its relative gap is at most ``tol``.
 """
 
 import matplotlib.pyplot as plt
@@ -14,6 +14,10 @@ from widemargin import kernel_svc_path
 
 X, y = make_moons((600, 200), noise=0.3, random_state=0)
 X_new, y_new = make_moons((15_000, 5_000), noise=0.3, random_state=1)
+
+# %%
+# One call fits all models.
+
 path = kernel_svc_path(X, y, np.geomspace(0.01, 1000, 21), gamma=2.5)
 accuracy = np.array([model.score(X_new, y_new) for model in path.models])
 gaps = np.array([proof.relative for proof in path.certificates])
