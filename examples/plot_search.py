@@ -2,9 +2,10 @@
 Choosing C and gamma with a map of scores
 =========================================
 
-``KernelSVCCV`` tries a grid of C and gamma by cross-validation and then looks once more around the best point. Points
-within one standard error of the best cannot be told from it: on noisy rows they are a broad ridge, and
-``selection="one-standard-error"`` takes the smoothest model on it.
+``KernelSVCCV`` tries a grid of C and gamma by cross-validation, then a few more points around the best one. Scores
+within one standard error of the best are too close to tell which point is better.
+``selection="one-standard-error"`` takes the widest margin among them: often a simpler boundary, but not fewer support
+vectors.
 """
 
 import matplotlib.pyplot as plt
@@ -14,22 +15,24 @@ from sklearn.datasets import make_moons
 from widemargin import KernelSVCCV
 from widemargin.reports import plot_search
 
-X, y = make_moons(1_000, noise=0.35, random_state=0)
-X_test, y_test = make_moons(20_000, noise=0.35, random_state=1)
+X, y = make_moons((600, 200), noise=0.3, random_state=0)
+X_new, y_new = make_moons((15_000, 5_000), noise=0.3, random_state=1)
 
 # %%
-# Both rules on the same folds. The mean over folds is the best of many points; the score on new rows is not.
+# Both rules choose from the same scores. The best mean over folds is optimistic, because it is the maximum of many. The
+# score on new rows is not.
 
 models = {}
 for rule in ("best", "one-standard-error"):
     model = models[rule] = KernelSVCCV(Cs=8, gammas=6, selection=rule).fit(X, y)
-    spread = model.scores_[model.best_index_].std(ddof=1) / np.sqrt(model.n_splits_)
+    scores = model.scores_[model.best_index_]
     print(f"{rule}: C = {model.C_:.3g}, gamma = {model.best_params_['gamma']:.3g}")
-    print(f"   mean over folds {model.best_score_:.4f}, standard error {spread:.4f}")
-    print(f"   on {len(y_test):,} new rows {model.score(X_test, y_test):.4f}, {len(model.support_)} support vectors")
+    print(f"   mean over folds {scores.mean():.3f}, standard error {scores.std(ddof=1) / np.sqrt(len(scores)):.3f}")
+    print(f"   on {len(y_new):,} new rows {model.score(X_new, y_new):.3f}, {len(model.support_)} support vectors")
 
 # %%
-# The map, with small circles for points that refine the grid and a ring for the choice; beside it the two boundaries.
+# Left: mean scores. Small circles are the points that refine the grid, the ring is the best point, and the hatched cell
+# was skipped. Beside it: the boundary of each choice (solid) and its margins (dashed).
 
 figure, axes = plt.subplots(1, 3, figsize=(13, 4.4), layout="constrained", width_ratios=(1.3, 1, 1))
 plot_search(models["best"], ax=axes[0])

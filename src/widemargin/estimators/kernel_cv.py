@@ -67,32 +67,34 @@ class KernelSVCCV(SearchClassifier, KernelClassifier):
 
     Fits :class:`KernelSVC` to the training rows of every fold for a grid of C and gamma, chooses the point with the
     best mean score on held-out rows, and fits all rows there. Folds of one gamma share kernel values, every fit starts
-    at the solution of a near one, and held-out rows are scored with the passes of the fits. A fit ends at a certified
-    gap of ``tol``, or before it, when the predictions of held-out rows have not changed over three checks: its score is
-    then an estimate, and is completed if the point is within one standard error of the best.
+    at the solution of a neighbouring point, and scoring held-out rows needs no extra kernel values. A fit stops at a
+    certified gap of ``tol``, or earlier, once its held-out predictions have not changed over three checks. Its score is
+    then an estimate. Points within one standard error of the best are continued to ``tol``.
 
     Parameters
     ----------
     Cs : int or array-like, default=10
-        Values of C. A number takes so many on a logarithmic scale, from 0.01 to 1000 over the mean of k(x, x).
+        Values of C. An integer is the number of values, spaced logarithmically from 0.01 to 1000, divided by the mean
+        of k(x, x), which is 1 for rbf.
     gammas : int or array-like, default=5
-        Values of gamma. A number takes so many on a logarithmic scale, over two decades around one over the median
-        squared distance of two rows. Without effect, and to be left as it is, for kernels without a gamma.
+        Values of gamma. An integer is the number of values, spaced logarithmically over two decades around
+        1 / (median squared distance between two rows). Kernels without gamma require the default.
     cv : int, cross-validation generator or iterable, default=5
         How to split the rows; an integer is the number of stratified folds.
     scoring : str, callable, list, tuple or dict, default=None
-        How held-out rows are scored, as in ``GridSearchCV``; None is accuracy. The first of several decides. Sample
-        weights count, also in the score.
+        Score of held-out rows, as in ``GridSearchCV``; None is accuracy. The first of several decides. Sample weights
+        also count in the score.
     refine : bool, default=True
-        Whether to try more points around the best one of the grid, half a step away.
+        Whether to try more points around the best one of the grid, half a step away, and at most half a decade outside
+        the grid.
     skip : bool, default=True
-        Whether to leave out, at each gamma, larger values of C once scores have clearly fallen below the best so far.
+        Whether to skip larger values of C, at each gamma, once scores have clearly fallen below the best so far.
     selection : {"best", "one-standard-error"}, default="best"
         ``"best"`` takes the highest mean score, and the widest margin among ties. ``"one-standard-error"`` takes the
         widest margin of all points whose mean score is within one standard error of the best.
     kernel : {"rbf", "linear", "poly", "sigmoid", "laplacian", "cosine", "precomputed"} or callable, default="rbf"
-        As in :class:`KernelSVC`. ``"linear"`` fits linear models, each to ``tol``, unless rows are as long as they are
-        many: then kernel values are faster.
+        As in :class:`KernelSVC`. ``"linear"`` fits linear models, each to ``tol``, unless there are about as many
+        features as rows: then kernel values are faster.
     degree : int, default=3
         Degree of the poly kernel.
     coef0 : float, default=0.0
@@ -102,35 +104,35 @@ class KernelSVCCV(SearchClassifier, KernelClassifier):
     multi_class : {"pairs", "rest"}, default="pairs"
         With more than two classes, solve one problem for each pair of classes, or one for each class against the rest.
     cache_size : float or "auto", default="auto"
-        Memory for kernel values in MiB, on each rank. Where those between all rows fit, at six bytes each, folds run
-        beside each other. ``"auto"`` is half of the memory that is free, shared by the ranks of a machine, and
-        half of that of a GPU.
+        Memory for kernel values in MiB, on each rank. If those between all rows fit, at six bytes each, folds run in
+        parallel. ``"auto"`` is half of the free memory, shared by the ranks of a machine; on a GPU, half of its free
+        memory.
     tol : float, default=1e-3
         Relative gap at which fits stop.
     max_iter : int, default=10000
         Maximum number of sweeps per fit.
     max_time : float, default=None
-        Maximum time in seconds for the search, and again per problem for the final fit; None is no limit. Points that
-        were not reached on all folds are not tried.
+        Maximum time in seconds for the search, and again per problem for the final fit; None is no limit. A point
+        counts as tried once all its folds are done. If none is, the middle of the grid is fitted.
     class_weight : dict, "balanced" or None, default=None
         Multiplies the sample weights of each class; ``"balanced"`` gives all classes the same total weight.
     cluster : int, dask.distributed.Client, mpi4py communicator or None, default=None
         Where the search and the final fit run: in this process (None, or a number of threads for the final fit; the
-        search uses all cores in any case), on the workers of a Dask cluster (client), or on MPI ranks that each call
+        search always uses all cores), on the workers of a Dask cluster (client), or on MPI ranks that each call
         ``fit`` with their own rows (communicator). ``X`` and ``y`` may be Dask collections. Ranks share the fits of the
-        search, for which each of them gets all rows; scores do not depend on how many ranks there are. Where one has no
-        room for all rows they share the rows, which takes longer, and every fit goes to ``tol``. They share the rows of
-        the final fit in any case.
+        search, and each rank gets all rows; scores do not depend on the number of ranks. If a rank has no room for all
+        rows, ranks share the rows instead, which takes longer, and every fit runs to ``tol``. In the final fit ranks
+        always share the rows.
     checkpoint : str, path or None, default=None
         Folder where ``fit`` saves the fits of the search as they end, and the state of the final fit. ``fit`` with the
-        same folder, data, grids and folds goes on from there.
+        same folder, data, grids and folds resumes there.
     device : {"cpu", "cuda", "auto"}, default="cpu"
-        Where to compute, as in :class:`KernelSVC`. On a GPU all folds and values of C of one gamma are fitted side by
-        side, each to ``tol``, where kernel values between all rows fit in ``cache_size`` there, at four bytes each;
-        else one after the other. Cannot be combined with ``cluster``.
+        Where to compute, as in :class:`KernelSVC`. On a GPU all fits of one gamma run at once, each to ``tol``, if
+        kernel values between all rows fit in ``cache_size`` there, at four bytes each. Otherwise fits run one after the
+        other. Cannot be combined with ``cluster``.
     verbose : int, default=0
-        1 shows a progress line: the points of the search that are done and the best score, then the gap and ``tol`` of
-        the final fit.
+        1 shows a progress line: the number of finished points and the best score, then the gap and ``tol`` of the final
+        fit.
 
     Attributes
     ----------
@@ -142,14 +144,14 @@ class KernelSVCCV(SearchClassifier, KernelClassifier):
         Its index in ``cv_results_`` and ``scores_``.
     cv_results_ : dict of str to array
         Scores and times of all points, as in ``GridSearchCV``, and for each point ``n_support`` (mean over folds),
-        ``gap`` (the largest relative gap, which is certified) and ``state``: ``"certified"`` where that is at most
-        ``tol``, ``"estimated"`` where it is not, ``"skipped"`` (see ``skip``) or ``"not tried"``.
+        ``gap`` (the largest certified relative gap over folds) and ``state``: ``"certified"`` if the gap is at most
+        ``tol``, ``"estimated"`` if it is larger, ``"skipped"`` (see ``skip``) or ``"not tried"``.
     scores_ : ndarray of shape (n_points, n_folds)
-        Scores that decide; nan where a point was not tried.
+        Scores by which points are compared; nan for points without scores.
     n_splits_ : int
         Number of folds.
     spread_ : {"tasks", "rows", "none"}
-        What ranks shared in the search: its fits, the rows of each fit, or nothing, in one process.
+        What ranks shared in the search: its fits (``"tasks"``), the rows of each fit, or nothing, in one process.
     classes_, support_, support_vectors_, dual_coef_, support_labels_, support_weight_, n_support_, coef_, intercept_, \
 multi_class_, C_, slack_, violation_, kernel_, certificate_, stop_reason_, history_, n_iter_, parts_, training_, \
 device_, n_features_in_, feature_names_in_
@@ -164,10 +166,10 @@ device_, n_features_in_, feature_names_in_
 
     Notes
     -----
-    A certified gap bounds how far the objective of a fit is from the optimum; it bounds no score.
+    A certified gap bounds how far the objective of a fit is from the optimum. It does not bound a score.
 
-    The first Ctrl-C ends the search, and the best point so far is fitted to all rows. Callbacks hear of a task
-    ``"search"`` with a task ``"point"`` for each point, and then of the final fit; one that asks to stop at a point
+    The first Ctrl-C ends the search, and the best point so far is fitted to all rows. Callbacks see a task
+    ``"search"`` with a task ``"point"`` for each point, and then the final fit. A callback that asks to stop at a point
     ends the search.
 
     Examples
@@ -344,7 +346,7 @@ device_, n_features_in_, feature_names_in_
 
     @property
     def gamma(self) -> Any:
-        """That of the final fit."""
+        """gamma of the final fit."""
         return self._chosen.get("gamma", "scale")
 
     def _is_linear(self) -> bool:

@@ -49,7 +49,7 @@ class KernelPath(NamedTuple):
 
     @property
     def certificates(self) -> list[Certificate]:
-        """Of each model, for the worst of its two-class problems."""
+        """Certificate of each model, for the worst of its two-class problems."""
         return [model.certificate_ for model in self.models]
 
     @property
@@ -87,7 +87,9 @@ def kernel_svc_path(
     max_iter: int = 10_000,
     max_time: float | None = None,
 ) -> KernelPath:
-    """Solve the kernel C-SVM for a range of C, where all models share kernel values and start at a near solution.
+    """Solve the kernel C-SVM for a range of C at one gamma.
+
+    All models share kernel values, and most fits start at the solution of the previous C.
 
     Parameters
     ----------
@@ -95,7 +97,8 @@ def kernel_svc_path(
     y : array-like of shape (n_samples,)
         Labels of two or more classes.
     Cs : int or array-like, default=10
-        Values of C. A number takes so many on a logarithmic scale, from 0.01 to 1000 over the mean of k(x, x).
+        Values of C. An integer is the number of values, spaced logarithmically from 0.01 to 1000, divided by the mean
+        of k(x, x), which is 1 for rbf.
     kernel, gamma, degree, coef0, fit_intercept, multi_class
         As in :class:`KernelSVC`.
     sample_weight : array-like of shape (n_samples,), default=None
@@ -103,8 +106,8 @@ def kernel_svc_path(
     class_weight : dict, "balanced" or None, default=None
         Multiplies the sample weights of each class; ``"balanced"`` gives all classes the same total weight.
     cache_size : float or "auto", default="auto"
-        Memory for kernel values in MiB. Where those between all rows fit, at six bytes each, they are computed once.
-        ``"auto"`` is half of the memory that is free.
+        Memory for kernel values in MiB. If those between all rows fit, at six bytes each, they are computed once.
+        ``"auto"`` is half of the free memory.
     tol : float, default=1e-3
         Stop when the relative gap of a model is at most ``tol``.
     max_iter : int, default=10000
@@ -115,8 +118,9 @@ def kernel_svc_path(
     Returns
     -------
     path : KernelPath
-        ``Cs`` in ascending order; ``models``, a fitted :class:`KernelSVC` for each; ``certificates``, ``intercepts``,
-        ``support``, ``n_support`` and ``seconds`` of each; and ``cost`` of all of them.
+        ``Cs`` in ascending order; ``models``, a fitted :class:`KernelSVC` for each C; ``certificates``, ``intercepts``,
+        ``support`` (row numbers of support vectors), ``n_support`` and ``seconds`` of each model; and ``cost`` of all
+        models.
 
     See Also
     --------
@@ -125,7 +129,7 @@ def kernel_svc_path(
 
     Notes
     -----
-    The first Ctrl-C ends the path, which then has the models that are finished.
+    The first Ctrl-C ends the path. It then has the finished models only.
 
     Examples
     --------
@@ -135,6 +139,8 @@ def kernel_svc_path(
     >>> X, y = load_breast_cancer(return_X_y=True)
     >>> path = kernel_svc_path(scale(X), y, [0.1, 1.0, 10.0])
     >>> all(each.relative <= 1e-3 for each in path.certificates)
+    True
+    >>> bool(path.n_support[0] > path.n_support[-1])  # a larger C has fewer rows inside the margin
     True
     >>> [round(model.score(scale(X), y), 2) for model in path.models]
     [0.96, 0.99, 0.99]

@@ -33,18 +33,18 @@ class MarginDistributionSVCCV(CrossValidated, MarginDistributionSVC):
     """Optimal margin distribution machine (ODM) whose parameters are chosen by cross-validation.
 
     Fits :class:`MarginDistributionSVC` to the training rows of every fold for a grid of its parameters, chooses the
-    point with the best mean score on held-out rows, and fits all rows there. Folds of one gamma share kernel values,
-    and run beside each other, from the smallest C to the largest; every fit starts at the solution of the last, and is
-    certified.
+    point with the best mean score on held-out rows, and fits all rows there. Folds of one gamma share kernel values and
+    run in parallel, each from the smallest C to the largest. Every fit starts at the solution of the previous C, and
+    has a certificate.
 
     Parameters
     ----------
     Cs : int or array-like, default=10
-        Values of C, the weight of the mean loss. A number takes so many on a logarithmic scale, from 10 to 1e6 over the
-        mean of k(x, x).
+        Values of C, the weight of the mean loss. An integer is the number of values, spaced logarithmically from 10 to
+        1e6, divided by the mean of k(x, x).
     gammas : int or array-like, default=5
-        Values of gamma. A number takes so many on a logarithmic scale, over two decades around one over the median
-        squared distance of two rows. Without effect, and to be left as it is, for kernels without a gamma.
+        Values of gamma. An integer is the number of values, spaced logarithmically over two decades around
+        1 / (median squared distance between two rows). Kernels without gamma require the default.
     deadbands : float or array-like, default=0.2
         Value or values of ``deadband``, in [0, 1).
     overshoot_weights : float or array-like, default=0.5
@@ -52,13 +52,14 @@ class MarginDistributionSVCCV(CrossValidated, MarginDistributionSVC):
     cv : int, cross-validation generator or iterable, default=5
         How to split the rows; an integer is the number of stratified folds.
     scoring : str, callable, list, tuple or dict, default=None
-        How held-out rows are scored, as in ``GridSearchCV``; None is accuracy. The first of several decides. Sample
-        weights count, also in the score.
+        Score of held-out rows, as in ``GridSearchCV``; None is accuracy. The first of several decides. Sample weights
+        also count in the score.
     refine : bool, default=True
-        Whether to try more values of C and gamma around the best ones of the grid, half a step away.
+        Whether to try more values of C and gamma around the best ones of the grid, half a step away, and at most half a
+        decade outside the grid.
     selection : {"best", "one-standard-error"}, default="best"
         ``"best"`` takes the highest mean score, and the smallest norm of w among ties. ``"one-standard-error"`` takes
-        the smallest norm of all points whose mean score is within one standard error of the best.
+        the smallest norm of w among all points whose mean score is within one standard error of the best.
     kernel : {"rbf", "linear", "poly", "laplacian", "cosine", "precomputed"} or callable, default="rbf"
         As in :class:`MarginDistributionSVC`.
     degree : int, default=3
@@ -68,28 +69,28 @@ class MarginDistributionSVCCV(CrossValidated, MarginDistributionSVC):
     fit_intercept : bool, default=True
         Whether to fit an intercept.
     cache_size : float or "auto", default="auto"
-        Memory for kernel values in MiB. Where those between all rows fit, at eight bytes each, folds run beside
-        each other. ``"auto"`` is half of the memory that is free.
+        Memory for kernel values in MiB. If those between all rows fit, at eight bytes each, folds run in parallel.
+        ``"auto"`` is half of the free memory.
     tol : float, default=1e-3
         Relative gap at which fits stop.
     max_iter : int, default=100000
         Maximum number of sweeps per fit and class.
     max_time : float, default=None
-        Maximum time in seconds for the search, and again per class for the final fit; None is no limit. Points that
-        were not reached on all folds are not tried.
+        Maximum time in seconds for the search, and again per class for the final fit; None is no limit. A point
+        counts as tried once all its folds are done. If none is, the middle of the grid is fitted.
     class_weight : dict, "balanced" or None, default=None
         Multiplies the sample weights of each class; ``"balanced"`` gives all classes the same total weight.
     cluster : int, dask.distributed.Client, mpi4py communicator or None, default=None
         Where the search and the final fit run: in this process (None, or a number of threads for the final fit; the
-        search uses all cores in any case), on the workers of a Dask cluster (client), or on MPI ranks that each call
+        search always uses all cores), on the workers of a Dask cluster (client), or on MPI ranks that each call
         ``fit`` with their own rows (communicator). ``X`` and ``y`` may be Dask collections. Ranks share the fits of the
-        search, for which each of them gets all rows; scores do not depend on how many ranks there are.
+        search, and each rank gets all rows; scores do not depend on the number of ranks.
     checkpoint : str, path or None, default=None
         Folder where ``fit`` saves the points of the search as they end, and the state of the final fit. ``fit`` with
-        the same folder, data, grids and folds goes on from there.
+        the same folder, data, grids and folds resumes there.
     verbose : int, default=0
-        1 shows a progress line: the points of the search that are done and the best score, then the gap and ``tol`` of
-        the final fit.
+        1 shows a progress line: the number of finished points and the best score, then the gap and ``tol`` of the final
+        fit.
 
     Attributes
     ----------
@@ -101,14 +102,14 @@ class MarginDistributionSVCCV(CrossValidated, MarginDistributionSVC):
         Its index in ``cv_results_`` and ``scores_``.
     cv_results_ : dict of str to array
         Scores and times of all points, as in ``GridSearchCV``, and for each point ``n_support`` (mean over folds; nan
-        for the linear kernel), ``gap`` (the largest relative gap, which is certified) and ``state``: ``"certified"``
-        where that is at most ``tol``, ``"estimated"`` where it is not, or ``"not tried"``.
+        for the linear kernel), ``gap`` (the largest certified relative gap over folds) and ``state``: ``"certified"``
+        if the gap is at most ``tol``, ``"estimated"`` if it is larger, or ``"not tried"``.
     scores_ : ndarray of shape (n_points, n_folds)
-        Scores that decide; nan where a point was not tried.
+        Scores by which points are compared; nan for points without scores.
     n_splits_ : int
         Number of folds.
     spread_ : {"tasks", "none"}
-        What ranks shared in the search: its fits, or nothing, in one process.
+        What ranks shared in the search: its fits (``"tasks"``), or nothing, in one process.
     classes_, support_, support_vectors_, dual_coef_, support_labels_, support_weight_, n_support_, coef_, intercept_, \
 kernel_, certificate_, stop_reason_, history_, n_iter_, parts_, training_, device_, n_features_in_, feature_names_in_
         As in :class:`MarginDistributionSVC`, for the final model.
@@ -122,10 +123,10 @@ kernel_, certificate_, stop_reason_, history_, n_iter_, parts_, training_, devic
 
     Notes
     -----
-    A certified gap bounds how far the objective of a fit is from the optimum; it bounds no score.
+    A certified gap bounds how far the objective of a fit is from the optimum. It does not bound a score.
 
-    The first Ctrl-C ends the search, and the best point so far is fitted to all rows. Callbacks hear of a task
-    ``"search"`` with a task ``"point"`` for each point, and then of the final fit; one that asks to stop at a point
+    The first Ctrl-C ends the search, and the best point so far is fitted to all rows. Callbacks see a task
+    ``"search"`` with a task ``"point"`` for each point, and then the final fit. A callback that asks to stop at a point
     ends the search.
 
     Examples

@@ -31,22 +31,23 @@ _SMALLEST, _LARGEST = 1e-3, 0.9  # of the smallest nu of a grid, relative to the
 class NuMarginSVCCV(CrossValidated, NuMarginSVC):
     """Linear nu-SVM whose nu is chosen by cross-validation.
 
-    Fits :class:`NuMarginSVC` to the training rows of every fold for a grid of nu, chooses the one with the best mean
-    score on held-out rows, and fits all rows there. Folds run beside each other, from the largest nu to the smallest,
-    and every fit starts at the solution of the last. Every fit is certified.
+    Fits :class:`NuMarginSVC` to the training rows of every fold for a grid of nu, chooses the nu with the best mean
+    score on held-out rows, and fits all rows with it. Folds run in parallel, each from the largest nu to the smallest,
+    and a fit starts at the previous solution where that saves time. Every fit has a certificate.
 
     Parameters
     ----------
     nus : int or array-like, default=10
-        Values of nu. A number takes so many on a logarithmic scale, from the nu of the C-SVM at C = 1000 over the mean
-        squared length of rows, to the largest that is feasible on all folds.
+        Values of nu. An integer is the number of values, spaced logarithmically from the nu of the C-SVM at
+        C = 1000 / (mean squared length of rows) to the largest nu that is feasible on all folds.
     cv : int, cross-validation generator or iterable, default=5
         How to split the rows; an integer is the number of stratified folds.
     scoring : str, callable, list, tuple or dict, default=None
-        How held-out rows are scored, as in ``GridSearchCV``; None is accuracy. The first of several decides. Sample
-        weights count, also in the score.
+        Score of held-out rows, as in ``GridSearchCV``; None is accuracy. The first of several decides. Sample weights
+        also count in the score.
     refine : bool, default=True
-        Whether to try more values around the best one of the grid, half a step away.
+        Whether to try more values around the best one of the grid, half a step away, and at most half a decade outside
+        the grid.
     selection : {"best", "one-standard-error"}, default="best"
         ``"best"`` takes the highest mean score, and the widest margin among ties. ``"one-standard-error"`` takes the
         widest margin of all values whose mean score is within one standard error of the best.
@@ -56,20 +57,20 @@ class NuMarginSVCCV(CrossValidated, NuMarginSVC):
         Maximum number of sweeps per fit and pair of classes.
     max_time : float, default=None
         Maximum time in seconds for the search, and again per pair of classes for the final fit; None is no limit.
-        Values that were not reached on all folds are not tried.
+        A value counts as tried once all its folds are done. If none is, the middle of the grid is fitted.
     class_weight : dict, "balanced" or None, default=None
         Multiplies the sample weights of each class; ``"balanced"`` gives all classes the same total weight.
     cluster : int, dask.distributed.Client, mpi4py communicator or None, default=None
         Where the search and the final fit run: in this process (None, or a number of threads for the final fit; the
-        search uses all cores in any case), on the workers of a Dask cluster (client), or on MPI ranks that each call
+        search always uses all cores), on the workers of a Dask cluster (client), or on MPI ranks that each call
         ``fit`` with their own rows (communicator). ``X`` and ``y`` may be Dask collections. Ranks share the fits of the
-        search, for which each of them gets all rows; scores do not depend on how many ranks there are.
+        search, and each rank gets all rows; scores do not depend on the number of ranks.
     checkpoint : str, path or None, default=None
-        Folder where ``fit`` saves the points of the search as they end, and the state of the final fit. ``fit`` with
-        the same folder, data, grids and folds goes on from there.
+        Folder where ``fit`` saves the values of the search as they end, and the state of the final fit. ``fit`` with
+        the same folder, data, grids and folds resumes there.
     verbose : int, default=0
-        1 shows a progress line: the points of the search that are done and the best score, then the gap and ``tol`` of
-        the final fit.
+        1 shows a progress line: the number of finished values and the best score, then the gap and ``tol`` of the final
+        fit.
 
     Attributes
     ----------
@@ -81,16 +82,16 @@ class NuMarginSVCCV(CrossValidated, NuMarginSVC):
         Its index in ``cv_results_`` and ``scores_``.
     cv_results_ : dict of str to array
         Scores and times of all values, as in ``GridSearchCV``, and for each ``n_support`` (mean over folds), ``gap``
-        (the largest relative gap, which is certified) and ``state``: ``"certified"`` where that is at most ``tol``,
-        ``"estimated"`` where it is not, ``"overlap"`` or ``"undecided"`` where the reduced hulls of a fold overlap, or
-        may do so, ``"infeasible"`` for a nu that is too large for a fold, or ``"not tried"``. Where hulls overlap the
-        model is not unique, and no rows make it up: such a value is chosen only if there is no other.
+        (the largest certified relative gap over folds) and ``state``: ``"certified"`` if the gap is at most ``tol``,
+        ``"estimated"`` if it is larger, ``"overlap"`` if the reduced hulls of a fold overlap, ``"undecided"`` if they
+        may overlap, ``"infeasible"`` if nu is too large for a fold, or ``"not tried"``. If hulls overlap, the model is
+        not unique and has no support vectors: such a value is chosen only if there is no other.
     scores_ : ndarray of shape (n_values, n_folds)
-        Scores that decide; nan where a value was not tried.
+        Scores by which values are compared; nan for values without scores.
     n_splits_ : int
         Number of folds.
     spread_ : {"tasks", "none"}
-        What ranks shared in the search: its fits, or nothing, in one process.
+        What ranks shared in the search: its fits (``"tasks"``), or nothing, in one process.
     classes_, coef_, intercept_, nu_, cap_, support_, dual_coef_, n_support_, certificate_, stop_reason_, history_, \
 n_iter_, parts_, training_, n_features_in_, feature_names_in_
         As in :class:`NuMarginSVC`, for the final model.
@@ -104,10 +105,10 @@ n_iter_, parts_, training_, n_features_in_, feature_names_in_
 
     Notes
     -----
-    A certified gap bounds how far the margin of a fit is from the widest possible; it bounds no score.
+    A certified gap bounds how far the margin of a fit is from the widest possible. It does not bound a score.
 
-    The first Ctrl-C ends the search, and the best value so far is fitted to all rows. Callbacks hear of a task
-    ``"search"`` with a task ``"point"`` for each value, and then of the final fit; one that asks to stop at a value
+    The first Ctrl-C ends the search, and the best value so far is fitted to all rows. Callbacks see a task
+    ``"search"`` with a task ``"point"`` for each value, and then the final fit. A callback that asks to stop at a value
     ends the search.
 
     Examples

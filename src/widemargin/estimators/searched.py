@@ -101,7 +101,7 @@ class Searched:
     def axes(self) -> dict[str, list[float]]:
         """The values of the varying parameters that make up the grid, ascending; not those that refine it.
 
-        Of three or more parameters the first two are told.
+        Returns the first two of three or more parameters.
         """
         names = self.varying[:2]
         if len(names) == 1:
