@@ -242,7 +242,9 @@ def other_choices() -> None:
         (KernelSVCCV, {"Cs": 3, "kernel": "linear"}),
     ):
         alone, model = kind(**options, cv=3).fit(X, y), kind(**options, cv=3, cluster=WORLD).fit(*mine(X, y))
-        say(case=kind.__name__, same=is_same_search(model, alone), spread=model.spread_, gap=model.certificate_.relative)
+        say(
+            case=kind.__name__, same=is_same_search(model, alone), spread=model.spread_, gap=model.certificate_.relative
+        )
 
 
 def bad_choice() -> None:

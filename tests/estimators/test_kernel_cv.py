@@ -7,6 +7,7 @@ import pickle
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn import config_context
 from sklearn.base import clone
 from sklearn.datasets import load_iris, make_classification
 from sklearn.exceptions import ConvergenceWarning
@@ -182,6 +183,27 @@ def test_a_scorer_sees_the_held_out_rows(two):
         np.testing.assert_array_equal(rows, X[test])
 
 
+def test_a_scorer_may_not_ask_for_other_rows_or_probabilities(two):
+    def shuffled(model, X, y):
+        return model.score(X[::-1], y[::-1])
+
+    def likelihood(model, X, y):
+        return model.predict_proba(X)[:, 1].mean()
+
+    with pytest.raises(ValueError, match="scores of other rows than those that the fold holds out"):
+        KernelSVCCV(**SMALL, scoring=shuffled).fit(*two)
+    with pytest.raises(AttributeError, match="asks its model for 'predict_proba'"):
+        KernelSVCCV(**SMALL, scoring=likelihood).fit(*two)
+
+
+def test_weights_reach_several_scorers_under_metadata_routing(two):
+    weight = np.arange(len(two[1])) % 3 + 1.0
+    expected = KernelSVCCV(**SMALL, scoring=["f1", "accuracy"]).fit(*two, sample_weight=weight)
+    with config_context(enable_metadata_routing=True):
+        model = KernelSVCCV(**SMALL, scoring=["f1", "accuracy"]).fit(*two, sample_weight=weight)
+    np.testing.assert_array_equal(model.scores_, expected.scores_)
+
+
 # -- folds, weights and classes --------------------------------------------------------------------------------------
 
 
@@ -235,6 +257,32 @@ def test_rows_of_weight_0_may_have_any_label(two):
 # -- grids and the choice --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("cv", [3, None])
+def test_rows_of_weight_0_take_no_places_in_folds(two, cv):
+    X, y = two
+    weight = np.ones(len(y))
+    weight[np.flatnonzero(y == 1)[6:]] = 0
+    options = {**SMALL, "cv": cv}
+    there, absent = KernelSVCCV(**options).fit(X, y, weight), KernelSVCCV(**options).fit(X[weight > 0], y[weight > 0])
+    np.testing.assert_array_equal(there.scores_, absent.scores_)
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "linear"])
+def test_intercepts_of_balanced_classes_are_not_left_to_rounding(kernel):
+    """At a small C all rows have the largest coefficient, and the loss is flat in the intercept."""
+    X, y = make_classification(120, 5, flip_y=0.1, weights=[0.63], random_state=0)
+    X, folds = scale(X), list(StratifiedKFold(5).split(X, y))
+    options = {"Cs": [0.01], "class_weight": "balanced", "kernel": kernel, "refine": False}
+    options |= {"gammas": [1.0]} if kernel == "rbf" else {}
+    order = np.random.default_rng(0).permutation(len(y))
+    place = np.argsort(order)
+    one = KernelSVCCV(**options, cv=folds).fit(X, y)
+    other = KernelSVCCV(**options, cv=[(place[a], place[b]) for a, b in folds]).fit(X[order], y[order])
+    np.testing.assert_array_equal(one.scores_, other.scores_)
+    np.testing.assert_allclose(one.intercept_, other.intercept_, atol=2e-3)  # what tol leaves
+    assert one.scores_.mean() > 0.85
+
+
 def test_a_grid_of_gammas_is_around_the_scale_of_the_rows(two):
     X, _ = two
     ones = np.ones(len(X))
@@ -265,6 +313,11 @@ def test_one_value_has_no_neighbours():
     assert len(around(np.array([2.0]), 2.0)) == 0
     np.testing.assert_allclose(around(np.array([1.0, 4.0, 100.0]), 4.0), [2.0, 20.0])
     np.testing.assert_allclose(around(np.array([1.0, 4.0]), 4.0), [2.0, 8.0])
+
+
+def test_refinement_goes_at_most_half_a_decade_beyond_a_grid():
+    np.testing.assert_allclose(around(np.array([0.01, 1000.0]), 1000.0), [10**0.5, 10**3.5])
+    np.testing.assert_allclose(around(np.array([0.01, 1000.0]), 0.01), [10**-2.5, 10**0.5])
 
 
 def test_one_standard_error_takes_the_widest_margin_near_the_best(two):
@@ -334,7 +387,7 @@ def test_a_search_without_time_has_a_model_all_the_same(two):
         model = KernelSVCCV(**{**SMALL, "tol": 1e-3}, max_time=1e-9).fit(*two)
     assert np.isnan(model.best_score_)
     assert (model.cv_results_["state"] == "not tried").all()
-    assert model.best_params_ == {"C": 0.1, "gamma": 0.02}
+    assert model.best_params_ == {"C": 1.0, "gamma": 0.2}  # in the middle
     model.predict(two[0])
 
 
@@ -422,7 +475,11 @@ def no_kernel(*arguments, **options):
         ({"scoring": "neg_log_loss"}, "needs probabilities, which support vector machines do not have"),
         ({"scoring": ["accuracy", "neg_brier_score"]}, "needs probabilities"),
         ({"scoring": {"auc": "roc_auc_ovr"}}, "needs probabilities"),
-        ({"scoring": "f1"}, "Target is multiclass but average='binary'"),
+        ({"scoring": "f1"}, "does not suit these labels .Target is multiclass but average='binary'"),
+        ({"scoring": "roc_auc"}, "scoring='roc_auc' does not suit these labels .*choose another scorer, such as"),
+        ({"Cs": [1.0, 1e60]}, r"C=1e\+60 cannot weight the loss"),
+        ({"kernel": "precomputed"}, "needs a square X.* X has 180 rows and 2 columns"),
+        ({"kernel": lambda X, Z: np.full((len(X), len(Z)), np.nan)}, "The kernel of a row with itself is not finite"),
         ({"scoring": "no such score"}, "The 'scoring' parameter|not a valid scoring"),
         ({"scoring": []}, "Empty|The 'scoring' parameter"),
         ({"kernel": "linear", "gammas": [1.0]}, "has no effect with kernel='linear'"),
@@ -450,6 +507,13 @@ def test_metrics_without_a_value_are_refused_before_any_kernel_value(options, te
         KernelSVCCV(**options).fit(X, y)
 
 
+def test_given_kernel_values_are_symmetric(two, monkeypatch):
+    monkeypatch.setattr(Folds, "with_kernel", no_kernel)
+    values = rbf_kernel(two[0])
+    with pytest.raises(ValueError, match="needs a symmetric X, and two values of the same pair of rows differ by 1"):
+        KernelSVCCV(kernel="precomputed").fit(values + np.triu(np.ones_like(values)), two[1])
+
+
 def test_groups_are_as_many_as_rows(two, monkeypatch):
     monkeypatch.setattr(Folds, "with_kernel", no_kernel)
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
@@ -462,11 +526,13 @@ def test_scores_that_are_nan_are_lower_than_all_others(two):
     def sometimes(model, X, y):
         return np.nan if np.ptp(model.decision_function(X)) < 1.0 else accuracy_score(y, model.predict(X))
 
-    model = KernelSVCCV(**SMALL, scoring=sometimes, selection="one-standard-error").fit(*two)
+    with pytest.warns(UserWarning, match="of 9 points have scores that are not finite"):
+        model = KernelSVCCV(**SMALL, scoring=sometimes, selection="one-standard-error").fit(*two)
     means = model.cv_results_["mean_test_score"]
     assert np.isnan(means).any()
     assert np.isfinite(model.best_score_)
-    nothing = KernelSVCCV(**SMALL, scoring=lambda model, X, y: np.nan).fit(*two)
+    with pytest.warns(UserWarning, match="9 of 9 points have scores that are not finite"):
+        nothing = KernelSVCCV(**SMALL, scoring=lambda model, X, y: np.nan).fit(*two)
     assert np.isnan(nothing.best_score_)
 
 

@@ -16,9 +16,10 @@ import pytest
 import scipy.sparse as sp
 from sklearn.datasets import make_classification
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.model_selection import GroupKFold, KFold
+from sklearn.metrics import make_scorer
+from sklearn.model_selection import GroupKFold, KFold, StratifiedKFold
 
-from widemargin import KernelSVCCV, pauses
+from widemargin import KernelSVCCV, NuMarginSVCCV, pauses
 from widemargin.comm.threads import on_ranks
 from widemargin.engines._plan import split_rows
 from widemargin.estimators import _search, _searching
@@ -326,7 +327,7 @@ def on_threads(model, rows, n_ranks, groups=None, watch=None):
 
     def search(comm):
         own = None if groups is None else groups[edges[comm.rank] : edges[comm.rank + 1]]
-        program = SearchOnRanks(model, own, True, None)
+        program = SearchOnRanks(model, own, True, None, is_weighted=rows.weight is not None)
         return program.run_on_rank(parts[comm.rank], comm, watch if comm.rank == 0 else None)
 
     return on_ranks(n_ranks, search)
@@ -357,6 +358,40 @@ def test_ranks_share_pairs_of_classes_weights_and_groups(three):
     expected = model.fit(X, y, sample_weight=weight, groups=groups)
     for _, searched in on_threads(KernelSVCCV(**model.get_params()), Rows(X, y, weight), 2, groups):
         np.testing.assert_array_equal(searched.attributes["scores_"], expected.scores_)
+
+
+@pytest.mark.parametrize("model", [KernelSVCCV(Cs=[1.0], gammas=[0.2]), NuMarginSVCCV(nus=[0.5])], ids=str)
+def test_rank_0_alone_asks_a_splitter_which_may_be_random(two, model):
+    n_asked = []
+
+    class Counted(StratifiedKFold):
+        def split(self, *rows):
+            n_asked.append(1)
+            return super().split(*rows)
+
+    on_threads(model.set_params(cv=Counted(3, shuffle=True), refine=False), Rows(two[0], two[1], None), 3)
+    assert len(n_asked) == 1
+
+
+def test_errors_of_a_splitter_on_rank_0_are_raised_on_all(two):
+    with pytest.raises(ValueError, match="cv=100 needs at least as many rows of every class"):
+        on_threads(KernelSVCCV(cv=100), Rows(two[0], two[1], None), 2)
+
+
+def test_ranks_without_weights_may_have_scorers_that_take_none(two):
+    """The rows of every rank have weights of one, all the same."""
+    rows = Rows(two[0], two[1], np.ones(len(two[1])))
+    scoring = make_scorer(lambda y, predicted: float(np.mean(y == predicted)))
+    model = KernelSVCCV(Cs=[1.0], gammas=[0.2], refine=False, scoring=scoring)
+
+    def search(comm, is_weighted):
+        program = SearchOnRanks(model, None, True, None, is_weighted=is_weighted)
+        return program.run_on_rank(split_rows(rows, 2)[comm.rank], comm, None)
+
+    (searched, _) = (each.searched for each in on_ranks(2, lambda comm: search(comm, False)))
+    assert np.isfinite(searched.attributes["scores_"]).all()
+    with pytest.raises(ValueError, match="takes no sample_weight"):
+        on_ranks(2, lambda comm: search(comm, comm.rank == 1))
 
 
 def test_all_ranks_end_together_when_rank_0_is_told(two, monkeypatch):

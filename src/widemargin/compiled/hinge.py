@@ -14,6 +14,7 @@ import numpy as np
 
 from widemargin.compiled.dense import FAST
 from widemargin.compiled.jit import compiled
+from widemargin.rounding import UNIT
 
 # A search for the minimum of a function: tangents left and right of it, each with its place, value and slope, and
 # another number that belongs to the place.
@@ -36,14 +37,21 @@ _SIZE = 2 * _LENGTH + 9
 
 @compiled(fastmath=FAST)
 def hinge_sums(scores: np.ndarray, y: np.ndarray, weight: np.ndarray, scale: float, intercept: float) -> np.ndarray:
-    """``sum_i m_i max(0, 1 - y_i (scale * score_i + intercept))`` and its slopes by scale and intercept."""
-    loss = by_scale = by_intercept = 0.0
+    """``sum_i m_i max(0, 1 - y_i (scale * score_i + intercept))`` and its slopes by scale and intercept.
+
+    A slope by the intercept that may be rounding alone is 0: where the loss is flat, between classes of equal weight,
+    the intercept must not run away.
+    """
+    loss = by_scale = by_intercept = mass = 0.0
     for i in range(scores.shape[0]):
         slack = 1.0 - y[i] * (scale * scores[i] + intercept)
         push = weight[i] * y[i] if slack > 0.0 else 0.0
         loss += weight[i] * max(slack, 0.0)
         by_scale -= push * scores[i]
         by_intercept -= push
+        mass += abs(push)
+    if abs(by_intercept) <= UNIT * scores.shape[0] * mass:
+        by_intercept = 0.0
     return np.array([loss, by_scale, by_intercept])
 
 

@@ -358,7 +358,7 @@ def _mapped(scheduler: Scheduler, work: Callable[[Any, Any], Any], shared: Any, 
             raise PeerLost("A worker was lost while rows were sent.")
 
     try:
-        # Not with broadcast=True: Dask tries for ever to copy to a worker that dies meanwhile, and other broadcasts wait.
+        # Not with broadcast=True: Dask never stops copying to a worker that dies meanwhile, and other broadcasts wait.
         send = partial(client.scatter, [shared], hash=False)
         try:
             sent = in_background(send, check)

@@ -95,7 +95,7 @@ class CrossValidated(SearchClassifier):
                 f"{type(self).__name__} needs room for all rows on each rank, and there is none: use fewer ranks on a "
                 "machine, or machines with more memory."
             )
-        classes, scorers, folds = self._prepared(rows, is_weighted, groups)
+        classes, scorers, folds = self._prepared(rows, is_weighted, groups, run.comm)
         shard = encoded_rows(rows, classes)
         fresh = None if run.resume is None else fresh_state(self._task(shard, classes), shard, folds)
         known, _ = known_fits(run.resume, fresh, run.comm, KeptPoint)
@@ -158,10 +158,11 @@ class _Search:
 
     @property
     def first(self) -> Setting:
-        """The first point of the first path that is feasible."""
+        """In the middle of the points that are feasible."""
         names = list(self.axes)
         every = (self._setting(zip(names, values, strict=True)) for values in itertools.product(*self.axes.values()))
-        return next(point for point in every if self.marks.get(point) != "infeasible")
+        feasible = [point for point in every if self.marks.get(point) != "infeasible"]
+        return feasible[len(feasible) // 2]
 
     def try_all(self, axes: Axes) -> None:
         """Try all points of a grid; raises ValueError if none is feasible on all folds."""

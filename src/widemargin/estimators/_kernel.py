@@ -27,6 +27,8 @@ from widemargin.strategies.labels import checked_labels
 from widemargin.strategies.protocol import Outcome, Rows
 from widemargin.strategies.ranks import Ranks
 
+_ASYMMETRY = 1e-5  # of given kernel values, relative to the largest: less may be rounding to float32
+
 
 class KernelClassifier(MarginClassifier):
     """One model for each two-class problem: a sum over support vectors, or coefficients for linear kernels."""
@@ -241,10 +243,18 @@ class KernelClassifier(MarginClassifier):
 
 def check_square(kernel: Kernel, X: Any) -> None:
     """Raise ValueError for given kernel values that are not those of all pairs of rows."""
-    if kernel.name == "precomputed" and X.shape[0] != X.shape[1]:
+    if kernel.name != "precomputed":
+        return
+    if X.shape[0] != X.shape[1]:
         raise ValueError(
             f"kernel='precomputed' needs a square X, the values of all pairs of rows; X has {X.shape[0]} rows and "
             f"{X.shape[1]} columns."
+        )
+    apart = float(abs(X - X.T).max())
+    if not apart <= _ASYMMETRY * float(abs(X).max()):
+        raise ValueError(
+            f"kernel='precomputed' needs a symmetric X, and two values of the same pair of rows differ by {apart:.2g}: "
+            "use (X + X.T) / 2 if that is what you mean."
         )
 
 

@@ -34,6 +34,7 @@ from widemargin.strategies.selection_by_rows import OwnRows
 
 Watch = Callable[[SearchReport], str | None]
 K = TypeVar("K", KeptFits, KeptPoint)
+T = TypeVar("T")
 
 
 class SearchResume(NamedTuple):
@@ -116,22 +117,34 @@ class Teller:
 def known_fits(
     resume: SearchResume | None, fresh: SearchState | None, comm: Communicator, kind: type[K]
 ) -> tuple[dict[str, K], KeptPaths | None]:
-    """Fits of an earlier search, which rank 0 has read, on all ranks; an error there is raised on all."""
-    fits: list[K] = []
-    paths, error = None, ""
-    if comm.rank == 0 and resume is not None and fresh is not None:
-        try:
+    """Fits of an earlier search, which rank 0 has read, on all ranks; and paths, on rank 0."""
+    states = [] if resume is None else resume.states
+
+    def read() -> list[K]:
+        if resume is not None and fresh is not None:
             resume.check(fresh)
-            fits = [each for state in resume.states for each in state.fits if isinstance(each, kind)]
-            paths = next((state.paths for state in resume.states if state.paths is not None), None)
+        return [each for state in states for each in state.fits if isinstance(each, kind)]
+
+    fits = from_rank_0(comm, read)
+    return {each.name: each for each in fits}, next((each.paths for each in states if each.paths is not None), None)
+
+
+def from_rank_0(comm: Communicator, make: Callable[[], T]) -> T:
+    """What rank 0 makes, on all ranks; a ValueError there is raised on all."""
+    if comm.size == 1:
+        return make()
+    made: T | None = None
+    error, sent = "", None
+    if comm.rank == 0:
+        try:
+            made = make()
         except ValueError as failure:
             error = str(failure)
-    if comm.size > 1:
-        sent = np.frombuffer(pack([error, fits]), np.uint8) if comm.rank == 0 else None
-        error, fits = unpack(comm.broadcast(sent).tobytes())
-    if error:
+        sent = np.frombuffer(pack([error, made]), np.uint8)
+    error, made = unpack(comm.broadcast(sent).tobytes())
+    if error or made is None:
         raise ValueError(error)
-    return {each.name: each for each in fits}, paths
+    return made
 
 
 def agreed_by(comm: Communicator) -> Callable[[np.ndarray], np.ndarray]:
@@ -201,6 +214,7 @@ class SearchOnRanks:
     resume: SearchResume | None
     fits: list[Any] = field(default_factory=list)  # done before a machine was lost
     if_lost: Literal["recompute", "leave out", "raise"] = "recompute"
+    is_weighted: bool = False  # whether this process was given weights
 
     @property
     def name(self) -> str:
@@ -220,7 +234,7 @@ class SearchOnRanks:
                 comm, watch, self.resume, self.fits,
                 keeps=may_lose_ranks or self.resume is not None, own=own if by_rows else None,
             )  # fmt: skip
-            is_weighted = bool(comm.allreduce(np.array([float(rows.weight is not None)]), "max")[0])
+            is_weighted = bool(comm.allreduce(np.array([float(self.is_weighted)]), "max")[0])
             groups = groups if self.are_groups_own else self.groups
             searched, ledger = self.model._search(everything, is_weighted, groups, run)
         traffic = [*Ledger.TRAFFIC]
@@ -243,7 +257,9 @@ class SearchRun:
     own: OwnRows | None = None  # of this rank, where no rank has room for all
 
 
-def search_on(model: Any, rows: Rows, groups: Any, resume: SearchResume | None, watch: Watch) -> SearchOutcome:
+def search_on(
+    model: Any, rows: Rows, is_weighted: bool, groups: Any, resume: SearchResume | None, watch: Watch
+) -> SearchOutcome:
     """Search on the cluster of an estimator, or on that of the rows; every rank gets all rows."""
     place, alone = model.cluster, copy.copy(model)
     for name in ("cluster", "checkpoint"):
@@ -251,6 +267,6 @@ def search_on(model: Any, rows: Rows, groups: Any, resume: SearchResume | None, 
     alone.__dict__ = {name: value for name, value in vars(alone).items() if not name.startswith("_")}
     if not isinstance(model.cv, Integral) and not hasattr(model.cv, "split"):
         alone.cv = list(model.cv)  # which may be a generator
-    program = SearchOnRanks(alone, groups, is_mpi(place), resume)
+    program = SearchOnRanks(alone, groups, is_mpi(place), resume, is_weighted=is_weighted)
     outcome: SearchOutcome = launch(rows, place, program, watch)
     return outcome

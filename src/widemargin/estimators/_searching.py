@@ -15,11 +15,12 @@ from sklearn.utils.validation import indexable
 
 from widemargin.callbacks import first_interrupt_kept
 from widemargin.comm.clusters import is_dask, is_mpi
+from widemargin.comm.protocol import Communicator
 from widemargin.comm.solo import Solo
 from widemargin.cores import one_blas_thread
 from widemargin.engines.select import engine_for
 from widemargin.estimators._base import MarginClassifier, data_of_fit, fitting
-from widemargin.estimators._search import Listener, Searched, SearchResume, SearchRun, search_on
+from widemargin.estimators._search import Listener, Searched, SearchResume, SearchRun, from_rank_0, search_on
 from widemargin.estimators._selection import AnySearch, Scorers, folds_of, near_best
 from widemargin.estimators.registry import Array
 from widemargin.exceptions import InterruptedFitWarning, warn_user
@@ -131,7 +132,7 @@ class SearchClassifier(MarginClassifier):
             elif self.checkpoint is not None:
                 resume = SearchResume([])
             if is_mpi(self.cluster) or is_dask(self.cluster) or is_dask(rows.X):
-                (result,), searched = search_on(self, rows, groups, resume, listener)
+                (result,), searched = search_on(self, rows, is_weighted, groups, resume, listener)
                 searched, ledger = searched._replace(told=result.stop_reason), result.ledger
             else:
                 run = SearchRun(Solo(), listener, resume, interruption=interruption, keeps=self.checkpoint is not None)
@@ -151,17 +152,24 @@ class SearchClassifier(MarginClassifier):
             )
         elif searched.told == "interrupted":
             warn_user(f"The search of {name} was interrupted, and {missing}.", InterruptedFitWarning)
+        table, scores = searched.attributes["cv_results_"], searched.attributes["scores_"]
+        n_bad = np.count_nonzero(~np.isfinite(scores).all(axis=1) & ~np.isnan(table["gap"]))
+        if n_bad:
+            text = f"{n_bad} of {n_points} points have scores that are not finite: check scoring={self.scoring!r}."
+            warn_user(text, UserWarning)
 
     # What subclasses need for a search.
 
-    def _prepared(self, rows: Rows, is_weighted: bool, groups: Any) -> tuple[np.ndarray, Scorers, list[Fold]]:
-        """Classes, scorers and folds; raises ValueError for bad ones."""
+    def _prepared(
+        self, rows: Rows, is_weighted: bool, groups: Any, comm: Communicator
+    ) -> tuple[np.ndarray, Scorers, list[Fold]]:
+        """Classes, scorers and folds; raises ValueError for bad ones. Splitters may be random: rank 0 asks them."""
         X, y, weight, _ = rows
         classes = np.unique(y[weight > 0])
         check_classes(classes, type(self).__name__)
         scorers = Scorers(self, self.scoring, is_weighted=is_weighted)
         indexable(X, groups)
-        folds = folds_of(self.cv, X, y, weight, groups)
+        folds = [(train, test) for train, test in from_rank_0(comm, lambda: folds_of(self.cv, X, y, weight, groups))]
         scorers.check(rows, folds, classes, Parts(len(classes), self.multi_class))
         return classes, scorers, folds
 

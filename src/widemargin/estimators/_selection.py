@@ -25,6 +25,7 @@ from widemargin.data.pieces import encoded
 from widemargin.data.shard import Shard
 from widemargin.exceptions import ModelFileError
 from widemargin.kernels.functions import Kernel
+from widemargin.problems.hinge_l2 import HingeL2
 from widemargin.strategies.parts import Parts
 from widemargin.strategies.protocol import Rows
 from widemargin.strategies.selection import Fold, FoldFit, Folds, KernelFolds
@@ -36,7 +37,9 @@ _LEAST_C, _LARGEST_C = 1e-2, 1e3  # of a grid, for rows of length 1
 _SHARE_OF_MEMORY = 0.5  # of what is free, for kernel values
 _USUAL_MEMORY = 8 << 30  # where nobody can say what is free
 _ROUNDING = 1e-12  # of a distance, relative to the largest; squared ones are differences
-_TIE = 1e-12  # between two mean scores
+_DIGITS_OF_MEANS = 12  # of mean scores: less is a tie
+_TIE = 10.0**-_DIGITS_OF_MEANS
+_LARGEST_STEP = math.log(10)  # between values of a grid, as far as refinement goes beyond its ends
 _SURE = 0.99  # that one point is below another, by a t-test of the differences between folds
 _LEAST_FALL = 0.002  # of a score: less may be due to a gap that is open
 _FITTED = 0.1  # the least mean margin of support vectors
@@ -97,7 +100,12 @@ def _weighted_median(values: np.ndarray, masses: np.ndarray) -> float:
 def grid_of_Cs(Cs: Any, squares: np.ndarray, weight: np.ndarray) -> np.ndarray:
     """Ascending values of C: those that are given, or so many for rows with these values of k(x, x)."""
     if not isinstance(Cs, int | np.integer):
-        return checked_grid("Cs", Cs)
+        values = checked_grid("Cs", Cs)
+        for end in values[[0, -1]].tolist():
+            HingeL2(end).check(1.0, 1.0)
+        return values
+    if not np.isfinite(squares).all():
+        raise ValueError("The kernel of a row with itself is not finite: check the kernel, or scale the features.")
     mean = float(np.average(np.abs(squares), weights=weight))
     return (np.geomspace(_LEAST_C, _LARGEST_C, int(Cs)) if Cs > 1 else np.ones(1)) / (mean or 1.0)
 
@@ -114,13 +122,16 @@ def checked_grid(name: str, given: Any) -> np.ndarray:
 
 
 def around(values: np.ndarray, best: float) -> np.ndarray:
-    """Values half a step to either side of the best one of a grid, on a logarithmic scale; none for one value."""
+    """Values half a step to either side of the best one of a grid, on a logarithmic scale; none for one value.
+
+    Beyond the ends of the grid a step is that of its last two values, and at most a decade.
+    """
     if len(values) == 1:
         return np.empty(0)
     at = int(np.argmin(np.abs(values - best)))
     steps = np.diff(np.log(values))
-    below, above = steps[max(at - 1, 0)], steps[min(at, len(steps) - 1)]
-    return np.asarray(best * np.exp([-below / 2, above / 2]))
+    steps = np.concatenate([np.minimum(steps[:1], _LARGEST_STEP), steps, np.minimum(steps[-1:], _LARGEST_STEP)])
+    return np.asarray(best * np.exp([-steps[at] / 2, steps[at + 1] / 2]))
 
 
 def free_bytes() -> int:
@@ -152,19 +163,23 @@ def encoded_rows(rows: Rows, classes: np.ndarray) -> Shard:
 def folds_of(cv: Any, X: Any, y: np.ndarray, weight: np.ndarray, groups: Any) -> list[Fold]:
     """The folds of a splitter, a number of stratified folds, or an iterable of pairs; each with rows of every class.
 
-    Rows of weight 0 count for the split, but are neither training nor held-out rows.
+    Splitters and pairs name all rows; those of weight 0 are neither training nor held-out rows.
     """
     present = weight > 0
     classes, counts = np.unique(y[present], return_counts=True)
-    if isinstance(cv, Integral) and counts.min() < cv:
-        raise ValueError(
-            f"cv={cv} needs at least as many rows of every class, and class {classes[counts.argmin()]} has "
-            f"{counts.min()}: use fewer folds, or more rows."
-        )
-    folds = []
-    for train, test in check_cv(cv, y, classifier=True).split(X, y, groups):
-        train, test = (_places(rows, len(y)) for rows in (train, test))
-        folds.append((train[present[train]], test[present[test]]))
+    if cv is None or isinstance(cv, Integral):
+        splitter, numbers = check_cv(cv, y[present], classifier=True), np.flatnonzero(present)
+        if counts.min() < splitter.n_splits:
+            raise ValueError(
+                f"cv={splitter.n_splits} needs at least as many rows of every class, and class "
+                f"{classes[counts.argmin()]} has {counts.min()}: use fewer folds, or more rows."
+            )
+        folds = [(numbers[train], numbers[test]) for train, test in splitter.split(numbers, y[present])]
+    else:
+        folds = []
+        for train, test in check_cv(cv, y, classifier=True).split(X, y, groups):
+            train, test = (_places(rows, len(y)) for rows in (train, test))
+            folds.append((train[present[train]], test[present[test]]))
     if not folds:
         raise ValueError(f"cv={cv!r} gives no folds.")
     for k, (train, test) in enumerate(folds):
@@ -196,13 +211,24 @@ def _places(rows: Any, n_rows: int) -> np.ndarray:
 
 
 class HeldOut(ClassifierMixin, BaseEstimator):
-    """A fitted classifier that knows the scores of the rows that it will be asked for: those that a fold holds out."""
+    """A fitted classifier that knows the scores of ``rows`` alone: those that a fold holds out."""
 
-    def __init__(self, classes: np.ndarray, parts: Parts, scores: np.ndarray) -> None:
-        self.classes, self.parts, self.scores = classes, parts, scores
+    def __init__(self, classes: np.ndarray, parts: Parts, scores: np.ndarray, rows: Any) -> None:
+        self.classes, self.parts, self.scores, self.rows = classes, parts, scores, rows
         self.classes_ = classes
 
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(
+            f"A scorer of a search asks its model for {name!r}. Models of folds have predict, decision_function and "
+            "score: use GridSearchCV for other scorers."
+        )
+
     def decision_function(self, X: Any) -> np.ndarray:
+        if X is not self.rows:
+            raise ValueError(
+                "A scorer of a search asks for scores of other rows than those that the fold holds out, as they were "
+                "given to it: use GridSearchCV for such a scorer."
+            )
         return self.parts.class_scores(self.scores)
 
     def predict(self, X: Any) -> np.ndarray:
@@ -213,12 +239,12 @@ class Scorers:
     """One or several scorers; the first of several decides. Raises ValueError for one that cannot be used."""
 
     def __init__(self, estimator: Any, scoring: Any, *, is_weighted: bool) -> None:
-        self._scorer = check_scoring(estimator, scoring=scoring)
-        several = getattr(self._scorer, "_scorers", None)
+        self._scoring, scorer = scoring, check_scoring(estimator, scoring=scoring)
+        several = getattr(scorer, "_scorers", None)
         self.names = ["score"] if several is None else list(several)
         self._is_weighted = is_weighted
         self._is_accuracy = scoring is None or (isinstance(scoring, str) and scoring == "accuracy")
-        self._all = [self._scorer] if several is None else list(several.values())
+        self._all = [scorer] if several is None else list(several.values())
         # Functions of the model may look at rows; scorers of scikit-learn pass them on to the model.
         self.need_rows = not self._is_accuracy and not all(hasattr(each, "_response_method") for each in self._all)
         for each in self._all:
@@ -245,7 +271,13 @@ class Scorers:
             right = np.stack([np.where(labels == classes[positive], 1.0, -1.0) for positive, _ in parts.pairs], axis=1)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                found = self(HeldOut(classes, parts, right), held_out[:, None], labels, weight[held_out])
+                try:
+                    found = self(HeldOut(classes, parts, right, held_out[:, None]), labels, weight[held_out])
+                except ValueError as error:
+                    raise ValueError(
+                        f"scoring={self._scoring!r} does not suit these labels ({error}): choose another scorer, such "
+                        "as 'balanced_accuracy' or 'f1_macro'."
+                    ) from None
             for name, value in zip(self.names, found, strict=True):
                 if not math.isfinite(value):
                     raise ValueError(
@@ -258,20 +290,21 @@ class Scorers:
         X, y, weight, _ = rows
         found = []
         for fit, (_, held_out) in zip(fits, folds.folds, strict=True):
-            model = HeldOut(folds.classes, folds.parts, fit.scores)
             own = X[held_out] if self.need_rows else held_out[:, None]  # the model knows their scores
-            found.append(self(model, own, y[held_out], weight[held_out]))
+            model = HeldOut(folds.classes, folds.parts, fit.scores, own)
+            found.append(self(model, y[held_out], weight[held_out]))
         return np.array(found)
 
-    def __call__(self, model: HeldOut, X: Any, y: np.ndarray, weight: np.ndarray) -> list[float]:
-        """The score of each scorer."""
+    def __call__(self, model: HeldOut, y: np.ndarray, weight: np.ndarray) -> list[float]:
+        """The score of the rows that the model knows, by each scorer."""
         if self._is_accuracy:  # of many folds, the checks of scikit-learn would take longer than the fits
-            return [float(np.average(model.predict(X) == y, weights=weight if self._is_weighted else None))]
-        found = self._scorer(model, X, y, **({"sample_weight": weight} if self._is_weighted else {}))
-        if not isinstance(found, dict):
-            return [float(found)]
-        self.names = list(found)  # which a function tells by its answers
-        return [float(each) for each in found.values()]
+            return [float(np.average(model.predict(model.rows) == y, weights=weight if self._is_weighted else None))]
+        options = {"sample_weight": weight} if self._is_weighted else {}
+        found = [each(model, model.rows, y, **options) for each in self._all]
+        if isinstance(found[0], dict):
+            self.names = list(found[0])  # which a function tells by its answers
+            found = list(found[0].values())
+        return [float(each) for each in found]
 
 
 def _takes_weights(metric: Callable[..., Any]) -> bool:
@@ -347,7 +380,8 @@ def table(
             out[f"split{k}_test_{name}"] = scores[:, k]
         mean = scores.mean(axis=1)
         out[f"mean_test_{name}"], out[f"std_test_{name}"] = mean, scores.std(axis=1)
-        out[f"rank_test_{name}"] = rankdata(np.where(np.isnan(mean), np.inf, -mean), method="min").astype(np.int32)
+        ranked = np.where(np.isnan(mean), np.inf, -np.round(mean, _DIGITS_OF_MEANS))
+        out[f"rank_test_{name}"] = rankdata(ranked, method="min").astype(np.int32)
     out["n_support"] = of(lambda each, k: each.fits[k].n_support).mean(axis=1)
     out["gap"] = gaps
     untried = ["skipped" if point in skipped else "not tried" for point in tried]
@@ -431,6 +465,7 @@ class Search:
     skipped: set[Point] = field(default_factory=set)
     agree: Callable[[np.ndarray], np.ndarray] = lambda scores: scores  # of all ranks
     are_values_late: bool = False  # whether kernel values are computed when a fit needs them
+    first: Point | None = None  # the choice where no point was tried: in the middle of the grid
     _space: Any = None  # of the values of the last kernel
 
     @property
@@ -440,10 +475,6 @@ class Search:
     @property
     def candidates(self) -> dict[Point, Tried | None]:
         return {point: each for point, each in self.tried.items() if each is not None}
-
-    @property
-    def first(self) -> Point:
-        return next(iter(self.tried))
 
     @property
     def n_done(self) -> int:
@@ -461,6 +492,7 @@ class Search:
         for C in Cs:
             for gamma in gammas:
                 self.tried.setdefault(Point(C, gamma), None)
+        self.first = self.first or Point(Cs[len(Cs) // 2], gammas[len(gammas) // 2])
         middle = (len(gammas) - 1) / 2
         for k in sorted(range(len(gammas)), key=lambda k: abs(k - middle)):
             points = [Point(C, gammas[k]) for C in Cs]

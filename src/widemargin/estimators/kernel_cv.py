@@ -11,7 +11,7 @@ import numpy as np
 
 from widemargin.data.shard import Shard
 from widemargin.estimators._formulas import HALF_NORM, hinge, kernel_symbols, score
-from widemargin.estimators._kernel import KernelClassifier
+from widemargin.estimators._kernel import KernelClassifier, check_square
 from widemargin.estimators._search import (
     Searched,
     SearchRun,
@@ -255,7 +255,7 @@ device_, n_features_in_, feature_names_in_
         given = rows
         if self._uses_gpu():  # grids, splitters and scorers see no tensors
             rows = rows._replace(X=on_host(rows.X))
-        classes, scorers, folds = self._prepared(rows, is_weighted, groups)
+        classes, scorers, folds = self._prepared(rows, is_weighted, groups, run.comm)
         if run.own is not None and scorers.need_rows:
             raise ValueError(
                 f"scoring={self.scoring!r} sees the rows, and no rank has room for all of them: choose a scorer by "
@@ -333,6 +333,7 @@ device_, n_features_in_, feature_names_in_
             self._refuse_unused({"gammas": 5}, "kernel", "rbf")
         kernel = self._kernel_with(gammas[len(gammas) // 2])
         if own is None:
+            check_square(kernel, X)
             squares = kernel.diagonal(X, np.arange(X.shape[0]))
         else:
             here = [kernel.diagonal(block, own.numbers[where]) for block, where in own.shard.pieces()]
