@@ -7,6 +7,7 @@ import re
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 pytest.importorskip("typer", reason="needs the cli extra")
 pytest.importorskip("rich", reason="needs the cli extra")
@@ -20,6 +21,7 @@ from widemargin.cli import train, tune
 from widemargin.cli._input import plain_labels
 from widemargin.data.layout import Layout
 from widemargin.data.rows import read_rows
+from widemargin.exceptions import InterruptedFitWarning, warn_user
 
 GRID = ("--Cs", "0.1,1,10", "--gammas", "0.05,0.5", "--cv", 3, "--no-refine")
 
@@ -251,6 +253,29 @@ def test_columns_of_other_scales_have_a_remark(folder, command):
     assert re.search(r"Columns differ [\d,]+-fold in scale: try --scale standard\.", ended.err)
     for more in (("wide.csv", "--scale", "standard"), ("rows.csv",)):
         assert "fold in scale" not in command("tune", *more, *GRID, "--hold-out", 0).err
+
+
+def test_sparse_rows_have_no_remark_on_scales(capsys):
+    tune._remark_spans(sp.csr_matrix([[0.0, 1.0], [9000.0, 0.0]]))
+    assert capsys.readouterr().err == ""
+
+
+def test_it_compiles_on_few_rows_before_it_searches(folder, command, monkeypatch):
+    sizes, real = [], KernelSVCCV.fit
+
+    def fit(self, X, y):
+        sizes.append((self.Cs, len(np.unique(y))))
+        return real(self, X, y)
+
+    monkeypatch.setattr(KernelSVCCV, "fit", fit)
+    assert command("tune", "three.csv", *GRID, "--hold-out", 0).code == 0
+    assert sizes == [(1, 2), ([0.1, 1.0, 10.0], 3)]
+
+
+def test_ctrl_c_while_it_compiles_ends_the_command(folder, command, monkeypatch):
+    monkeypatch.setattr(KernelSVCCV, "fit", lambda *given: warn_user("stopped", InterruptedFitWarning))
+    ended = command("tune", "rows.csv", *GRID)
+    assert (ended.code, ended.err.splitlines()[-1]) == (130, "Interrupted.")
 
 
 def test_the_kernel_follows_the_size_unless_it_is_given(monkeypatch, capsys):

@@ -66,6 +66,13 @@ def test_values_of_nu_that_are_infeasible_are_said():
     plt.close("all")
 
 
+def test_a_curve_names_the_states_of_its_empty_circles():
+    model = NuMarginSVCCV(nus=[0.05, 0.2, 0.5], cv=3, refine=False).fit(X, np.where(X[:, 0] > 0.3, 1, 0))
+    text = assert_sound(report(with_states(model, {0: "overlap"})).html).text("search")
+    assert "filled circles are certified; empty ones: overlap." in text
+    assert "1 value of nu is too small: the hulls overlap." in text
+
+
 def test_more_than_two_parameters_have_a_table_and_no_map():
     model = MarginDistributionSVCCV(Cs=[1.0, 10.0], gammas=[0.1, 1.0], deadbands=[0.1, 0.3], cv=2, refine=False)
     page = assert_sound(report(model.fit(X, Y)).html)

@@ -81,9 +81,10 @@ def tune(
     tol: Annotated[float | None, typer.Option(help="Relative gap at which fits stop.")] = None,
     max_time: Annotated[float | None, typer.Option(help="Seconds after which each search stops.")] = None,
     cluster: Annotated[str | None, typer.Option(help="Where searches run: threads:4, or dask:tcp://host:8786.")] = None,
-    device: Annotated[Device, typer.Option(help="Where to compute: cuda is a GPU, auto is one if there is one.")] = (
-        Device.cpu
-    ),
+    device: Annotated[
+        Device | None,
+        typer.Option(help="Where to compute: cpu (default), cuda (a GPU), or auto (a GPU if there is one)."),
+    ] = None,
     checkpoint: Annotated[
         Path | None, typer.Option(help="Folder of finished fits: the same command resumes from it after a crash.")
     ] = None,
@@ -125,7 +126,7 @@ def tune(
     estimator = _estimator(
         parameters, Cs=_grid("--Cs", Cs), gammas=_grid("--gammas", gammas), kernel=_text(kernel), cv=_folds(cv, seed),
         scoring=_scoring(scoring), selection=str(selection), refine=refine, class_weight=_weight(class_weight), tol=tol,
-        max_time=max_time, checkpoint=_text(checkpoint), device=_text(None if device == Device.cpu else device),
+        max_time=max_time, checkpoint=_text(checkpoint), device=_text(device),
     )  # fmt: skip
     _check(estimator)
     check_kept(data, model, report)
@@ -238,18 +239,18 @@ def _set_kernel(estimator: Any, rows: Any, *, is_given: bool) -> None:
 
 
 def _remark_spans(X: Any) -> None:
-    """Suggest a scaler for columns of very different scales; the kernel would see the largest alone."""
-    import numpy as np
+    """Suggest a scaler for columns of very different scales: the largest would decide alone."""
     from scipy.sparse import issparse
 
     from widemargin.cli._say import remark
 
+    if issparse(X):  # it would take a second copy
+        return
     spans = X.max(axis=0) - X.min(axis=0)
-    spans = np.asarray(spans.toarray() if issparse(spans) else spans, dtype=np.float64).ravel()
     spans = spans[spans > 0]
     if len(spans) and spans.max() > _MAX_RATIO_OF_SPANS * spans.min():
-        ratio, kind = float(f"{spans.max() / spans.min():.1g}"), "maxabs" if issparse(X) else "standard"
-        remark(f"Columns differ {ratio:,.0f}-fold in scale: try --scale {kind}.")
+        ratio = float(f"{spans.max() / spans.min():.1g}")
+        remark(f"Columns differ {ratio:,.0f}-fold in scale: try --scale standard.")
 
 
 def _splits(
@@ -313,9 +314,10 @@ def _largest_class(y: np.ndarray) -> Any:
 
 
 def _compile(estimator: Any, rows: Any) -> None:
-    """Search on a few rows, so that times are those of fits and not of the compiler; other machines compile anyway."""
+    """Search on a few rows of two classes, so that times are those of fits; other machines compile on their own."""
     import warnings
 
+    import numpy as np
     from sklearn.base import clone
 
     from widemargin.cli._one_fit import few_rows
@@ -324,7 +326,8 @@ def _compile(estimator: Any, rows: Any) -> None:
 
     if estimator.cluster is not None:
         return
-    few, small = few_rows(rows.y), clone(estimator)
+    two = np.flatnonzero(np.isin(rows.y, np.unique(rows.y)[:2]))
+    few, small = two[few_rows(rows.y[two])], clone(estimator)
     small.set_params(Cs=1, refine=False, tol=0.1, max_time=None, checkpoint=None, verbose=0)
     with console(stderr=True).status("Compiling"), warnings.catch_warnings():
         warnings.simplefilter("ignore")

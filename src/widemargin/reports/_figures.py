@@ -167,7 +167,7 @@ def search_scores(found: Searched) -> Picture:
     if len(names) == 1:
         others = sorted({point.state for point in found.best_first} - {"certified"})
         how = "with one standard error; filled circles are certified"
-        how += f", empty ones {' or '.join(others)}" if others else ""
+        how += f"; empty ones: {' or '.join(others)}" if others else ""
     else:
         how = "the stronger the colour, the better; small circles refine the grid"
         how += "; ~ marks estimated scores" if "estimated" in found.states else ""

@@ -212,7 +212,7 @@ def _number(point: SearchPoint) -> str:
 
 
 def _draw_curve(ax: Any, found: Searched, colours: Colours) -> None:
-    """Means with one standard error; filled markers are certified, empty ones estimated."""
+    """Means with one standard error; filled markers are certified, empty ones are not."""
     [name] = found.varying
     points = sorted(found.best_first, key=lambda point: point.parameters[name])
     x, y = [point.parameters[name] for point in points], [point.mean for point in points]
