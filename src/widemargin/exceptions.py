@@ -61,7 +61,7 @@ class PrecisionWarning(UserWarning):
 class DegenerateModelWarning(UserWarning):
     """The model is no better than a constant on its training rows; ``training_`` has the counts.
 
-    It gives all rows one class, or is less accurate than the larger class alone, both under the weights of the fit.
+    It gives all rows one class, or is less accurate than the largest class alone, both under the weights of the fit.
 
     Examples
     --------

@@ -20,9 +20,9 @@ def command(monkeypatch, capsys):
     """Runs ``widemargin`` with some arguments in this process."""
     from widemargin.cli import main
 
-    def run(*arguments):
+    def run(*arguments, columns=120):
         monkeypatch.setattr(sys, "argv", ["widemargin", *map(str, arguments)])
-        monkeypatch.setenv("COLUMNS", "120")
+        monkeypatch.setenv("COLUMNS", str(columns))
         capsys.readouterr()
         with pytest.raises(SystemExit) as ended:
             main()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import signal
 
 import numpy as np
@@ -12,8 +13,9 @@ pytest.importorskip("typer", reason="needs the cli extra")
 pytest.importorskip("rich", reason="needs the cli extra")
 
 from widemargin import load
+from widemargin.callbacks import SearchProgress
 from widemargin.cli import _estimators, _progress
-from widemargin.cli._estimators import find, kernel_for, parsed
+from widemargin.cli._estimators import find, hint, kernel_for, parsed
 from widemargin.estimators.registry import descriptors
 from widemargin.problems.protocol import Certificate
 
@@ -156,6 +158,30 @@ def test_the_bar_measures_orders_of_magnitude():
     assert "gap 1.0e-02 (tol 1e-04)  sweep 5" in stream.getvalue()
     bar.show(1, Certificate(1.0, 0.99), 0.3)  # another pair of classes begins
     assert bar.share(1e-3) == pytest.approx(0.5)
+
+
+def test_the_bar_of_a_search_names_its_stages_and_never_falls_back():
+    from rich.console import Console
+
+    stream = io.StringIO()
+    bar = _progress.GapBar(Console(file=stream, force_terminal=True, width=100), "SomeSVCCV", 1e-4)
+    shares = []
+    for n_done, n_points in ((0, 4), (4, 4), (5, 8)):
+        bar.show_search(SearchProgress(n_done, n_points, 0.98071 if n_done else math.nan, 3e-4, 1.0))
+        shares.append(bar._progress.tasks[0].completed)
+        bar._progress.refresh()
+    bar.close()
+    shown = stream.getvalue()
+    assert shares == [0.0, 1.0, 1.0]
+    assert "point 0 of 4  1.0 s" in shown
+    assert "point 4 of 4  completing  best 0.9807 (gap 3e-04)  1.0 s" in shown
+    assert "point 5 of 8  refining" in shown
+
+
+def test_a_similar_name_has_the_same_case_if_there_is_one():
+    assert hint("C", ["cv", "Cs", "gammas"]) == "; did you mean 'Cs'?"
+    assert hint("nusvc", ["NuSVC", "SVC"]) == "; did you mean 'NuSVC'?"
+    assert hint("Q", ["cv", "Cs"]) == "."
 
 
 def test_values_of_parameters():

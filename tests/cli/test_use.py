@@ -243,15 +243,15 @@ def test_a_good_model_has_no_warning(folder, command, model):
 def test_the_largest_class_stands_beside_every_accuracy(folder, command, useless):
     y = read_rows(folder / "rows.csv").y
     share = max(np.mean(y == each) for each in np.unique(y))
-    assert f"{share:.2%}, the larger class alone {share:.2%}" in " ".join(
+    assert f"{share:.2%}, the largest class alone {share:.2%}" in " ".join(
         useless.out.split("training accuracy")[-1].split()
     )
-    assert f"{share:.2%}, the larger class alone {share:.2%}" in command("inspect", "model.wm").out
+    assert f"{share:.2%}, the largest class alone {share:.2%}" in command("inspect", "model.wm").out
     assert json.loads(command("inspect", "model.wm", "--json").out)["training"]["accuracy_of_largest_class"] == share
     y = read_rows(folder / "test.csv").y
     share = max(np.mean(y == each) for each in np.unique(y))
     shown = command("evaluate", "model.wm", "test.csv").out
-    assert f"the larger class alone {share:.2%}" in shown
-    assert "50.00%, the larger class alone 50.00%" in shown  # balanced
+    assert f"the largest class alone {share:.2%}" in shown
+    assert "50.00%, the largest class alone 50.00%" in shown  # balanced
     found = json.loads(command("evaluate", "model.wm", "test.csv", "--json").out)
     assert found["accuracy of the largest class"] == pytest.approx(share)

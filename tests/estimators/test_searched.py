@@ -9,7 +9,7 @@ import pytest
 
 from tests.problems_at_hand import overlapping
 from widemargin import KernelSVC, KernelSVCCV, SparseSVCCV
-from widemargin.estimators.searched import chosen_parameters, searched
+from widemargin.estimators.searched import Unseen, UnseenScores, chosen_parameters, searched
 
 X, Y = overlapping(0, n=80)
 
@@ -43,13 +43,61 @@ def test_points_without_a_score_are_never_the_best():
     assert list(found.states.items()) == [("certified", 1), ("estimated", 1), ("not tried", 1), ("skipped", 1)]
     assert found.chosen.error == pytest.approx(0.01 / np.sqrt(3))
     assert found.near_best == [found.chosen]
-    assert [text.split()[0] for text in found.edges] == ["C=1", "gamma=2"]
-    assert "smallest" in found.edges[0]
+    # No point with C=2 has a score, so there is no smallest C.
+    assert [edge.in_words for edge in found.edges] == [
+        "The best point, gamma=2, is at the largest value tried: try larger ones"
+    ]
+
+
+def test_edges_are_those_of_the_best_point_and_of_the_chosen_one():
+    params = [{"C": C} for C in (0.1, 1.0, 10.0)]
+    found = searched(made([0.90, 0.95, 0.96], ["certified"] * 3, params, 1))
+    assert [(edge.which, edge.value, edge.is_largest) for edge in found.edges] == [("best", 10.0, True)]
+    found = searched(made([0.95, 0.9, 0.96], ["certified"] * 3, params, 0))
+    assert [(edge.which, edge.value) for edge in found.edges] == [("best", 10.0), ("chosen", 0.1)]
+    assert searched(made([np.nan] * 3, ["not tried"] * 3, params)).edges == []
+    nus = [{"nu": nu} for nu in (0.1, 0.2, 0.3)]
+    assert searched(made([0.7, 0.8, 0.9], ["certified"] * 3, nus, 2)).edges == []  # no larger nu is feasible
+
+
+def test_an_estimated_choice_is_doubted():
+    table = made([0.9, 0.8], ["estimated", "certified"], [{"C": 1.0}, {"C": 2.0}])
+    table.cv_results_["gap"] = np.array([7.4e-3, 1e-4])
+    assert searched(table).doubt(1e-3) == (
+        "The chosen point has a gap of 7.4e-03 (tol 1e-03): its score is an estimate. "
+        "Raise max_iter, or use smaller Cs."
+    )
+    table.best_index_ = 1
+    assert searched(table).doubt(1e-3) == ""
+
+
+def test_every_unusual_state_has_a_sentence():
+    states = ["overlap", "overlap", "undecided", "infeasible", "skipped", "not tried"]
+    found = searched(made([0.9] * 3 + [np.nan] * 3, states, [{"nu": k / 10} for k in range(1, 7)]))
+    assert sorted(found.unusual) == [
+        "1 point was not tried.",
+        "1 point was skipped because scores had fallen.",
+        "1 value of nu is too large for a fold.",
+        "2 values of nu are too small: the hulls overlap.",
+        "At 1 value of nu the hulls may overlap.",
+    ]
+
+
+def test_scores_on_unseen_rows_have_a_mean_and_a_spread():
+    folds = [Unseen(50, score, 0.6, {"C": 1.0}) for score in (0.8, 0.9)]
+    several = UnseenScores("f1", folds, 3)
+    assert (several.n_rows, several.mean, several.largest_class_score) == (100, pytest.approx(0.85), 0.6)
+    assert several.spread == pytest.approx(np.std([0.8, 0.9], ddof=1))
+    assert several.interruption == "2 of 3 outer folds were scored"
+    assert UnseenScores("accuracy", folds[:1], 1).spread == pytest.approx(np.sqrt(0.8 * 0.2 / 50))
+    assert UnseenScores("f1", folds[:1], 1).spread is None
 
 
 def test_equal_scores_have_the_chosen_point_first():
     found = searched(made([0.9, 0.9], ["certified"] * 2, [{"C": 1.0}, {"C": 2.0}], 1))
     assert found.best_first[0] is found.chosen
+    found = searched(made([0.9 + 1e-15, 0.9], ["certified"] * 2, [{"C": 1.0}, {"C": 2.0}], 1))  # equal but for rounding
+    assert found.top(1)[0][0] == "1, chosen"
 
 
 def test_the_chosen_point_is_among_the_top_wherever_it_is():

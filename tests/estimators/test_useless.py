@@ -227,8 +227,8 @@ def test_worse_than_the_larger_class(model):
     rng = np.random.default_rng(3)
     X, y = rng.normal(size=(150, 2)), (np.arange(150) % 5 == 0).astype(int)
     model, told = check_against_predictions(model, X, y)
-    assert "is worse than the larger class alone on all 150 training rows" in told[0]
-    assert f"{model.score(X, y):.2%}, the larger class alone 80.00%" in told[0]
+    assert "is worse than the largest class alone on all 150 training rows" in told[0]
+    assert f"{model.score(X, y):.2%}, the largest class alone 80.00%" in told[0]
 
 
 @pytest.mark.parametrize("kind", [HardMarginSVC, NuMarginSVC, SparseSVCCV])
@@ -237,7 +237,7 @@ def test_worse_than_the_larger_class_in_words(kind):
     model, _ = fitted(kind(), *separable(0))
     arrays = np.array([8.0, 2.0]), np.array([5.0, 2.0]), np.array([5.0, 5.0])
     model.training_ = training.TrainingCounts(*arrays, n_rows=10, n_counted=10)
-    with pytest.warns(DegenerateModelWarning, match="is worse than the larger class alone .* 70.00%, .* 80.00%. Try "):
+    with pytest.warns(DegenerateModelWarning, match="is worse than the largest class alone .* 70.00%, .* 80.00%. Try "):
         model._warn()
 
 
@@ -308,7 +308,7 @@ def test_words_in_notebooks_begin_with_the_warning():
     assert shown.index(">warning<") < shown.index("SparseSVC has no coefficient") < shown.index(">certificate<")
     good = fit_as_html(KernelSVC().fit(*separable(0)))
     assert ">warning<" not in good
-    assert "the larger class alone" in good
+    assert "the largest class alone" in good
 
 
 def test_a_summary_begins_with_the_warning():

@@ -157,6 +157,13 @@ def test_a_report_is_seen_as_it_should_be(browser, name):
     print(f"{name}: pictures in {os.path.relpath(ARTEFACTS)}")
 
 
+def test_a_phone_shows_the_points_of_a_search_up_to_their_states(browser, tmp_path):
+    shown(browser, PAGES["search"]().save(tmp_path / "search.html"), "phone")
+    place = "[each.innerText, each.getBoundingClientRect().right]"
+    heads = browser.execute_script(f"return [...document.querySelectorAll('#search th')].map(each => {place})")
+    assert dict(heads)["state"] <= SIZES["phone"][0]
+
+
 def test_the_watch_sees_errors_requests_and_pages_too_wide(browser, tmp_path):
     path = tmp_path / "bad.html"
     wide = "<div style='width:900px'>x</div>"

@@ -35,8 +35,9 @@ def find(name: str) -> Descriptor:
 def hint(name: str, known: Iterable[str]) -> str:
     """The end of an error message: a question about the most similar name, or a full stop."""
     by_lower = {each.lower(): each for each in known}
-    similar = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.4)
-    return f"; did you mean {by_lower[similar[0]]!r}?" if similar else "."
+    similar = difflib.get_close_matches(name, by_lower.values(), n=1)  # C is nearer to Cs than to cv
+    similar = similar or [by_lower[each] for each in difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.4)]
+    return f"; did you mean {similar[0]!r}?" if similar else "."
 
 
 def kernel_for(n_rows: int, n_features: int) -> tuple[str, str]:

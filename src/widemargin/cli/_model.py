@@ -52,7 +52,14 @@ def proof(model: Any, seconds: float | None = None) -> list[tuple[str, str]]:
         ("stopped", f"{estimator.stop_reason_}: {stop_in_words(estimator)}"),
         ("sweeps", f"{estimator.n_iter_:,}"),
     ]
+    is_search = hasattr(estimator, "cv_results_")
     if seconds is not None:
-        pairs.append(("seconds", duration(seconds)))
-    spent = [f"{name} {value}" for name, value in cost_in_words(estimator.cost_)]
-    return [*pairs, ("cost", ", ".join(spent) or "nothing was counted")]
+        pairs.append(("search and final fit" if is_search else "seconds", duration(seconds)))
+    spent = [
+        f"{'solving' if is_search and name == 'time' else name} {value}"
+        for name, value in cost_in_words(estimator.cost_)
+    ]
+    return [
+        *pairs,
+        ("of which" if is_search and seconds is not None else "cost", ", ".join(spent) or "nothing was counted"),
+    ]

@@ -20,6 +20,7 @@ class GapBar:
 
         self._console, self._name, self._tol = console, name, max(tol, 1e-16)
         self._first, self._sweep, self._shown_at = math.inf, 0, time.monotonic()
+        self._n_points, self._share = 0, 0.0
         self._progress = self._task = None
         if console.is_terminal:
             text = TextColumn("{task.description}"), BarColumn(bar_width=16), TextColumn("{task.fields[figures]}")
@@ -36,8 +37,11 @@ class GapBar:
 
     def show_search(self, progress: SearchProgress, *, is_last: bool = False) -> None:
         n_done, n_points, best, gap, seconds = progress
-        found = f"  best score {best:.4f}  gap {gap:.1e}" if best == best else ""
-        self._write(n_done / n_points, f"point {n_done} of {n_points}{found}  {seconds:.1f} s")
+        self._n_points = self._n_points or n_points  # of the grid
+        self._share = max(self._share, n_done / n_points)  # which falls when points are added
+        stage = "  completing" if n_done == n_points else "  refining" if n_points > self._n_points else ""
+        found = f"  best {best:.4f} (gap {gap:.0e})" if best == best else ""
+        self._write(self._share, f"point {n_done} of {n_points}{stage}{found}  {seconds:.1f} s")
 
     def _write(self, share: float, figures: str) -> None:
         if self._progress is not None:

@@ -29,15 +29,18 @@ def facts(title: str, pairs: Iterable[tuple[str, str]]) -> Any:
     return table
 
 
-def columns(titles: Sequence[str], rows: Iterable[Sequence[str]], *, title: str, n_left: int = 1) -> Any:
-    """A table with a header; all columns but the first ``n_left`` are right-aligned."""
+def columns(
+    titles: Sequence[str], rows: Iterable[Sequence[str]], *, title: str, n_left: int = 1, may_fold: bool = False
+) -> Any:
+    """A table with a header; all columns but the first ``n_left`` have numbers; ``may_fold`` breaks these."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=SIMPLE_HEAD, title=Text(title, style="bold"), title_justify="left")
     for k, name in enumerate(titles):
-        table.add_column(Text(name), justify="left" if k < n_left else "right", overflow="fold", no_wrap=k == 0)
+        is_whole = k == 0 or (k >= n_left and not may_fold)
+        table.add_column(Text(name), justify="left" if k < n_left else "right", overflow="fold", no_wrap=is_whole)
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     return table

@@ -36,7 +36,7 @@ def compare(
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Random seed.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Fit all models to the same rows, each with its defaults, and compare time, test error and certified gap.
+    """Fit all models to the same rows, and compare time, test error and certified gap.
 
     [bold]Example[/bold]:
 
@@ -46,11 +46,12 @@ def compare(
 
       widemargin compare rows.csv --scale standard --tune
 
-    Every model runs in a process of its own, which is stopped at the limit. The time is that of the fit alone, with
-    everything compiled; the error is that on held-out rows; the gap is certified, if there is a certificate.
+    Every model runs with its defaults, in a process of its own, which is stopped at the limit. The time is that of
+    the fit alone, with everything compiled; the error is that on held-out rows; the gap is certified, if there is a
+    certificate.
 
     With --tune models that have a version with cross-validation choose their parameters by it, and the time includes
-    the search, which may take half of the limit. The others keep their defaults.
+    the search, which may take half of the limit. All other models, including scikit-learn's, keep their defaults.
     """
     from widemargin.cli._one_fit import stored, title
     from widemargin.cli._say import console
@@ -174,6 +175,7 @@ async def _outcome(
 def _print(data: Path, parts: dict[str, Any], found: dict[str, dict[str, Any]], is_tuned: bool) -> None:
     from widemargin.cli._one_fit import title
     from widemargin.cli._say import columns, console
+    from widemargin.estimators.searched import parameters_in_words
     from widemargin.estimators.words import amount
 
     rows, warnings, remarks = [], [], []
@@ -182,31 +184,29 @@ def _print(data: Path, parts: dict[str, Any], found: dict[str, dict[str, Any]], 
         if "test_error" in each:
             gap = "-" if each["gap"] is None else f"{each['gap']:.1e}"
             measures = [f"{each['seconds']:.3f}", f"{each['test_error']:.2%}", gap, each["stop_reason"] or "-"]
-            rows.append([model, *measures, amount(each["bytes"]), _choice(each)])
+            rows.append([model, *measures, amount(each["bytes"])])
+            if each.get("chosen"):
+                remarks.append(f"{model} chose {parameters_in_words(each['chosen'])}.")
             warnings += [each["warning"]] if each.get("warning") else []
             if each.get("n_not_tried"):
                 remarks.append(f"{model}: {each['n_not_tried']} points were not tried in time; raise --limit.")
         elif "timeout" in each:
-            rows.append([model, f"over {each['timeout']:g}", "-", "-", "time limit", "-", "-"])
+            rows.append([model, f"over {each['timeout']:g}", "-", "-", "time limit", "-"])
         else:
-            rows.append([model, "-", "-", "-", "failed", "-", "-"])
+            rows.append([model, "-", "-", "-", "failed", "-"])
             remarks.append(f"{model}: {each['failed']}")
-    rows.append([LARGEST_CLASS, "-", f"{_error_of_largest_class(parts):.2%}", "-", "-", "-", "-"])
+    rows.append([LARGEST_CLASS, "-", f"{_error_of_largest_class(parts):.2%}", "-", "-", "-"])
     (X, _), (X_test, _) = parts["train"], parts["test"]
     heading = f"{data}: {X.shape[0]:,} training rows, {X_test.shape[0]:,} held out, {X.shape[1]:,} features"
-    titles = ["model", "fit s", "test error", "certified", "stopped by", "size", "chosen"][: 7 if is_tuned else 6]
+    titles = ["model", "search\n+ fit s" if is_tuned else "fit s", "test\nerror", "certified", "stopped by", "size"]
+    if is_tuned:
+        remarks.append("All other models, including scikit-learn's, keep their defaults.")
     screen = console()
     for text in warnings:
         screen.print(f"Warning: {text}", markup=False, soft_wrap=True)
-    screen.print(columns(titles, [row[: len(titles)] for row in rows], title=heading))
+    screen.print(columns(titles, rows, title=heading))
     for text in remarks:
         screen.print(text, markup=False, soft_wrap=True)
-
-
-def _choice(found: dict[str, Any]) -> str:
-    from widemargin.estimators.searched import parameters_in_words
-
-    return parameters_in_words(found["chosen"]) if found.get("chosen") else "defaults"
 
 
 def _error_of_largest_class(parts: dict[str, Any]) -> float:

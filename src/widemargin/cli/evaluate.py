@@ -95,4 +95,4 @@ def _print(model: Path, data: Path, found: dict[str, Any]) -> None:
         screen.print(f"The confusion matrix of {len(names)} classes is too wide to print; use --json.", markup=False)
         return
     rows = [[name, *(f"{n:,}" for n in row)] for name, row in zip(names, found["confusion matrix"], strict=True)]
-    screen.print(columns(["is \\ predicted", *names], rows, title="Confusion matrix"))
+    screen.print(columns(["is \\ predicted", *names], rows, title="Confusion matrix", may_fold=True))

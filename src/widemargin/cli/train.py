@@ -188,8 +188,9 @@ def fitted(estimator: Any, rows: Any, scale: Scale, *, is_first: bool) -> Fit:
     bars: list[GapBar] = []
 
     def bar_of(name: str, tol: float) -> GapBar:
-        if bars:  # that of the search before the final fit: a terminal shows one at a time
+        if bars:  # that of the search: a terminal shows one at a time
             bars[-1].close()
+            name = "Final fit"
         bars.append(GapBar(stream, name, tol))
         return bars[-1]
 
@@ -283,16 +284,17 @@ def keep(fit: Fit, rows: Any, output: Path, report: Path | None, onnx: Path | No
         write_report(fit, rows, report)
 
 
-def write_report(fit: Fit, rows: Any, path: Path, note: str | None = None) -> None:
-    from widemargin.reports.page import report
+def write_report(fit: Fit, rows: Any, path: Path, unseen: Any = None) -> None:
+    """Write a report; ``unseen`` are scores of a search on rows that it has not seen."""
+    from widemargin.reports.page import page_of
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        report(fit.model, rows.X, rows.y, note=note).save(path)
+        page_of(fit.model, rows.X, rows.y, unseen=unseen).save(path)
 
 
-def proved(fit: Fit, right: Any, output: Path) -> Any:
-    """A table with the certificate."""
+def proved(fit: Fit, right: Any, output: Path, form: str = ".2%") -> Any:
+    """A table with the certificate; ``form`` is that of accuracies."""
     import numpy as np
 
     from widemargin.cli._model import last_step, proof, size_bytes, warning
@@ -301,7 +303,7 @@ def proved(fit: Fit, right: Any, output: Path) -> Any:
 
     estimator, (n_right, *sizes) = last_step(fit.model), right.tolist()
     n = sum(sizes)
-    accuracy = beside_largest_class(n_right / n, np.array(sizes) / n)
+    accuracy = beside_largest_class(n_right / n, np.array(sizes) / n, form)
     pairs = [
         *warning(fit.model),
         *proof(fit.model, fit.seconds),

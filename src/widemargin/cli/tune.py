@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,10 +17,19 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from widemargin.estimators.searched import Searched, SearchPoint
+    from widemargin.estimators.searched import Unseen
 
-_MOST_POINTS = 5  # that are printed
 _HOLD_OUT = 0.2
+_MAX_RATIO_OF_SPANS = 100  # between columns, before a remark
+
+
+class Kernel(StrEnum):
+    rbf = "rbf"
+    linear = "linear"
+    poly = "poly"
+    sigmoid = "sigmoid"
+    laplacian = "laplacian"
+    cosine = "cosine"
 
 
 class Selection(StrEnum):
@@ -28,23 +37,23 @@ class Selection(StrEnum):
     one_standard_error = "one-standard-error"
 
 
-class Unseen(NamedTuple):
-    """The score of a search on rows that it has not seen, and what it chose."""
-
-    n_rows: int
-    score: float
-    largest_class: float  # the score of the largest class alone
-    chosen: dict[str, float]
+class Device(StrEnum):
+    cpu = "cpu"
+    cuda = "cuda"
+    auto = "auto"
 
 
 def tune(
     data: Data,
     Cs: Annotated[
-        str | None, typer.Option("--Cs", help="How many values of C (default 10), or the values: 0.1,1,10.")
+        str | None,
+        typer.Option("--Cs", help="How many values of C (default 10), or the values: 0.1,1,10; one is 10.0."),
     ] = None,
-    gammas: Annotated[str | None, typer.Option(help="How many values of gamma (default 5), or the values.")] = None,
+    gammas: Annotated[
+        str | None, typer.Option(help="How many values of gamma (default 5), or the values: 0.01,0.1; one is 1.0.")
+    ] = None,
     kernel: Annotated[
-        str | None, typer.Option(help="Default: rbf, and linear for over 20,000 rows or 2,000 features.")
+        Kernel | None, typer.Option(help="Default: rbf, and linear for over 20,000 rows or 2,000 features.")
     ] = None,
     cv: Annotated[int, typer.Option(min=2, help="Number of folds of the search, stratified and shuffled.")] = 5,
     scoring: Annotated[
@@ -72,6 +81,13 @@ def tune(
     tol: Annotated[float | None, typer.Option(help="Relative gap at which fits stop.")] = None,
     max_time: Annotated[float | None, typer.Option(help="Seconds after which each search stops.")] = None,
     cluster: Annotated[str | None, typer.Option(help="Where searches run: threads:4, or dask:tcp://host:8786.")] = None,
+    device: Annotated[
+        Device | None,
+        typer.Option(help="Where to compute: cpu (default), cuda (a GPU), or auto (a GPU if there is one)."),
+    ] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="Folder of finished fits: the same command resumes from it after a crash.")
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="Random seed of folds and held-out rows.")] = 0,
     label: Label = "-1",
     zero_based: ZeroBased = False,
@@ -92,13 +108,15 @@ def tune(
 
       widemargin tune rows.csv --kernel linear --selection one-standard-error --hold-out 0
 
-    The mean over folds that decides is too good for a score: it is the best of many. So the same search runs again
+    The best mean over folds is optimistic, because it is the maximum of many. So the same search runs again
     without the held-out rows, or without those of each outer fold, and its choice is scored on them. The model that is
     saved comes from the search on all rows. Ctrl-C ends a search with the best point so far.
     """
     from widemargin.cli._cluster import opened
     from widemargin.cli._estimators import parsed, set_cluster
+    from widemargin.cli._tuned import plain, show
     from widemargin.cli.train import announce, check_kept, fitted, keep, read, write_report
+    from widemargin.estimators.searched import UnseenScores
 
     if outer is not None and hold_out is not None:
         raise ValueError("--outer and --hold-out are two ways to score a search: omit one of them.")
@@ -106,10 +124,11 @@ def tune(
         raise ValueError("--cluster mpi divides rows, and tune needs all of them to make folds: use threads or dask.")
     parameters = parsed(param or [])
     estimator = _estimator(
-        parameters, Cs=_grid("--Cs", Cs), gammas=_grid("--gammas", gammas), kernel=kernel, cv=_folds(cv, seed),
+        parameters, Cs=_grid("--Cs", Cs), gammas=_grid("--gammas", gammas), kernel=_text(kernel), cv=_folds(cv, seed),
         scoring=_scoring(scoring), selection=str(selection), refine=refine, class_weight=_weight(class_weight), tol=tol,
-        max_time=max_time,
+        max_time=max_time, checkpoint=_text(checkpoint), device=_text(device),
     )  # fmt: skip
+    _check(estimator)
     check_kept(data, model, report)
     with opened(cluster) as place:
         set_cluster(estimator, place.cluster, parameters)
@@ -119,16 +138,20 @@ def tune(
         score = _scorer(estimator, rows.y)
         if not as_json:
             announce(data, rows, f"Tuning {type(estimator).__name__}.", place)
-        _say_which(0, len(splits))
+        if scale == Scale.none:
+            _remark_spans(rows.X)
+        _compile(estimator, rows)
+        _say_which(0, len(splits), estimator.checkpoint)
         fit = fitted(estimator, rows, scale, is_first=True)
         keep(fit, rows, model, None)
-        unseen = [] if fit.was_interrupted else list(_unseen(estimator, rows, scale, splits, score))
+        scored = [] if fit.was_interrupted else list(_unseen(estimator, rows, scale, splits, score))
+    unseen = UnseenScores(_deciding(estimator) or "accuracy", scored, len(splits))
     if report is not None:
-        write_report(fit, rows, report, _note(estimator, unseen, len(splits)))
+        write_report(fit, rows, report, unseen if splits else None)
     if as_json:
-        typer.echo(json.dumps(_plain(fit, unseen, len(splits), model)))
+        typer.echo(json.dumps(plain(fit, unseen, model, report)))
     else:
-        _show(fit, estimator, unseen, len(splits), model)
+        show(fit, unseen, model, report)
 
 
 # -- before ------------------------------------------------------------------------------------------------------------
@@ -141,6 +164,26 @@ def _estimator(parameters: dict[str, Any], **options: Any) -> Any:
 
     named = {f"--{name.replace('_', '-')}": (name, value) for name, value in options.items()}
     return make(KernelSVCCV, parameters, named)
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)
+
+
+def _check(estimator: Any) -> None:
+    """Raise ValueError before the file is read, for a kernel, a scorer or a grid that would suit no rows."""
+    import numpy as np
+
+    from widemargin.strategies.protocol import Rows
+
+    if estimator.kernel == "precomputed":
+        raise ValueError("kernel=precomputed is for kernel matrices: tune reads rows of features.")
+    if not np.array_equal(estimator.gammas, 5) and not estimator._kernel_with(1.0).needs_gamma:
+        raise ValueError(f"The {estimator.kernel} kernel has no gamma: omit --gammas, or use --kernel rbf.")
+    y = np.arange(2 * estimator.cv.get_n_splits()) % 2
+    rows = Rows(y[:, None] + 1.0, y, np.ones(len(y)))
+    estimator._prepared(rows, False, None)
+    estimator._grids(rows.X, rows.weight, None)
 
 
 def _folds(n_folds: int, seed: int) -> Any:
@@ -189,12 +232,25 @@ def _set_kernel(estimator: Any, rows: Any, *, is_given: bool) -> None:
     from widemargin.cli._estimators import kernel_for
     from widemargin.cli._say import remark
 
-    if estimator.kernel == "precomputed":
-        raise ValueError("--kernel precomputed is for kernel matrices: tune reads rows of features.")
     if not is_given:
         kernel, reason = kernel_for(*rows.X.shape)
         estimator.set_params(kernel=kernel)
         remark(f"No --kernel was given: using {kernel}, {reason.removeprefix('with kernel=linear, ')}.")
+
+
+def _remark_spans(X: Any) -> None:
+    """Suggest a scaler for columns of very different scales: the largest would decide alone."""
+    from scipy.sparse import issparse
+
+    from widemargin.cli._say import remark
+
+    if issparse(X):  # it would take a second copy
+        return
+    spans = X.max(axis=0) - X.min(axis=0)
+    spans = spans[spans > 0]
+    if len(spans) and spans.max() > _MAX_RATIO_OF_SPANS * spans.min():
+        ratio = float(f"{spans.max() / spans.min():.1g}")
+        remark(f"Columns differ {ratio:,.0f}-fold in scale: try --scale standard.")
 
 
 def _splits(
@@ -204,17 +260,21 @@ def _splits(
     import numpy as np
     from sklearn.model_selection import StratifiedShuffleSplit
 
-    share = hold_out if outer is None else 1 / outer
     classes, counts = np.unique(y, return_counts=True)
-    least = int(counts.min())
-    n_held_out = int(np.ceil(share * least))
-    if least - n_held_out < cv or least < (outer or 0) or 0 < share * len(y) < len(classes):
+    name, least = classes[counts.argmin()], int(counts.min())
+    share = hold_out if outer is None else 1 / outer
+    if outer is not None and outer > least:
+        raise ValueError(f"--outer {outer} is more folds than class {name} has rows ({least}).")
+    if 0 < share * len(y) < len(classes):
+        enough = np.ceil(1000 * len(classes) / len(y)) / 1000
+        raise ValueError(f"--hold-out {hold_out:g} is less than one row for each class: use at least {enough:g}.")
+    left = least - int(np.ceil(share * least))
+    if left < cv:
         how = f"--hold-out {hold_out:g}" if outer is None else f"--outer {outer}"
-        takes = f"; {how} takes {n_held_out} of them, and the rest is" if share else ", which is"
-        raise ValueError(
-            f"Class {classes[counts.argmin()]} has {least} of {len(y)} rows{takes} too few for --cv {cv}: use fewer "
-            f"folds{', or --hold-out 0 for no score' if share else ''}."
-        )
+        leaves = f", and {how} leaves {left}" if share else f", too few for --cv {cv}"
+        advice = f"use --cv {left}" if left > 1 else f"use --hold-out 0 --cv {least}"
+        advice = advice if least > 1 else "a search needs 2 or more of each class"
+        raise ValueError(f"Class {name} has {least} {'row' if least == 1 else 'rows'}{leaves}: {advice}.")
     if not share:
         return []
     if outer is not None:
@@ -253,12 +313,41 @@ def _largest_class(y: np.ndarray) -> Any:
 # -- searches ----------------------------------------------------------------------------------------------------------
 
 
-def _say_which(k: int, n_splits: int) -> None:
+def _compile(estimator: Any, rows: Any) -> None:
+    """Search on a few rows of two classes, so that times are those of fits; other machines compile on their own."""
+    import warnings
+
+    import numpy as np
+    from sklearn.base import clone
+
+    from widemargin.cli._one_fit import few_rows
+    from widemargin.cli._say import console
+    from widemargin.exceptions import InterruptedFitWarning
+
+    if estimator.cluster is not None:
+        return
+    two = np.flatnonzero(np.isin(rows.y, np.unique(rows.y)[:2]))
+    few, small = two[few_rows(rows.y[two])], clone(estimator)
+    small.set_params(Cs=1, refine=False, tol=0.1, max_time=None, checkpoint=None, verbose=0)
+    with console(stderr=True).status("Compiling"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("error", InterruptedFitWarning)
+        try:
+            small.fit(rows.X[few], rows.y[few])
+        except InterruptedFitWarning:
+            raise KeyboardInterrupt from None
+        except ValueError:  # the search on all rows raises the same, or has rows enough
+            pass
+
+
+def _say_which(k: int, n_splits: int, checkpoint: str | None) -> None:
     from widemargin.cli._say import remark
 
     if n_splits:
         part = "all rows" if k == 0 else "without the held-out rows" if n_splits == 1 else f"without outer fold {k}"
         remark(f"Search {k + 1} of {n_splits + 1}: {part}.")
+    if checkpoint is not None and any(Path(checkpoint).glob("search*.checkpoint")):
+        remark(f"It resumes from checkpoint {checkpoint}.")
 
 
 def _unseen(
@@ -271,12 +360,13 @@ def _unseen(
 
     from widemargin.cli._model import last_step
     from widemargin.cli.train import fitted
+    from widemargin.estimators.searched import Unseen
 
     for k, (train, test) in enumerate(splits):
-        _say_which(k + 1, len(splits))
         search = clone(estimator)
         if estimator.checkpoint is not None:
             search.set_params(checkpoint=f"{estimator.checkpoint}-without-{k + 1}")
+        _say_which(k + 1, len(splits), search.checkpoint)
         fit = fitted(search, rows._replace(X=rows.X[train], y=rows.y[train]), scale, is_first=True)
         if fit.was_interrupted:
             return
@@ -285,126 +375,3 @@ def _unseen(
             warnings.simplefilter("ignore")  # these rows have no column names
             ours, alone = (float(score(each, X, y)) for each in (fit.model, _largest_class(rows.y[train])))
         yield Unseen(len(test), ours, alone, last_step(fit.model).best_params_)
-
-
-# -- afterwards --------------------------------------------------------------------------------------------------------
-
-
-def _show(fit: Any, estimator: Any, unseen: Sequence[Unseen], n_splits: int, path: Path) -> None:
-    from widemargin.cli._say import console
-    from widemargin.cli.train import proved, right_and_sizes
-
-    for each in (*_tables(estimator, unseen, n_splits), proved(fit, right_and_sizes(fit), path)):
-        console().print(each)
-
-
-def _tables(estimator: Any, unseen: Sequence[Unseen], n_splits: int) -> Iterator[Any]:
-    from widemargin.cli._say import columns, facts
-    from widemargin.estimators.searched import searched
-
-    found = searched(estimator)
-    assert found is not None
-    name = _deciding(estimator) or "accuracy"
-    yield facts(f"Search: {len(found.points)} points, {estimator.n_splits_} folds, {name}", _about_search(found))
-    if found.best_first:
-        titles = ["", *found.chosen.parameters, "mean", "std err", "support vectors", "gap", "state"]
-        lines = [[rank, *_line(point)] for rank, point in found.top(_MOST_POINTS)]
-        yield columns(titles, lines, title="The best points")
-    yield facts(f"Score on rows that the search has not seen: {name}", _about_unseen(unseen, n_splits, name))
-    if len(unseen) > 1:
-        titles = ["outer fold", "rows", "score", "largest class alone", *unseen[0].chosen]
-        folds = [
-            [str(k + 1), f"{n:,}", f"{score:.4f}", f"{alone:.4f}", *(f"{value:.4g}" for value in chosen.values())]
-            for k, (n, score, alone, chosen) in enumerate(unseen)
-        ]
-        yield columns(titles, folds, title="Each outer fold has its own search")
-
-
-def _about_search(found: Searched) -> list[tuple[str, str]]:
-    chosen = found.chosen
-    pairs = [("chosen", chosen.in_words)]
-    if found.best_first:
-        ends = f"folds from {chosen.scores.min():.4f} to {chosen.scores.max():.4f}"
-        pairs += [
-            ("mean over folds", f"{chosen.mean:.4f}, standard error {chosen.error:.4f}, {ends}"),
-            ("within one standard error", f"{len(found.near_best)} of {len(found.points)} points"),
-        ]
-    pairs.append(("points", ", ".join(f"{n} {state}" for state, n in found.states.items())))
-    return [*pairs, *(("at the edge", text) for text in found.edges)]
-
-
-def _line(point: SearchPoint) -> list[str]:
-    numbers = [f"{value:.4g}" for value in point.parameters.values()]
-    scores = [f"{point.mean:.4f}", f"{point.error:.4f}"]
-    return [*numbers, *scores, f"{point.n_support:.0f}", f"{point.gap:.1e}", point.state]
-
-
-def _about_unseen(unseen: Sequence[Unseen], n_splits: int, name: str) -> list[tuple[str, str]]:
-    import numpy as np
-
-    from widemargin.estimators.searched import parameters_in_words
-
-    if not unseen:
-        why = "not scored: interrupted" if n_splits else "not scored: use --hold-out or --outer"
-        return [("score", f"{why}. The mean over folds above is the best of many, and so too good.")]
-    score, alone = np.mean([(each.score, each.largest_class) for each in unseen], axis=0).tolist()
-    n_rows = sum(each.n_rows for each in unseen)
-    pairs = [("score", f"{score:.4f} on {n_rows:,} held-out rows  (largest class alone: {alone:.4f})")]
-    if len(unseen) > 1:
-        each = np.array([one.score for one in unseen])
-        spread = f"standard deviation {each.std(ddof=1):.4f}, from {each.min():.4f} to {each.max():.4f}"
-        pairs = [(f"mean of {len(unseen)}", pairs[0][1]), ("spread", spread)]
-    else:
-        if name == "accuracy":
-            pairs.append(("standard error", f"{np.sqrt(score * (1 - score) / n_rows):.4f}, from so many rows alone"))
-        pairs.append(("chosen there", parameters_in_words(unseen[0].chosen)))
-    if len(unseen) < n_splits:
-        pairs.append(("interrupted", f"{len(unseen)} of {n_splits} outer folds were scored"))
-    return [*pairs, ("what is scored", "the same search on the other rows; the saved model is from all rows")]
-
-
-def _note(estimator: Any, unseen: Sequence[Unseen], n_splits: int) -> str | None:
-    """What the report says of the score."""
-    if not unseen:
-        return None
-    name = _deciding(estimator) or "accuracy"
-    (what, score), *more = _about_unseen(unseen, n_splits, name)
-    spread = f", {more[0][1]}" if len(unseen) > 1 else ""
-    return f"On rows that the search has not seen ({name}), {what}: {score}{spread}. It is that of {more[-1][1]}."
-
-
-def _plain(fit: Any, unseen: Sequence[Unseen], n_splits: int, path: Path) -> dict[str, Any]:
-    """All figures, as plain values."""
-    from widemargin.cli._model import last_step, warning
-    from widemargin.cli.inspect import finite
-    from widemargin.estimators.searched import searched
-
-    model = last_step(fit.model)
-    found = searched(model)
-    assert found is not None
-    points = [
-        {
-            "parameters": point.parameters,
-            "mean": point.mean,
-            "standard_error": point.error,
-            "scores": point.scores.tolist(),
-            **{name: getattr(point, name) for name in ("n_support", "seconds", "gap", "state")},
-        }
-        for point in found.points
-    ]
-    proof = model.certificate_
-    plain = {
-        "warning": dict(warning(fit.model)).get("warning"),
-        "model": str(path),
-        "scoring": _deciding(model) or "accuracy",
-        "best_parameters": model.best_params_,
-        "best_score": model.best_score_,
-        "best_index": found.index,
-        "points": points,
-        "held_out": [each._asdict() for each in unseen],
-        "n_outer": n_splits,
-        "certificate": {"primal": proof.primal, "dual": proof.dual, "relative_gap": proof.relative},
-        "stop_reason": model.stop_reason_,
-        "seconds": fit.seconds,
-    }
-    return dict(finite(plain))

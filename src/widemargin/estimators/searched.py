@@ -9,9 +9,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from widemargin.estimators._selection import standard_error
+from widemargin.estimators._selection import _TIE, standard_error
 
 _USUAL = ("certified", "estimated")  # states of points whose models are determined
+_UNUSUAL = {  # sentences on one point, and on several
+    "skipped": ("1 point was skipped because scores had fallen", "{n} points were skipped because scores had fallen"),
+    "not tried": ("1 point was not tried", "{n} points were not tried"),
+    "infeasible": ("1 value of nu is too large for a fold", "{n} values of nu are too large for a fold"),
+    "overlap": ("1 value of nu is too small: the hulls overlap", "{n} values of nu are too small: the hulls overlap"),
+    "undecided": ("At 1 value of nu the hulls may overlap", "At {n} values of nu the hulls may overlap"),
+}
 
 
 class SearchPoint(NamedTuple):
@@ -42,6 +49,63 @@ class SearchPoint(NamedTuple):
         return parameters_in_words(self.parameters)
 
 
+class Edge(NamedTuple):
+    """A parameter of the best or the chosen point that has the smallest or the largest value of all scored points."""
+
+    which: str  # "best" or "chosen"
+    name: str
+    value: float
+    is_largest: bool
+
+    @property
+    def in_words(self) -> str:
+        end, more = ("largest", "larger") if self.is_largest else ("smallest", "smaller")
+        return f"The {self.which} point, {self.name}={self.value:.4g}, is at the {end} value tried: try {more} ones"
+
+
+class Unseen(NamedTuple):
+    """The score of a search on rows that it has not seen, and what it chose."""
+
+    n_rows: int
+    score: float
+    largest_class_score: float  # of a model that gives the largest class for all rows
+    chosen: dict[str, float]
+
+
+@dataclass(frozen=True)
+class UnseenScores:
+    """Scores of searches that each left out some rows, on these rows: one held-out part, or several outer folds."""
+
+    scoring: str
+    each: list[Unseen]
+    n_splits: int  # more than there are scores if the searches were interrupted
+
+    @property
+    def n_rows(self) -> int:
+        return sum(one.n_rows for one in self.each)
+
+    @property
+    def mean(self) -> float:
+        return float(np.mean([one.score for one in self.each]))
+
+    @property
+    def largest_class_score(self) -> float:
+        return float(np.mean([one.largest_class_score for one in self.each]))
+
+    @property
+    def spread(self) -> float | None:
+        """The standard deviation over outer folds, or the binomial standard error of one accuracy; else None."""
+        if len(self.each) > 1:
+            return float(np.std([one.score for one in self.each], ddof=1))
+        return float(np.sqrt(self.mean * (1 - self.mean) / self.n_rows)) if self.scoring == "accuracy" else None
+
+    @property
+    def interruption(self) -> str:
+        """How many outer folds were scored, if not all; else empty."""
+        n_scored = len(self.each)
+        return f"{n_scored} of {self.n_splits} outer folds were scored" if n_scored < self.n_splits else ""
+
+
 @dataclass(frozen=True)
 class Searched:
     """All points of a search in the order of ``cv_results_``, and the index of the chosen one."""
@@ -59,8 +123,13 @@ class Searched:
 
         Those whose models are not determined, as where hulls overlap, come last.
         """
-        there = (point for point in self.points if point.is_tried)
-        return sorted(there, key=lambda point: (point.state not in _USUAL, -point.mean, point is not self.chosen))
+        chosen = self.chosen
+
+        def rank(point: SearchPoint) -> tuple[bool, float, bool]:
+            mean = chosen.mean if abs(point.mean - chosen.mean) <= _TIE else point.mean
+            return point.state not in _USUAL, -mean, point is not chosen
+
+        return sorted((point for point in self.points if point.is_tried), key=rank)
 
     def top(self, n_points: int) -> list[tuple[str, SearchPoint]]:
         """The best points with their ranks, and the chosen one wherever it is."""
@@ -87,15 +156,36 @@ class Searched:
         return [name for name in values if len(values[name]) > 1] or list(values)[:1]
 
     @property
-    def edges(self) -> list[str]:
-        """A sentence for each parameter whose chosen value is at an end of what was tried."""
-        sentences = []
-        for name, value in self.chosen.parameters.items():
-            values = [point.parameters[name] for point in self.points]
-            which = "smallest" if value == min(values) else "largest" if value == max(values) else ""
-            if which and min(values) < max(values):
-                sentences.append(f"{name}={value:.4g} is the {which} value: a wider range may have better points")
-        return sentences
+    def edges(self) -> list[Edge]:
+        """The parameters of the best point, and of the chosen one, that are at an end of the scored values."""
+        ranked = self.best_first
+        if not ranked:
+            return []
+        found: dict[tuple[str, float], Edge] = {}
+        for which, point in (("best", ranked[0]), ("chosen", self.chosen)):
+            for name, value in point.parameters.items():
+                if name == "nu":  # the grid ends at the largest feasible value
+                    continue
+                values = [each.parameters[name] for each in ranked]
+                if min(values) < max(values) and value in (min(values), max(values)):
+                    found.setdefault((name, value), Edge(which, name, value, value == max(values)))
+        return list(found.values())
+
+    @property
+    def unusual(self) -> list[str]:
+        """A sentence on the points of each state but certified and estimated."""
+        states = ((state, n) for state, n in self.states.items() if state not in _USUAL)
+        return [_UNUSUAL[state][n > 1].format(n=n) + "." for state, n in states]
+
+    def doubt(self, tol: float) -> str:
+        """Why the score of the chosen point is not final; empty if its fits are certified."""
+        chosen = self.chosen
+        if chosen.state != "estimated":
+            return ""
+        return (
+            f"The chosen point has a gap of {chosen.gap:.1e} (tol {tol:.0e}): its score is an estimate. "
+            "Raise max_iter, or use smaller Cs."
+        )
 
     @property
     def axes(self) -> dict[str, list[float]]:

@@ -155,7 +155,7 @@ def useless_in_words(model: Any, *, with_advice: bool = True) -> str:
         gives = f"gives class {model.classes_[counts.only_class]} for {_rows_in_words(counts)}"
         claim = f"{what} and {gives}" if what else gives
     else:
-        claim = f"is worse than {_largest_class(len(model.classes_))} alone on {_rows_in_words(counts)}"
+        claim = f"is worse than the largest class alone on {_rows_in_words(counts)}"
     if not claim:
         return ""
     figures = "" if counts is None else f": training accuracy {accuracy_in_words(model)}"
@@ -171,10 +171,6 @@ def _missing_part(model: Any) -> str:
         return "has no coefficient"
     counts = getattr(model, "training_", None)
     return "uses constant columns only" if counts is not None and counts.are_columns_constant else ""
-
-
-def _largest_class(n_classes: int) -> str:
-    return "the larger class" if n_classes == 2 else "the largest class"
 
 
 def _rows_in_words(counts: TrainingCounts) -> str:
@@ -204,9 +200,9 @@ def accuracy_in_words(model: Any) -> str:
     return text if counts.n_counted == counts.n_rows else f"{text}, on {counts.n_counted:,} of {counts.n_rows:,} rows"
 
 
-def beside_largest_class(accuracy: float, shares: np.ndarray) -> str:
+def beside_largest_class(accuracy: float, shares: np.ndarray, form: str = ".2%") -> str:
     """An accuracy, and that of the largest class alone on the same rows; ``shares`` are those of all classes."""
-    return f"{accuracy:.2%}, {_largest_class(len(shares))} alone {shares.max():.2%}"
+    return f"{accuracy:{form}}, the largest class alone {shares.max():{form}}"
 
 
 def cost_in_words(ledger: Ledger) -> list[tuple[str, str]]:

@@ -165,13 +165,15 @@ def search_scores(found: Searched) -> Picture:
     figure, ax = blank(3.1 if len(names) == 1 else 1.0 + 0.27 * max(8, len(found.axes[names[0]])))
     search.draw_scores(ax, found, _COLOURS)
     if len(names) == 1:
-        how = "with one standard error; filled circles are certified, empty ones estimated"
+        others = sorted({point.state for point in found.best_first} - {"certified"})
+        how = "with one standard error; filled circles are certified"
+        how += f"; empty ones: {' or '.join(others)}" if others else ""
     else:
         how = "the stronger the colour, the better; small circles refine the grid"
         how += "; ~ marks estimated scores" if "estimated" in found.states else ""
         how += "; hatched cells have no score" if len(found.best_first) < len(found.points) else ""
     label = f"Mean scores over {' and '.join(names)}; the chosen point is {chosen.in_words}, with {chosen.mean:.4f}."
-    return Picture(figure, label, f"Mean score over folds, {how}. The ring is the chosen point.")
+    return Picture(figure, label, f"Mean score over folds, {how}. The outline marks the chosen point.")
 
 
 def search_costs(found: Searched) -> Picture:
@@ -180,8 +182,12 @@ def search_costs(found: Searched) -> Picture:
     figure, axes = blank(3.4, 2, 1, sharex=True)
     search.draw_costs(axes, line, name, found.chosen.parameters[name], _COLOURS)
     at = "".join(f" at {other} = {line[0].parameters[other]:.4g}" for other in others)
-    label = f"Support vectors and time over {name}{at}; dashed: the chosen value."
-    return Picture(figure, label, f"Support vectors and time of a fit over {name}{at}, means over folds.")
+    dashed = f"dashed: the chosen {name}"
+    for other in others:
+        if line[0].parameters[other] != found.chosen.parameters[other]:
+            dashed += f", whose {other} is {found.chosen.parameters[other]:.4g}"
+    label = f"Support vectors and time over {name}{at}; {dashed}."
+    return Picture(figure, label, f"Support vectors and time of a fit over {name}{at}, means over folds; {dashed}.")
 
 
 def peers(model: Any) -> Picture:

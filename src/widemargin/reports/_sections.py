@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from widemargin.estimators import words
-from widemargin.estimators.searched import Searched, searched
+from widemargin.estimators.searched import Searched, UnseenScores, searched
 from widemargin.reports import _figures, _reproduce
 from widemargin.reports._figures import Picture, relative_gap
 from widemargin.reports._html import Html, Shared, Table, shortened
@@ -38,6 +38,7 @@ class Subject:
     model: Any
     estimator: Any
     scored: Scored | None
+    unseen: UnseenScores | None = None
     n_figures: int = 0
 
     def drawn(self, *pictures: Picture) -> list[tuple[Html, str]]:
@@ -69,9 +70,9 @@ def certificate(subject: Subject) -> Content:
     if tol is not None:
         tiles.append(("gap asked for", f"{100 * tol:g}%"))
     if hasattr(model, "training_"):
-        counts = model.training_
-        tiles.append(("training accuracy", f"{counts.accuracy:.2%}"))
-        tiles.append(("largest class alone", f"{counts.largest_class_share:.2%}"))
+        counts, form = model.training_, ".4f" if hasattr(model, "cv_results_") else ".2%"  # as scores of a search
+        tiles.append(("training accuracy", f"{counts.accuracy:{form}}"))
+        tiles.append(("largest class alone", f"{counts.largest_class_share:{form}}"))
     if hasattr(model, "n_iter_"):
         tiles.append((_sweeps(model), f"{model.n_iter_:,}"))
     seconds = getattr(getattr(model, "cost_", None), "seconds", None)
@@ -109,39 +110,72 @@ def search(subject: Subject) -> Content | None:
     chosen, ranked = found.chosen, found.best_first
     tiles = [(name, f"{value:.4g}") for name, value in chosen.parameters.items()]
     if not ranked:
-        return {"tiles": tiles, "note": "No point was tried on all folds: this one is the first of the grid."}
+        return {"tiles": tiles, "note": "No point was tried on all folds: this one is the middle of the grid."}
     tiles += [("mean score", f"{chosen.mean:.4f}"), ("standard error", f"{chosen.error:.4f}")]
     tiles.append(("folds", f"{chosen.scores.min():.3f}–{chosen.scores.max():.3f}"))
+    tiles.append(("state", chosen.state))
     tiles.append(("within one standard error", f"{len(found.near_best)} of {len(found.points)}"))
     lines = []
     for rank, point in found.top(_MAX_SEARCH_POINTS):
         numbers = [f"{value:.4g}" for value in point.parameters.values()]
         scores = [f"{point.mean:.4f}", f"{point.error:.4f}"]
-        lines.append((rank, *numbers, *scores, _gap(point.gap), f"{point.n_support:.0f}", point.state))
-    head = ("", *chosen.parameters, "mean score", "std. error", "gap", "support vectors", "state")
+        lines.append((rank, *numbers, *scores, point.state, f"{point.n_support:.0f}", _gap(point.gap)))
+    head = ("", *chosen.parameters, "mean score", "std. error", "state", "support vectors", "gap")
     pictures = [_figures.search_scores(found), _figures.search_costs(found)] if is_drawable(found) else []
     return {
         "tiles": tiles,
-        "note": _about_search(found),
+        "note": _about_search(found, subject),
         "figures": subject.drawn(*pictures),
         "best": Table(head, lines, f"The best of {len(ranked)} points with a score"),
+        "folds": _outer_folds(subject.unseen),
     }
 
 
-def _about_search(found: Searched) -> str:
-    sentences = [f"{text}." for text in found.edges]
+def _about_search(found: Searched, subject: Subject) -> str:
+    doubt = found.doubt(subject.estimator.tol)
+    sentences = [*(f"{edge.in_words}." for edge in found.edges), *([doubt] if doubt else [])]
     if "estimated" in found.states:
         sentences.append(
             "An estimated score is that of fits which stopped when their predictions no longer changed, before the gap "
             "was at tol."
         )
-    unusual = {state: n for state, n in found.states.items() if state not in ("certified", "estimated")}
-    sentences += [f"Points {state}: {n}." for state, n in unusual.items()]
-    return " ".join([
-        *sentences,
-        "A gap bounds the objective of a fit, not its score. The mean score of the chosen point is the best of many, "
-        "and so too good: score the whole search on rows that it has not seen.",
-    ])  # fmt: skip
+    sentences += [*found.unusual, "A gap bounds the objective of a fit, not its score."]
+    is_scored = subject.unseen is not None and bool(subject.unseen.each)
+    advice = "Score the search on other rows, by cross_val_score or widemargin tune --outer 5."
+    honest = "The score on unseen rows is at the top." if is_scored else advice
+    return " ".join([*sentences, "The best mean of many points is optimistic.", honest])
+
+
+def _outer_folds(unseen: UnseenScores | None) -> Table | None:
+    """The score of each outer fold, if there are several."""
+    if unseen is None or len(unseen.each) < 2:
+        return None
+    lines = [
+        (str(k), *(f"{value:.4g}" for value in chosen.values()), f"{score:.4f}", f"{alone:.4f}", f"{n:,}")
+        for k, (n, score, alone, chosen) in enumerate(unseen.each, 1)
+    ]
+    head = ("outer fold", *unseen.each[0].chosen, "score", "largest class", "rows")
+    return Table(head, lines, f"Each outer fold has its own search: {unseen.scoring} on the rows of the fold")
+
+
+def scores_of_search(unseen: UnseenScores) -> Content:
+    """The scores of a search on rows that it has not seen, for the top of the page."""
+    if not unseen.each:
+        return {"tiles": [], "note": "Interrupted: the search was not scored on unseen rows."}
+    name, spread = unseen.scoring.replace("_", " "), unseen.spread
+    score = f"{unseen.mean:.4f}" + ("" if spread is None else f" ± {spread:.4f}")
+    tiles = [(f"{name} on unseen rows", score), ("largest class alone", f"{unseen.largest_class_score:.4f}")]
+    n_folds, rows = len(unseen.each), f"{unseen.n_rows:,} rows"
+    if n_folds > 1:
+        what = f"The mean of {n_folds} outer folds, {rows} in all, each scored by a search without it"
+        how = "; ± is the standard deviation over folds."
+    else:
+        what = f"{name.capitalize()} on {rows} held out of the search"
+        how = "." if spread is None else "; ± is the binomial standard error."
+    sentences = [f"{what}{how}", "The saved model was searched and fitted on all rows."]
+    if unseen.interruption:
+        sentences.append(f"Interrupted: {unseen.interruption}.")
+    return {"tiles": tiles, "note": " ".join(sentences)}
 
 
 def convergence(subject: Subject) -> Content:

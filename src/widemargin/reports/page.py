@@ -14,10 +14,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from widemargin.data.files import write_whole
 from widemargin.estimators.registry import descriptor_of
+from widemargin.estimators.searched import UnseenScores
 from widemargin.estimators.words import useless_in_words
 from widemargin.reports._html import render, require_plot_extra, shortened
 from widemargin.reports._scores import score_rows
-from widemargin.reports._sections import SECTIONS, Subject
+from widemargin.reports._sections import SECTIONS, Subject, scores_of_search
 from widemargin.reports._svg import drawing
 
 _NOTEBOOK_HEIGHT = 800  # pixels
@@ -104,6 +105,19 @@ def report(model: Any, X: Any = None, y: Any = None, *, title: str | None = None
     >>> "lies between" in page.html
     True
     """
+    return page_of(model, X, y, title=title, note=note)
+
+
+def page_of(
+    model: Any,
+    X: Any = None,
+    y: Any = None,
+    *,
+    title: str | None = None,
+    note: str | None = None,
+    unseen: UnseenScores | None = None,
+) -> Report:
+    """The report, with the scores of a search on rows that it has not seen if they are known."""
     estimator = model.steps[-1][1] if isinstance(model, Pipeline) else model
     if descriptor_of(type(estimator)) is None:
         raise TypeError(
@@ -117,10 +131,17 @@ def report(model: Any, X: Any = None, y: Any = None, *, title: str | None = None
     kind = type(estimator).__name__
     heading = kind if title is None else shortened(title, 200)
     scored = None if X is None else score_rows(model, estimator.classes_, estimator._parts, X, y)
-    subject = Subject(model, estimator, scored)
+    subject = Subject(model, estimator, scored, unseen)
     with drawing():
         contents = [(anchor, name, describe(subject)) for anchor, name, describe in SECTIONS]
     sections = [(anchor, name, content) for anchor, name, content in contents if content is not None]
     made = f"{datetime.now(UTC):%Y-%m-%d %H:%M}"
-    content = {"title": heading, "note": note, "estimator": kind, "made": made, "warning": useless_in_words(estimator)}
+    content: dict[str, Any] = {
+        "title": heading,
+        "note": note,
+        "estimator": kind,
+        "made": made,
+        "warning": useless_in_words(estimator),
+    }
+    content["unseen"] = None if unseen is None else scores_of_search(unseen)
     return Report(heading, render("page.html.j2", **content, sections=sections))

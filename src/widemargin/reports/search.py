@@ -14,7 +14,7 @@ from widemargin.reports._svg import plain_powers
 _LEAST_SHADE, _LARGEST_SHADE = 0.06, 0.92  # of a cell
 _DARK = 0.6  # shade from which letters have the colour of the ground
 _MAX_CELLS_WITH_NUMBERS = 10  # across
-_MAX_LABELS = 12  # of an axis
+_MAX_LABELS_ACROSS, _MAX_LABELS_DOWN = 5, 12  # of the axes
 _FEW_POWERS = 200.0  # between the ends of an axis
 _MIN_LINE = 4  # points of a curve along C
 
@@ -35,8 +35,10 @@ ON_WHITE = Colours("#1b2027", "#aeb6c0", "#ffffff", "#0067a6", "#b84a00")
 def plot_search(model: Any, *, ax: Any = None) -> Any:
     """Draw the mean scores of a search by cross-validation: a map over C and gamma, or a curve over C alone.
 
-    The stronger the colour of a cell, the better its mean score. Small circles are points that refine the grid, the
-    ring is the chosen point. ``~`` marks scores that are estimated; hatched cells were skipped, or not tried.
+    The stronger the colour of a cell, the better its mean score; all points more than two standard errors below the
+    best, and below the median, share the weakest. More than ten values across have a legend of shades in place of
+    numbers. Small circles are points that refine the grid, the outline marks the chosen point. ``~`` marks scores
+    that are estimated; hatched cells were skipped, or not tried.
 
     Parameters
     ----------
@@ -73,8 +75,14 @@ def plot_search(model: Any, *, ax: Any = None) -> Any:
 
     ax = plt.subplots(figsize=(7, 5), layout="constrained")[1] if ax is None else ax
     draw_scores(ax, found, ON_WHITE)
-    ax.set_title(f"{found.chosen.in_words}: {found.chosen.mean:.4f}", fontsize=11)
+    ax.set_title(f"{found.chosen.in_words}: {_name_of_score(model)} {found.chosen.mean:.3f}", fontsize=11)
     return ax
+
+
+def _name_of_score(model: Any) -> str:
+    """The name of the scorer that decides; functions have none."""
+    first = model.scoring[0] if isinstance(model.scoring, list | tuple) else model.scoring
+    return "accuracy" if first is None else first.replace("_", " ") if isinstance(first, str) else "score"
 
 
 def is_drawable(found: Searched) -> bool:
@@ -119,11 +127,16 @@ def _draw_map(ax: Any, found: Searched, colours: Colours) -> None:
                 ax.plot(x, y, "o", markersize=7, color=colour, alpha=alpha, markeredgewidth=0, zorder=3)
             looks: dict[str, Any] = {"markerfacecolor": "none", "markeredgecolor": colours.ink, "markeredgewidth": 0.7}
             ax.plot(x, y, "o", markersize=7, zorder=3, **looks)
-        if point is found.chosen:
-            _ring(ax, x, y, colours, size=13 if x % 1 or y % 1 else 24)
+        if point is found.chosen and (x % 1 or y % 1):
+            _ring(ax, x, y, colours, size=13)
+        elif point is found.chosen:  # a ring would cross the digits
+            looks = {"fill": False, "edgecolor": colours.chosen, "linewidth": 2.3, "zorder": 4}
+            ax.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, **looks))
+    if not has_numbers:
+        _name_shades(ax, found, colours)
     ax.set(xlim=(-0.75, len(columns) - 0.25), ylim=(-0.75, len(rows) - 0.25), xlabel=across, ylabel=down)
-    for axis, values in ((ax.xaxis, columns), (ax.yaxis, rows)):
-        step = 1 + (len(values) - 1) // _MAX_LABELS
+    for axis, values, most in ((ax.xaxis, columns, _MAX_LABELS_ACROSS), (ax.yaxis, rows, _MAX_LABELS_DOWN)):
+        step = 1 + (len(values) - 1) // most
         axis.set_ticks(range(0, len(values), step), [_plain(value) for value in values[::step]])
         axis.set_tick_params(length=0)
     for side in ax.spines.values():
@@ -150,18 +163,43 @@ def _plain(value: float) -> str:
     return f"{value:.0f}" if 1000 <= value < 1e5 else f"{value:.3g}".replace("e+0", "e").replace("e-0", "e-")
 
 
-def _shades(found: Searched) -> Any:
-    """How strong the colour of a point is; at least two standard errors below the best it is as weak as can be."""
+def _ends(found: Searched) -> tuple[float, float]:
+    """The mean scores of the weakest and of the strongest colour."""
     ranked = found.best_first
     best, means = ranked[0], np.array([point.mean for point in ranked])
-    low = min(float(np.median(means)), best.mean - 2 * best.error)
-    span = best.mean - low or 1.0
+    return min(float(np.median(means)), best.mean - 2 * best.error), best.mean
+
+
+def _shades(found: Searched) -> Any:
+    """How strong the colour of a point is; at least two standard errors below the best it is as weak as can be."""
+    low, high = _ends(found)
 
     def shade(point: SearchPoint) -> float:
-        share = float(np.clip((point.mean - low) / span, 0.0, 1.0))
-        return _LEAST_SHADE + (_LARGEST_SHADE - _LEAST_SHADE) * share
+        return _strength(float(np.clip((point.mean - low) / (high - low or 1.0), 0.0, 1.0)))
 
     return shade
+
+
+def _strength(share: float) -> float:
+    return _LEAST_SHADE + (_LARGEST_SHADE - _LEAST_SHADE) * share
+
+
+def _name_shades(ax: Any, found: Searched, colours: Colours) -> None:
+    """A legend of scores, where cells have no room for numbers."""
+    from matplotlib.patches import Patch
+
+    low, high = _ends(found)
+    patches = [
+        Patch(
+            facecolor=colours.scores,
+            alpha=_strength(share),
+            label=f"{'' if share else '≤ '}{low + share * (high - low):.3f}",
+        )
+        for share in (1.0, 0.75, 0.5, 0.25, 0.0)
+    ]
+    ax.legend(
+        handles=patches, title="mean score", loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=8, frameon=False
+    )
 
 
 def _number(point: SearchPoint) -> str:
@@ -174,7 +212,7 @@ def _number(point: SearchPoint) -> str:
 
 
 def _draw_curve(ax: Any, found: Searched, colours: Colours) -> None:
-    """Means with one standard error; filled markers are certified, empty ones estimated."""
+    """Means with one standard error; filled markers are certified, empty ones are not."""
     [name] = found.varying
     points = sorted(found.best_first, key=lambda point: point.parameters[name])
     x, y = [point.parameters[name] for point in points], [point.mean for point in points]
