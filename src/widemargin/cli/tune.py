@@ -174,6 +174,7 @@ def _check(estimator: Any) -> None:
     """Raise ValueError before the file is read, for a kernel, a scorer or a grid that would suit no rows."""
     import numpy as np
 
+    from widemargin.comm.solo import Solo
     from widemargin.strategies.protocol import Rows
 
     if estimator.kernel == "precomputed":
@@ -182,7 +183,7 @@ def _check(estimator: Any) -> None:
         raise ValueError(f"The {estimator.kernel} kernel has no gamma: omit --gammas, or use --kernel rbf.")
     y = np.arange(2 * estimator.cv.get_n_splits()) % 2
     rows = Rows(y[:, None] + 1.0, y, np.ones(len(y)))
-    estimator._prepared(rows, False, None)
+    estimator._prepared(rows, False, None, Solo())
     estimator._grids(rows.X, rows.weight, None)
 
 

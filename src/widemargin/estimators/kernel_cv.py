@@ -382,7 +382,8 @@ device_, n_features_in_, feature_names_in_
 
 def _formula(model: KernelSVCCV) -> Formula:
     space = "linear in the features" if model.kernel == "linear" else "in the feature space φ of a kernel"
-    C = Symbol("<var>C</var>", model._chosen["C"], "chosen by cross-validation")
+    how = "the middle of the grid" if np.isnan(model.best_score_) else "chosen by cross-validation"
+    C = Symbol("<var>C</var>", model._chosen["C"], how)
     return Formula(
         f"The classifier with the best balance between a wide margin and a small hinge loss, {space}.",
         f"minimise {HALF_NORM} + <var>C</var> Σ<sub>i</sub> {hinge(score(model))}",
