@@ -20,7 +20,7 @@ from benchmarks import _sets
 from benchmarks._cores_runs import INTELEX, OURS, task_of, timed
 from benchmarks._sets import SEED
 from widemargin import KernelSVC, KernelSVCCV
-from widemargin.estimators._selection import grid_of_gammas
+from widemargin.estimators._grids import grid_of_gammas
 
 N_FOLDS = 5
 CS = (0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)

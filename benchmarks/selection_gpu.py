@@ -23,7 +23,7 @@ from benchmarks import _sets
 from benchmarks._harness import Bar, Report
 from benchmarks.gpu import card
 from widemargin import KernelSVC, KernelSVCCV
-from widemargin.estimators._selection import grid_of_gammas
+from widemargin.estimators._grids import grid_of_gammas
 
 GAP = 1e-3
 N_FOLDS = 10

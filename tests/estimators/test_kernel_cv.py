@@ -21,7 +21,7 @@ from sklearn.svm import SVC
 from widemargin import InterruptedFitWarning, KernelSVC, KernelSVCCV, ModelFileError, cores, load, pauses, save
 from widemargin.callbacks import Interruption
 from widemargin.estimators import _searching
-from widemargin.estimators._selection import around, free_bytes, grid_of_gammas
+from widemargin.estimators._grids import around, free_bytes, grid_of_gammas
 from widemargin.solvers import run as run_module
 from widemargin.strategies.selection import Folds
 

@@ -13,9 +13,11 @@ import numpy as np
 
 from widemargin.comm.protocol import Communicator
 from widemargin.data.shard import Shard
+from widemargin.estimators._folds import Scorers, encoded_rows
+from widemargin.estimators._grids import around
 from widemargin.estimators._search import Searched, SearchRun, Teller, agreed_by, fresh_state, known_fits, name_of
 from widemargin.estimators._searching import SearchClassifier
-from widemargin.estimators._selection import Scorers, Tried, around, encoded_rows, near_best, table
+from widemargin.estimators._selection import Tried, near_best, table
 from widemargin.kernels.functions import Kernel
 from widemargin.ledger import Ledger
 from widemargin.problems.protocol import Problem

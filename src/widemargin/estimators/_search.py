@@ -21,7 +21,8 @@ from widemargin.comm.clusters import is_mpi
 from widemargin.comm.protocol import Communicator
 from widemargin.data.shard import Shard
 from widemargin.engines.select import launch
-from widemargin.estimators._selection import AnySearch, free_bytes, near_best
+from widemargin.estimators._grids import free_bytes
+from widemargin.estimators._selection import AnySearch, near_best
 from widemargin.ledger import Ledger
 from widemargin.strategies import search_files
 from widemargin.strategies.all_rows import all_rows, checked_rows, is_room_for, ranks_on_machine

@@ -20,8 +20,9 @@ from widemargin.comm.solo import Solo
 from widemargin.cores import one_blas_thread
 from widemargin.engines.select import engine_for
 from widemargin.estimators._base import MarginClassifier, data_of_fit, fitting
+from widemargin.estimators._folds import Scorers, folds_of
 from widemargin.estimators._search import Listener, Searched, SearchResume, SearchRun, from_rank_0, search_on
-from widemargin.estimators._selection import AnySearch, Scorers, folds_of, near_best
+from widemargin.estimators._selection import AnySearch, near_best
 from widemargin.estimators.registry import Array
 from widemargin.exceptions import InterruptedFitWarning, warn_user
 from widemargin.ledger import Ledger

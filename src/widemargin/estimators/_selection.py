@@ -1,45 +1,28 @@
-"""What a search over C and gamma by cross-validation needs beside fits: grids, folds, scorers, tables, the choice."""
+"""A search over C and gamma by cross-validation: what was tried, its table, the choice, and what is tried next."""
 
 from __future__ import annotations
 
-import inspect
 import math
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from numbers import Integral
-from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from scipy.stats import rankdata
 from scipy.stats import t as student_t
 from sklearn import config_context, get_config
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.metrics import check_scoring
-from sklearn.metrics.pairwise import euclidean_distances, manhattan_distances
-from sklearn.model_selection import check_cv
 
 from widemargin.codec import conforms
-from widemargin.data.pieces import encoded
-from widemargin.data.shard import Shard
+from widemargin.estimators._folds import Scorers
+from widemargin.estimators._grids import around
 from widemargin.exceptions import ModelFileError
 from widemargin.kernels.functions import Kernel
-from widemargin.problems.hinge_l2 import HingeL2
-from widemargin.strategies.parts import Parts
 from widemargin.strategies.protocol import Rows
-from widemargin.strategies.selection import Fold, FoldFit, Folds, KernelFolds
+from widemargin.strategies.selection import FoldFit, Folds, KernelFolds
 from widemargin.strategies.selection_by_rows import FoldsOfRanks, KernelFoldsOfRanks
 
-_MAX_SAMPLE = 1000  # rows whose distances set the scale of gamma
-_DECADES_OF_GAMMA = 2.0  # that a grid of gammas spans, about 1 / median squared distance
-_LEAST_C, _LARGEST_C = 1e-2, 1e3  # of a grid, for rows of length 1
-_SHARE_OF_MEMORY = 0.5  # of what is free, for kernel values
-_USUAL_MEMORY = 8 << 30  # where nobody can say what is free
-_ROUNDING = 1e-12  # of a distance, relative to the largest; squared ones are differences
 _DIGITS_OF_MEANS = 12  # of mean scores: less is a tie
-_TIE = 10.0**-_DIGITS_OF_MEANS
-_LARGEST_STEP = math.log(10)  # between values of a grid, as far as refinement goes beyond its ends
+TIE = 10.0**-_DIGITS_OF_MEANS
 _SURE = 0.99  # that one point is below another, by a t-test of the differences between folds
 _LEAST_FALL = 0.002  # of a score: less may be due to a gap that is open
 _FITTED = 0.1  # the least mean margin of support vectors
@@ -59,257 +42,6 @@ class Point(NamedTuple):
 
     def parameters(self) -> dict[str, float]:
         return {"C": self.C} if self.gamma is None else {"C": self.C, "gamma": self.gamma}
-
-
-# -- grids -------------------------------------------------------------------------------------------------------------
-
-
-def grid_of_gammas(gammas: Any, kernel: str, X: Any, weight: np.ndarray) -> np.ndarray:
-    """Ascending values of gamma: those that are given, or so many around the scale of the rows.
-
-    That is one over the median squared distance of two rows, over the median 1-norm distance for the laplacian kernel,
-    and over the median squared length for kernels of inner products.
-    """
-    if not isinstance(gammas, int | np.integer):
-        return checked_grid("gammas", gammas)
-    present = np.flatnonzero(weight)
-    few = present[np.linspace(0, len(present) - 1, min(len(present), _MAX_SAMPLE)).astype(np.intp)]
-    rows, masses = X[few], weight[few]
-    if kernel in ("rbf", "laplacian"):
-        above = np.triu_indices(len(few), 1)
-        sizes = (euclidean_distances(rows, squared=True) if kernel == "rbf" else manhattan_distances(rows))[above]
-        masses = (masses[:, None] * masses)[above]
-    else:
-        sizes = np.asarray(rows.multiply(rows).sum(axis=1) if hasattr(rows, "multiply") else (rows**2).sum(axis=1))
-    size = _weighted_median(sizes.ravel().astype(np.float64), masses)
-    half = _DECADES_OF_GAMMA / 2 if gammas > 1 else 0.0
-    return np.logspace(-half, half, int(gammas)) / (size or 1.0)
-
-
-def _weighted_median(values: np.ndarray, masses: np.ndarray) -> float:
-    """The median of the positive values; 0 if there is none. Copies of a row are apart by rounding alone."""
-    is_positive = values > _ROUNDING * values.max(initial=0.0)
-    values, masses = values[is_positive], masses[is_positive]
-    if not len(values):
-        return 0.0
-    order = np.argsort(values)
-    sums = np.cumsum(masses[order])
-    return float(values[order[np.searchsorted(sums, sums[-1] / 2)]])
-
-
-def grid_of_Cs(Cs: Any, squares: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """Ascending values of C: those that are given, or so many for rows with these values of k(x, x)."""
-    if not isinstance(Cs, int | np.integer):
-        values = checked_grid("Cs", Cs)
-        for end in values[[0, -1]].tolist():
-            HingeL2(end).check(1.0, 1.0)
-        return values
-    if not np.isfinite(squares).all():
-        raise ValueError("The kernel of a row with itself is not finite: check the kernel, or scale the features.")
-    mean = float(np.average(np.abs(squares), weights=weight))
-    return (np.geomspace(_LEAST_C, _LARGEST_C, int(Cs)) if Cs > 1 else np.ones(1)) / (mean or 1.0)
-
-
-def checked_grid(name: str, given: Any) -> np.ndarray:
-    """The values of a list, ascending and each once; raises ValueError unless all are positive."""
-    try:
-        values = np.unique(np.asarray(given, dtype=np.float64).ravel())
-    except (TypeError, ValueError):
-        values = np.empty(0)
-    if not len(values) or not (np.isfinite(values) & (values > 0)).all():
-        raise ValueError(f"{name}={given!r} must be a number of values, or a list of positive, finite numbers.")
-    return values
-
-
-def around(values: np.ndarray, best: float) -> np.ndarray:
-    """Values half a step to either side of the best one of a grid, on a logarithmic scale; none for one value.
-
-    Beyond the ends of the grid a step is that of its last two values, and at most a decade.
-    """
-    if len(values) == 1:
-        return np.empty(0)
-    at = int(np.argmin(np.abs(values - best)))
-    steps = np.diff(np.log(values))
-    steps = np.concatenate([np.minimum(steps[:1], _LARGEST_STEP), steps, np.minimum(steps[-1:], _LARGEST_STEP)])
-    return np.asarray(best * np.exp([-steps[at] / 2, steps[at + 1] / 2]))
-
-
-def free_bytes() -> int:
-    """A share of the memory that is free on this machine, or that the group of this process may still use."""
-    free = []
-    try:
-        lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text("ascii").splitlines())
-        free.append(1024 * int(lines["MemAvailable"].split()[0]))
-    except (OSError, KeyError, ValueError):
-        free.append(_USUAL_MEMORY)
-    try:
-        group = Path("/sys/fs/cgroup")
-        most, used = ((group / name).read_text("ascii").strip() for name in ("memory.max", "memory.current"))
-        free.append(max(int(most) - int(used), 0))
-    except (OSError, ValueError):  # no group, or none with a limit
-        pass
-    return int(_SHARE_OF_MEMORY * min(free))
-
-
-# -- folds -------------------------------------------------------------------------------------------------------------
-
-
-def encoded_rows(rows: Rows, classes: np.ndarray) -> Shard:
-    """The rows with class numbers for labels; those of weight 0 may have labels of no class."""
-    X, y, weight, _ = rows
-    return Shard(X, encoded(np.where(weight > 0, y, classes[0]), classes), weight)
-
-
-def folds_of(cv: Any, X: Any, y: np.ndarray, weight: np.ndarray, groups: Any) -> list[Fold]:
-    """The folds of a splitter, a number of stratified folds, or an iterable of pairs; each with rows of every class.
-
-    Splitters and pairs name all rows; those of weight 0 are neither training nor held-out rows.
-    """
-    present = weight > 0
-    classes, counts = np.unique(y[present], return_counts=True)
-    if cv is None or isinstance(cv, Integral):
-        splitter, numbers = check_cv(cv, y[present], classifier=True), np.flatnonzero(present)
-        if counts.min() < splitter.n_splits:
-            raise ValueError(
-                f"cv={splitter.n_splits} needs at least as many rows of every class, and class "
-                f"{classes[counts.argmin()]} has {counts.min()}: use fewer folds, or more rows."
-            )
-        folds = [(numbers[train], numbers[test]) for train, test in splitter.split(numbers, y[present])]
-    else:
-        folds = []
-        for train, test in check_cv(cv, y, classifier=True).split(X, y, groups):
-            train, test = (_places(rows, len(y)) for rows in (train, test))
-            folds.append((train[present[train]], test[present[test]]))
-    if not folds:
-        raise ValueError(f"cv={cv!r} gives no folds.")
-    for k, (train, test) in enumerate(folds):
-        lacking = np.setdiff1d(classes, y[train]).tolist()
-        if lacking:
-            raise ValueError(f"The training rows of fold {k} lack the classes {lacking}: use fewer folds, or shuffle.")
-        if not len(test):
-            raise ValueError(f"Fold {k} holds out no rows.")
-        if len(np.intersect1d(train, test)):
-            raise ValueError(f"Fold {k} holds out rows that it trains on: training and test rows must be disjoint.")
-    return folds
-
-
-def _places(rows: Any, n_rows: int) -> np.ndarray:
-    """Row numbers of a fold, from numbers or a mask, each once."""
-    rows = np.asarray(rows)
-    if rows.dtype == bool and rows.shape != (n_rows,):
-        raise ValueError(f"A mask of cv has {rows.size} entries, and there are {n_rows} rows.")
-    if rows.dtype.kind not in "biu" and rows.size:
-        raise ValueError(f"A fold of cv has {rows.ravel()[:3].tolist()}, ...: it must be row numbers or a mask.")
-    places = np.unique(np.flatnonzero(rows) if rows.dtype == bool else rows.astype(np.intp))
-    for row in places[:1].tolist() + places[-1:].tolist():
-        if not 0 <= row < n_rows:
-            raise ValueError(f"A fold of cv names row {row}, and there are {n_rows} rows.")
-    return places
-
-
-# -- scores ------------------------------------------------------------------------------------------------------------
-
-
-class HeldOut(ClassifierMixin, BaseEstimator):
-    """A fitted classifier that knows the scores of ``rows`` alone: those that a fold holds out."""
-
-    def __init__(self, classes: np.ndarray, parts: Parts, scores: np.ndarray, rows: Any) -> None:
-        self.classes, self.parts, self.scores, self.rows = classes, parts, scores, rows
-        self.classes_ = classes
-
-    def __getattr__(self, name: str) -> Any:
-        raise AttributeError(
-            f"A scorer of a search asks its model for {name!r}. Models of folds have predict, decision_function and "
-            "score: use GridSearchCV for other scorers."
-        )
-
-    def decision_function(self, X: Any) -> np.ndarray:
-        if X is not self.rows:
-            raise ValueError(
-                "A scorer of a search asks for scores of other rows than those that the fold holds out, as they were "
-                "given to it: use GridSearchCV for such a scorer."
-            )
-        return self.parts.class_scores(self.scores)
-
-    def predict(self, X: Any) -> np.ndarray:
-        return np.asarray(self.classes[self.parts.winners(self.decision_function(X))])
-
-
-class Scorers:
-    """One or several scorers; the first of several decides. Raises ValueError for one that cannot be used."""
-
-    def __init__(self, estimator: Any, scoring: Any, *, is_weighted: bool) -> None:
-        self._scoring, scorer = scoring, check_scoring(estimator, scoring=scoring)
-        several = getattr(scorer, "_scorers", None)
-        self.names = ["score"] if several is None else list(several)
-        self._is_weighted = is_weighted
-        self._is_accuracy = scoring is None or (isinstance(scoring, str) and scoring == "accuracy")
-        self._all = [scorer] if several is None else list(several.values())
-        # Functions of the model may look at rows; scorers of scikit-learn pass them on to the model.
-        self.need_rows = not self._is_accuracy and not all(hasattr(each, "_response_method") for each in self._all)
-        for each in self._all:
-            methods = np.atleast_1d(getattr(each, "_response_method", "predict")).tolist()
-            if "predict_proba" in methods and not {"decision_function", "predict"} & set(methods):
-                raise ValueError(
-                    f"scoring={scoring!r} needs probabilities, which support vector machines do not have: choose a "
-                    "scorer of scores or labels, such as 'roc_auc' or 'balanced_accuracy', or calibrate afterwards."
-                )
-            if is_weighted and not _takes_weights(getattr(each, "_score_func", each)):
-                raise ValueError(f"scoring={scoring!r} takes no sample_weight: leave that out, or choose another.")
-
-    def check(self, rows: Rows, folds: Sequence[Fold], classes: np.ndarray, parts: Parts) -> None:
-        """Raise ValueError unless metrics have a value on the rows that each fold holds out, all classified right.
-
-        Some have none where a class is missing, for several classes, or for labels that are not 0 and 1. Scorers that
-        are functions of the model are not asked.
-        """
-        if self.need_rows or self._is_accuracy:
-            return
-        _, y, weight, _ = rows
-        for k, (_, held_out) in enumerate(folds):
-            labels = y[held_out]
-            right = np.stack([np.where(labels == classes[positive], 1.0, -1.0) for positive, _ in parts.pairs], axis=1)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                try:
-                    found = self(HeldOut(classes, parts, right, held_out[:, None]), labels, weight[held_out])
-                except ValueError as error:
-                    raise ValueError(
-                        f"scoring={self._scoring!r} does not suit these labels ({error}): choose another scorer, such "
-                        "as 'balanced_accuracy' or 'f1_macro'."
-                    ) from None
-            for name, value in zip(self.names, found, strict=True):
-                if not math.isfinite(value):
-                    raise ValueError(
-                        f"The {name} of the rows that fold {k} holds out is {value}, even if all are classified right: "
-                        f"they are of the classes {np.unique(labels).tolist()}. Use fewer folds, or another scorer."
-                    )
-
-    def of_folds(self, folds: Any, fits: Sequence[Any], rows: Rows) -> np.ndarray:
-        """The scores of each fold (down) by each scorer (across), from those of the rows that it holds out."""
-        X, y, weight, _ = rows
-        found = []
-        for fit, (_, held_out) in zip(fits, folds.folds, strict=True):
-            own = X[held_out] if self.need_rows else held_out[:, None]  # the model knows their scores
-            model = HeldOut(folds.classes, folds.parts, fit.scores, own)
-            found.append(self(model, y[held_out], weight[held_out]))
-        return np.array(found)
-
-    def __call__(self, model: HeldOut, y: np.ndarray, weight: np.ndarray) -> list[float]:
-        """The score of the rows that the model knows, by each scorer."""
-        if self._is_accuracy:  # of many folds, the checks of scikit-learn would take longer than the fits
-            return [float(np.average(model.predict(model.rows) == y, weights=weight if self._is_weighted else None))]
-        options = {"sample_weight": weight} if self._is_weighted else {}
-        found = [each(model, model.rows, y, **options) for each in self._all]
-        if isinstance(found[0], dict):
-            self.names = list(found[0])  # which a function tells by its answers
-            found = list(found[0].values())
-        return [float(each) for each in found]
-
-
-def _takes_weights(metric: Callable[..., Any]) -> bool:
-    parameters = inspect.signature(metric).parameters
-    return "sample_weight" in parameters or any(each.kind is each.VAR_KEYWORD for each in parameters.values())
 
 
 # -- results -----------------------------------------------------------------------------------------------------------
@@ -415,7 +147,7 @@ def near_best(tried: dict[Point, Tried | None], n_errors: float) -> list[Point]:
     done = {point: each for point, each in tried.items() if each is not None}
     means = {point: -math.inf if math.isnan(each.mean) else each.mean for point, each in done.items()}
     best = max(means, key=means.__getitem__)
-    least = means[best] - _TIE
+    least = means[best] - TIE
     if n_errors and math.isfinite(least):
         least -= n_errors * standard_error(done[best].scores[:, 0])
     return sorted((point for point, mean in means.items() if mean >= least), key=lambda point: done[point].norm)
@@ -565,7 +297,7 @@ class Search:
         if before is None or last is None or best is None:
             return False
         growth = (points[-1].C / points[-2].C) ** _LEARNED
-        if last.mean > before.mean + _TIE or (last.norms > growth * before.norms).any() or before.margin < _FITTED:
+        if last.mean > before.mean + TIE or (last.norms > growth * before.norms).any() or before.margin < _FITTED:
             return False
         return last.is_clearly_below(best) and (last.is_clearly_below(before) or before.is_clearly_below(best))
 

@@ -10,7 +10,9 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from widemargin.data.shard import Shard
+from widemargin.estimators._folds import encoded_rows
 from widemargin.estimators._formulas import HALF_NORM, hinge, kernel_symbols, score
+from widemargin.estimators._grids import free_bytes, grid_of_Cs, grid_of_gammas
 from widemargin.estimators._kernel import KernelClassifier, check_square
 from widemargin.estimators._search import (
     Searched,
@@ -23,16 +25,7 @@ from widemargin.estimators._search import (
     name_of,
 )
 from widemargin.estimators._searching import SearchClassifier
-from widemargin.estimators._selection import (
-    Point,
-    Search,
-    check_table,
-    encoded_rows,
-    free_bytes,
-    grid_of_Cs,
-    grid_of_gammas,
-    near_best,
-)
+from widemargin.estimators._selection import Point, Search, check_table, near_best
 from widemargin.estimators._types import ClassWeight
 from widemargin.estimators.registry import Descriptor, Each, Formula, Symbol, register
 from widemargin.kernels import devices

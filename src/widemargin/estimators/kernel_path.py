@@ -17,8 +17,9 @@ from widemargin.comm.clusters import is_dask
 from widemargin.comm.solo import Solo
 from widemargin.cores import one_blas_thread
 from widemargin.data.shard import Shard
+from widemargin.estimators._folds import encoded_rows
+from widemargin.estimators._grids import free_bytes, grid_of_Cs
 from widemargin.estimators._kernel import check_square
-from widemargin.estimators._selection import encoded_rows, free_bytes, grid_of_Cs
 from widemargin.estimators._types import ClassWeight
 from widemargin.estimators.kernel import KernelSVC
 from widemargin.estimators.kernel_cv import KernelSVCCV

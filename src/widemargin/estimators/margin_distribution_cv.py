@@ -10,9 +10,10 @@ import numpy as np
 
 from widemargin.comm.protocol import Communicator
 from widemargin.estimators._cross_validated import GRID, Axes, CrossValidated
+from widemargin.estimators._grids import free_bytes, grid_of_Cs, grid_of_gammas
 from widemargin.estimators._kernel import KernelClassifier, check_square
 from widemargin.estimators._search import bytes_on_rank
-from widemargin.estimators._selection import check_table, free_bytes, grid_of_Cs, grid_of_gammas
+from widemargin.estimators._selection import check_table
 from widemargin.estimators._types import ClassWeight, Folder
 from widemargin.estimators.margin_distribution import MarginDistributionSVC, formula
 from widemargin.estimators.registry import Descriptor, Formula, Symbol, register

@@ -10,7 +10,8 @@ import numpy as np
 from widemargin.comm.solo import Solo
 from widemargin.data.shard import Shard
 from widemargin.estimators._cross_validated import GRID, Axes, CrossValidated
-from widemargin.estimators._selection import check_table, checked_grid, grid_of_Cs
+from widemargin.estimators._grids import checked_grid, grid_of_Cs
+from widemargin.estimators._selection import check_table
 from widemargin.estimators._types import ClassWeight, Folder
 from widemargin.estimators.nu_margin import NuMarginSVC, formula
 from widemargin.estimators.registry import MARGIN, Descriptor, Formula, Symbol, register

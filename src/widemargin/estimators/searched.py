@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from widemargin.estimators._selection import _TIE, standard_error
+from widemargin.estimators._selection import TIE, standard_error
 
 _USUAL = ("certified", "estimated")  # states of points whose models are determined
 _UNUSUAL = {  # sentences on one point, and on several
@@ -126,7 +126,7 @@ class Searched:
         chosen = self.chosen
 
         def rank(point: SearchPoint) -> tuple[bool, float, bool]:
-            mean = chosen.mean if abs(point.mean - chosen.mean) <= _TIE else point.mean
+            mean = chosen.mean if abs(point.mean - chosen.mean) <= TIE else point.mean
             return point.state not in _USUAL, -mean, point is not chosen
 
         return sorted((point for point in self.points if point.is_tried), key=rank)
