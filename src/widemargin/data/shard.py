@@ -342,13 +342,18 @@ class Shard:
         self._pass("take_columns", lambda _, where: (chosen, out[where]))
         return out
 
+    def row_hashes(self) -> np.ndarray:
+        """A hash of every row; values count, not their storage."""
+        out = np.empty(self.n_rows, np.uint64)
+        self._pass("row_hashes", lambda _, where: (out[where],))
+        return out
+
     def content_hash(self, numbers: np.ndarray) -> int:
         """A sum of hashes of rows, labels and weights, each keyed by its number, modulo 2 ** 64.
 
         Sums of shards add up to the sum of all rows, however they are divided; values count, not their storage.
         """
-        hashes = np.empty(self.n_rows, np.uint64)
-        self._pass("row_hashes", lambda _, where: (hashes[where],))
+        hashes = self.row_hashes()
 
         def keyed(rows: slice) -> np.ndarray:
             return np.array([keyed_sum(hashes[rows], numbers[rows], self.y[rows], self.weight[rows])], np.uint64)

@@ -254,12 +254,15 @@ class Search:
         each = self.tried[point]
         if each is None:
             return None
-        n_rows, n_fits = self.folds.shard.n_rows, np.zeros(self.folds.shard.n_rows)
-        out = np.zeros((len(self.folds.parts), n_rows))
+        copies, n_problem = self.folds.copies, self.folds.shard.n_rows
+        n_rows = n_problem if copies is None else len(copies.places)
+        out, n_fits = np.zeros((len(self.folds.parts), n_rows)), np.zeros(n_rows)
         for fit, (train, _) in zip(each.fits, self.folds.folds, strict=True):
             n_fits[train] += 1
             for line, part in zip(out, fit.parts, strict=True):
-                line[part.model.points.numbers] += part.model.coef
+                coef = np.zeros(n_problem)
+                coef[part.model.points.numbers] = part.model.coef
+                line[train] += coef[train] if copies is None else copies.shared(coef, train)
         return np.asarray(out / np.maximum(n_fits, 1))
 
     def _with_kernel(self, gamma: float | None) -> KernelFolds | KernelFoldsOfRanks | None:

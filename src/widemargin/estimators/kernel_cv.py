@@ -39,6 +39,7 @@ from widemargin.solvers.flat_dual import FlatDual
 from widemargin.solvers.protocol import AnySolver
 from widemargin.solvers.run import Limits, Result
 from widemargin.strategies.all_rows import RowsElsewhere
+from widemargin.strategies.copies import without_copies
 from widemargin.strategies.linear_folds import LinearFolds, are_wide
 from widemargin.strategies.parts import Parts
 from widemargin.strategies.protocol import Rows
@@ -136,9 +137,10 @@ class KernelSVCCV(SearchClassifier, KernelClassifier):
     best_index_ : int
         Its index in ``cv_results_`` and ``scores_``.
     cv_results_ : dict of str to array
-        Scores and times of all points, as in ``GridSearchCV``, and for each point ``n_support`` (mean over folds),
-        ``gap`` (the largest certified relative gap over folds) and ``state``: ``"certified"`` if the gap is at most
-        ``tol``, ``"estimated"`` if it is larger, ``"skipped"`` (see ``skip``) or ``"not tried"``.
+        Scores and times of all points, as in ``GridSearchCV``, and for each point ``n_support`` (mean over folds; equal
+        rows of a class count once), ``gap`` (the largest certified relative gap over folds) and ``state``:
+        ``"certified"`` if the gap is at most ``tol``, ``"estimated"`` if it is larger, ``"skipped"`` (see ``skip``) or
+        ``"not tried"``.
     scores_ : ndarray of shape (n_points, n_folds)
         Scores by which points are compared; nan for points without scores.
     n_splits_ : int
@@ -278,6 +280,8 @@ device_, n_features_in_, feature_names_in_
         elif self._is_linear() and not are_wide(shard, setting["cache_bytes"]):
             in_folds = LinearFolds(**setting, ask=crew.ask)
         else:
+            if given.X is rows.X and self.kernel != "precomputed" and not callable(self.kernel):
+                setting["shard"], setting["copies"] = without_copies(shard)
             in_folds = Folds(**setting, device=devices.resolved(self.device), ask=crew.ask)
         search = Search(
             in_folds,

@@ -200,7 +200,7 @@ class KernelDual(Solver[S, KernelModel]):
         if scores is None or state.best is None or state.best.certificate.relative > _MAX_SETTLED_GAP:
             return False
         predicted = scores[state.on_host("weight") == 0] > 0
-        is_same = state.predicted is not None and np.array_equal(predicted, state.predicted)
+        is_same = state.predicted is not None and len(predicted) > 0 and np.array_equal(predicted, state.predicted)
         state.predicted, state.n_unchanged = predicted, state.n_unchanged + 1 if is_same else 0
         return state.n_unchanged >= self.patience
 

@@ -1,10 +1,11 @@
 """Cross-validation of the kernel C-SVM over values of C: all folds of one kernel share its values.
 
 The rows that a fold holds out stay in its problems with a weight of zero: they cannot move, and their responses, which
-score the fold, come with the passes that the fit makes anyway. Each fit starts at the solution for the last C, or at
-that of another kernel for the same C. Where all kernel values fit in memory they are computed once, and the problems of
-folds and classes run beside each other. Else one runs after the other, on all cores, and all of them share the kernel
-rows that there is room for. On a GPU all problems of a kernel go on side by side (:mod:`.side_by_side`).
+score the fold, come with the passes that the fit makes anyway. Equal rows of a class are one row. Each fit starts at
+the solution for the last C, or at that of another kernel for the same C. Where all kernel values fit in memory they are
+computed once, and the problems of folds and classes run beside each other. Else one runs after the other, on all cores,
+and all of them share the kernel rows that there is room for. On a GPU all problems of a kernel go on side by side
+(:mod:`.side_by_side`).
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from widemargin.solvers.models import KernelModel
 from widemargin.solvers.protocol import AnySolver
 from widemargin.solvers.run import Limits, Result, Start, Watched, end_of, sweeps
 from widemargin.solvers.small_dual import SmallDual
+from widemargin.strategies.copies import Copies
 from widemargin.strategies.labels import weights_of_classes
 from widemargin.strategies.parts import Parts
 from widemargin.strategies.side_by_side import solved_side_by_side
@@ -48,7 +50,7 @@ _BYTES_OF_BLOCKS = 64 << 20  # of working sets where not all values are kept
 _PATIENCE = 3  # checks without a change of held-out predictions, after which a fold may stop
 
 T = TypeVar("T")
-Fold = tuple[np.ndarray, np.ndarray]  # places of training rows and of held-out rows
+Fold = tuple[np.ndarray, np.ndarray]  # numbers of training rows and of held-out rows
 
 
 class PartFit(NamedTuple):
@@ -140,7 +142,7 @@ class Alone:
 class Folds:
     """Rows in folds, whose fits are compared."""
 
-    shard: Shard  # all rows, with class numbers for labels and multiplicities for weights
+    shard: Shard  # all rows, or those that stand for them, with class numbers for labels and multiplicities for weights
     classes: np.ndarray
     parts: Parts
     folds: list[Fold]
@@ -153,6 +155,7 @@ class Folds:
     ask: Callable[[], str] = lambda: ""
     ledger: Ledger = field(default_factory=Ledger)  # of kernel values
     crew: Crew = field(default_factory=Alone)
+    copies: Copies | None = None  # which rows stand for others
 
     def with_kernel(self, kernel: Kernel, space: Any = None, *, is_lazy: bool = False) -> KernelFolds | None:
         """The kernel on the rows, with all values where they fit; None if there was no time for that.
@@ -169,10 +172,14 @@ class Folds:
         """Whether the search is to end; equal on all ranks."""
         return self.crew.is_over(self.ask)
 
+    def places_of(self, rows: np.ndarray) -> np.ndarray:
+        """The places of some rows, or of those that stand for them, in the problems."""
+        return rows if self.copies is None else self.copies.places[rows]
+
     def weights(self, fold: Fold) -> np.ndarray:
         """Those of the rows in the problems of a fold: 0 for rows that it holds out."""
-        codes, train = self.shard.y.astype(np.intp), np.zeros(self.shard.n_rows)
-        train[fold[0]] = self.shard.weight[fold[0]]
+        codes, weight = self.shard.y.astype(np.intp), self.shard.weight if self.copies is None else self.copies.weight
+        train = np.bincount(self.places_of(fold[0]), weight[fold[0]], self.shard.n_rows)
         if self.class_weight is None:
             return train
         totals = np.bincount(codes, train, len(self.classes))
@@ -285,7 +292,8 @@ class KernelFolds:
         if self.known is not None:
             sums = self.known.times_at(model.points.numbers, model.coef, rows)
         else:
-            sums = self.shard.kernel.only(rows).times(model.points, model.coef)
+            some, back = np.unique(rows, return_inverse=True)  # one may stand for several
+            sums = self.shard.kernel.only(some).times(model.points, model.coef)[back]
         return np.asarray(sums + model.intercept)
 
 
@@ -351,9 +359,10 @@ class Running:
 
     def _do_side_by_side(self, tasks: Sequence[Task], rows: RowsOnDevice) -> None:
         """All of them at once on a GPU, each fit to the tolerance."""
-        wanted, folds = [place for task in tasks for place in task.places], self.within.folds.folds
+        wanted, folds = [place for task in tasks for place in task.places], self.within.folds
+        held_out = [folds.places_of(test) for _, test in folds.folds]
         solved = solved_side_by_side(self.within, rows, self._Cs, self._starts, wanted)
-        self.take({place: _part_fit(each, folds[place[1]][1]) for place, each in solved.items()})
+        self.take({place: _part_fit(each, held_out[place[1]]) for place, each in solved.items()})
 
     def take(self, found: Found, last: Mapping[tuple[int, int], np.ndarray] | None = None) -> None:
         """Take over fits that others have done, and tell of them; ``last`` is needed to go on from there."""
@@ -472,7 +481,7 @@ class FoldPath:
 
     def _scored(self, model: KernelModel, scores: np.ndarray | None) -> tuple[np.ndarray, float]:
         """The scores of held-out rows, and the norm of w; ``scores`` are those of all rows of the problem."""
-        numbers, held_out = model.points.numbers, self.fold[1]
+        numbers, held_out = model.points.numbers, self.within.folds.places_of(self.fold[1])
         of_support = own = None
         if scores is not None:
             of_support = scores[np.searchsorted(self.labelled.kernel.numbers, numbers)]

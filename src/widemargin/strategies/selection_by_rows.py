@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -69,6 +69,7 @@ class FoldsOfRanks:
     ask: Callable[[], str]
     crew: SharedCrew
     ledger: Ledger = field(default_factory=Ledger)
+    copies: ClassVar[None] = None  # equal rows may be on different ranks
 
     def with_kernel(self, kernel: Kernel, space: Any = None, *, is_lazy: bool = False) -> KernelFoldsOfRanks:
         return (LinearFoldsOfRanks if kernel.name == "linear" else KernelFoldsOfRanks)(self, kernel)
