@@ -120,7 +120,7 @@ def search(library: str, name: str, multi_class: str, n_rows: int | None, n_thre
 
 
 def whole(library: str, n_rows: int | None) -> dict[str, Any]:
-    """Seconds of a search on all rows of a9a, and of one fit at the point that it chose; MiB that the search took."""
+    """Seconds of a search on all rows of a9a, the median of fits at the point that it chose, and MiB of the search."""
     X, y = _sets.load("a9a")
     X, y = _dense(X)[:n_rows], y[:n_rows]
     data, before = Data(X, y), _resident("VmRSS")
@@ -129,7 +129,8 @@ def whole(library: str, n_rows: int | None) -> dict[str, Any]:
     cache = model._cache_bytes() / 2**20
     found, _ = timed(lambda: model.fit(*data))
     memory = {"MiB": _resident("VmHWM") - before, "cache MiB": cache, "MiB of rows": X.nbytes / 2**20}
-    one, _ = timed(lambda: KernelSVC(**model.best_params_).fit(*data))
+    fits = [timed(lambda: KernelSVC(**model.best_params_).fit(*data))[0] for _ in range(5)]
+    one = sorted(fits, key=lambda each: each["seconds"])[len(fits) // 2]
     return found | _read(model, data, library) | memory | {"one": one}
 
 
