@@ -377,6 +377,13 @@ def test_errors_of_a_splitter_on_rank_0_are_raised_on_all(two):
     with pytest.raises(ValueError, match="cv=100 needs at least as many rows of every class"):
         on_threads(KernelSVCCV(cv=100), Rows(two[0], two[1], None), 2)
 
+    class Broken(StratifiedKFold):
+        def split(self, *rows):
+            raise TypeError("no folds today")
+
+    with pytest.raises(ValueError, match="no folds today"):
+        on_threads(KernelSVCCV(cv=Broken(3)), Rows(two[0], two[1], None), 2)
+
 
 def test_ranks_without_weights_may_have_scorers_that_take_none(two):
     """The rows of every rank have weights of one, all the same."""

@@ -160,7 +160,7 @@ class _Search:
 
     @property
     def first(self) -> Setting:
-        """In the middle of the points that are feasible."""
+        """The middle one of the feasible points."""
         names = list(self.axes)
         every = (self._setting(zip(names, values, strict=True)) for values in itertools.product(*self.axes.values()))
         feasible = [point for point in every if self.marks.get(point) != "infeasible"]

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from numbers import Integral
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar, cast
 
 import numpy as np
 
@@ -131,7 +131,7 @@ def known_fits(
 
 
 def from_rank_0(comm: Communicator, make: Callable[[], T]) -> T:
-    """What rank 0 makes, on all ranks; a ValueError there is raised on all."""
+    """What rank 0 makes, on all ranks; an error there is a ValueError on all, so that none waits for it."""
     if comm.size == 1:
         return make()
     made: T | None = None
@@ -139,13 +139,13 @@ def from_rank_0(comm: Communicator, make: Callable[[], T]) -> T:
     if comm.rank == 0:
         try:
             made = make()
-        except ValueError as failure:
-            error = str(failure)
+        except Exception as failure:
+            error = str(failure) or type(failure).__name__
         sent = np.frombuffer(pack([error, made]), np.uint8)
     error, made = unpack(comm.broadcast(sent).tobytes())
-    if error or made is None:
+    if error:
         raise ValueError(error)
-    return made
+    return cast(T, made)
 
 
 def agreed_by(comm: Communicator) -> Callable[[np.ndarray], np.ndarray]:

@@ -1,6 +1,6 @@
 """Equal rows of a class: one stands for all of them, with the sum of their weights.
 
-That leaves the problem as it is, since weights are multiplicities, and all kernel values are fewer by the square.
+The optimum is the same, since weights are multiplicities, and half as many rows have a quarter of the kernel values.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import scipy.sparse as sp
 
 from widemargin.data.shard import Shard
 
-_LEAST_SHARE = 0.05  # of rows that can be spared: fewer are not worth a copy of the others
+_LEAST_SHARE = 0.05  # of rows that are copies: to merge fewer is not worth copying the others
 
 
 class Copies(NamedTuple):
@@ -23,7 +23,7 @@ class Copies(NamedTuple):
     weight: np.ndarray  # of every row
 
     def shared(self, coef: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """What some rows have of the coefficients of those that stand for them, which fit these rows alone."""
+        """Coefficients of some rows: those of the rows that stand for them, divided among them by weight."""
         places, weight = self.places[rows], self.weight[rows]
         totals = np.bincount(places, weight, len(coef))[places]
         return np.asarray(coef[places] * weight / np.where(totals > 0, totals, 1.0))
