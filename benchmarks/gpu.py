@@ -108,7 +108,13 @@ def check(report: Section) -> None:
     generator = torch.Generator("cuda").manual_seed(seed)
     found: dict[str, Any] = {"seed": seed}
     bars = []
-    for name, (error, bound) in {**kernel_errors(generator), **vector_errors(generator), **row_errors(seed)}.items():
+    errors = {
+        **kernel_errors(generator),
+        **vector_errors(generator),
+        **side_by_side_errors(generator),
+        **row_errors(seed),
+    }
+    for name, (error, bound) in errors.items():
         found[name] = {"error": error, "bound": bound}
         bars.append(Bar(name, f"<= {bound:g}", f"{error:.1e}", error <= bound))
     report.add("check", found)
@@ -204,6 +210,27 @@ def vector_errors(generator: torch.Generator) -> dict[str, tuple[float, float]]:
             errors[f"{name}: outside its bounds"] = max(0.0, float(outside)), 0.0
             if is_tied:
                 errors[f"{name}: sum of coefficients"] = abs(float(b.sum())), 1e-9
+    return errors
+
+
+def side_by_side_errors(generator: torch.Generator) -> dict[str, tuple[float, float]]:
+    """Kept kernel values, as several problems read them: numbers of rows and of working sets that fill no block."""
+    errors = {}
+    for n, size in ((5003, 1024), (901, 397)):
+        values = torch.zeros((n, -(-n // 4) * 4), dtype=torch.float32, device="cuda")
+        values[:, :n] = normal(generator, n, n)
+        order = torch.rand(3, n, generator=generator, device="cuda").argsort(dim=1)
+        working, change = order[:, :size].contiguous(), normal(generator, 3, size)
+        change[1, ::3], change[2] = 0.0, 0.0  # rows that have not changed
+        where = f"{size} of {n} rows"
+        gathered = [module.gather(values, working) for module in (torch_cuda, torch_tensors)]
+        errors[f"{where}: gathered values, differences"] = float((gathered[0] != gathered[1]).sum()), 0.0
+        before = normal(generator, 3, n)
+        pulls = [before.clone(), before.clone()]
+        torch_cuda.subtract(values, working, change, pulls[0])
+        torch_tensors.subtract(values.double(), working, change, pulls[1])
+        errors[f"{where}: pulls"] = relative(pulls[0] - before, pulls[1] - before), 1e-6
+        errors[f"{where}: pulls without changes"] = float((pulls[0][2] != before[2]).sum()), 0.0
     return errors
 
 

@@ -8,6 +8,7 @@ from sklearn.datasets import make_classification
 
 from tests.problems_at_hand import overlapping
 from tests.solvers.test_block_dual import KERNELS, RBF, TOL, assert_true, exact_of, gram, objective
+from widemargin.kernels.functions import Kernel
 from widemargin.solvers import lockstep_dual
 from widemargin.solvers.lockstep_dual import LockstepDual, Task
 from widemargin.solvers.run import Limits
@@ -16,16 +17,16 @@ pytest.importorskip("torch", reason="kernels on a GPU need torch: make test-gpu 
 KEPT = {name: kernel for name, kernel in KERNELS.items() if kernel.function is None}
 
 
-def rows_of(kernel, X):
+def rows_of(kernel, X, is_tied):
     from widemargin.kernels.on_torch import RowsOnTorch
 
     rows = RowsOnTorch(kernel, X, device="cpu:0")
-    assert rows.keep_values(1 << 30)
+    assert rows.keep_values(1 << 30, is_tied=is_tied)
     return rows
 
 
 def many(kernel, X, labels, weights, *, fit_intercept=True, tol=TOL, max_iter=10_000):
-    return LockstepDual(rows_of(kernel, X), labels, weights, fit_intercept, Limits(tol, max_iter))
+    return LockstepDual(rows_of(kernel, X, fit_intercept), labels, weights, fit_intercept, Limits(tol, max_iter))
 
 
 def large(n=1500):
@@ -106,12 +107,22 @@ def test_a_start_at_the_solution_stays_there():
     assert warm.stop_reason == "tol"
 
 
-def test_rounds_and_time_are_limited():
+def test_sweeps_and_time_are_limited():
     X, y = large()
     (short,) = many(RBF, X, y[None], np.ones((1, len(y))), tol=1e-9, max_iter=2).solve([Task(100.0, 0, 0)])
     assert short.stop_reason == "max_iter"
     assert short.certificate.dual <= short.certificate.primal
+    assert objective(short.model, gram(RBF, X), y, 100.0) == pytest.approx(short.certificate.primal, rel=1e-8)
     assert many(RBF, X, y[None], np.ones((1, len(y)))).solve([Task(1.0, 0, 0)], lambda: "max_time") == [None]
+
+
+def test_coefficients_so_large_that_rounded_kernel_values_name_another_optimum():
+    """All kernel values are nearly 1: what float32 takes from them, times C, is a multiple of the gap asked for."""
+    kernel, C = Kernel("rbf", 1e-4), 1e6
+    X, y = large()
+    (solved,) = many(kernel, X, y[None], np.ones((1, len(y))), tol=1e-3).solve([Task(C, 0, 0)])
+    assert solved.stop_reason == "tol"
+    assert objective(solved.model, gram(kernel, X), y, C) == pytest.approx(solved.certificate.primal, rel=1e-4)
 
 
 def test_a_tolerance_below_rounding_ends_with_its_reason():

@@ -299,7 +299,7 @@ class RowsOnCPU(KernelRows):
         if self._entries_per_row(self.dtype) >= _MIN_SHARED_ENTRIES:
             self._shared.append(SharedRows(self.numbers, self.dtype, n_slots))
 
-    def keep_values(self, n_bytes: int, space: KnownValues | None = None) -> bool:
+    def keep_values(self, n_bytes: int, space: KnownValues | None = None, *, is_tied: bool = False) -> bool:
         is_used = self._whole is None and self.kernel.name in _KINDS  # others need not be quite symmetric
         if not is_used or known_values.BYTES * self.n_rows**2 > n_bytes:
             return False

@@ -19,7 +19,7 @@ from widemargin.kernels.cache import RowCache
 from widemargin.kernels.functions import Kernel
 from widemargin.kernels.points import TakenPoints
 from widemargin.kernels.protocol import KernelRows, Lane, RowsOnDevice, T
-from widemargin.kernels.torch_lockstep import Lockstep
+from widemargin.kernels.torch_lockstep import KeptValues, Lockstep
 from widemargin.kernels.torch_rows import KINDS, StoredRows, free_bytes
 from widemargin.kernels.torch_tensors import Form, Side
 from widemargin.kernels.vectors import group_size
@@ -30,6 +30,7 @@ _MAX_HOST_ROWS = 1 << 16  # up to here the host has computed a sum about when th
 _MAX_LANES, _LANES_SHARE, _COPIES_PER_LANE = 8, 0.25, 4  # runs at a time, the share of free memory that they take
 _VALUES_AT_ONCE = 1 << 26  # in float64
 _VECTORS_OF_LOCKSTEP = 24  # in memory at a time, for each problem
+_ROUNDING = 2.0**-25  # of a number to float32, typically
 _SAMPLE = 256  # rows whose kernel values are computed both ways, to measure the error of rounding
 
 
@@ -103,7 +104,7 @@ class RowsOnTorch(RowsOnDevice):
         self._widest = 0  # rows of the largest problem on some of these, where problems go on in lanes
         self._rooms: dict[int, _Room] = {}  # of each lane
         self._room: _Room | None = None  # that these rows are in
-        self._device_values: torch.Tensor | None = None  # kernel values between all rows, once they are kept
+        self._kept: KeptValues | None = None
         self.stored = StoredRows(kernel, self.X, self.device, precision)
         self.largest_error, self.error = self._errors()
         self.width = int(self.X.shape[1])
@@ -182,36 +183,43 @@ class RowsOnTorch(RowsOnDevice):
             self._rooms[lane] = _Room(rows)
         return self._rooms[lane]
 
-    def keep_values(self, n_bytes: int, space: Any = None) -> bool:
-        """In float32, from exact values; ``n_bytes`` is the most that they may take on the device."""
+    def keep_values(self, n_bytes: int, space: Any = None, *, is_tied: bool = False) -> bool:
+        """In float32, from exact values; ``n_bytes`` is the most that they may take on the device.
+
+        Where coefficients sum to zero, a number for each row and one for each column may be taken from all values: they
+        become ``-0.5 ||phi_i - phi_j||^2``, which rounding leaves most of, even where all values are nearly equal.
+        """
         n, width = self.n_rows, -(-self.n_rows // 4) * 4
         if not self.stored.is_resident or 4 * n * width > n_bytes:
             return False
         kept = torch.zeros((n, width), dtype=torch.float32, device=self.device) if space is None else space
         right, form = self._side(self.points(self.places(np.arange(n))), exact=True)
-        few = max(1, _VALUES_AT_ONCE // max(n, 1))
+        half = 0.5 * self.error_terms(right.term)[0] ** 2 if is_tied else torch.zeros_like(right.term)
+        few, squares = max(1, _VALUES_AT_ONCE // max(n, 1)), right.term.new_zeros(())
         for begin in range(0, n, few):
-            lines = right[begin : begin + few]
-            kept[begin : begin + few, :n] = torch_tensors.values(lines, right, form).to(torch.float32)
+            lines = slice(begin, begin + few)
+            values = torch_tensors.values(right[lines], right, form).sub_(half[lines, None]).sub_(half)
+            kept[lines, :n] = values.to(torch.float32)
+            squares += values.square_().sum()
         self.ledger.kernel_evaluations += n * n
-        self._device_values = kept
+        self._kept = KeptValues(kept, _ROUNDING * float(squares.sqrt()) / n)
         return True
 
     @property
     def space(self) -> torch.Tensor | None:
-        return self._device_values
+        return None if self._kept is None else self._kept.values
 
     @property
     def has_lockstep(self) -> bool:
-        return self._device_values is not None and self.kernel.is_positive
+        return self._kept is not None and self.kernel.is_positive
 
     def lockstep(
         self, labels: np.ndarray, weights: np.ndarray, which: np.ndarray, Cs: np.ndarray, size: int
     ) -> Lockstep:
         y, of_labels = self.vector(labels), self.places(which[:, 0])
         caps = self.vector(Cs)[:, None] * self.vector(weights)[self.places(which[:, 1])]
-        assert self._device_values is not None
-        return Lockstep(self._primitives, self._device_values, y[of_labels], y[of_labels] * caps, size)
+        assert self._kept is not None
+        return Lockstep(self._primitives, self._kept, y[of_labels], y[of_labels] * caps, size)
 
     def lockstep_room(self, size: int) -> float:
         per_problem = 4 * size * size + _VECTORS_OF_LOCKSTEP * 8 * self.n_rows

@@ -180,10 +180,11 @@ class KernelRows(ABC):
         Sums and blocks of sweeps then keep the kernel rows of their points, in ``n_bytes``, and use them again.
         """
 
-    def keep_values(self, n_bytes: int, space: Any = None) -> bool:
+    def keep_values(self, n_bytes: int, space: Any = None, *, is_tied: bool = False) -> bool:
         """Whether all kernel values are kept for many problems, in ``n_bytes``; computes them.
 
-        ``space`` is that of another kernel on the same rows, whose values are not needed any more.
+        ``space`` is that of another kernel on the same rows, whose values are not needed any more. ``is_tied`` says
+        that the coefficients of every problem sum to zero.
         """
         return False
 

@@ -7,7 +7,7 @@ each thread block, and updates the pulls of all rows; see :mod:`widemargin.solve
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,16 +16,22 @@ from widemargin.kernels.vectors import Dual, group_size
 
 # With a line for each problem.
 _ARRAYS = ("y", "low", "high", "beta", "pull", "middle", "violation", "squared_change", "_kept")
-_VALUE_ERROR = 2.0**-25  # typical, of a value in float32
 _MAX_DENSE = 24  # working sets among all rows, up to which a product of matrices is faster than one of lines
 
 
-class Lockstep:
-    """Coefficients and pulls; ``values`` are between all rows, with lines that begin at multiples of four."""
+class KeptValues(NamedTuple):
+    """Kernel values between all rows."""
 
-    def __init__(self, primitives: Any, values: torch.Tensor, y: torch.Tensor, ends: torch.Tensor, size: int) -> None:
+    values: torch.Tensor  # in float32, with lines that begin at multiples of four
+    error: float  # typical, of a value
+
+
+class Lockstep:
+    """Coefficients and pulls."""
+
+    def __init__(self, primitives: Any, kept: KeptValues, y: torch.Tensor, ends: torch.Tensor, size: int) -> None:
         n_problems, n = y.shape
-        self._primitives, self._values, self._size = primitives, values, min(size, n)
+        self._primitives, (self._values, self._value_error), self._size = primitives, kept, min(size, n)
         self.y, self.low, self.high = y, ends.clamp(max=0.0), ends.clamp(min=0.0)
         self.beta, self.pull = torch.zeros_like(ends), y.clone()
         self.middle = torch.zeros(n_problems, dtype=torch.float64, device=y.device)
@@ -141,7 +147,7 @@ class Lockstep:
         dual = self.dual_values
         primal = dual + best
         relative = torch.where(primal > 0, best / primal, torch.where(best > 0, torch.inf, 0.0))
-        return relative, dual, self.violation / (_VALUE_ERROR * self.squared_change.sqrt())
+        return relative, dual, self.violation / (self._value_error * self.squared_change.sqrt())
 
     def totals(self, error: torch.Tensor, *, is_tied: bool) -> tuple[torch.Tensor, torch.Tensor]:
         """Sums over the rows of each problem, for its bounds, and the intercept that its loss is for.

@@ -264,26 +264,44 @@ extern "C" __global__ void __launch_bounds__(256) gather(
     for (int b = threadIdx.x; b < n; b += 256) out[b] = line[own[b]];
 }
 
-// pull -= changes times the kernel values of the rows that have changed, four columns for each thread.
+// pull -= changes times the kernel values of the rows that have changed, four columns for each thread. Rows that have
+// not are left out beforehand, so that the loads of several rows are under way at once: few problems do not have enough
+// threads to wait for one after the other.
+#define AT_ONCE 8
 extern "C" __global__ void __launch_bounds__(256) subtract(
     const float* __restrict__ values, const long long* __restrict__ working, const double* __restrict__ change,
     double* __restrict__ pull, int n, long long stride, int n_rows)
 {
-    __shared__ float by[WIDEST];
-    __shared__ long long at[WIDEST];
-    for (int a = threadIdx.x; a < n; a += 256) {
-        by[a] = (float)change[(size_t)blockIdx.y * n + a];
-        at[a] = working[(size_t)blockIdx.y * n + a] * stride;
+    __shared__ float by[WIDEST + AT_ONCE];
+    __shared__ long long at[WIDEST + AT_ONCE];
+    __shared__ int found_in[8];
+    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+    int n_changed = 0;
+    for (int first = 0; first < n; first += 256) {
+        const int a = first + threadIdx.x;
+        const float c = a < n ? (float)change[(size_t)blockIdx.y * n + a] : 0.0f;
+        const unsigned mask = __ballot_sync(FULL, c != 0.0f);
+        if (lane == 0) found_in[warp] = __popc(mask);
+        __syncthreads();
+        int place = n_changed + __popc(mask & ((1u << lane) - 1));
+        for (int w = 0; w < 8; w++) { place += w < warp ? found_in[w] : 0; n_changed += found_in[w]; }
+        if (c != 0.0f) { by[place] = c; at[place] = working[(size_t)blockIdx.y * n + a] * stride; }
+        __syncthreads();
     }
+    if (threadIdx.x < AT_ONCE) { by[n_changed + threadIdx.x] = 0.0f; at[n_changed + threadIdx.x] = 0; }
     __syncthreads();
     const int column = 4 * (blockIdx.x * 256 + threadIdx.x);
     if (column >= n_rows) return;
     float4 sum = make_float4(0, 0, 0, 0);
-    for (int a = 0; a < n; a++) {
-        const float c = by[a];
-        if (c == 0.0f) continue;
-        const float4 four = *reinterpret_cast<const float4*>(values + at[a] + column);
-        sum.x += c * four.x; sum.y += c * four.y; sum.z += c * four.z; sum.w += c * four.w;
+    for (int first = 0; first < n_changed; first += AT_ONCE) {
+        float4 four[AT_ONCE];
+        #pragma unroll
+        for (int k = 0; k < AT_ONCE; k++) four[k] = *reinterpret_cast<const float4*>(values + at[first + k] + column);
+        #pragma unroll
+        for (int k = 0; k < AT_ONCE; k++) {
+            const float c = by[first + k];
+            sum.x += c * four[k].x; sum.y += c * four[k].y; sum.z += c * four[k].z; sum.w += c * four[k].w;
+        }
     }
     double* own = pull + (size_t)blockIdx.y * n_rows + column;
     const float found[4] = {sum.x, sum.y, sum.z, sum.w};

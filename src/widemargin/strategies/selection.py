@@ -216,7 +216,8 @@ class KernelFolds:
         if self.shard.kernel.space is None:
             try:
                 with self.folds.ledger.phase("kernel"), Clock(Solo(), self.folds.ask).running():
-                    self.shard.kernel.keep_values(self.folds.cache_bytes - self._bytes_of_sets(), self.spare)
+                    n_bytes, is_tied = self.folds.cache_bytes - self._bytes_of_sets(), self.folds.fit_intercept
+                    self.shard.kernel.keep_values(n_bytes, self.spare, is_tied=is_tied)
             except TimeIsUp:
                 return False
         return True
