@@ -154,11 +154,15 @@ def kernel_errors(generator: torch.Generator) -> dict[str, tuple[float, float]]:
             true, true_several = (torch_tensors.times(rows64, points64, each, form) for each in (coef, several))
             where = f"{name}, {width} columns"
             values = torch_tensors.values(rows64, points64, form)
+            # Relative to the sizes of the terms: sums of either sign may be small by chance.
+            sizes, sizes_several = (values.abs() @ each.abs() for each in (coef, several))
+            found, found_several = (torch_cuda.times(rows, points, each, form) for each in (coef, several))
+            exact = torch_cuda.times(rows64, points64, coef, form)
             errors |= {
                 f"{where}: values": (relative(torch_cuda.values(rows, points, form), values), 3e-6),
-                f"{where}: times": (relative(torch_cuda.times(rows, points, coef, form), true), 1e-5),
-                f"{where}: times three": (relative(torch_cuda.times(rows, points, several, form), true_several), 1e-5),
-                f"{where}: in float64": (relative(torch_cuda.times(rows64, points64, coef, form), true), 1e-13),
+                f"{where}: times": (float((found - true).norm() / sizes.norm()), 1e-6),
+                f"{where}: times three": (float((found_several - true_several).norm() / sizes_several.norm()), 1e-6),
+                f"{where}: in float64": (float((exact - true).norm() / sizes.norm()), 1e-14),
             }
     return errors
 

@@ -186,9 +186,7 @@ class LockstepDual:
             lock.start_at(scaled, is_tied=self.fit_intercept)
         n = len(chosen)
         never = np.stack([np.full(n, np.inf), np.full(n, -np.inf), np.zeros(n)])
-        return _Group(
-            lock, numbers, np.full(n, _AIM * self.limits.tol), np.full(n, _NOISE), never, np.zeros(n, int)
-        )
+        return _Group(lock, numbers, np.full(n, _AIM * self.limits.tol), np.full(n, _NOISE), never, np.zeros(n, int))
 
     def _descended(self, group: _Group, max_sweeps: int, ask: Callable[[], str]) -> tuple[_Group, int]:
         """The same problems after sweeps until each has reached its aim, or gets no nearer to it; and their number."""
