@@ -23,6 +23,7 @@ from widemargin.callbacks import Interruption
 from widemargin.estimators import _searching
 from widemargin.estimators._grids import around, free_bytes, grid_of_gammas
 from widemargin.solvers import run as run_module
+from widemargin.strategies import selection
 from widemargin.strategies.selection import Folds
 
 TIGHT = 1e-8  # so that no prediction depends on what the gap leaves open
@@ -96,6 +97,17 @@ def test_every_gap_is_at_the_tolerance_or_the_score_an_estimate(two):
     error = model.scores_[model.best_index_].std(ddof=1) / np.sqrt(5)
     is_near = model.scores_.mean(axis=1) >= model.best_score_ - error
     assert (results["state"][is_near] == "certified").all()
+
+
+def test_a_fit_that_takes_very_long_is_cut_short_and_its_score_an_estimate(monkeypatch):
+    """C is so large that steps on single pairs of rows take hours."""
+    X, y = load_iris(return_X_y=True)
+    X, y = scale(X[y > 0][:, :2]), y[y > 0]
+    monkeypatch.setattr(selection, "_MAX_CUT", 2)
+    model = KernelSVCCV(Cs=[1.0, 1e10], gammas=[1e-2], refine=False, skip=False).fit(X, y)
+    results = model.cv_results_
+    assert list(results["state"]) == ["certified", "estimated"]
+    assert (results["gap"] > 1e-3).tolist() == [False, True]
 
 
 def test_the_final_model_is_that_of_a_fit_at_the_best_point(two):
@@ -404,7 +416,7 @@ def test_a_search_that_runs_out_of_time_chooses_among_the_points_that_were_tried
 
     monkeypatch.setattr(_searching, "time", Counted)
     with pytest.warns(ConvergenceWarning, match="of 9 points were not tried on all folds"):
-        model = KernelSVCCV(**SMALL, max_time=130.0).fit(*two)
+        model = KernelSVCCV(**SMALL, max_time=80.0).fit(*two)
     means = model.cv_results_["mean_test_score"]
     assert 0 < np.isnan(means).sum() < 9
     assert model.best_score_ == np.nanmax(means)

@@ -50,6 +50,30 @@ def test_both_parts_are_the_values_in_float64(name, storage, dtype):
     assert (np.abs(known.times(coef, exact=False) - K @ coef) <= 6.1e-8 * sizes + rounding).all()
 
 
+@pytest.mark.parametrize("gamma", [1e-8, 1e-3, 30.0])
+@pytest.mark.parametrize("name", ["rbf", "laplacian"])
+def test_values_near_1_are_kept_less_1_where_coefficients_sum_to_zero(name, gamma):
+    rows = rows_of(Kernel(name, gamma))
+    assert rows.keep_values(ALL, is_tied=True)
+    known, K, rng = rows.known_values(), exact(rows), np.random.default_rng(1)
+    assert known.less == (gamma < 1)
+    np.testing.assert_allclose(known.near, K - known.less, rtol=1e-7, atol=1e-15)
+    balanced = rng.normal(size=rows.n_rows)
+    balanced -= balanced.mean()
+    sizes = np.abs(K - known.less) @ np.abs(balanced)
+    assert (np.abs(known.times(balanced, exact=False) - K @ balanced) <= 6.1e-8 * sizes + 1e-12).all()
+    some, coef = np.array([3, 7, 200]), np.array([1.0, -2.0, 3.0])  # whose sum is not zero
+    np.testing.assert_allclose(known.times_at(some, coef, some), K[np.ix_(some, some)] @ coef, rtol=1e-11)
+    np.testing.assert_allclose(known.only(some).times(coef, exact=True), K[np.ix_(some, some)] @ coef, rtol=1e-11)
+
+
+@pytest.mark.parametrize("name", ["linear", "poly", "sigmoid", "cosine"])
+def test_other_kernels_are_kept_as_they_are(name):
+    rows = rows_of(KERNELS[name])
+    assert rows.keep_values(ALL, is_tied=True)
+    assert rows.known_values().less == 0
+
+
 def test_values_in_float32_alone_are_not_within_the_error_of_both_parts():
     rows = rows_of(KERNELS["rbf"])
     rows.keep_values(ALL)

@@ -26,15 +26,16 @@ def fit_intercept(request):
     return request.param
 
 
-def shard_of(kernel, X, y, weight=None):
+def shard_of(kernel, X, y, weight=None, *, is_tied=True):
     rows = RowsOnCPU(kernel, X)
-    assert rows.keep_values(1 << 30)
+    assert rows.keep_values(1 << 30, is_tied=is_tied)
     return Shard(X, y, np.ones(len(y)) if weight is None else weight, rows)
 
 
 def solve(kernel, problem, X, y, weight=None, *, tol=TOL, patience=0, **options):
     limits, rng = Limits(tol, 50_000), np.random.default_rng(0)
-    return run(KnownDual(tol, patience), problem, shard_of(kernel, X, y, weight), Solo(), limits, rng, **options)
+    shard = shard_of(kernel, X, y, weight, is_tied=problem.fit_intercept)
+    return run(KnownDual(tol, patience), problem, shard, Solo(), limits, rng, **options)
 
 
 def finished(shard, C, *, tol=TOL, warm=None, patience=0):
@@ -70,6 +71,17 @@ def test_the_bounds_hold_the_optimum_however_large_the_coefficients(C, fit_inter
     result = solve(RBF, HingeL2(C, fit_intercept), X, y, tol=1e-7)
     assert_true(result.certificate, exact)
     assert result.certificate.relative <= 1e-7
+
+
+@pytest.mark.parametrize("gamma", [1e-7, 1e-5, 1e-3])
+def test_a_small_gamma_with_a_large_C_is_solved_as_a_linear_problem_is(gamma):
+    """All kernel values are nearly 1: float32 would leave little of what tells them apart."""
+    X, y = overlapping(0)
+    kernel, C = Kernel("rbf", gamma), 10 / gamma
+    result = solve(kernel, HingeL2(C), X, y, tol=1e-3)
+    assert_true(result.certificate, exact_of(gram(kernel, X), y, C))
+    assert result.certificate.relative <= 1e-3
+    assert objective(result.model, gram(kernel, X), y, C) <= result.certificate.primal * (1 + 1e-12)
 
 
 def test_working_sets_of_a_few_rows_lead_to_the_same_optimum(monkeypatch, fit_intercept):

@@ -79,15 +79,17 @@ def _solve(block, diagonal, pull, beta, low, high, is_tied, tol, max_steps):
 
 
 @compiled()
-def descend(K, diagonal, y, pull, beta, low, high, is_tied, gaps, least_violation, max_work, pace, space):
+def descend(K, diagonal, y, pull, beta, low, high, is_tied, gaps, least_violation, max_work, pace, space, less):
     """Rounds until the relative gap is small enough, or the violation ``least_violation``, or so much is done.
 
     ``gaps`` has the gap that is asked for, one at which the caller would end, and what it should be then: rounds that
     get so far go on to the last.
 
-    Returns how many rows have moved in all rounds, and the sum of ``|change| k(x, x)^1/2`` over them, or a bit more.
+    Returns how many rows have moved in all rounds, the sum of ``|change| k(x, x)^1/2`` over them, or a bit more, and
+    whether so much was done that it is to go on.
     ``pace`` has the size of working sets, the number of slow rounds and the violation before them, for the next call.
-    ``space`` is for the kernel values of working sets, where these are not too large for it.
+    ``space`` is for the kernel values of working sets, where these are not too large for it. ``less`` was taken from
+    all values.
     """
     n, work, n_added, added = beta.shape[0], 0.0, 0.0, 0.0
     while True:
@@ -97,7 +99,7 @@ def descend(K, diagonal, y, pull, beta, low, high, is_tied, gaps, least_violatio
         relative = relative_gap(y, pull, beta, low, high, middle)
         gap = gaps[0] if relative > gaps[1] else gaps[2]
         if found <= least_violation or relative <= gap or work >= max_work:
-            return n_added, added
+            return n_added, added, work >= max_work
         if found <= _SLOW * pace[2]:
             pace[1], pace[2] = 0.0, found
         else:
@@ -129,9 +131,9 @@ def descend(K, diagonal, y, pull, beta, low, high, is_tied, gaps, least_violatio
                 beta[rows[a]] = few[1, a]
                 moved[n_moved], change[n_moved] = rows[a], -by
                 n_moved += 1
-                added += abs(by) * np.sqrt(abs(np.float64(own[a])))
+                added += abs(by) * np.sqrt(abs(np.float64(own[a]) + less))
         if n_moved == 0:
-            return n_added, added
+            return n_added, added, False
         n_added += n_moved
         add_near(K, moved[:n_moved], change[:n_moved], pull)
         work += _WORK_PER_ROW * n + float(n_moved) * (m + n) + _WORK_PER_STEP * n_steps * width

@@ -1,4 +1,8 @@
-"""Kernel values between all rows, for many problems on them: in float32 for steps, with what that lost for bounds."""
+"""Kernel values between all rows, for many problems on them: in float32 for steps, with what that lost for bounds.
+
+Where the coefficients of every problem sum to zero, any number may be taken from all values: sums do not change. Values
+near 1 are kept less 1, so that rounding takes little of what tells them apart.
+"""
 
 from __future__ import annotations
 
@@ -24,23 +28,29 @@ _LINES_PER_PIECE = 64
 
 @dataclass(frozen=True)
 class KnownValues:
-    """Both parts of all values, a line for each row."""
+    """Both parts of all values, a line for each row; ``less`` was taken from all of them."""
 
     near: np.ndarray
     lost: np.ndarray
+    less: float = 0.0
 
     @classmethod
-    def filled(cls, n: int, compute: Callable[[int, int], np.ndarray], space: KnownValues | None) -> KnownValues:
+    def filled(
+        cls, n: int, compute: Callable[[int, int], np.ndarray], space: KnownValues | None, less: float = 0.0
+    ) -> KnownValues:
         """Values between ``n`` rows; ``compute(begin, end)`` gives some lines in float64, from the column ``begin`` on.
 
-        ``space`` are values between as many rows that are not needed any more.
+        ``space`` are values between as many rows that are not needed any more. Those that are kept must not exceed 1 in
+        size where ``less`` is taken from them.
         """
         memory = (
             (np.empty((n, n), np.float32), np.empty((n, n), np.int16)) if space is None else (space.near, space.lost)
         )
-        known = cls(*memory)  # without the diagonal of others
+        known = cls(memory[0], memory[1], less)  # without the diagonal of others
         for begin, end in pieces(n, _LINES_AT_ONCE):
             values = compute(begin, end)
+            if less:
+                values -= less
 
             def store(few: tuple[int, int], values: np.ndarray = values, begin: int = begin) -> None:
                 compiled.store(values, begin, begin + few[0], begin + few[1], known.near, known.lost)
@@ -52,24 +62,28 @@ class KnownValues:
     def diagonal(self) -> np.ndarray:
         return np.ascontiguousarray(np.diagonal(self.near))
 
+    def constant(self, coef: np.ndarray) -> float:
+        """What sums of values with these coefficients lack in all rows."""
+        return self.less * float(coef.sum()) if self.less else 0.0
+
     def only(self, places: np.ndarray) -> KnownValues:
         """A copy of the values between some rows."""
         n = len(places)
         near, lost = np.empty((n, n), np.float32), np.empty((n, n), np.int16)
         compiled.sub_block(self.near, places, near)
         compiled.sub_block(self.lost, places, lost)
-        return KnownValues(near, lost)
+        return KnownValues(near, lost, self.less)
 
     def times_at(self, lines: np.ndarray, coef: np.ndarray, places: np.ndarray) -> np.ndarray:
         """Exact :meth:`times` for coefficients of some rows, at the places of some others."""
-        out = np.zeros(len(places))
+        out = np.full(len(places), self.constant(coef))
         compiled.add_exact_some(self.near, self.lost, lines, coef, places, out)
         return out
 
     def times(self, coef: np.ndarray, *, exact: bool) -> np.ndarray:
         """``sum_j coef_j k(x_i, x_j)`` for every row; ``exact`` to about :data:`ERROR` of the sizes of its terms."""
         lines = np.flatnonzero(coef)
-        out = np.zeros(len(coef))
+        out = np.full(len(coef), self.constant(coef))
         if exact:
             compiled.add_exact(self.near, self.lost, lines, coef[lines], out)
         else:

@@ -57,6 +57,7 @@ _MAX_COLUMNS = 8  # of coefficients that are not worth a call of BLAS
 _FEW_ROWS = 8  # cost less as they are than points cost to be prepared
 _MAX_SQUARE = 1e200  # of the norm of such a row
 _GIVEN_TILE = 1 << 17  # kernel values that are given, or that the user's function gives at a time
+_SAMPLE = 256  # rows whose kernel values tell what most are
 _MIN_SHARED = 0.5  # of the rows must have room for their kernel values, where problems share these
 _MIN_SHARED_ENTRIES = 64  # of a row: values of shorter ones are computed faster than they are read
 _BITS = np.uint64  # words of rows that are all zeros and ones
@@ -305,8 +306,15 @@ class RowsOnCPU(KernelRows):
             return False
         if not np.abs(self._diagonal(np.empty(0))).max() < known_values.LARGEST:
             return False
-        self._known = KnownValues.filled(self.n_rows, self._lines, space)
+        self._known = KnownValues.filled(self.n_rows, self._lines, space, self._less() if is_tied else 0.0)
         return True
+
+    def _less(self) -> float:
+        """1 where most kernel values are nearer to 1 than to 0, and none exceeds it."""
+        if self.kernel.name not in ("rbf", "laplacian"):
+            return 0.0
+        some = np.linspace(0, self.n_rows - 1, min(self.n_rows, _SAMPLE)).astype(np.intp)
+        return float(np.median(self.block(self.points(some))) > 0.5)
 
     def _lines(self, begin: int, end: int) -> np.ndarray:
         """Kernel values in float64 of some rows with those from ``begin`` on."""

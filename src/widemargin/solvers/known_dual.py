@@ -50,6 +50,7 @@ class State(DualState):
     aim: float = 1.0  # the relative gap that the next sweep aims at
     is_exact: bool = False  # responses are those of exact values
     has_moved: bool = False
+    n_cut: int = 0  # sweeps that have not reached their aims
     drift: np.ndarray = field(default_factory=lambda: np.empty(0))  # of responses, before
     added: Summed = NOTHING  # to responses since then
 
@@ -59,12 +60,14 @@ class KnownDual(KernelDual[State]):
     """Block descent on kernel values that are kept; a run aims at a relative gap of ``target``.
 
     For kernels that are no inner products, without a lower bound, a run ends at a violation of ``target``. With
-    ``patience`` it also ends once the predictions of rows of weight 0 have stayed the same for so many checks.
+    ``patience`` it also ends once the predictions of rows of weight 0 have stayed the same for so many checks. After
+    ``max_cut`` sweeps that were cut short, of up to a tenth of a second each, a run ends where it is.
     """
 
     target: float = 1e-3
     patience: int = 0
     max_support: int | None = None
+    max_cut: float = np.inf
 
     @property
     def stationary(self) -> float:  # type: ignore[override]
@@ -114,12 +117,15 @@ class KnownDual(KernelDual[State]):
         aims = np.minimum([max(last, _REDUCTION * self._gap(state)), self.target, last], state.aim)
         pull, before = state.y - state.response, state.beta.copy()
         least = _MIN_VIOLATION * float(np.abs(pull).max()) if is_positive else self.target
-        n_moved, moved = compiled.descend(
+        n_moved, moved, is_cut = compiled.descend(
             state.known.near, state.known.diagonal, state.y, pull, state.beta, state.low, state.high,
             state.problem.fit_intercept, aims if is_positive else np.full(3, -np.inf),
-            least, WORK, state.pace, state.space,
+            least, WORK, state.pace, state.space, state.known.less,
         )  # fmt: skip
-        state.added, state.has_moved = state.added.plus(Summed(moved, n_moved)), True
+        # Steps change the sum of coefficients by rounding only.
+        pull -= state.known.constant(state.beta) - state.known.constant(before)
+        state.added, state.has_moved = state.added.plus(Summed(moved, n_moved + 4)), True
+        state.n_cut += is_cut
         if np.array_equal(state.beta, before):  # exact responses may show a way on
             self.confirm(state)
         else:
@@ -151,6 +157,9 @@ class KnownDual(KernelDual[State]):
         assert state.best is not None
         is_enough = state.has_moved or state.best.certificate.relative <= self._last_aim(state)
         return state.best.certificate if is_enough else None
+
+    def stop_reason(self, state: State) -> str | None:
+        return super().stop_reason(state) or ("max_iter" if state.n_cut >= self.max_cut else None)
 
     def confirm(self, state: State, latest: Certificate | None = None) -> Certificate:
         if not state.is_exact and self._near_bounds(state).relative > self.target:

@@ -47,6 +47,9 @@ from widemargin.strategies.side_by_side import solved_side_by_side
 
 _CS_OF_VOTES = 3  # for which folds of a pair of classes share a copy of its kernel values
 _BYTES_OF_BLOCKS = 64 << 20  # of working sets where not all values are kept
+# Sweeps of a fit on kept values that are cut short: at most so many, or one for so many rows. Fits that need more, as
+# where C is huge, would hold up all others.
+_MAX_CUT, _ROWS_PER_CUT = 8, 50
 _PATIENCE = 3  # checks without a change of held-out predictions, after which a fold may stop
 
 T = TypeVar("T")
@@ -271,7 +274,7 @@ class KernelFolds:
     def solver(self, *, may_settle: bool) -> AnySolver:
         tol, cache_bytes, patience = self.folds.limits.tol, self.folds.cache_bytes, _PATIENCE if may_settle else 0
         if self.known is not None:
-            return KnownDual(tol, patience)
+            return KnownDual(tol, patience, max_cut=max(_MAX_CUT, self.shard.n_rows // _ROWS_PER_CUT))
         if is_gpu(self.folds.device):
             return FlatDual(tol)
         blocks = BlockDual(beside_blocks(cache_bytes), tol, patience=patience)
