@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.datasets import make_moons
+from sklearn.svm import SVC
 
 from tests.problems_at_hand import overlapping
 from tests.solvers.test_block_dual import KERNELS, RBF, TOL, assert_solved, assert_true, exact_of, gram, objective
@@ -82,6 +84,39 @@ def test_a_small_gamma_with_a_large_C_is_solved_as_a_linear_problem_is(gamma):
     assert_true(result.certificate, exact_of(gram(kernel, X), y, C))
     assert result.certificate.relative <= 1e-3
     assert objective(result.model, gram(kernel, X), y, C) <= result.certificate.primal * (1 + 1e-12)
+
+
+def test_without_free_rows_the_intercept_is_in_the_middle_of_the_best_ones():
+    """Where C is small all coefficients are at their bounds, and intercepts of a whole interval are best."""
+    X, y = make_moons(300, noise=0.3, random_state=0)
+    y = np.where(y > 0, 1.0, -1.0)
+    exact = SVC(C=0.01, gamma=6.0, tol=1e-8).fit(X, y)
+    assert (np.abs(exact.dual_coef_) == 0.01).all()
+    end = finished(shard_of(Kernel("rbf", 6.0), X, y), 0.01)
+    assert end.result.model.intercept == pytest.approx(exact.intercept_[0], abs=1e-6)
+    assert end.scores == pytest.approx(exact.decision_function(X), abs=1e-4)
+    value = objective(end.result.model, gram(Kernel("rbf", 6.0), X), y, 0.01)
+    assert value <= end.result.certificate.primal * (1 + 1e-14)
+
+
+def test_sweeps_that_reach_the_target_go_on_to_a_part_of_it():
+    X, y = overlapping(0, n=300)
+    problem, limits, rng = HingeL2(10.0), Limits(1e-2, 500), np.random.default_rng(0)
+    far, near = (
+        run(KnownDual(1e-2, finish=finish), problem, shard_of(RBF, X, y), Solo(), limits, rng).certificate.relative
+        for finish in (1.0, 1e-3)
+    )
+    assert near <= 1e-4 < far <= 1e-2  # but for the rounding of kernel values
+
+
+def test_a_run_ends_after_so_many_sweeps_that_were_cut_short(monkeypatch):
+    X, y = overlapping(0, n=300)
+    monkeypatch.setattr(known_dual, "WORK", 1e3)
+    problem, limits, rng = HingeL2(1e4), Limits(1e-6, 500), np.random.default_rng(0)
+    result = run(KnownDual(1e-6, max_cut=3), problem, shard_of(RBF, X, y), Solo(), limits, rng)
+    assert result.stop_reason == "max_iter"
+    assert result.n_iter == 3
+    assert result.certificate.relative > 1e-6
 
 
 def test_working_sets_of_a_few_rows_lead_to_the_same_optimum(monkeypatch, fit_intercept):

@@ -104,7 +104,8 @@ class KernelSVCCV(SearchClassifier, KernelClassifier):
     tol : float, default=1e-3
         Relative gap at which fits stop.
     max_iter : int, default=10000
-        Maximum number of sweeps per fit.
+        Maximum number of sweeps per fit. In the search, fits on kept kernel values also end after about a second of
+        work, or two milliseconds per row if that is more. Only extreme values, such as a huge C, need that long.
     max_time : float, default=None
         Maximum time in seconds for the search, and again per problem for the final fit; None is no limit. A point
         counts as tried once all its folds are done. If none is, the middle of the grid is fitted.

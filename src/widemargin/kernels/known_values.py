@@ -7,7 +7,7 @@ near 1 are kept less 1, so that rounding takes little of what tells them apart.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -28,11 +28,15 @@ _LINES_PER_PIECE = 64
 
 @dataclass(frozen=True)
 class KnownValues:
-    """Both parts of all values, a line for each row; ``less`` was taken from all of them."""
+    """Both parts of all values, a line for each row; ``less`` was taken from all of them.
+
+    None is larger in size than ``largest`` times ``||phi(x)|| ||phi(z)||``, which scales what rounding took from it.
+    """
 
     near: np.ndarray
     lost: np.ndarray
     less: float = 0.0
+    largest: float = 1.0
 
     @classmethod
     def filled(
@@ -46,17 +50,18 @@ class KnownValues:
         memory = (
             (np.empty((n, n), np.float32), np.empty((n, n), np.int16)) if space is None else (space.near, space.lost)
         )
-        known = cls(memory[0], memory[1], less)  # without the diagonal of others
+        known, largest = cls(memory[0], memory[1], less), 0.0  # without the diagonal of others
         for begin, end in pieces(n, _LINES_AT_ONCE):
             values = compute(begin, end)
             if less:
                 values -= less
+                largest = max(largest, float(values.max()), -float(values.min()))
 
             def store(few: tuple[int, int], values: np.ndarray = values, begin: int = begin) -> None:
                 compiled.store(values, begin, begin + few[0], begin + few[1], known.near, known.lost)
 
             cores.each(store, list(pieces(end - begin, _LINES_PER_PIECE)), 4.0 * values.size)
-        return known
+        return replace(known, largest=largest) if less else known
 
     @cached_property
     def diagonal(self) -> np.ndarray:
@@ -72,7 +77,7 @@ class KnownValues:
         near, lost = np.empty((n, n), np.float32), np.empty((n, n), np.int16)
         compiled.sub_block(self.near, places, near)
         compiled.sub_block(self.lost, places, lost)
-        return KnownValues(near, lost, self.less)
+        return KnownValues(near, lost, self.less, self.largest)
 
     def times_at(self, lines: np.ndarray, coef: np.ndarray, places: np.ndarray) -> np.ndarray:
         """Exact :meth:`times` for coefficients of some rows, at the places of some others."""

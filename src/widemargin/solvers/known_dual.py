@@ -19,6 +19,7 @@ from numpy.random import Generator
 
 from widemargin.comm.protocol import Communicator
 from widemargin.compiled import known_dual as compiled
+from widemargin.compiled.hinge import hinge_sums
 from widemargin.compiled.small_dual import violation
 from widemargin.data.shard import Shard
 from widemargin.kernels import known_values
@@ -38,6 +39,7 @@ _LEAST_PART = 0.01  # of the objective that w is taken to be
 _TIGHTER = 0.5  # of the gap aimed at, where bounds turned out to be farther apart than was estimated
 _NOTHING = 1e-9  # of a coefficient: a change that responses need not know of before bounds are confirmed
 _ALMOST = 8 * UNIT  # of a bound: a coefficient that is so near is at it
+_EDGE = 1e-6  # of a cap: a coefficient so near to a bound does not tell the intercept
 _MIN_VIOLATION = 1e-13  # relative to the largest pull: less is rounding
 _PRECISION = 1e-3  # of the primal value, relative to the gap
 
@@ -50,6 +52,7 @@ class State(DualState):
     aim: float = 1.0  # the relative gap that the next sweep aims at
     is_exact: bool = False  # responses are those of exact values
     has_moved: bool = False
+    has_finished: bool = False  # the last sweep has gone as far as it can
     n_cut: int = 0  # sweeps that have not reached their aims
     drift: np.ndarray = field(default_factory=lambda: np.empty(0))  # of responses, before
     added: Summed = NOTHING  # to responses since then
@@ -61,13 +64,15 @@ class KnownDual(KernelDual[State]):
 
     For kernels that are no inner products, without a lower bound, a run ends at a violation of ``target``. With
     ``patience`` it also ends once the predictions of rows of weight 0 have stayed the same for so many checks. After
-    ``max_cut`` sweeps that were cut short, of up to a tenth of a second each, a run ends where it is.
+    ``max_cut`` sweeps that were cut short, of up to a tenth of a second each, a run ends where it is. Sweeps that reach
+    ``target`` go on to ``finish`` of it.
     """
 
     target: float = 1e-3
     patience: int = 0
     max_support: int | None = None
     max_cut: float = np.inf
+    finish: float = 1.0
 
     @property
     def stationary(self) -> float:  # type: ignore[override]
@@ -126,6 +131,7 @@ class KnownDual(KernelDual[State]):
         pull -= state.known.constant(state.beta) - state.known.constant(before)
         state.added, state.has_moved = state.added.plus(Summed(moved, n_moved + 4)), True
         state.n_cut += is_cut
+        state.has_finished = is_cut or aims[0] <= last or n_moved == 0
         if np.array_equal(state.beta, before):  # exact responses may show a way on
             self.confirm(state)
         else:
@@ -140,7 +146,7 @@ class KnownDual(KernelDual[State]):
         """
         value = 0.0 if state.best is None else state.best.certificate.primal
         part = float(state.beta @ state.response) / value if value > 0 else 1.0
-        return _AIM * self.target * min(max(part, _LEAST_PART), 1.0)
+        return _AIM * self.target * self.finish * min(max(part, _LEAST_PART), 1.0)
 
     @staticmethod
     def _gap(state: State) -> float:
@@ -149,13 +155,14 @@ class KnownDual(KernelDual[State]):
     def certify(self, state: State) -> Certificate | None:
         """Both objectives by the values in float32: estimates, which :meth:`confirm` replaces.
 
-        None where a run has only begun, and the start is not quite good enough to end there.
+        None where a run could end, but is to go on: its start is not quite good enough, or it is to ``finish``.
         """
         if not state.is_exact:
             precision, state.best = self._precision(state), None
             self._bounds(state, precision, None)
         assert state.best is not None
-        is_enough = state.has_moved or state.best.certificate.relative <= self._last_aim(state)
+        is_done = state.has_moved if self.finish == 1.0 else state.has_finished
+        is_enough = is_done or state.best.certificate.relative <= self._last_aim(state)
         return state.best.certificate if is_enough else None
 
     def stop_reason(self, state: State) -> str | None:
@@ -171,7 +178,23 @@ class KnownDual(KernelDual[State]):
         if certificate.relative > self.target:
             state.aim = min(state.aim, max(certificate.relative, self.target)) * _TIGHTER
         state.violation = self._violation(state)
-        return certificate
+        self._take_middle(state)
+        return state.best.certificate
+
+    def _take_middle(self, state: State) -> None:
+        """Where many intercepts are best, as without free rows, the one in the middle, which is LIBSVM's choice."""
+        best, problem, weight = state.best, state.problem, state.weight
+        edge = _EDGE * (state.high - state.low)
+        highest, lowest = violation(state.y - state.response, state.beta, state.low + edge, state.high - edge)
+        if best is None or not problem.fit_intercept or not -np.inf < highest < lowest < np.inf:
+            return
+        scores, middle, rounding = best.point.scale * state.response, (highest + lowest) / 2, gamma(len(weight) + 16)
+        loss, before = (hinge_sums(scores, state.y, weight, 1.0, each)[0] for each in (middle, best.point.intercept))
+        primal = best.certificate.primal * (1 + 4 * rounding) + 16 * UNIT * problem.C * weight.sum() * abs(middle)
+        certificate = best.certificate._replace(primal=float(primal))
+        if loss <= before * (1 + rounding) and certificate.relative <= self.target:
+            point = best.point._replace(value=certificate.primal, intercept=middle)
+            state.best = best._replace(certificate=certificate, point=point)
 
     def warm_state(self, state: State) -> np.ndarray:
         """Of all rows by their numbers: coefficients, responses, and how far they may be from those in float32."""
@@ -181,7 +204,7 @@ class KnownDual(KernelDual[State]):
 
     def _precision(self, state: State) -> float:
         """Of the primal value: a small part of the gap."""
-        return max(_PRECISION * min(self.target, self._gap(state)), 1e-12)
+        return max(_PRECISION * min(self.finish * self.target, self._gap(state)), 1e-12)
 
     def _violation(self, state: State) -> float:
         highest, lowest = violation(state.y - state.response, state.beta, state.low, state.high)
@@ -211,6 +234,7 @@ class KnownDual(KernelDual[State]):
     def _error(state: State, of_kept: float) -> np.ndarray:
         """Of responses that are sums of values that are wrong as computed, and as kept; sums round for every term."""
         (lengths, of_values), summed = state.rows.error_terms(state.beta), state.summed
-        of_values = of_values * (1 + of_kept) + of_kept
+        of_kept = of_kept * state.known.largest
+        of_values = of_values * (1 + of_kept) + of_kept + UNIT
         error = summed.mass * (of_values + gamma(summed.n_terms + 8) * (1 + of_values)) * lengths
         return np.asarray(error + known_values.SMALLEST * np.abs(state.beta).sum())

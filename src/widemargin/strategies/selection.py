@@ -50,6 +50,8 @@ _BYTES_OF_BLOCKS = 64 << 20  # of working sets where not all values are kept
 # Sweeps of a fit on kept values that are cut short: at most so many, or one for so many rows. Fits that need more, as
 # where C is huge, would hold up all others.
 _MAX_CUT, _ROWS_PER_CUT = 8, 50
+# With fewer held-out rows in a fold, each counts for so much that fits go on to this part of the tolerance.
+_FEW_HELD_OUT, _FINISH = 500, 0.01
 _PATIENCE = 3  # checks without a change of held-out predictions, after which a fold may stop
 
 T = TypeVar("T")
@@ -274,7 +276,9 @@ class KernelFolds:
     def solver(self, *, may_settle: bool) -> AnySolver:
         tol, cache_bytes, patience = self.folds.limits.tol, self.folds.cache_bytes, _PATIENCE if may_settle else 0
         if self.known is not None:
-            return KnownDual(tol, patience, max_cut=max(_MAX_CUT, self.shard.n_rows // _ROWS_PER_CUT))
+            max_cut = max(_MAX_CUT, self.shard.n_rows // _ROWS_PER_CUT)
+            has_few = min(len(test) for _, test in self.folds.folds) < _FEW_HELD_OUT
+            return KnownDual(tol, patience, max_cut=max_cut, finish=_FINISH if has_few else 1.0)
         if is_gpu(self.folds.device):
             return FlatDual(tol)
         blocks = BlockDual(beside_blocks(cache_bytes), tol, patience=patience)
@@ -381,13 +385,13 @@ class Running:
         return self.n_done.get((task.part, task.folds[0]), 0)
 
     def _do(self, task: Task) -> None:
-        with self.changed:
-            self.changed.wait_for(lambda: self.is_over or self._n_done(task) == task.Cs.start)
-            if self.is_over:
-                return
         try:
+            with self.changed:
+                self.changed.wait_for(lambda: self.is_over or self._n_done(task) == task.Cs.start)
+                if self.is_over:
+                    return
             self._fit(task)
-        except BaseException:
+        except BaseException:  # Ctrl-C while it waits, for one
             self._end()  # or others would wait for it
             raise
 
