@@ -21,8 +21,8 @@ from widemargin.estimators.registry import descriptors
 
 
 def test_models_side_by_side_and_one_that_is_ended(folder, command):
-    """The limit holds: SVC would take most of a minute for these rows, the others a tenth of a second."""
-    X, y = make_nonseparable(30_000, 60, random_state=0)
+    """The limit holds: SVC would take much longer for these rows, the others a tenth of a second."""
+    X, y = make_nonseparable(30_000, 60, ratio=0.5, random_state=0)
     np.savez(folder / "rows.npz", X=X, y=y)
     ended = command("compare", "rows.npz", "--only", "SVC,SGDClassifier,kernel (linear)", "--limit", 3, "--json")
     assert ended.code == 0, ended.err
