@@ -380,6 +380,7 @@ class Running:
             for part, fold, k in found:
                 self.n_done[part, fold] = max(self.n_done.get((part, fold), 0), k + 1)
             self._tell()
+            self.changed.notify_all()
 
     def _n_done(self, task: Task) -> int:
         return self.n_done.get((task.part, task.folds[0]), 0)
