@@ -6,6 +6,9 @@ import mmap
 import os
 import sys
 import threading
+import time
+import traceback
+import warnings
 
 import numpy as np
 import pytest
@@ -17,6 +20,22 @@ from widemargin import GossipSVC, KernelSVC, NuMarginSVC, SparseSVC, cores
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="open files are counted in /proc")
 MEBIBYTE = 1 << 20
+
+
+def core_threads():
+    return {thread for thread in threading.enumerate() if thread.name == "widemargin-core"}
+
+
+def threads_at_work(seconds=10.0):
+    """Those that do not end by themselves: they belong to earlier tests, which a warning helps to find."""
+    until = time.monotonic() + seconds
+    while core_threads() and time.monotonic() < until:
+        time.sleep(0.05)
+    frames, left = sys._current_frames(), core_threads()
+    for thread in left:
+        where = "".join(traceback.format_stack(frames[thread.ident])) if thread.ident in frames else ""
+        warnings.warn(f"a thread of an earlier test is at work:\n{where}", stacklevel=2)
+    return left
 
 
 @pytest.mark.parametrize("n_fits", [40, pytest.param(200, marks=pytest.mark.long)])
@@ -31,14 +50,14 @@ def test_fits_of_all_kinds_leave_nothing(n_fits):
 
 def test_fits_on_threads_leave_nothing():
     X, y = clouds(3_000, 20)
-    before = None
+    before, others = None, threads_at_work()
     for number in range(12):
         if number == 4:  # all is compiled, and threads have their stacks
-            assert eventually(lambda: "widemargin-core" not in Left.now().threads)
+            assert eventually(lambda: core_threads() <= others)
             before = Left.now()
         with cores.at_most(4):
             KernelSVC(random_state=number).fit(X, y).predict(X)
-    assert eventually(lambda: "widemargin-core" not in Left.now().threads)
+    assert eventually(lambda: core_threads() <= others)
     assert_nothing_left(before, settled(before), 24 * MEBIBYTE)
 
 
@@ -83,7 +102,7 @@ def test_fits_on_a_dask_cluster_leave_nothing():
 
 
 def test_what_is_left_is_noticed():
-    assert eventually(lambda: "widemargin-core" not in Left.now().threads)  # which give back memory when they end
+    threads_at_work()  # the others have ended, and given back memory
     before = Left.now()
     here, there = os.pipe()
     try:
