@@ -136,6 +136,20 @@ class HingeL2(Balanced):
             value = rounding.largest_value(value, self.C, intercept)
         return PrimalPoint(value, scale, intercept)
 
+    def bound_at(
+        self,
+        point: PrimalPoint,
+        scores: np.ndarray,
+        y: np.ndarray,
+        weight: np.ndarray,
+        squared_norm: float,
+        rounding: Rounding,
+    ) -> float:
+        """An upper bound on the exact objective at a point, from scores on one rank, as in :meth:`primal_point`."""
+        loss = hinge_sums(scores - y * rounding.score_error, y, weight, point.scale, point.intercept)[0]
+        value = self.primal_value(float(loss), point.scale**2 * squared_norm * (1 + 8 * UNIT))
+        return rounding.largest_value(value, self.C, point.intercept)
+
     def _lowest(
         self,
         look: Callable[[float, float], np.ndarray],

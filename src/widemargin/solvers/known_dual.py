@@ -19,14 +19,13 @@ from numpy.random import Generator
 
 from widemargin.comm.protocol import Communicator
 from widemargin.compiled import known_dual as compiled
-from widemargin.compiled.hinge import hinge_sums
 from widemargin.compiled.small_dual import violation
 from widemargin.data.shard import Shard
 from widemargin.kernels import known_values
 from widemargin.kernels.known_values import KnownValues
 from widemargin.kernels.vectors import padded
 from widemargin.pauses import WORK
-from widemargin.problems.hinge_l2 import HingeL2
+from widemargin.problems.hinge_l2 import HingeL2, Rounding
 from widemargin.problems.protocol import Certificate
 from widemargin.rounding import UNIT, gamma
 from widemargin.solvers._kernel_dual import DualState, KernelDual, feasible_start
@@ -183,18 +182,16 @@ class KnownDual(KernelDual[State]):
 
     def _take_middle(self, state: State) -> None:
         """Where many intercepts are best, as without free rows, the one in the middle, which is LIBSVM's choice."""
-        best, problem, weight = state.best, state.problem, state.weight
-        edge = _EDGE * (state.high - state.low)
+        best, problem, edge = state.best, state.problem, _EDGE * (state.high - state.low)
         highest, lowest = violation(state.y - state.response, state.beta, state.low + edge, state.high - edge)
         if best is None or not problem.fit_intercept or not -np.inf < highest < lowest < np.inf:
             return
-        scores, middle, rounding = best.point.scale * state.response, (highest + lowest) / 2, gamma(len(weight) + 16)
-        loss, before = (hinge_sums(scores, state.y, weight, 1.0, each)[0] for each in (middle, best.point.intercept))
-        primal = best.certificate.primal * (1 + 4 * rounding) + 16 * UNIT * problem.C * weight.sum() * abs(middle)
-        certificate = best.certificate._replace(primal=float(primal))
-        if loss <= before * (1 + rounding) and certificate.relative <= self.target:
-            point = best.point._replace(value=certificate.primal, intercept=middle)
-            state.best = best._replace(certificate=certificate, point=point)
+        n_rows, weight, point = len(state.y), state.weight, best.point._replace(intercept=(highest + lowest) / 2)
+        rounding = Rounding(self._response_error(state), n_rows, float(weight.sum()))
+        value = problem.bound_at(point, state.response, state.y, weight, best.squared_norm, rounding)
+        certificate = best.certificate._replace(primal=value)
+        if value <= best.point.value * (1 + self._precision(state)) and certificate.relative <= self.target:
+            state.best = best._replace(certificate=certificate, point=point._replace(value=value))
 
     def warm_state(self, state: State) -> np.ndarray:
         """Of all rows by their numbers: coefficients, responses, and how far they may be from those in float32."""
@@ -224,11 +221,16 @@ class KnownDual(KernelDual[State]):
     def _near_bounds(self, state: State) -> Certificate:
         """From responses that steps have led to."""
         state.best, state.summed = None, Summed.of(state.comm, state.rows, state.beta)
-        error = self._error(state, known_values.NEAR_ERROR) + self._drift(state)
-        return self._bounds(state, self._precision(state), state.summed, error)
+        return self._bounds(state, self._precision(state), state.summed, self._response_error(state))
 
     def _exact_bounds(self, state: State) -> Certificate:
-        return self._bounds(state, self._precision(state), state.summed, self._error(state, known_values.ERROR))
+        return self._bounds(state, self._precision(state), state.summed, self._response_error(state))
+
+    def _response_error(self, state: State) -> np.ndarray:
+        """Of responses as they are: exact, or those that steps have led to."""
+        if state.is_exact:
+            return self._error(state, known_values.ERROR)
+        return self._error(state, known_values.NEAR_ERROR) + self._drift(state)
 
     @staticmethod
     def _error(state: State, of_kept: float) -> np.ndarray:
