@@ -137,6 +137,8 @@ class Peer:
             if record.peer == self.number:
                 self._receive_own(record)
                 continue
+            if record.peer in self.table.excluded:
+                continue
             if isinstance(record, Snapshot) and self._is_neighbour_restarted(record):
                 self.delivery.queue_all_for(record.peer)
             if self.table.take(record):
@@ -159,9 +161,29 @@ class Peer:
         self._has_changed, self.table.best = True, None
 
     def add_neighbour(self, neighbour: int) -> None:
-        if neighbour not in self.neighbours:
+        if neighbour not in self.neighbours and neighbour not in self.table.excluded:
             self.neighbours.append(neighbour)
             self.delivery.queue_all_for(neighbour)
+
+    def exclude(self, number: int) -> None:
+        """Go on without a member that was proved to lie or was revoked, as if it had never been there.
+
+        Its records are forgotten and refused, also where others pass them on, and it is nobody's neighbour. The best
+        proof is forgotten: it stands for the rows of all. Excluding twice changes nothing.
+        """
+        if number == self.number:
+            raise ValueError(f"Peer {number} cannot exclude itself: only others can.")
+        if number in self.table.excluded:
+            return
+        self.table.exclude(number)
+        self.delivery.forget(number)
+        if number in self.neighbours:
+            self.neighbours.remove(number)
+        self._heard.pop(number, None)
+        self.algorithm.drop_neighbour(number)
+        # Its moments leave the metric, a new proposer begins at once, and all say whom they still hear.
+        self._n_in_metric, self._metric_members, self._proposed = 0, None, -1
+        self._has_new_moments = self._has_changed = True
 
     def _is_sound(self, message: Message) -> bool:
         """Whether the payload and all new records of a message have the right shapes and finite numbers."""

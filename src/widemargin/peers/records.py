@@ -21,7 +21,8 @@ data version, drawn at random when a peer starts or gets rows. Sums estimated by
 errors of 10% in the weights, D exceeds F* about half of the time.
 
 The members of a network are the peers reached from oneself along the neighbours in snapshots. A peer that falls silent
-drops out of the others' snapshots; their network then has its own optimum.
+drops out of the others' snapshots; their network then has its own optimum. A peer that is excluded is no member, whoever
+names it, and nothing that it said counts.
 """
 
 import math
@@ -276,6 +277,7 @@ class RecordTable:
     answers: dict[tuple[int, int], dict[int, Answer]] = field(default_factory=dict)  # to queries, by peer
     cuts: CutTable = field(default_factory=CutTable)
     best: Proof | None = None
+    excluded: set[int] = field(default_factory=set)  # peers whose records are refused
     changed_at: int = 0  # last tick in which some peer's rows or neighbours changed: the same at all peers
     _members: frozenset[int] | None = None  # None: to be found again
     _last_members: frozenset[int] = frozenset()  # the same object while the members are the same
@@ -288,6 +290,8 @@ class RecordTable:
 
     def take(self, record: Record) -> bool:
         """Keep a record if it is newer than the one known; whether it was."""
+        if record.peer in self.excluded:
+            return False
         newest = self.newest[type(record)]
         known = newest.get(record.peer)
         if known is not None and known.number >= record.number:
@@ -308,6 +312,22 @@ class RecordTable:
         elif isinstance(record, Answer):
             self._take_answer(record)
         return True
+
+    def exclude(self, peer: int) -> None:
+        """Forget a peer and all that rests on what it said; the others go on with their own records."""
+        self.excluded.add(peer)
+        for newest in self.newest.values():
+            newest.pop(peer, None)
+        by_peers: list[dict[int, Any]] = [*self.costs.values(), *self.snapshots.values(), *self.answers.values()]
+        for by_peer in by_peers:
+            by_peer.pop(peer, None)
+        self.proposals = {key: model for key, model in self.proposals.items() if key[0] != peer}
+        self.costs = {key: by_peer for key, by_peer in self.costs.items() if key[0] != peer}
+        self.answers = {key: by_peer for key, by_peer in self.answers.items() if key[0] != peer}
+        self.queries = [query for query in self.queries if query.peer != peer]
+        self.cuts.forget(peer)
+        self._forget_best()
+        self._members, self._proved_from, self._is_changed = None, None, True
 
     def _take_answer(self, record: Answer) -> None:
         """Keep an answer and its cuts if they are of the rows in the peer's snapshot."""
@@ -364,7 +384,8 @@ class RecordTable:
                 if snapshot is None:
                     self._is_known = False
                     continue
-                news = [peer for peer in snapshot.neighbours.tolist() if peer not in reached]
+                named = snapshot.neighbours.tolist()
+                news = [peer for peer in named if peer not in reached and peer not in self.excluded]
                 reached.update(news)
                 ahead.extend(news)
             if self._last_members != reached:
