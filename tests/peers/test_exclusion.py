@@ -14,7 +14,7 @@ PARTS = split(X, CODES, even(120, N))
 
 
 def certified(network, members, tol=1e-3, ticks=400):
-    """Ticks until all of these have certified the tolerance for each other, with a bracket that is true at every tick."""
+    """Ticks until all of these have certified ``tol`` for each other; every bracket on the way is true."""
     exact = network.optima(members)
     for tick in range(ticks):
         network.go()
