@@ -32,10 +32,11 @@ def snapshot(peer, neighbours, number=1, tick=0, total=10.0, dual_sum=2.0, incar
     )
 
 
-def hinge_costs(peer, cost, number=1, proposals=(1,), total=10.0, incarnation=0, proposer=0, data_version=5):
+def hinge_costs(peer, cost, number=1, proposals=(1,), total=10.0, incarnation=0, proposer=0, data_version=5, model=W):
     costs = np.full((len(proposals), 1), float(cost))
     number += incarnation * NUMBERS_PER_INCARNATION
-    return HingeCosts(peer, number, proposer, data_version, total, np.array(proposals, dtype=np.int64), costs)
+    digests = np.full(len(proposals), records.digest_of(model))
+    return HingeCosts(peer, number, proposer, data_version, total, np.array(proposals, dtype=np.int64), costs, digests)
 
 
 @pytest.fixture
@@ -186,7 +187,7 @@ def test_costs_are_kept_of_the_one_whose_turn_it_is():
         table.take(hinge_costs(1, 1.0, number=number, proposals=proposals, proposer=1))
     for number in range(1, 3 * KEPT):
         table.take(hinge_costs(1, 1.0, number=100 + number, proposals=[number], proposer=0))
-        assert (0, number) in table.costs
+        assert (0, number, records.digest_of(W)) in table.costs
     assert len(table.costs) <= 4 * KEPT
 
 

@@ -41,6 +41,17 @@ class Delivery:
         self._unconfirmed.pop(neighbour, None)
         self.pending[neighbour] = {(kind, peer): None for kind, newest in self.newest.items() for peer in newest}
 
+    def forget(self, peer: int) -> None:
+        """Send nothing to a peer any more, and nothing of it to others."""
+        for of_neighbour in (self.pending, self._unconfirmed, self._window):
+            of_neighbour.pop(peer, None)
+        for pending in self.pending.values():
+            for key in [key for key in pending if key[1] == peer]:
+                del pending[key]
+        for sent in self._unconfirmed.values():
+            for number, records in sent.items():
+                sent[number] = [record for record in records if record.peer != peer]
+
     def mark_known(self, neighbour: int, record: Record) -> None:
         """A neighbour has sent this record itself."""
         self.pending[neighbour].pop((type(record), record.peer), None)

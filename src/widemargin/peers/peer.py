@@ -9,12 +9,14 @@ that hears of a later tick than its own continues from there, so that snapshots 
 Silence is measured in the peer's own ticks of work.
 """
 
+import logging
 import zlib
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from widemargin.peers import cutting_planes, records
+from widemargin.peers.claims import Claims, contradiction
 from widemargin.peers.cutting_planes import Cut
 from widemargin.peers.delivery import Delivery
 from widemargin.peers.protocol import Algorithm, Message, Traffic
@@ -41,6 +43,7 @@ _DOUBLING_TICKS = 64  # snapshots become half as frequent after two of these, af
 _MANY_PEERS = 16  # from which snapshots are rarer
 _OVERDUE_TICKS = 3  # after which unacknowledged records are sent again
 _DATA_VERSIONS = 1 << 62
+_LOG = logging.getLogger("widemargin.peers")
 
 
 @dataclass
@@ -55,10 +58,12 @@ class Peer:
     rng: np.random.Generator
     incarnation: int = 0
     checker: records.RecordChecker = field(default_factory=records.RecordChecker)  # peers of one process may share it
+    claims: Claims | None = None  # checks what members say, where records are signed: an accusation excludes
     ticks: int = 0
     traffic: Traffic = field(default_factory=Traffic)
     table: RecordTable = field(init=False)
     delivery: Delivery = field(init=False)
+    evidence: list[tuple[Record, ...]] = field(default_factory=list)  # of lies that were found here
     _worked: int = 0  # ticks of work; fewer than ``ticks`` for a peer that came late or was idle
     _heard: dict[int, int] = field(default_factory=dict)  # value of ``_worked`` at each live neighbour's last message
     _data_version: int = field(init=False)
@@ -137,9 +142,13 @@ class Peer:
             if record.peer == self.number:
                 self._receive_own(record)
                 continue
+            if record.peer in self.table.excluded:
+                continue
             if isinstance(record, Snapshot) and self._is_neighbour_restarted(record):
                 self.delivery.queue_all_for(record.peer)
             if self.table.take(record):
+                if self._is_lie(record):
+                    continue
                 self._queue(record, self._size_of(record), not_to=sender)
             elif self.table.newest[type(record)][record.peer].number == record.number:
                 self.delivery.mark_known(sender, record)
@@ -159,9 +168,29 @@ class Peer:
         self._has_changed, self.table.best = True, None
 
     def add_neighbour(self, neighbour: int) -> None:
-        if neighbour not in self.neighbours:
+        if neighbour not in self.neighbours and neighbour not in self.table.excluded:
             self.neighbours.append(neighbour)
             self.delivery.queue_all_for(neighbour)
+
+    def exclude(self, number: int) -> None:
+        """Go on without a member that was proved to lie or was revoked, as if it had never been there.
+
+        Its records are forgotten and refused, also where others pass them on, and it is nobody's neighbour. The best
+        proof is forgotten: it stands for the rows of all. Excluding twice changes nothing.
+        """
+        if number == self.number:
+            raise ValueError(f"Peer {number} cannot exclude itself: only others can.")
+        if number in self.table.excluded:
+            return
+        self.table.exclude(number)
+        self.delivery.forget(number)
+        if number in self.neighbours:
+            self.neighbours.remove(number)
+        self._heard.pop(number, None)
+        self.algorithm.drop_neighbour(number)
+        # Its moments leave the metric, a new proposer begins at once, and all say whom they still hear.
+        self._n_in_metric, self._metric_members, self._proposed = 0, None, -1
+        self._has_new_moments = self._has_changed = True
 
     def _is_sound(self, message: Message) -> bool:
         """Whether the payload and all new records of a message have the right shapes and finite numbers."""
@@ -270,8 +299,21 @@ class Peer:
         """Once in a period, and only when all members are known: without them nothing can be proved."""
         return self._period > self._snapshot_period and self.table.is_network_known
 
+    def _is_lie(self, record: Record) -> bool:
+        """Whether a record proves that its or another peer lies about its rows; that peer is excluded."""
+        found = None if self.claims is None else self.claims.check(record)
+        liar = None if found is None or self.claims is None else contradiction(found, self.claims.caps)
+        if found is None or self.claims is None or liar is None or liar == self.number:
+            return False
+        self.evidence.append(found)
+        self.claims.forget(liar)
+        self.exclude(liar)
+        _LOG.warning("Peer %d is excluded: its records contradict each other.", liar)
+        return liar == record.peer
+
     def _announce(self, record: Record) -> None:
         self.table.take(record)
+        self._is_lie(record)  # or lets a loss be checked that was stated for this proposal or query
         self._queue(record, records.n_bytes_of(record))
 
     def _queue(self, record: Record, n_bytes: int, not_to: int | None = None) -> None:
@@ -340,17 +382,19 @@ class Peer:
     def _cost_proposals(self) -> None:
         current = self.table.current_proposals()
         own = self.table.newest[HingeCosts].get(self.number)
-        known: dict[int, np.ndarray] = {}
+        known: dict[int, tuple[np.ndarray, int]] = {}  # costs and digests, by number
         if own is not None and current and own.proposer == current[0][0] and own.data_version == self._data_version:
-            known = dict(zip(own.proposals.tolist(), own.costs, strict=True))
+            each = own.proposals.tolist(), own.costs, own.digests.tolist()
+            known = {number: (cost, digest) for number, cost, digest in zip(*each, strict=True)}
         new = [key for key in current if key[1] not in known]
         if not new:
             return
         rows = self.algorithm.rows
         sums, _ = rows.hinge_sums(np.array([self.table.proposals[key] for key in new]))
-        known |= {key[1]: cost for key, cost in zip(new, sums, strict=True)}
+        known |= {number: (cost, digest) for (_, number, digest), cost in zip(new, sums, strict=True)}
         numbers = sorted(known, reverse=True)[: records.KEPT]
-        costed = np.array(numbers, np.int64), np.array([known[number] for number in numbers])
+        costs, digests = zip(*(known[number] for number in numbers), strict=True)
+        costed = np.array(numbers, np.int64), np.array(costs), np.array(digests, np.int64)
         self._announce(HingeCosts(self.number, self._number, new[0][0], self._data_version, rows.total, *costed))
 
     def _query(self) -> None:
@@ -359,9 +403,9 @@ class Peer:
         is_over = self.proof is not None and self.proof.is_stuck
         if table.proposer != self.number or not table.is_network_known or is_over:
             return
-        last = table.newest[Query].get(self.number)
+        last = table.last_query(self.number)
         is_overdue = self.ticks - self._asked > 4 * self._snapshot_interval()
-        if last is not None and not table.is_answered(last) and not is_overdue:
+        if last is not None and not table.is_answered(*last) and not is_overdue:
             return
         cuts, total = table.cuts.of(table.members), sum(each.total for each in table.latest(Snapshot))
         if not cuts or total <= 0:
@@ -373,10 +417,11 @@ class Peer:
 
     def _answer(self) -> None:
         """Losses and cuts at the models of the newest query, and the combination of cuts that it asks for."""
-        query = self.table.newest[Query].get(self.table.proposer)
+        asked = self.table.last_query(self.table.proposer)
         own, rows = self.table.newest[Answer].get(self.number), self.algorithm.rows
-        if query is None or self.table.newest[Snapshot].get(self.number) is None:
+        if asked is None or self.table.newest[Snapshot].get(self.number) is None:
             return
+        query, digest = asked
         about = query.peer, query.number, self._data_version
         if own is not None and (own.proposer, own.query, own.data_version) == about:
             return
@@ -386,4 +431,4 @@ class Peer:
         cuts = [rows.cut(rows.is_violated(model) * rows.weight) for model in query.models]
         costs = rows.hinge_sums(cutting_planes.points_of(query.models))
         stacked = Cut(*(np.array(values) for values in zip(*cuts, strict=True)))
-        self._announce(Answer(self.number, self._number, *about, rows.total, *costs, combined, stacked))
+        self._announce(Answer(self.number, self._number, *about, rows.total, *costs, combined, stacked, digest))

@@ -21,9 +21,14 @@ data version, drawn at random when a peer starts or gets rows. Sums estimated by
 errors of 10% in the weights, D exceeds F* about half of the time.
 
 The members of a network are the peers reached from oneself along the neighbours in snapshots. A peer that falls silent
-drops out of the others' snapshots; their network then has its own optimum.
+drops out of the others' snapshots; their network then has its own optimum. A peer that is excluded is no
+member, whoever names it, and nothing that it said counts.
+
+Costs and answers carry a digest of the models that they are of. Costs of different models under one number, by a
+proposer that sends different models to different peers, would add up to an objective that no model has.
 """
 
+import hashlib
 import math
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
@@ -49,6 +54,12 @@ _SMALLEST_GAP = 1e-7  # below which cuts cannot be told apart in float64
 def tick_of(number: int) -> int:
     """The tick in which a record or message of this number was sent."""
     return number % NUMBERS_PER_INCARNATION - 1
+
+
+def digest_of(models: np.ndarray) -> int:
+    """Identifies the models of a proposal or query."""
+    data = np.ascontiguousarray(models, dtype="<f8").tobytes()
+    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little", signed=True)
 
 
 def incarnation_of(number: int) -> int:
@@ -99,6 +110,7 @@ class HingeCosts(NamedTuple):
     total: float  # of the weights of its rows
     proposals: np.ndarray  # their numbers, the newest first
     costs: np.ndarray  # upper bounds of hinge sums, (proposals, problems)
+    digests: np.ndarray  # of the proposals
 
 
 class Query(NamedTuple):
@@ -125,6 +137,7 @@ class Answer(NamedTuple):
     allowances: np.ndarray  # for rounding, in these
     combined: Cut  # of its cuts, by the weights of the query
     cuts: Cut  # at the three models, with one more axis in front
+    digest: int  # of the models of the query
 
 
 Record = Moments | Snapshot | Proposal | HingeCosts | Query | Answer
@@ -186,6 +199,7 @@ def _is_sound(record: Record, model: np.ndarray, moment: np.ndarray | None) -> b
     if isinstance(record, HingeCosts):
         n = len(record.proposals) if _is_list_of_integers(record.proposals) else -1
         is_whole = 0 < n <= KEPT and is_finite(record.costs, (n, len(model)))
+        is_whole = is_whole and _is_list_of_integers(record.digests) and len(record.digests) == n
         return is_whole and _is_amount(record.total) and isinstance(record.data_version, int)
     if isinstance(record, Query):
         n = len(record.cuts) if _is_list_of_integers(record.cuts) else -1
@@ -262,6 +276,9 @@ class Proof(NamedTuple):
         return max(self.certificates, key=lambda certificate: certificate.relative)
 
 
+About = tuple[int, int, int]  # proposer, number and digest of a proposal or query
+
+
 @dataclass
 class RecordTable:
     """All records that one peer knows, and what follows from them."""
@@ -270,12 +287,13 @@ class RecordTable:
     problem: MeanHinge
     newest: dict[type, dict[int, Any]] = field(default_factory=lambda: {kind: {} for kind in KINDS})  # by peer
     snapshots: dict[int, dict[int, Snapshot]] = field(default_factory=dict)  # the last few, by tick and peer
-    proposals: dict[tuple[int, int], np.ndarray] = field(default_factory=dict)  # the last few, by peer and number
-    costs: dict[tuple[int, int], dict[int, np.ndarray]] = field(default_factory=dict)  # of proposals, by peer
-    queries: list[Query] = field(default_factory=list)  # the last few, of any peer
-    answers: dict[tuple[int, int], dict[int, Answer]] = field(default_factory=dict)  # to queries, by peer
+    proposals: dict[About, np.ndarray] = field(default_factory=dict)  # the last few
+    costs: dict[About, dict[int, np.ndarray]] = field(default_factory=dict)  # of proposals, by peer
+    queries: list[tuple[Query, int]] = field(default_factory=list)  # the last few of each peer, and their digests
+    answers: dict[About, dict[int, Answer]] = field(default_factory=dict)  # to queries, by peer
     cuts: CutTable = field(default_factory=CutTable)
     best: Proof | None = None
+    excluded: set[int] = field(default_factory=set)  # peers whose records are refused
     changed_at: int = 0  # last tick in which some peer's rows or neighbours changed: the same at all peers
     _members: frozenset[int] | None = None  # None: to be found again
     _last_members: frozenset[int] = frozenset()  # the same object while the members are the same
@@ -288,6 +306,8 @@ class RecordTable:
 
     def take(self, record: Record) -> bool:
         """Keep a record if it is newer than the one known; whether it was."""
+        if record.peer in self.excluded:
+            return False
         newest = self.newest[type(record)]
         known = newest.get(record.peer)
         if known is not None and known.number >= record.number:
@@ -297,26 +317,43 @@ class RecordTable:
         if isinstance(record, Snapshot):
             self._take_snapshot(record, known)
         elif isinstance(record, Proposal):
-            self.proposals[record.peer, record.number] = record.model
+            self.proposals[record.peer, record.number, digest_of(record.model)] = record.model
             for old in sorted(key for key in self.proposals if key[0] == record.peer)[:-KEPT]:
                 del self.proposals[old]
         elif isinstance(record, HingeCosts):
             self._take_costs(record)
         elif isinstance(record, Query):
-            self.queries = [*self.queries, record][-KEPT:]
+            others = [each for each in self.queries if each[0].peer != record.peer]
+            own = [each for each in self.queries if each[0].peer == record.peer][1 - KEPT :]
+            self.queries = [*others, *own, (record, digest_of(record.models))]
             self.cuts.note_use(record.owners, record.cuts, record.weights)
         elif isinstance(record, Answer):
             self._take_answer(record)
         return True
+
+    def exclude(self, peer: int) -> None:
+        """Forget a peer and all that rests on what it said; the others go on with their own records."""
+        self.excluded.add(peer)
+        for newest in self.newest.values():
+            newest.pop(peer, None)
+        by_peers: list[dict[int, Any]] = [*self.costs.values(), *self.snapshots.values(), *self.answers.values()]
+        for by_peer in by_peers:
+            by_peer.pop(peer, None)
+        self.proposals = {key: model for key, model in self.proposals.items() if key[0] != peer}
+        self.costs = {key: by_peer for key, by_peer in self.costs.items() if key[0] != peer}
+        self.answers = {key: by_peer for key, by_peer in self.answers.items() if key[0] != peer}
+        self.queries = [each for each in self.queries if each[0].peer != peer]
+        self.cuts.forget(peer)
+        self._forget_best()
+        self._members, self._proved_from, self._is_changed = None, None, True
 
     def _take_answer(self, record: Answer) -> None:
         """Keep an answer and its cuts if they are of the rows in the peer's snapshot."""
         snapshot = self.newest[Snapshot].get(record.peer)
         if snapshot is None or _rows_of(snapshot) != _rows_of(record):
             return
-        self.answers.setdefault((record.proposer, record.query), {})[record.peer] = record
-        for old in list(self.answers)[:-KEPT]:
-            del self.answers[old]
+        self.answers.setdefault((record.proposer, record.query, record.digest), {})[record.peer] = record
+        self._keep_last(self.answers, record.peer, KEPT)
         self.cuts.add(record.peer, cuts_in(record))
 
     def _take_costs(self, record: HingeCosts) -> None:
@@ -324,12 +361,19 @@ class RecordTable:
         snapshot = self.newest[Snapshot].get(record.peer)
         if snapshot is None or _rows_of(snapshot) != _rows_of(record):
             return
-        for number, cost in zip(record.proposals.tolist(), record.costs, strict=True):
-            self.costs.setdefault((record.proposer, number), {})[record.peer] = cost
-        if len(self.costs) > 4 * KEPT:
+        for number, digest, cost in zip(record.proposals.tolist(), record.digests.tolist(), record.costs, strict=True):
+            self.costs.setdefault((record.proposer, number, digest), {})[record.peer] = cost
+        self._keep_last(self.costs, record.peer, 2 * KEPT)
+
+    def _keep_last(self, table: dict[About, dict[int, Any]], peer: int, most: int) -> None:
+        """Drop the oldest entries of one peer: whatever numbers it names, those of others stay."""
+        own = [key for key, by_peer in table.items() if peer in by_peer]
+        if len(own) > most:
             proposer = self.proposer
-            order = sorted(self.costs, key=lambda key: (key[0] == proposer, key[1]))
-            self.costs = {key: self.costs[key] for key in order[-2 * KEPT :]}
+            for key in sorted(own, key=lambda key: (key[0] == proposer, key[1]))[:-most]:
+                del table[key][peer]
+                if not table[key]:
+                    del table[key]
 
     def _take_snapshot(self, snapshot: Snapshot, before: Snapshot | None) -> None:
         has_other_neighbours = before is None or before.neighbours.tobytes() != snapshot.neighbours.tobytes()
@@ -364,7 +408,8 @@ class RecordTable:
                 if snapshot is None:
                     self._is_known = False
                     continue
-                news = [peer for peer in snapshot.neighbours.tolist() if peer not in reached]
+                named = snapshot.neighbours.tolist()
+                news = [peer for peer in named if peer not in reached and peer not in self.excluded]
                 reached.update(news)
                 ahead.extend(news)
             if self._last_members != reached:
@@ -396,14 +441,18 @@ class RecordTable:
     def _is_of_all(self, by_peer: dict[int, Any]) -> bool:
         return len(by_peer) >= len(self.members) and self.members <= by_peer.keys()
 
-    def current_proposals(self) -> list[tuple[int, int]]:
-        """Peer and number of the last proposals of the current proposer, the newest first."""
+    def current_proposals(self) -> list[About]:
+        """The last proposals of the current proposer, the newest first."""
         proposer = self.proposer
         return sorted((key for key in self.proposals if key[0] == proposer), reverse=True)
 
-    def is_answered(self, query: Query) -> bool:
+    def is_answered(self, query: Query, digest: int) -> bool:
         """Whether all members have answered."""
-        return self._is_of_all(self.answers.get((query.peer, query.number), {}))
+        return self._is_of_all(self.answers.get((query.peer, query.number, digest), {}))
+
+    def last_query(self, peer: int) -> tuple[Query, int] | None:
+        """The newest query of a peer, and its digest."""
+        return next((each for each in reversed(self.queries) if each[0].peer == peer), None)
 
     def prove(self) -> Proof | None:
         """The best proof for the current members; None while there is none."""
@@ -414,8 +463,8 @@ class RecordTable:
             self._forget_best()
         if self.is_network_known:
             costed = next((key for key in self.current_proposals() if self._is_of_all(self.costs.get(key, {}))), None)
-            answered = next((query for query in reversed(self.queries) if self.is_answered(query)), None)
-            made_of = (costed, None if answered is None else answered.number, self.common_tick(), self.members)
+            answered = next((query for query in reversed(self.queries) if self.is_answered(*query)), None)
+            made_of = (costed, None if answered is None else answered[0].number, self.common_tick(), self.members)
             has_model = costed is not None or answered is not None
             if has_model and (made_of != self._proved_from or self.best is None):
                 self._proved_from = made_of
@@ -425,7 +474,7 @@ class RecordTable:
     def _forget_best(self) -> None:
         self.best, self._n_stalled, self._gap_to_beat = None, 0, math.inf
 
-    def _improve(self, proposal: tuple[int, int] | None, query: Query | None) -> None:
+    def _improve(self, proposal: About | None, answered: tuple[Query, int] | None) -> None:
         """Compute both bounds, and keep the better of the old and the new for each problem."""
         peers, tick = sorted(self.members), self.common_tick()
         snapshots = self.latest(Snapshot) if tick is None else [self.snapshots[tick][peer] for peer in peers]
@@ -441,8 +490,9 @@ class RecordTable:
         if proposal is not None:
             costs = np.sum([self.costs[proposal][peer] for peer in peers], axis=0)
             self._take_better(model, primal, self.proposals[proposal], costs, total)
-        if query is not None:
-            answers = [self.answers[query.peer, query.number][peer] for peer in peers]
+        if answered is not None:
+            query, digest = answered
+            answers = [self.answers[query.peer, query.number, digest][peer] for peer in peers]
             combined, lost = self._lower([answer.combined for answer in answers], total)
             dual = np.maximum(dual, combined)
             costs = np.sum([answer.costs for answer in answers], axis=0)
@@ -457,7 +507,7 @@ class RecordTable:
         proof = Proof(
             model, [Certificate(*each) for each in zip(primal.tolist(), dual.tolist(), strict=True)], self.members
         )
-        is_stuck = query is not None and self._has_stalled(
+        is_stuck = answered is not None and self._has_stalled(
             proof.worst, bool((lost >= _ROUNDED * (primal - dual)).any())
         )
         self.best = proof._replace(total=total, is_stuck=is_stuck)

@@ -14,7 +14,7 @@ from widemargin.peers.cutting_planes import Cut
 from widemargin.rounding import gamma
 
 _MAX_EXPONENT = 1000
-_LARGEST_LOSS = 1e90  # that is sent
+LARGEST_LOSS = 1e90  # that is sent
 
 
 @dataclass(frozen=True)
@@ -104,8 +104,8 @@ class PeerRows:
             upper = (np.maximum(0.0, slack + error) @ self.weight) * (1 + gamma(self.n_rows + 8))
             allowance = upper - np.maximum(0.0, slack) @ self.weight
         # A loss beyond all measure is none that an optimum has, and any large number is above that.
-        is_finite = upper < _LARGEST_LOSS
-        return np.where(is_finite, upper, _LARGEST_LOSS), np.where(is_finite, allowance, _LARGEST_LOSS)
+        is_finite = upper < LARGEST_LOSS
+        return np.where(is_finite, upper, LARGEST_LOSS), np.where(is_finite, allowance, LARGEST_LOSS)
 
     def is_violated(self, models: np.ndarray) -> np.ndarray:
         """Whether ``y_i w.x_i < 1``, (problems, n), by a model of each problem."""

@@ -37,13 +37,13 @@ from widemargin.peers.records import (
 )
 
 _MAGIC = b"WMPR"
-VERSION = 3  # of messages
+VERSION = 4  # of messages
 _HEADER = struct.Struct("<4sB3xI3Iqqqq")
 _RECORD = struct.Struct("<B3xIqq")
 _MOMENTS = struct.Struct("<d")
 _SNAPSHOT = struct.Struct("<qqdddq")
 _COSTS = struct.Struct("<qqd")
-_ANSWER = struct.Struct("<qqqd")
+_ANSWER = struct.Struct("<qqqqd")
 _FLOAT, _SINGLE, _INTEGER = np.dtype("<f8"), np.dtype("<f4"), np.dtype("<i8")
 _LARGEST = 1e100  # its square is finite, and so are sums of such squares
 _MIN_LIMIT_BYTES = 1 << 26
@@ -128,11 +128,12 @@ def _encoded(record: Record) -> Iterator[bytes]:
             yield _COSTS.pack(record.proposer, record.data_version, record.total)
             yield _raw(record.proposals, _INTEGER)
             yield _raw(record.costs, _FLOAT)
+            yield _raw(record.digests, _INTEGER)
         case Query():
             yield from (_raw(values, _INTEGER) for values in (record.owners, record.cuts))
             yield from (_raw(values, _FLOAT) for values in (record.weights, record.models))
         case Answer():
-            yield _ANSWER.pack(record.proposer, record.query, record.data_version, record.total)
+            yield _ANSWER.pack(record.proposer, record.query, record.digest, record.data_version, record.total)
             arrays = record.costs, record.allowances, *record.combined, *record.cuts
             yield from (_raw(values, _FLOAT) for values in arrays)
 
@@ -168,21 +169,22 @@ def _read_record(reader: "_Reader", form: MessageFormat) -> Record:
         _check(bool(proposals.min() > 0), "Hinge costs are of a proposal without a number.")
         costs = reader.array(_FLOAT, (count, form.n_problems))
         _check(bool(costs.min() >= 0), "A hinge cost is negative.")
-        return HingeCosts(peer, number, proposer, data_version, total, proposals, costs)
+        digests = reader.array(_INTEGER, (count,))
+        return HingeCosts(peer, number, proposer, data_version, total, proposals, costs, digests)
     if KINDS[kind] is Query:
         owners, cuts = reader.array(_INTEGER, (count,)), reader.array(_INTEGER, (count,))
         weights = reader.array(_FLOAT, (count, form.n_problems))
         _check(count == 0 or bool(weights.min() >= 0), "A query has negative weights.")
         return Query(peer, number, reader.array(_FLOAT, (N_QUERIED, *shape)), owners, cuts, weights)
     if KINDS[kind] is Answer:
-        proposer, query, data_version, total = reader.numbers(_ANSWER)
+        proposer, query, digest, data_version, total = reader.numbers(_ANSWER)
         _check_peer(proposer)
         _check_number(query)
         _check_total(total)
         costs, allowances = (reader.array(_FLOAT, (N_POINTS, form.n_problems)) for _ in range(2))
         _check(bool(costs.min() >= 0), "A hinge cost is negative.")
         combined, new = _read_cut(reader, shape, total), _read_cut(reader, (N_QUERIED, *shape), total)
-        return Answer(peer, number, proposer, query, data_version, total, costs, allowances, combined, new)
+        return Answer(peer, number, proposer, query, data_version, total, costs, allowances, combined, new, digest)
     tick, data_version, total, rho, gap, is_stuck = reader.numbers(_SNAPSHOT)
     _check(0 <= tick < HIGHEST_NUMBER, f"There is no tick {tick}.")
     _check_total(total)

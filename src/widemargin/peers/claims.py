@@ -1,0 +1,211 @@
+"""Which records of a member contradict each other: what a peer can know of another's rows without seeing them.
+
+    H_k(w) >= A_k - V_k.w        for every w and all dual variables 0 <= a <= weight of the rows of member k
+
+So every hinge loss that a member states is checked against every cut that it states for the same rows, with allowance
+for the rounding of both: a stated loss is at least the exact one, a stated A at most, and the exact V is within
+``Cut.errors`` of the stated one. A member that computes what it should is therefore never accused, at any scale. A loss
+at a queried model that is lowered by more than the allowance is found, because the answer's own cut there is exact.
+
+Checked, too: dual variables within the weights (0 <= A <= total), one total weight for one data version, and the cap
+that the list of members gives.
+
+What then holds. The stated planes of a member lie below all losses that it stated, up to the errors that it stated, and
+so below the largest convex function h that is nowhere above those losses. A bracket is then one of the objective with h
+in place of the member's losses: dual <= primal, whatever was said.
+
+What a liar can still do: state losses and cuts of invented rows, up to its allowed weight; not answer, or state
+worthless cuts, so that nothing is certified until it is revoked; slow the others down. Only its last records are kept:
+a loss below a plane that was forgotten makes dual > primal at worst, and ``RecordTable`` starts again.
+
+Costs carry a digest of the model that they are of. Without it a proposer could send one model to a member and
+another to the rest, and have an honest member accused.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from widemargin.peers.cutting_planes import Cut, points_of
+from widemargin.peers.records import (
+    About,
+    Answer,
+    HingeCosts,
+    Moments,
+    Proposal,
+    Query,
+    Record,
+    Snapshot,
+    cuts_in,
+    digest_of,
+    incarnation_of,
+)
+from widemargin.peers.rows import LARGEST_LOSS
+from widemargin.rounding import gamma
+
+_KEPT_RECORDS = 16  # of each member, with cuts and with costs
+_KEPT_MODELS = 8  # proposals and queries of each member
+_SLACK = 1e-9  # of a total weight
+_LEAST = 2.0**-1000  # products that underflow change less
+
+NO_CAPS: Mapping[int, float] = {}
+
+
+class _Costs(NamedTuple):
+    """Losses that a record states at some points."""
+
+    record: HingeCosts | Answer
+    asked: Proposal | Query
+    points: np.ndarray  # (points, problems, d)
+    costs: np.ndarray  # (points, problems)
+
+
+def contradiction(evidence: Sequence[Record], caps: Mapping[int, float] = NO_CAPS) -> int | None:
+    """The member that these records prove to lie; None if they prove nothing.
+
+    They are one or two records of the member, and the proposal or query that a loss was stated for. Whoever calls this
+    has checked that each record is of the peer that it names.
+    """
+    stated = [each for each in evidence if not isinstance(each, Proposal | Query)]
+    asked = [each for each in evidence if isinstance(each, Proposal | Query)]
+    if not stated or len({each.peer for each in stated}) > 1:
+        return None
+    peer = stated[0].peer
+    if any(_is_infeasible(each, caps) for each in stated):
+        return peer
+    versions = {(_rows_of(each), each.total) for each in stated if not isinstance(each, Moments)}
+    if len({rows for rows, _ in versions}) != 1:
+        return None
+    if len(versions) > 1:
+        return peer
+    cuts = _stacked(each for each in stated if isinstance(each, Snapshot | Answer))
+    if cuts is None:
+        return None
+    costs = (_costs_of(each, model) for each in stated if isinstance(each, HingeCosts | Answer) for model in asked)
+    return peer if any(each is not None and _is_below(each, cuts).any() for each in costs) else None
+
+
+@dataclass
+class Claims:
+    """What the members have said last; ``caps`` has the largest total weight of each that has one."""
+
+    caps: Mapping[int, float] = field(default_factory=dict)
+    _models: dict[int, deque[Proposal | Query]] = field(default_factory=dict)
+    _rows: dict[int, Snapshot | HingeCosts | Answer] = field(default_factory=dict)  # first record of the current rows
+    _cuts: dict[int, deque[Snapshot | Answer]] = field(default_factory=dict)
+    _costs: dict[int, deque[_Costs]] = field(default_factory=dict)
+    _waiting: dict[int, deque[HingeCosts | Answer]] = field(default_factory=dict)  # for the model that they are of
+
+    def check(self, record: Record) -> tuple[Record, ...] | None:
+        """Note a record; the records that contradict it, with itself, or None."""
+        if isinstance(record, Proposal | Query):
+            self._models.setdefault(record.peer, deque(maxlen=_KEPT_MODELS)).append(record)
+            waiting = [each for of_peer in self._waiting.values() for each in of_peer if each.proposer == record.peer]
+            return next(filter(None, map(self._check_costs, waiting)), None)
+        if _is_infeasible(record, self.caps):
+            return (record,)
+        if isinstance(record, Moments):
+            return None
+        first = self._rows.get(record.peer)
+        if first is None or _rows_of(first) != _rows_of(record):
+            if first is not None and record.number < first.number:
+                return None  # of rows that it has no more
+            self.forget(record.peer)
+            self._rows[record.peer] = first = record
+        if first.total != record.total:
+            return first, record
+        if isinstance(record, Snapshot | Answer):
+            self._cuts.setdefault(record.peer, deque(maxlen=_KEPT_RECORDS)).append(record)
+            cuts = _stacked([record])
+            for known in self._costs.get(record.peer, ()):
+                if cuts is not None and _is_below(known, cuts).any():
+                    return known.record, record, known.asked
+        if isinstance(record, HingeCosts | Answer):
+            self._waiting.setdefault(record.peer, deque(maxlen=_KEPT_MODELS)).append(record)
+            return self._check_costs(record)
+        return None
+
+    def forget(self, peer: int) -> None:
+        """The peer has other rows, or is excluded."""
+        for by_peer in (self._rows, self._cuts, self._costs, self._waiting):
+            by_peer.pop(peer, None)
+
+    def _check_costs(self, record: HingeCosts | Answer) -> tuple[Record, ...] | None:
+        """Check stated losses against all cuts of the member, once the models that they are of are known."""
+        cuts = list(self._cuts.get(record.peer, ()))
+        stacked = _stacked(cuts)
+        known = self._costs.setdefault(record.peer, deque(maxlen=_KEPT_RECORDS))
+        for model in self._models.get(record.proposer, ()):
+            if any(each.record is record and each.asked is model for each in known):
+                continue
+            stated = _costs_of(record, model)
+            if stated is None:
+                continue
+            known.append(stated)
+            if stacked is not None and (below := _is_below(stated, stacked)).any():
+                owner = [each for each in cuts for _ in cuts_in(each)][int(np.argmax(below))]
+                return (record, model) if owner is record else (record, owner, model)
+        return None
+
+
+def _rows_of(record: Snapshot | HingeCosts | Answer) -> tuple[int, int]:
+    return incarnation_of(record.number), record.data_version
+
+
+def _is_infeasible(record: Record, caps: Mapping[int, float]) -> bool:
+    """Whether one record is impossible by itself: over the cap, dual variables over the weights, negative losses."""
+    if isinstance(record, Proposal | Query):
+        return False
+    total = record.total
+    if total > caps.get(record.peer, np.inf) * (1 + _SLACK):
+        return True
+    if isinstance(record, HingeCosts | Answer) and bool((record.costs < 0).any()):
+        return True
+    if not isinstance(record, Snapshot | Answer):
+        return False
+    return any(bool((cut.sums < 0).any() or (cut.sums > total * (1 + _SLACK)).any()) for _, cut in cuts_in(record))
+
+
+def _stacked(records: Iterable[Snapshot | Answer]) -> Cut | None:
+    """All cuts of some records, with one more axis in front."""
+    cuts = [cut for record in records for _, cut in cuts_in(record)]
+    return Cut(*(np.array(values) for values in zip(*cuts, strict=True))) if cuts else None
+
+
+def _costs_of(record: HingeCosts | Answer, asked: Proposal | Query) -> _Costs | None:
+    """The losses that a record states for a proposal or query; None if it is about another."""
+    if isinstance(record, Answer):
+        if not isinstance(asked, Query) or (record.proposer, record.query, record.digest) != _about(asked):
+            return None
+        return _Costs(record, asked, points_of(asked.models), record.costs)
+    if not isinstance(asked, Proposal) or record.proposer != asked.peer:
+        return None
+    _, number, digest = _about(asked)
+    is_of = (record.proposals == number) & (record.digests == digest)
+    costs = record.costs[is_of]
+    return _Costs(record, asked, np.array([asked.model] * len(costs)), costs) if len(costs) else None
+
+
+def _about(asked: Proposal | Query) -> About:
+    return asked.peer, asked.number, digest_of(asked.model if isinstance(asked, Proposal) else asked.models)
+
+
+def _is_below(stated: _Costs, cuts: Cut) -> np.ndarray:
+    """Whether some stated loss is below each cut, by more than all roundings, (cuts,).
+
+    A product of d terms and what is done with it is off by ``gamma(2 d + 32)`` of the sum of the sizes of its terms.
+    Losses that are too large to be sent are stated smaller than they are, and prove nothing.
+    """
+    rounding = gamma(2 * stated.points.shape[2] + 32)
+    costs = np.where(stated.costs < LARGEST_LOSS, stated.costs, np.inf)
+    with np.errstate(over="ignore", invalid="ignore"):
+        vectors, points = cuts.vectors.transpose(1, 0, 2), stated.points.transpose(1, 2, 0)
+        products = (vectors @ points).transpose(1, 2, 0)  # (cuts, points, problems)
+        sizes = (np.abs(vectors) @ np.abs(points)).transpose(1, 2, 0)
+        off = cuts.errors[:, None] * np.linalg.norm(stated.points, axis=2)
+        sums = cuts.sums[:, None]
+        least = sums - products - off - rounding * (sums + sizes + off + stated.costs) - _LEAST
+        return np.asarray((least > costs).any(axis=(1, 2)))

@@ -1,0 +1,77 @@
+"""What a member can try, and what comes of it: two of ten lie, and the eight others certify the optimum of their rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.peers.liars import LIES, make_liar
+from tests.peers.networks import Network, assert_brackets, chords, even, overlapping_rows, split
+from widemargin.peers.claims import Claims, contradiction
+from widemargin.peers.records import Proposal, RecordTable, digest_of
+from widemargin.problems.mean_hinge import MeanHinge
+
+N, LIARS = 10, (0, 3)  # 0 has the lowest number: it proposes
+HONEST = [k for k in range(N) if k not in LIARS]
+X, CODES = overlapping_rows(200)
+
+
+def checked_network(lie=None):
+    network = Network(split(X, CODES, even(200, N)), chords(N))
+    for peer in network.peers.values():
+        peer.claims = Claims({k: 25.0 for k in range(N)})
+    for k in LIARS if lie is not None else ():
+        network.peers[k].claims = None
+        make_liar(network.peers[k], lie, seed=k)
+    return network
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_eight_of_ten_certify_their_rows_once_two_liars_are_proved_or_revoked(lie):
+    network = checked_network(LIES[lie])
+    exact = network.optima(HONEST)
+    for tick in range(600):
+        network.go()
+        if tick == 60:  # those that no record proves to lie are revoked
+            for k in HONEST:
+                for liar in LIARS:
+                    network.peers[k].exclude(liar)
+        proofs = [network.peers[k].proof for k in HONEST]
+        for proof in filter(None, proofs):
+            assert all(each.dual <= each.primal for each in proof.certificates)
+            if proof.members == set(HONEST):
+                assert_brackets(proof, exact)
+        if all(p is not None and p.members == set(HONEST) and p.worst.relative <= 1e-3 for p in proofs):
+            break
+    else:
+        raise AssertionError(f"not certified: {proofs}")
+    found = [evidence for k in HONEST for evidence in network.peers[k].evidence]
+    assert found
+    assert all(contradiction(each, {k: 25.0 for k in range(N)}) in LIARS for each in found)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("scale", [1e-8, 1e-3, 1.0, 1e4, 1e8])
+def test_no_honest_member_is_accused(scale, dtype):
+    rows = (X * np.array([scale] * (X.shape[1] - 1) + [1.0])).astype(dtype)
+    network = Network(split(rows, CODES, even(200, 4)), chords(4))
+    for peer in network.peers.values():
+        peer.claims = Claims({k: 50.0 for k in range(4)})
+    network.go(60)
+    assert all(not peer.evidence and not peer.table.excluded for peer in network.peers.values())
+    assert any(len(each) > 3 for each in network.peers[0].claims._costs.values())  # there was something to check
+
+
+def test_costs_of_another_model_under_the_same_number_do_not_count():
+    """A proposer that sends two models under one number gets no proof for either, and nobody accused."""
+    from tests.peers.test_records import W, hinge_costs, snapshot
+
+    table = RecordTable(0, MeanHinge(0.5))
+    other = W + 1.0
+    assert digest_of(other) != digest_of(W)
+    for record in (snapshot(0, [1]), snapshot(1, [0]), Proposal(0, 1, W), hinge_costs(0, 3.0)):
+        table.take(record)
+    table.take(hinge_costs(1, 5.0, model=other))
+    assert table.prove() is None
+    table.take(hinge_costs(1, 5.0, number=2))
+    assert table.prove() is not None
