@@ -34,11 +34,22 @@ ALLOWED = {
     "api": {"comm", "data", "problems", "solvers"},
     "callbacks": {"problems"},  # shows a certificate
     "checkpoint": FOUNDATION | {"problems"},
+    "privacy_account": {"data"},
     "strategies": FOUNDATION
-    | {"problems", "comm", "kernels", "solvers", "peers", "engines", "checkpoint", "sklearn_private"},
+    | {
+        "problems",
+        "comm",
+        "kernels",
+        "solvers",
+        "peers",
+        "engines",
+        "checkpoint",
+        "privacy_account",
+        "sklearn_private",
+    },
     "estimators": FOUNDATION
     | {"problems", "comm", "kernels", "solvers", "peers", "engines", "strategies", "callbacks", "checkpoint"}
-    | {"sklearn_private"},
+    | {"privacy_account", "sklearn_private"},
     "reports": FOUNDATION | {"problems", "estimators", "strategies", "__version__"},
     "io": FOUNDATION | {"kernels", "estimators", "strategies", "sklearn_private", "__version__"},
     "cli": FOUNDATION

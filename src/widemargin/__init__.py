@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from widemargin.io.archive import save as save
     from widemargin.io.onnx import to_onnx as to_onnx
     from widemargin.ledger import Ledger as Ledger
+    from widemargin.privacy_account import PrivacyAccount as PrivacyAccount
     from widemargin.problems.protocol import Certificate as Certificate
     from widemargin.reports.page import Report as Report
     from widemargin.reports.page import report as report
@@ -59,6 +60,7 @@ _MODULES = {
     "Certificate": "problems.protocol",
     "Faults": "comm.faults",
     "Ledger": "ledger",
+    "PrivacyAccount": "privacy_account",
     "Report": "reports.page",
     "kernel_svc_path": "estimators.kernel_path",
     "load": "io.archive",

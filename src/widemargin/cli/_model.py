@@ -42,6 +42,8 @@ def proof(model: Any, seconds: float | None = None) -> list[tuple[str, str]]:
     from widemargin.estimators.words import certificate_in_words, cost_in_words, duration, stop_in_words
 
     estimator = last_step(model)
+    if hasattr(estimator, "release_"):  # sweeps and cost depend on the rows
+        return [("in words", certificate_in_words(estimator)), ("stopped", stop_in_words(estimator))]
     certificate = estimator.certificate_
     low, high = certificate.as_text(9)
     pairs = [

@@ -51,7 +51,9 @@ def described(model: Any) -> dict[str, Any]:
         "n_features": int(model.n_features_in_),
         "size_bytes": size_bytes(estimator),
     }
-    if hasattr(estimator, "certificate_"):
+    if hasattr(estimator, "release_"):
+        found |= {"release": estimator.release_.figures(), "proof": proof(model)}
+    elif hasattr(estimator, "certificate_"):
         (primal, dual), gap = estimator.certificate_, estimator.certificate_.relative
         found |= {
             "certificate": {"primal": primal, "dual": dual, "relative_gap": gap},

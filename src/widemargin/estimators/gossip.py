@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal, Self
@@ -19,12 +20,14 @@ from widemargin.comm.faults import Faults
 from widemargin.data.shard import Shard
 from widemargin.estimators._base import FORM, StopWarnings, fitting
 from widemargin.estimators._linear import LinearClassifier
+from widemargin.estimators._private import check_private, private
 from widemargin.estimators._types import ClassWeight, RandomState
 from widemargin.estimators.registry import Bracket, Descriptor, FeatureMap, Formula, Symbol, register
 from widemargin.exceptions import ModelFileError
 from widemargin.kernels.functions import Kernel
 from widemargin.peers import topology
 from widemargin.problems.mean_hinge import MeanHinge
+from widemargin.problems.private_release import Release
 from widemargin.sklearn_private import HasMethods, Interval, StrOptions, check_feature_names
 from widemargin.solvers.run import Result
 from widemargin.strategies.labels import checked_labels
@@ -96,6 +99,16 @@ class GossipSVC(LinearClassifier):
         Maximum number of ticks.
     max_time : float, default=None
         Maximum time in seconds; None is no limit.
+    privacy : (epsilon, delta) or None, default=None
+        Members see what members see, and are not protected from each other. A pair releases nothing but a model with
+        noise, from which others learn little about any single row: see ``docs/privacy.md``. It needs ``classes`` and
+        ``account``, an ``alpha`` and features chosen without these rows, and rows of weight 1.
+    clip : float, default=1.0
+        Rows whose norm, constant feature included, is larger are scaled down to it; only with ``privacy``.
+    classes : array-like or None, default=None
+        All classes, which are public; only with ``privacy``.
+    account : str, path or None, default=None
+        File of the :class:`PrivacyAccount` that is charged before the fit; only with ``privacy``.
     class_weight : dict, "balanced" or None, default=None
         Multiplies the sample weights of each class; ``"balanced"`` gives all classes the same total weight.
     cluster : dask.distributed.Client or None, default=None
@@ -133,6 +146,10 @@ class GossipSVC(LinearClassifier):
         Ticks.
     parts_, training_, n_features_in_, feature_names_in_
         As in :class:`NuMarginSVC`, with one part per class.
+    release_ : Release
+        With ``privacy``: its terms, the noise, and bounds on the loss that were known before any row was seen. Then
+        there are no ``nodes_``, ``graph_``, ``consensus_``, ``training_``, and ``certificate_`` says what holds for any
+        rows.
 
     See Also
     --------
@@ -181,6 +198,10 @@ class GossipSVC(LinearClassifier):
         "shards": [None, StrOptions({"by-label"}), list, tuple, np.ndarray],
         "faults": [None, Faults],
         "cluster": [None, HasMethods("scheduler_info")],
+        "privacy": [None, list, tuple],
+        "clip": [Interval(Real, 0, None, closed="neither")],
+        "classes": [None, "array-like"],
+        "account": [None, str, os.PathLike],
     }
 
     def __init__(
@@ -204,6 +225,10 @@ class GossipSVC(LinearClassifier):
         tol: float = 1e-3,
         max_iter: int = 1000,
         max_time: float | None = None,
+        privacy: tuple[float, float] | None = None,
+        clip: float = 1.0,
+        classes: Any = None,
+        account: str | os.PathLike[str] | None = None,
         class_weight: ClassWeight = None,
         cluster: Any = None,
         random_state: RandomState = 0,
@@ -227,6 +252,10 @@ class GossipSVC(LinearClassifier):
         self.tol = tol
         self.max_iter = max_iter
         self.max_time = max_time
+        self.privacy = privacy
+        self.clip = clip
+        self.classes = classes
+        self.account = account
         self.class_weight = class_weight
         self.cluster = cluster
         self.random_state = random_state
@@ -294,6 +323,8 @@ class GossipSVC(LinearClassifier):
             The fitted estimator.
         """
         self._validate_params()
+        if self.privacy is not None:
+            raise ValueError("privacy=(epsilon, delta) is one release per network: use fit or fit_shards.")
         peers = getattr(self, "_peers", None)
         if peers is None and hasattr(self, "coef_"):
             raise ValueError(
@@ -330,6 +361,7 @@ class GossipSVC(LinearClassifier):
         return super()._validate(X, y, sample_weight)
 
     def _check_parameters(self) -> None:
+        check_private(self)
         for (owner, value), defaults in _DEPENDENT.items():
             if getattr(self, owner) != value:
                 self._refuse_unused(defaults, owner, value)
@@ -393,7 +425,7 @@ class GossipSVC(LinearClassifier):
     def _mapped(self, X: Any) -> Any:
         return X if self._map is None else self._map.transform(X).astype(X.dtype, copy=False)
 
-    def _strategy(self, rows: Any, plan: Plan | None = None, known_classes: np.ndarray | None = None) -> Peers:
+    def _strategy(self, rows: Any, plan: Plan | None = None, known_classes: np.ndarray | None = None) -> Strategy:
         plan = self._plan() if plan is None else plan
         network = Network(
             problem=self._problem(),
@@ -404,11 +436,18 @@ class GossipSVC(LinearClassifier):
             algorithm=self.solver,
             batch_size=int(self.batch_size),
             rounds=int(self.rounds),
+            clip=None if self.privacy is None else float(self.clip),
         )
-        return Peers(plan, network, self.faults or Faults(), known_classes)
+        peers = Peers(plan, network, self.faults or Faults(), known_classes)
+        return peers if self.privacy is None else private(self, peers, rows)
 
     def _unpack(self, outcome: Outcome, rows: Any) -> None:
         super()._unpack(outcome, rows)
+        if isinstance(outcome.extra, Release):
+            self.release_ = outcome.extra
+            self.__dict__.pop("_peers", None)  # of an earlier fit
+            self.__dict__.pop("_last_network", None)
+            return
         assert isinstance(outcome.extra, NetworkOutcome)
         self.nodes_: dict[int, Node] = outcome.extra.nodes
         self.consensus_: float = max(node.consensus_error for node in self.nodes_.values())
@@ -422,6 +461,8 @@ class GossipSVC(LinearClassifier):
         return super()._scores(self._mapped(X))
 
     def _stop_warnings(self) -> StopWarnings:
+        if hasattr(self, "release_"):
+            return {}
         networks = sorted({tuple(sorted(node.members)) for node in self.nodes_.values()})
         text = (
             f"The network split: {len(networks)} parts of it stopped separately, {networks}, and nothing is proved for "
@@ -471,11 +512,12 @@ def _formula(model: GossipSVC) -> Formula:
 
 
 def _saved_parameters(model: GossipSVC) -> dict[str, Any]:
-    """A networkx graph as a list of edges between the peers' numbers."""
+    """A networkx graph as a list of edges between the peers' numbers; no account, which belongs to the place."""
     graph: Any = getattr(model, "graph_", None)
     if not hasattr(model.topology, "edges") or not conforms(graph, dict[int, list[int]]):
-        return {}
-    return {"topology": [[one, other] for one, others in graph.items() for other in others if one < other]}
+        return {"account": None}
+    edges = [[one, other] for one, others in graph.items() for other in others if one < other]
+    return {"account": None, "topology": edges}
 
 
 def _check_network(model: GossipSVC, sizes: dict[str, int]) -> None:
@@ -495,7 +537,13 @@ register(
         bracket=Bracket(
             "The optimum over the rows of all peers", "the model of every peer is within {} of the best possible"
         ),
-        fitted={"_map": FeatureMap(), "nodes_": dict[int, Node], "consensus_": float, "graph_": dict[int, list[int]]},
+        fitted={
+            "_map": FeatureMap(),
+            "nodes_": dict[int, Node],
+            "consensus_": float,
+            "graph_": dict[int, list[int]],
+            "release_": Release,
+        },
         not_saved=("_parameters_of_fit", "_peers", "_last_network"),
         saved_parameters=_saved_parameters,
         check=_check_network,

@@ -37,6 +37,7 @@ _STOPPED = {
     "stationary": "The optimality conditions hold; this kernel allows no lower bound.",
     "stop_level": "The tree stopped before its last merges, as stop_level demands.",
     "split": "The network split, and its parts stopped separately.",
+    "released": "The fit reached the gap that its noise is calibrated to; nothing else about it is published.",
     "rounds": "All rounds of debiasing were done, from 1-norm SVMs that were solved to tol.",
     "pilot": "Debiasing began with a 1-norm SVM whose gap is above tol.",
     "blind": "The last round could not debias anything; the coefficients are those of the round before.",
@@ -99,6 +100,8 @@ def is_proved(model: Any) -> bool:
 def certificate_in_words(model: Any) -> str:
     """One sentence on how near the optimum this fitted model provably is."""
     certificate = getattr(model, "certificate_", None)
+    if hasattr(model, "release_"):
+        return str(model.release_.in_words())
     if certificate is None:
         return "This model has no certificate: nothing is proved about its distance to the optimum."
     if not is_proved(model):
@@ -223,7 +226,7 @@ def fit_as_html(model: Any) -> str:
         ("stopped", stop_in_words(model)),
         ("training accuracy", accuracy_in_words(model)),
     ]
-    if hasattr(model, "n_iter_"):
+    if hasattr(model, "n_iter_") and not hasattr(model, "release_"):
         lines.append(("sweeps", f"{model.n_iter_:,}"))
     cost = getattr(model, "cost_", None)
     if cost is not None:

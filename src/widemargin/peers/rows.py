@@ -140,6 +140,14 @@ class PeerRows:
         squares = X.multiply(X) if sp.issparse(X) else X * X
         return np.asarray(squares.T @ self.weight, dtype=np.float64).ravel()
 
+    def clipped(self, limit: float) -> "PeerRows":
+        """The rows in float64, longer ones scaled down: no norm is above ``limit``, not even by rounding."""
+        rows = PeerRows(self.X.astype(np.float64), self.signs, self.weight)
+        with np.errstate(divide="ignore"):
+            factors = np.minimum(1.0, limit / rows._lengths * (1 - gamma(8)))
+        X = sp.diags(factors).dot(rows.X).tocsr() if sp.issparse(rows.X) else rows.X * factors[:, None]
+        return PeerRows(X, self.signs, self.weight)
+
     def joined(self, other: "PeerRows") -> "PeerRows":
         """These rows and others after them."""
         if sp.issparse(self.X) != sp.issparse(other.X):

@@ -64,6 +64,8 @@ class Subject:
 def certificate(subject: Subject) -> Content:
     model = subject.estimator
     proof, tol, tiles = getattr(model, "certificate_", None), getattr(model, "tol", None), []
+    if hasattr(model, "release_"):
+        return _release(model)
     if proof is not None and words.is_proved(model):
         low, high = words.bounds_in_words(proof)
         tiles += [("proved gap", _gap(proof.relative)), ("lower bound", low), ("upper bound", high)]
@@ -82,6 +84,18 @@ def certificate(subject: Subject) -> Content:
     is_good = is_good and not words.useless_in_words(model)
     verdict, stop = words.certificate_in_words(model), words.stop_in_words(model)
     return {"verdict": verdict, "is_good": is_good, "stop": stop, "tiles": tiles}
+
+
+def _release(model: Any) -> Content:
+    """Instead of a certificate, which depends on the rows: what was known before any row was seen."""
+    terms = model.release_
+    tiles = [("epsilon", f"{terms.epsilon:g}"), ("delta", f"{terms.delta:g}"), ("rows", f"{terms.n_rows:,}")]
+    tiles += [
+        ("noise", f"{terms.sigma:.3g}"),
+        ("expected loss above the optimum, at most", f"{terms.expected_excess:.2g}"),
+    ]
+    verdict, stop = words.certificate_in_words(model), words.stop_in_words(model)
+    return {"verdict": verdict, "is_good": True, "stop": stop, "tiles": tiles}
 
 
 def _sweeps(model: Any) -> str:

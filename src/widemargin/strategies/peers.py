@@ -82,6 +82,7 @@ class Network:
     algorithm: Literal["admm", "push-sum"] = "admm"
     batch_size: int = 32
     rounds: int = 1
+    clip: float | None = None  # the largest norm of a row, the constant feature included
 
     def encode(self, rows: Rows, classes: np.ndarray, factors: np.ndarray | None = None) -> PeerRows:
         """The rows of one peer that have a positive weight, with class numbers for labels."""
@@ -92,7 +93,8 @@ class Network:
         if len(unknown):
             raise ValueError(f"y has the classes {unknown.tolist()}; the known classes are {classes.tolist()}.")
         weight = weight if factors is None else weight * factors[codes]
-        return PeerRows.of(X, codes, weight, len(classes), has_constant=self.has_constant)
+        encoded = PeerRows.of(X, codes, weight, len(classes), has_constant=self.has_constant)
+        return encoded if self.clip is None else encoded.clipped(self.clip)
 
     def begin(
         self, number: int, rows: PeerRows, seed: int, incarnation: int = 0, checker: RecordChecker | None = None

@@ -10,6 +10,7 @@ import numpy as np
 
 from widemargin.checkpoint import FitState
 from widemargin.codec import record
+from widemargin.problems.private_release import Release
 from widemargin.problems.protocol import Problem
 from widemargin.solvers.run import Limits, Progress, Result
 
@@ -74,13 +75,13 @@ class Support(NamedTuple):
 class Outcome(NamedTuple):
     """The outcome of a fit: one result per part, and ``extra`` for what only one strategy provides.
 
-    A tree gives the levels of each problem, a network its nodes and peers.
+    A tree gives the levels of each problem, a network its nodes and peers, a private release its terms.
     """
 
     classes: np.ndarray
     results: list[Result]
     n_features: int
-    extra: list[list[Level]] | NetworkOutcome | None = None
+    extra: list[list[Level]] | NetworkOutcome | Release | None = None
     training: TrainingCounts | None = None  # None if nobody could count all rows
     support: list[Support] | None = None  # of each linear model, at rank 0; None if a solver does not know them
 
