@@ -105,6 +105,7 @@ class Peer:
         patience = {j: MAX_MISSED_MESSAGES * self.ticks_between_messages(j) for j in self._heard}
         for silent in [j for j, at in self._heard.items() if self._worked - at > patience[j]]:
             self._drop(silent)
+        self._forget_departed()
         self._update_metric()
         self.algorithm.work()
         # Before all neighbours were heard or had time to write, a snapshot would describe too small a network.
@@ -162,6 +163,12 @@ class Peer:
         if neighbour not in self.neighbours:
             self.neighbours.append(neighbour)
             self.delivery.queue_all_for(neighbour)
+
+    def remove_neighbour(self, neighbour: int) -> None:
+        """Write no more to a neighbour, and forget what it was sent; its records stay."""
+        self._drop(neighbour)
+        self.neighbours.remove(neighbour)
+        self.delivery.remove(neighbour)
 
     def _is_sound(self, message: Message) -> bool:
         """Whether the payload and all new records of a message have the right shapes and finite numbers."""
@@ -269,6 +276,12 @@ class Peer:
     def _is_snapshot_due(self) -> bool:
         """Once in a period, and only when all members are known: without them nothing can be proved."""
         return self._period > self._snapshot_period and self.table.is_network_known
+
+    def _forget_departed(self) -> None:
+        """Forget the records of peers that left long ago, if there are many: a network may run for days."""
+        for peer in self.table.forget_departed(self.ticks):
+            self.delivery.forget(peer)
+            self._has_new_moments = True  # the metric of all is without theirs from now on
 
     def _announce(self, record: Record) -> None:
         self.table.take(record)
