@@ -66,9 +66,7 @@ class Contacts:
         if now < self._reached + _REACH_SECONDS:
             return None
         self._reached, present = now, dict(self.present(now))
-        found = [
-            (j, at) for j, (at, told) in self._others.items() if j not in present and told >= now - _KNOWN_SECONDS
-        ]
+        found = [(j, at) for j, (at, told) in self._others.items() if j not in present and told >= now - _KNOWN_SECONDS]
         if len(present) >= self._degree or not found:
             return None
         return found[int(self._rng.integers(len(found)))]
