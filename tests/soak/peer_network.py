@@ -22,7 +22,7 @@ TOL = 1e-3
 SLACK = 1e-9  # relative, for LIBLINEAR's own tolerance
 PATIENCE = 90.0  # seconds in which all must have certified again
 _ROOT = Path(__file__).parents[2]
-_ONE_THREAD = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
+_ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
 class PeerProcess:

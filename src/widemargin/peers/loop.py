@@ -313,7 +313,7 @@ class PeerLoop:
         )
 
     def _forget_silent(self) -> None:
-        """Forget neighbours that have been silent for longest, if there are many: in days, most peers leave for ever."""
+        """Forget the neighbours that have been silent longest, if there are many: over days, most peers leave."""
         live, now = set(self.peer.live_neighbours), self._clock()
         self._silent = {j: self._silent.get(j, now) for j in self.peer.neighbours if j not in live}
         for j in sorted(self._silent, key=self._silent.__getitem__)[: max(0, len(self._silent) - _MOST_SILENT)]:
