@@ -108,7 +108,8 @@ def _prepare(request: Request) -> _Ready:
     network = terms.network({own: sorted(known)})
     owned = terms.encode(network, rows, request.data)
     peer = network.begin(own, owned, secrets.randbits(62), incarnation)
-    transport = ZmqPeers(own, request.listen, keys, MessageFormat.of(peer).limit_bytes, request.advertise)
+    limit = MessageFormat.of(peer).limit_bytes
+    transport = ZmqPeers(own, request.listen, keys, limit, request.advertise, terms.degree)
     for each, address in known.items():
         transport.link(each, address)
     transport.host(lambda asking: {"terms": terms._asdict(), "life": _next_incarnation(peer, asking)})

@@ -65,6 +65,9 @@ class DaskPeers:
     def gone(self) -> set[int]:
         return self._gone
 
+    def forget(self, number: int) -> None:
+        """Nothing to do: the graph of a job is given, and a worker that is lost stays lost."""
+
     def close(self) -> None:
         """Send what waits, for a moment, and close everything."""
         if not self._is_closed:

@@ -5,9 +5,10 @@ secret, from which all derive the same two CURVE key pairs: one for listening, o
 neither and cannot finish the handshake; all traffic is encrypted. Whoever knows the secret is a member: the secret
 keeps strangers out, and does not protect members from each other.
 
-Messages to a peer that is not there are dropped, and few are queued for one that is slow. Two further requests are in
-JSON: a newcomer asks for the terms of the network before it listens itself; and a peer introduces itself to a neighbour
-that it does not hear from.
+Messages to a peer that is not there are dropped, and few are queued for one that is slow. Three further requests are in
+JSON: a newcomer asks for the terms of the network before it listens itself; a peer introduces itself to a neighbour
+that it does not hear from; and it tells neighbours whom else it hears from, so that they can reach each other once it
+is gone.
 """
 
 import hashlib
@@ -21,10 +22,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple, Self
 
+import numpy as np
 import zmq
 from zmq.utils import z85
 from zmq.utils.monitor import recv_monitor_message
 
+from widemargin.comm.clock import SteadyClock
+from widemargin.comm.contacts import MOST_TOLD, Contacts
 from widemargin.comm.protocol import HIGHEST_NUMBER
 
 _SALT = b"widemargin peers, version 1"
@@ -35,7 +39,6 @@ _MAX_BATCH = 1000  # messages received at a time
 _MAX_LINKS = 1000  # neighbours that may introduce themselves
 _MAX_REQUEST_BYTES = 1 << 20
 _MESSAGE, _REQUEST = b"L", b"J"  # first byte of a frame
-_SILENT_SECONDS = 1.0  # without a message, after which a peer introduces itself again
 _FLUSH_MS = 300  # for the last messages
 _POLL_MS = 100  # between checks whether to close
 _ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9_.-]+):([0-9]{1,5})")
@@ -125,17 +128,24 @@ def ask(address: str, keys: Keys, number: int, timeout: float) -> Welcome:
 
 
 class ZmqPeers:
-    """The transport of one peer."""
+    """The transport of one peer, which wants to hear from ``degree`` neighbours; ``clock`` may jump."""
 
-    def __init__(self, number: int, listen: str, keys: Keys, limit_bytes: int, advertise: str | None = None) -> None:
+    def __init__(
+        self,
+        number: int,
+        listen: str,
+        keys: Keys,
+        limit_bytes: int,
+        advertise: str | None = None,
+        degree: int = 3,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.number, self.refused = number, 0
         self._keys, self._limit = keys, 2 * limit_bytes  # a longer message closes its connection
         self._answer: Callable[[int], dict[str, Any]] | None = None
         self._links: dict[int, zmq.Socket[bytes]] = {}
-        self._addresses: dict[int, str] = {}
+        self._clock, self._contacts = SteadyClock(clock), Contacts(degree, np.random.default_rng())
         self._newcomers: list[int] = []
-        self._heard: dict[int, float] = {}
-        self._introduced: dict[int, float] = {}
         self._gone: set[int] = set()
         self._unauthenticated: dict[Any, None] = {}  # connections before their handshake, in order
         self._is_closing = threading.Event()
@@ -181,7 +191,7 @@ class ZmqPeers:
         self._answer = answer
 
     def link(self, number: int, address: str) -> None:
-        if self._addresses.get(number) == address:
+        if self._contacts.addresses.get(number) == address:
             return
         socket = self._context.socket(zmq.DEALER)
         _secure_caller(socket, self._keys)
@@ -197,7 +207,7 @@ class ZmqPeers:
             raise
         if number in self._links:  # replaced only now, when the new address is known to be valid
             self._links[number].close()
-        self._links[number], self._addresses[number] = socket, address
+        self._links[number], self._contacts.addresses[number] = socket, address
 
     # -- Transport ---------------------------------------------------------------------------------------------------
 
@@ -208,35 +218,49 @@ class ZmqPeers:
         socket = self._links.get(to)
         if socket is None:
             return
-        now = time.monotonic()
-        if max(self._heard.get(to, 0.0), self._introduced.get(to, 0.0)) < now - _SILENT_SECONDS:
+        now, contacts = self._clock(), self._contacts
+        if contacts.is_silent(to, now):
             card = {"ask": "meet", "number": self.number, "address": self.address}
             if _put(socket, [_REQUEST + json.dumps(card).encode()]):
-                self._introduced[to] = now
+                contacts.note_introduction(to, now)
+        elif contacts.is_to_be_told(to, now):
+            others = [each for each in contacts.present(now) if each[0] != to][-MOST_TOLD:]
+            _put(socket, [_REQUEST + json.dumps({"ask": "know", "number": self.number, "peers": others}).encode()])
         (self._gone.discard if _put(socket, [_MESSAGE + data]) else self._gone.add)(to)
 
     def receive(self, wait: float) -> list[bytes]:
         """The messages that have come, after at most ``wait`` seconds; requests are answered meanwhile."""
         messages: list[bytes] = []
-        until = time.monotonic() + wait
+        until = self._clock() + wait
         while True:
             # Rounded up: a timeout of 0 ms would be a busy loop.
-            ready = dict(self._poller.poll(max(0, round(1000 * (until - time.monotonic()) + 0.4))))
+            ready = dict(self._poller.poll(max(0, round(1000 * (until - self._clock()) + 0.4))))
             if self._monitor in ready:
                 self._count_refusals()
             if self._listener in ready:
                 messages += self._take()
-            if messages or time.monotonic() >= until:
+            if messages or self._clock() >= until:
                 return messages
 
     def newcomers(self) -> list[int]:
-        """Peers that have introduced themselves since the last call."""
+        """Peers that have introduced themselves since the last call, or one to write to if too few are heard."""
         found, self._newcomers = self._newcomers, []
+        if (other := self._contacts.reach_out(self._clock())) is not None:
+            with suppress(ValueError):  # the name of its host may be unknown here
+                self.link(*other)
+                found.append(other[0])
         return found
 
     def gone(self) -> set[int]:
         """Neighbours to which the last message could not be sent."""
         return self._gone
+
+    def forget(self, number: int) -> None:
+        """Close the connection to a neighbour that will not come back, or will introduce itself."""
+        self._contacts.forget(number)
+        self._gone.discard(number)
+        if number in self._links:
+            self._links.pop(number).close()
 
     def close(self) -> None:
         """Flush queued messages for a moment, and close."""
@@ -275,7 +299,7 @@ class ZmqPeers:
                 break
             kind = frames[0][:1] if len(frames) == 1 else b""
             if kind == _MESSAGE:
-                self._heard[int.from_bytes(name[1:], "big")] = time.monotonic()
+                self._contacts.hear(int.from_bytes(name[1:], "big"), self._clock())
                 messages.append(frames[0][1:])
             elif kind == _REQUEST:
                 try:
@@ -293,8 +317,13 @@ class ZmqPeers:
         if request["ask"] == "meet" and (number in self._links or len(self._links) < _MAX_LINKS):
             self.link(number, request["address"])
             self._newcomers.append(number)
+        elif request["ask"] == "know" and number in self._links:
+            others = [(each, _check_foreign(where)) for each, where in request["peers"][:MOST_TOLD]]
+            if any(type(each) is not int or not 0 <= each < HIGHEST_NUMBER for each, _ in others):
+                raise ValueError("not the numbers of peers")
+            self._contacts.learn([each for each in others if each[0] != self.number], self._clock())
         elif request["ask"] == "terms" and self._answer is not None:
-            peers = [[self.number, self.address], *self._addresses.items()]
+            peers = [(self.number, self.address), *self._contacts.present(self._clock())]
             answer = {**self._answer(number), "number": self.number, "peers": peers}
             _put(self._listener, [name, _REQUEST + json.dumps(answer).encode()])
         else:

@@ -144,9 +144,10 @@ class GossipADMM:
 
     def _checksum_of(self, moments: list[Moments]) -> float:
         """A number that tells metrics apart, from bytes that are the same at all peers."""
+        known, self._checksums = self._checksums, {}  # of peers that are in the metric, and of nobody else
         for each in moments:
-            if (each.peer, each.number) not in self._checksums:
-                self._checksums[each.peer, each.number] = zlib.crc32(each.moment.tobytes())
+            key = each.peer, each.number
+            self._checksums[key] = known[key] if key in known else zlib.crc32(each.moment.tobytes())
         sums = [(each.peer, self._checksums[each.peer, each.number]) for each in moments]
         return float(zlib.crc32(np.array(sums, np.int64).tobytes()))
 

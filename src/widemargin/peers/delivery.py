@@ -41,13 +41,17 @@ class Delivery:
         self._unconfirmed.pop(neighbour, None)
         self.pending[neighbour] = {(kind, peer): None for kind, newest in self.newest.items() for peer in newest}
 
+    def remove(self, neighbour: int) -> None:
+        """Forget a neighbour."""
+        for known in (self.pending, self._unconfirmed, self._window):
+            known.pop(neighbour, None)
+
     def forget(self, peer: int) -> None:
-        """Send nothing to a peer any more, and nothing of it to others."""
-        for of_neighbour in (self.pending, self._unconfirmed, self._window):
-            of_neighbour.pop(peer, None)
-        for pending in self.pending.values():
-            for key in [key for key in pending if key[1] == peer]:
-                del pending[key]
+        """Send no more records of a peer: they are not known any more."""
+        for key in [key for key in self._sizes if key[1] == peer]:
+            del self._sizes[key]
+            for pending in self.pending.values():
+                pending.pop(key, None)
         for sent in self._unconfirmed.values():
             for number, records in sent.items():
                 sent[number] = [record for record in records if record.peer != peer]
@@ -83,7 +87,7 @@ class Delivery:
 
     def _queue_again(self, to: int, number: int) -> None:
         for record in self._unconfirmed[to].pop(number):
-            if self.newest[type(record)][record.peer] is record:  # not replaced
+            if self.newest[type(record)].get(record.peer) is record:  # neither replaced nor forgotten
                 self.pending[to][type(record), record.peer] = None
 
     def received_from(self, sender: int) -> tuple[int, int]:

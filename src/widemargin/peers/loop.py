@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from widemargin.comm.clock import SteadyClock
 from widemargin.cores import one_blas_thread
 from widemargin.peers.peer import MAX_MISSED_MESSAGES, Peer
 from widemargin.peers.protocol import Message, Traffic
@@ -34,6 +35,8 @@ _PACE_ALONE = 0.1  # seconds
 _IDLE_GAP = 1e-6  # at which a peer without neighbours stops working, whatever ``tol`` is
 _FAREWELL_TICKS = 4  # after all neighbours are done: they may not know yet that this peer is
 _MAX_FAREWELL_TICKS = 200  # for neighbours that send, and are not done
+_MOST_SILENT = 8  # neighbours that are silent, and written to now and then
+_SILENT_SECONDS = 60.0  # after which one of more than these is forgotten
 _HISTORY_TICKS = 4  # between rows of the history
 _MAX_HISTORY_ROWS = 4096  # beyond which every other one is dropped
 
@@ -57,10 +60,13 @@ class Transport(Protocol):
         """The messages that have come, after at most ``wait`` seconds."""
 
     def newcomers(self) -> list[int]:
-        """Peers that want to be neighbours, since the last call."""
+        """Peers that want to be neighbours, or are to be, since the last call."""
 
     def gone(self) -> set[int]:
         """Neighbours whose connections are known to be closed."""
+
+    def forget(self, number: int) -> None:
+        """Write no more to a neighbour that has been silent for long; it may introduce itself again."""
 
     def close(self) -> None:
         """Close all connections."""
@@ -125,14 +131,25 @@ class PeerReport:
 
 
 class PeerLoop:
-    """Runs one peer over one transport; ``watch(loop)`` is called after every tick and stops it by returning True."""
+    """Runs one peer over one transport; ``watch(loop)`` is called after every tick and stops it by returning True.
 
-    def __init__(self, peer: Peer, transport: Transport, limits: PeerLimits, watch: Watch | None = None) -> None:
+    ``clock`` may jump: a step back delays nothing, and a step forward only counts towards ``max_time`` and ``grace``.
+    """
+
+    def __init__(
+        self,
+        peer: Peer,
+        transport: Transport,
+        limits: PeerLimits,
+        watch: Watch | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.peer, self.transport, self.limits = peer, transport, limits
+        self._clock = SteadyClock(clock)
         self.stop_reason: str | None = None
         self._watch, self._format = watch, MessageFormat.of(peer)
         self._limit_bytes = self._format.limit_bytes
-        self._began = self._ticked = time.monotonic()
+        self._began = self._ticked = self._clock()
         self._work_seconds: deque[float] = deque([0.0], maxlen=3)  # of the last ticks
         self._n_ticks = 0  # of work here
         self._wrote = 0  # tick of the last messages; the peer's own may have been advanced by others since
@@ -140,6 +157,7 @@ class PeerLoop:
         self._done: set[int] = set()  # neighbours that are done
         self._final: Proof | None = None  # kept once all members are done
         self._done_at = self._ends_at = math.inf  # ticks
+        self._silent: dict[int, float] = {}  # neighbours that are silent, and since when
         self._has_met = False  # whether the network has had ``at_least`` members
         self._history: list[HistoryRow] = []
         self._history_ticks = _HISTORY_TICKS
@@ -150,14 +168,15 @@ class PeerLoop:
         try:
             self.peer.algorithm.work()  # the first call loads compiled code, which takes long: nobody waits for it yet
             self.transport.open()
-            self._began = time.monotonic()
+            self._began = self._clock()
             while True:
-                self._ticked = time.monotonic()
+                self._ticked = self._clock()
                 if not self._is_idle():
                     self._write(self.peer.tick())
                     self._n_ticks += 1
-                self._work_seconds.append(time.monotonic() - self._ticked)
+                self._work_seconds.append(self._clock() - self._ticked)
                 self._wrote = self.peer.ticks
+                self._forget_silent()
                 if self.peer.ticks % self._history_ticks == 0:
                     self._note()
                 self.stop_reason = self._reason_to_stop()
@@ -183,7 +202,7 @@ class PeerLoop:
 
     @property
     def seconds(self) -> float:
-        return time.monotonic() - self._began
+        return self._clock() - self._began
 
     def report(self) -> PeerReport:
         peer, proof = self.peer, self.proof
@@ -278,10 +297,10 @@ class PeerLoop:
             pace = self.limits.pace if has_others else max(self.limits.pace, _PACE_ALONE)
             earliest = self._ticked + pace
             latest = max(earliest, self._ticked + longest)
-            now = time.monotonic()
+            now = self._clock()
             until = earliest if now < earliest else latest if self._is_neighbour_behind() else now
             self._take(self.transport.receive(max(0.0, until - now)))
-            now = time.monotonic()
+            now = self._clock()
             if now >= latest or (now >= earliest and not self._is_neighbour_behind()):
                 return
 
@@ -292,6 +311,16 @@ class PeerLoop:
             for j in peer.live_neighbours
             if j not in gone
         )
+
+    def _forget_silent(self) -> None:
+        """Forget the neighbours that have been silent longest, if there are many: over days, most peers leave."""
+        live, now = set(self.peer.live_neighbours), self._clock()
+        self._silent = {j: self._silent.get(j, now) for j in self.peer.neighbours if j not in live}
+        for j in sorted(self._silent, key=self._silent.__getitem__)[: max(0, len(self._silent) - _MOST_SILENT)]:
+            if self._silent[j] < now - _SILENT_SECONDS:
+                self.peer.remove_neighbour(j)
+                self.transport.forget(j)
+                self._done.discard(j)
 
     def _take(self, batch: list[bytes]) -> None:
         for newcomer in self.transport.newcomers():

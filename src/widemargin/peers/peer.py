@@ -110,6 +110,7 @@ class Peer:
         patience = {j: MAX_MISSED_MESSAGES * self.ticks_between_messages(j) for j in self._heard}
         for silent in [j for j, at in self._heard.items() if self._worked - at > patience[j]]:
             self._drop(silent)
+        self._forget_departed()
         self._update_metric()
         self.algorithm.work()
         # Before all neighbours were heard or had time to write, a snapshot would describe too small a network.
@@ -184,6 +185,7 @@ class Peer:
             return
         self.table.exclude(number)
         self.delivery.forget(number)
+        self.delivery.remove(number)
         if number in self.neighbours:
             self.neighbours.remove(number)
         self._heard.pop(number, None)
@@ -191,6 +193,12 @@ class Peer:
         # Its moments leave the metric, a new proposer begins at once, and all say whom they still hear.
         self._n_in_metric, self._metric_members, self._proposed = 0, None, -1
         self._has_new_moments = self._has_changed = True
+
+    def remove_neighbour(self, neighbour: int) -> None:
+        """Write no more to a neighbour, and forget what it was sent; its records stay."""
+        self._drop(neighbour)
+        self.neighbours.remove(neighbour)
+        self.delivery.remove(neighbour)
 
     def _is_sound(self, message: Message) -> bool:
         """Whether the payload and all new records of a message have the right shapes and finite numbers."""
@@ -310,6 +318,12 @@ class Peer:
         self.exclude(liar)
         _LOG.warning("Peer %d is excluded: its records contradict each other.", liar)
         return liar == record.peer
+
+    def _forget_departed(self) -> None:
+        """Forget the records of peers that left long ago, if there are many: a network may run for days."""
+        for peer in self.table.forget_departed(self.ticks):
+            self.delivery.forget(peer)
+            self._has_new_moments = True  # the metric of all is without theirs from now on
 
     def _announce(self, record: Record) -> None:
         self.table.take(record)

@@ -45,6 +45,8 @@ NUMBERS_PER_INCARNATION = 1 << 40  # a peer that restarts numbers its records ab
 _CHECKED_BYTES = 1 << 24  # of records that are known to be sound
 _MAX_CORRELATION = 1 + 1e-3  # of two features; the excess is rounding
 _LEAST_SINGLE = float(np.finfo(np.float32).smallest_subnormal)
+_KEPT_DEPARTED = 32  # peers that are no members any more, and whose records are kept
+_DEPARTED_TICKS = 1024  # after its last record, until a peer counts as departed, and its cuts are forgotten
 _STALLED_PROOFS = 16  # in a row that leave the gap where it is
 _LEAST_FALL = 0.95  # of the gap, from one of these to the next
 _ROUNDED = 0.25  # of a gap that rounding keeps open
@@ -397,6 +399,30 @@ class RecordTable:
         self.snapshots.setdefault(snapshot.tick, {})[snapshot.peer] = snapshot
         for old in sorted(self.snapshots)[:-KEPT]:
             del self.snapshots[old]
+
+    def forget_departed(self, tick: int) -> list[int]:
+        """Forget cuts of peers that left long ago, and all records of such peers but the last few; whose these are.
+
+        Peers that have received the same records forget the same ones: the metric must be the same for all.
+        """
+        members, snapshots = self.members, self.newest[Snapshot]
+        if max(len(snapshots), len(self.cuts.by_peer)) <= len(members):
+            return []
+        left = [peer for peer in snapshots if peer not in members]
+        departed = sorted((n, peer) for peer in left if (n := self._last_tick(peer)) < tick - _DEPARTED_TICKS)
+        for _, peer in departed:
+            self.cuts.forget(peer)
+        old = [peer for _, peer in departed[: max(0, len(left) - _KEPT_DEPARTED)]]
+        for peer in old:
+            tables: list[dict[int, Any]] = [*self.newest.values(), *self.costs.values(), *self.snapshots.values()]
+            for by_peer in [*tables, *self.answers.values()]:
+                by_peer.pop(peer, None)
+        self.proposals = {key: model for key, model in self.proposals.items() if key[0] not in old}
+        return old
+
+    def _last_tick(self, peer: int) -> int:
+        """Of the records of a peer."""
+        return max(tick_of(newest[peer].number) for newest in self.newest.values() if peer in newest)
 
     @property
     def members(self) -> frozenset[int]:
