@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 import lzma
 import sys
 
@@ -122,6 +123,29 @@ def test_a_peer_alone_trains_prints_and_saves(folder, monkeypatch, capsys):
         assert arrays["classes"].tolist() == [-1, 1]
         scores = DENSE @ arrays["coef"][0] + arrays["intercept"][0]
     assert np.array_equal(np.sign(scores), LABELS)
+
+
+def test_a_log_says_what_happened_and_is_continued(folder, monkeypatch, capsys):
+    for _ in range(2):
+        options = ["--secret-file", "secret", "--peers", 1, "--alpha", 0.1, "--log", "peer.log", "--number", 5]
+        assert run(monkeypatch, "--data", "rows.svm", *options, "--max-time", 60) == 0, capsys.readouterr().err
+    lines = [json.loads(line) for line in (folder / "peer.log").read_text().splitlines()]
+    events = [line["event"] for line in lines]
+    assert events.count("start") == events.count("stop") == 2
+    assert events[0] == "start"
+    assert events[-1] == "stop"
+    assert {"members", "status"} <= set(events)
+    assert {line["peer"] for line in lines} == {5}
+    last = lines[-1]
+    assert last["reason"] == "gap"
+    assert last["members"] == [5]
+    assert last["rows"] == 4
+    assert last["bounds"][0] <= last["bounds"][1] <= last["bounds"][0] * (1 + 1e-3) / (1 - 1e-3)
+
+
+def test_a_log_in_no_folder_is_refused_before_anything_is_read(folder, monkeypatch, capsys):
+    assert run(monkeypatch, "--data", "none.svm", "--secret-file", "secret", "--log", "no/peer.log") == 2
+    assert "There is no folder no to keep the log in." in capsys.readouterr().err
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="files have no such rights there")

@@ -19,6 +19,7 @@ from rich.text import Text
 
 from widemargin.callbacks import Interruption
 from widemargin.cli._input import check_outputs
+from widemargin.cli._peer_log import PeerLog
 from widemargin.cli._peer_terms import Terms
 from widemargin.comm.protocol import HIGHEST_NUMBER
 from widemargin.comm.zmq_peers import Keys, ZmqPeers, ask, check_address
@@ -55,6 +56,7 @@ class Request:
     max_ticks: int | None
     pace: float
     silence: float
+    log: Path | None
     begins: dict[str, Any]  # terms of a network that begins here; None where not given
 
 
@@ -76,13 +78,16 @@ def run(request: Request) -> None:
     console.print(f"peer {peer.number} listens at {ready.transport.address}, {peer.algorithm.rows.n_rows} rows")
     max_ticks, max_time = request.max_ticks or np.inf, np.inf if request.max_time is None else request.max_time
     limits = PeerLimits(terms.tol, max_ticks, max_time, request.pace, request.silence, terms.at_least)
-    with _signals() as has_to_stop, _Line(console, request.every) as line:
+    with _signals() as has_to_stop, _Line(console, request.every) as line, PeerLog(request.log) as log:
+        log.start(peer.number, ready.transport.address, peer.algorithm.rows.n_rows, terms.tol)
 
         def watch(loop: PeerLoop) -> bool:
             line.show(loop)
+            log.note(loop)
             return bool(has_to_stop)
 
         report = PeerLoop(peer, ready.transport, limits, watch).run()
+        log.stop(report)
     _print_end(console, report, terms)
     if request.model is not None:
         _save(request.model, _fitted(ready, report, request))
@@ -97,6 +102,8 @@ def _prepare(request: Request) -> _Ready:
     keys = Keys.of(request.secret)
     check_address(request.listen)
     check_outputs({"the model": request.model}, request.data)
+    if request.log is not None and not request.log.parent.is_dir():
+        raise ValueError(f"There is no folder {request.log.parent} to keep the log in.")
     own = secrets.randbelow(HIGHEST_NUMBER) if request.number is None else request.number
     if own >= HIGHEST_NUMBER:
         raise ValueError(f"--number {own} must be below {HIGHEST_NUMBER}.")

@@ -39,6 +39,7 @@ def peer(
     pace: Annotated[float, typer.Option(min=0, help="Least seconds between two ticks.")] = 0.02,
     silence: Annotated[float, typer.Option(min=0.1, help="Seconds after which a silent neighbour is dropped.")] = 2.0,
     every: Annotated[float | None, typer.Option(min=0.01, help="Print figures every so many seconds.")] = None,
+    log: Annotated[Path | None, typer.Option(help="Append what happens to this file, one line of JSON each.")] = None,
     number: Annotated[int | None, typer.Option(min=0, help="Number of a peer that returns; default: random.")] = None,
     zero_based: ZeroBased = False,
     alpha: Annotated[float | None, _term("Weight of the penalty. Default: 0.0001.")] = None,
@@ -74,7 +75,7 @@ def peer(
     }  # fmt: skip
     limits = max_time, max_ticks, pace, silence
     shared = _secret(secret, secret_file)
-    run(Request(data, shared, listen, join, advertise, model, number, every, zero_based, *limits, begins))
+    run(Request(data, shared, listen, join, advertise, model, number, every, zero_based, *limits, log, begins))
 
 
 def _secret(given: str | None, path: Path | None) -> str:
