@@ -1,4 +1,4 @@
-"""What a member can try, and what comes of it: two of ten lie, and the eight others certify the optimum of their rows."""
+"""What a member can try, and what comes of it: two of ten lie, and the others certify the optimum of their rows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ X, CODES = overlapping_rows(200)
 def checked_network(lie=None):
     network = Network(split(X, CODES, even(200, N)), chords(N))
     for peer in network.peers.values():
-        peer.claims = Claims({k: 25.0 for k in range(N)})
+        peer.claims = Claims(dict.fromkeys(range(N), 25.0))
     for k in LIARS if lie is not None else ():
         network.peers[k].claims = None
         make_liar(network.peers[k], lie, seed=k)
@@ -47,7 +47,7 @@ def test_eight_of_ten_certify_their_rows_once_two_liars_are_proved_or_revoked(li
         raise AssertionError(f"not certified: {proofs}")
     found = [evidence for k in HONEST for evidence in network.peers[k].evidence]
     assert found
-    assert all(contradiction(each, {k: 25.0 for k in range(N)}) in LIARS for each in found)
+    assert all(contradiction(each, dict.fromkeys(range(N), 25.0)) in LIARS for each in found)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -56,7 +56,7 @@ def test_no_honest_member_is_accused(scale, dtype):
     rows = (X * np.array([scale] * (X.shape[1] - 1) + [1.0])).astype(dtype)
     network = Network(split(rows, CODES, even(200, 4)), chords(4))
     for peer in network.peers.values():
-        peer.claims = Claims({k: 50.0 for k in range(4)})
+        peer.claims = Claims(dict.fromkeys(range(4), 50.0))
     network.go(60)
     assert all(not peer.evidence and not peer.table.excluded for peer in network.peers.values())
     assert any(len(each) > 3 for each in network.peers[0].claims._costs.values())  # there was something to check
