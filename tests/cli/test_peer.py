@@ -26,7 +26,7 @@ from widemargin.peers.wire import VERSION
 TEXT = "1 1:0.5 3:2\n-1 2:1\n1 1:1 2:-1\n-1 3:-1\n"
 DENSE = np.array([[0.5, 0, 2], [0, 1, 0], [1, -1, 0], [0, 0, -1]])
 LABELS = [1, -1, 1, -1]
-NO_SECRET = "Peers need a shared secret"
+NO_SECRET = "Peers need a shared secret (--secret-file or WIDEMARGIN_SECRET), or identities"
 
 
 @pytest.fixture

@@ -7,9 +7,12 @@ import math
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from widemargin.peers.loop import PeerLoop, PeerReport
+
+if TYPE_CHECKING:
+    from widemargin.comm.members import Membership
 
 _STATUS_SECONDS = 2.0  # between two status lines
 _LOOK_SECONDS = 0.1  # between two looks at the peer
@@ -18,16 +21,21 @@ _LOOK_SECONDS = 0.1  # between two looks at the peer
 class PeerLog:
     """Appends one line for each event to a file, or does nothing without one; ``note(loop)`` after every tick.
 
-    Every line has ``event``, ``peer`` and ``time`` (seconds since 1970). Events are start, neighbour came, neighbour
-    gone, members (a first certificate for other members than before), refused (how many in all), status and stop.
+    Every line has ``event``, ``peer`` and ``time`` (seconds since 1970), and ``name`` where there is a list of members.
+    Events are start, neighbour came, neighbour gone, members (a first certificate for other members than before),
+    members list (a newer one), excluded and cut off (a member, and why), refused (how many in all), status and stop.
     """
 
-    def __init__(self, path: Path | None) -> None:
+    def __init__(self, path: Path | None, membership: Membership | None = None) -> None:
+        self._membership = membership
         try:
             self._file: TextIO | None = None if path is None else path.open("a", encoding="utf8")
         except OSError as error:
             raise ValueError(f"The log cannot be written to {path}: {error.strerror}.") from error
+        self._list = 0 if membership is None else membership.newest.number
         self._neighbours: set[int] = set()
+        self._excluded: set[int] = set()
+        self._cut_off: set[int] = set()
         self._members: frozenset[int] | None = None
         self._refused = 0
         self._due = {"look": 0.0, "status": 0.0}
@@ -51,6 +59,7 @@ class PeerLog:
             for neighbour in sorted(found):
                 self._write(event, number, neighbour=neighbour)
         self._neighbours = live
+        self._note_members(loop)
         proof = loop.proof
         if proof is not None and proof.members != self._members:
             self._members = proof.members
@@ -61,6 +70,24 @@ class PeerLog:
                 self._refused = report.refused
                 self._write("refused", number, total=report.refused)
             self._write("status", number, **_figures(report))
+
+    def _note_members(self, loop: PeerLoop) -> None:
+        """A newer list, members that are excluded, and members that this peer does not hear any more."""
+        number = loop.peer.number
+        if self._membership is not None and self._membership.newest.number > self._list:
+            self._list = self._membership.newest.number
+            self._write("members list", number, list=self._list, count=len(self._membership.newest.active))
+        for member in sorted(loop.peer.table.excluded - self._excluded):
+            self._excluded.add(member)
+            why = "its records contradict each other" if loop.peer.is_convicted(member) else "revoked"
+            self._write("excluded", number, **self._named(member), why=why)
+        for member in sorted(loop.cut_off.keys() - self._cut_off):
+            self._cut_off.add(member)
+            self._write("cut off", number, **self._named(member), why=loop.cut_off[member])
+
+    def _named(self, member: int) -> dict[str, Any]:
+        known = None if self._membership is None else self._membership.newest.members.get(member)
+        return {"member": member, "member_name": None if known is None else known.name}
 
     def stop(self, report: PeerReport) -> None:
         self._write("stop", report.number, reason=report.stop_reason, **_figures(report))
@@ -75,7 +102,8 @@ class PeerLog:
     def _write(self, event: str, number: int, **more: Any) -> None:
         if self._file is not None:
             plain = {name: None if value in (math.inf, -math.inf) else value for name, value in more.items()}
-            line = {"event": event, "peer": number, "time": round(time.time(), 3), **plain}
+            own = {} if self._membership is None else {"name": self._named(number)["member_name"]}
+            line = {"event": event, "peer": number, **own, "time": round(time.time(), 3), **plain}
             self._file.write(json.dumps(line, allow_nan=False) + "\n")
             self._file.flush()
 

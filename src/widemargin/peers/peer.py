@@ -19,9 +19,10 @@ from widemargin.peers import cutting_planes, records
 from widemargin.peers.claims import Claims, contradiction
 from widemargin.peers.cutting_planes import Cut
 from widemargin.peers.delivery import Delivery
-from widemargin.peers.protocol import Algorithm, Message, Traffic
+from widemargin.peers.protocol import Algorithm, Message, Notary, Traffic
 from widemargin.peers.records import (
     KINDS,
+    Accusation,
     Answer,
     HingeCosts,
     Moments,
@@ -31,6 +32,7 @@ from widemargin.peers.records import (
     Record,
     RecordTable,
     Snapshot,
+    Statement,
 )
 from widemargin.peers.rows import PeerRows
 from widemargin.problems.mean_hinge import MeanHinge
@@ -43,6 +45,7 @@ _DOUBLING_TICKS = 64  # snapshots become half as frequent after two of these, af
 _MANY_PEERS = 16  # from which snapshots are rarer
 _OVERDUE_TICKS = 3  # after which unacknowledged records are sent again
 _DATA_VERSIONS = 1 << 62
+_TOLERATED_TICKS = 100_000  # beyond the highest to which this peer lets itself be advanced
 _LOG = logging.getLogger("widemargin.peers")
 
 
@@ -58,12 +61,16 @@ class Peer:
     rng: np.random.Generator
     incarnation: int = 0
     checker: records.RecordChecker = field(default_factory=records.RecordChecker)  # peers of one process may share it
-    claims: Claims | None = None  # checks what members say, where records are signed: an accusation excludes
+    claims: Claims | None = None  # checks what members say; members that contradict themselves are excluded
+    notary: Notary | None = None  # signs records, and checks the signatures of others
+    highest_tick: int = records.NUMBERS_PER_INCARNATION  # that a network can have reached by now
+    too_far_ahead: dict[int, int] = field(default_factory=dict)  # ticks of messages and records beyond that, by member
     ticks: int = 0
     traffic: Traffic = field(default_factory=Traffic)
     table: RecordTable = field(init=False)
     delivery: Delivery = field(init=False)
-    evidence: list[tuple[Record, ...]] = field(default_factory=list)  # of lies that were found here
+    evidence: list[tuple[Statement, ...]] = field(default_factory=list)  # of lies that were found here
+    is_accused: bool = False  # by records of its own that contradict each other: its number is used twice
     _worked: int = 0  # ticks of work; fewer than ``ticks`` for a peer that came late or was idle
     _heard: dict[int, int] = field(default_factory=dict)  # value of ``_worked`` at each live neighbour's last message
     _data_version: int = field(init=False)
@@ -128,7 +135,8 @@ class Peer:
     def receive(self, message: Message) -> None:
         """Take in a message; one that is stale, malformed or from a stranger is counted and refused."""
         sender = message.sender
-        if sender not in self.neighbours or not self._is_sound(message):
+        is_expected = sender in self.neighbours and not self._is_too_far_ahead(sender, message.number)
+        if not is_expected or not self._is_sound(message):
             self.traffic.refused += 1
             return
         self.traffic.messages_received += 1
@@ -138,21 +146,11 @@ class Peer:
         is_new = self.delivery.mark_received(sender, message.number)
         # A late or idle peer catches up to the tick before the sender's: one more, and time would run faster with
         # every hop.
-        self.ticks = max(self.ticks, records.tick_of(message.number) - 1)
+        self.ticks = max(self.ticks, min(records.tick_of(message.number), self.highest_tick) - 1)
         for record in message.records:  # also those of a stale message
-            if record.peer == self.number:
-                self._receive_own(record)
-                continue
-            if record.peer in self.table.excluded:
-                continue
-            if isinstance(record, Snapshot) and self._is_neighbour_restarted(record):
-                self.delivery.queue_all_for(record.peer)
-            if self.table.take(record):
-                if self._is_lie(record):
-                    continue
-                self._queue(record, self._size_of(record), not_to=sender)
-            elif self.table.newest[type(record)][record.peer].number == record.number:
-                self.delivery.mark_known(sender, record)
+            self._receive_record(record, sender)
+            if sender in self.table.excluded:
+                return
         if not is_new:
             self.traffic.refused += 1
             return
@@ -160,6 +158,24 @@ class Peer:
         self._has_changed |= sender not in self._heard
         self._heard[sender] = self._worked
         self.algorithm.receive(sender, message.payload)
+
+    def _receive_record(self, record: Record, sender: int) -> None:
+        if isinstance(record, Accusation):
+            self._hear_accusation(record, sender)
+        elif record.peer == self.number:
+            self._receive_own(record)
+        elif record.peer in self.table.excluded or self._is_too_far_ahead(record.peer, record.number):
+            return
+        elif self._is_new(record):
+            if isinstance(record, Snapshot) and self._is_neighbour_restarted(record):
+                self.delivery.queue_all_for(record.peer)
+            self.table.take(record)
+            if not self._is_lie(record):
+                self._queue(record, self._size_of(record), not_to=sender)
+        elif (
+            not self._is_other_version(record) and self.table.newest[type(record)][record.peer].number == record.number
+        ):
+            self.delivery.mark_known(sender, record)
 
     def add_rows(self, rows: PeerRows) -> None:
         """Add rows; raises ValueError, and changes nothing, if they cannot be added."""
@@ -194,6 +210,10 @@ class Peer:
         self._n_in_metric, self._metric_members, self._proposed = 0, None, -1
         self._has_new_moments = self._has_changed = True
 
+    def is_convicted(self, member: int) -> bool:
+        """Whether a member is excluded because its records contradict each other."""
+        return member in self.table.newest[Accusation]
+
     def remove_neighbour(self, neighbour: int) -> None:
         """Write no more to a neighbour, and forget what it was sent; its records stay."""
         self._drop(neighbour)
@@ -204,13 +224,28 @@ class Peer:
         """Whether the payload and all new records of a message have the right shapes and finite numbers."""
         if message.number <= 0 or not records.is_finite(message.payload, self.algorithm.payload_shape):
             return False
-        for record in message.records:
-            if type(record) not in KINDS:
-                return False
-            known = self.table.newest[type(record)].get(record.peer)
-            if (known is None or known.number < record.number) and self._size_of(record) < 0:
-                return False
-        return True
+        return all(type(record) in KINDS and self._is_known_or_sound(record) for record in message.records)
+
+    def _is_known_or_sound(self, record: Record) -> bool:
+        if record.peer in self.table.excluded or not self._is_new(record):
+            return True
+        if self._size_of(record) < 0:
+            return False
+        # Evidence is checked when it is heard: not all who pass it on can check it.
+        return self.notary is None or isinstance(record, Accusation) or self.notary.is_valid(record)
+
+    def _is_new(self, record: Record) -> bool:
+        """Whether a record has a higher number than the one that is known."""
+        known = self.table.newest[type(record)].get(record.peer)
+        return known is None or known.number < record.number
+
+    def _is_too_far_ahead(self, member: int, number: int) -> bool:
+        """Whether a member names a tick that the network cannot have reached, by far; noted if so."""
+        tick = records.tick_of(number)
+        is_too_far = tick > self.highest_tick + _TOLERATED_TICKS
+        if is_too_far:
+            self.too_far_ahead[member] = tick
+        return is_too_far
 
     def _size_of(self, record: Record) -> int:
         """Bytes of a record of another peer; -1 if it is unsound."""
@@ -307,17 +342,46 @@ class Peer:
         """Once in a period, and only when all members are known: without them nothing can be proved."""
         return self._period > self._snapshot_period and self.table.is_network_known
 
-    def _is_lie(self, record: Record) -> bool:
+    def _is_lie(self, record: Statement) -> bool:
         """Whether a record proves that its or another peer lies about its rows; that peer is excluded."""
         found = None if self.claims is None else self.claims.check(record)
         liar = None if found is None or self.claims is None else contradiction(found, self.claims.caps)
         if found is None or self.claims is None or liar is None or liar == self.number:
             return False
-        self.evidence.append(found)
+        self._convict(liar, found)
+        return liar == record.peer
+
+    def _is_other_version(self, record: Statement) -> bool:
+        """Whether its peer has said something else under the same number; that peer is excluded."""
+        both = None if self.claims is None else self.claims.other_version(record)
+        if both is None or (self.notary is not None and not self.notary.is_valid(record)):
+            return False
+        self._convict(record.peer, both)
+        return True
+
+    def _hear_accusation(self, accusation: Accusation, sender: int) -> None:
+        """Exclude the accused if the evidence is sound: nobody's word is taken for it."""
+        accused = accusation.peer
+        if accused in self.table.excluded:
+            self.delivery.mark_known(sender, accusation)
+        elif self.claims is not None and contradiction(accusation.evidence, self.claims.caps) == accused:
+            if self.notary is not None and not self.notary.is_valid(accusation):
+                return
+            if accused == self.number:
+                self.is_accused = True
+            else:
+                self._convict(accused, accusation.evidence)
+
+    def _convict(self, liar: int, evidence: tuple[Statement, ...]) -> None:
+        """Exclude a member whose records contradict each other, and show them to all."""
+        assert self.claims is not None
+        self.evidence.append(evidence)
         self.claims.forget(liar)
         self.exclude(liar)
+        accusation = Accusation(liar, 1, evidence)
+        self.table.newest[Accusation][liar] = accusation
+        self.delivery.queue(accusation, records.n_bytes_of(accusation))
         _LOG.warning("Peer %d is excluded: its records contradict each other.", liar)
-        return liar == record.peer
 
     def _forget_departed(self) -> None:
         """Forget the records of peers that left long ago, if there are many: a network may run for days."""
@@ -325,7 +389,8 @@ class Peer:
             self.delivery.forget(peer)
             self._has_new_moments = True  # the metric of all is without theirs from now on
 
-    def _announce(self, record: Record) -> None:
+    def _announce(self, record: Statement) -> None:
+        record = record if self.notary is None else self.notary.signed(record)
         self.table.take(record)
         self._is_lie(record)  # or lets a loss be checked that was stated for this proposal or query
         self._queue(record, records.n_bytes_of(record))
@@ -347,6 +412,9 @@ class Peer:
                 self._n_in_metric, self._has_new_moments = len(known), False
 
     def _announce_moments(self) -> None:
+        known = self.table.newest[Moments].get(self.number)
+        if known is not None and known.number >= self._number:
+            self.ticks += 1  # no two records under one number
         moments = self.algorithm.moments(self.number, self._number)
         if moments is not None:
             self._announce(moments)

@@ -6,7 +6,7 @@
 Both bounds allow for the rounding of what they are computed from: a peer rounds its A down and its losses up, and says
 how far its V may be off; ``RecordTable`` allows for the sums over peers.
 
-Six kinds of record are gossiped, and the newest of each peer counts:
+Seven kinds of record are gossiped, and the newest of each peer counts:
 
     Moments      second moments of its features, once
     Snapshot     its A and V, its model, and the neighbours it receives from, at ticks that are the same for all
@@ -14,6 +14,7 @@ Six kinds of record are gossiped, and the newest of each peer counts:
     HingeCosts   the hinge losses of its rows for the last proposals
     Query        by the same peer: three models, and weights of cuts (``cutting_planes``)
     Answer       the hinge losses of its rows at points between those models, new cuts, and the weighted sum of old ones
+    Accusation   records of a member that contradict each other, passed on by whoever finds them (``claims``)
 
 A peer with the hinge costs of all members knows the exact objective of a proposal; with all snapshots it has a lower
 bound, which is tight if they are of the same tick. Costs count only beside a snapshot of the same rows: both carry a
@@ -76,6 +77,7 @@ class Moments(NamedTuple):
     number: int
     total: float  # of the weights of its rows
     moment: np.ndarray  # the upper triangle of a matrix of order d, row by row, or its diagonal
+    signature: bytes = b""
 
 
 class Snapshot(NamedTuple):
@@ -92,6 +94,7 @@ class Snapshot(NamedTuple):
     rho: float  # that it suggests
     gap: float  # that it has certified
     is_stuck: bool  # whether rounding keeps this gap open
+    signature: bytes = b""
 
 
 class Proposal(NamedTuple):
@@ -100,6 +103,7 @@ class Proposal(NamedTuple):
     peer: int
     number: int
     model: np.ndarray
+    signature: bytes = b""
 
 
 class HingeCosts(NamedTuple):
@@ -113,6 +117,7 @@ class HingeCosts(NamedTuple):
     proposals: np.ndarray  # their numbers, the newest first
     costs: np.ndarray  # upper bounds of hinge sums, (proposals, problems)
     digests: np.ndarray  # of the proposals
+    signature: bytes = b""
 
 
 class Query(NamedTuple):
@@ -124,6 +129,7 @@ class Query(NamedTuple):
     owners: np.ndarray  # of the cuts that have a weight
     cuts: np.ndarray  # their numbers
     weights: np.ndarray  # (cuts, problems)
+    signature: bytes = b""
 
 
 class Answer(NamedTuple):
@@ -140,17 +146,39 @@ class Answer(NamedTuple):
     combined: Cut  # of its cuts, by the weights of the query
     cuts: Cut  # at the three models, with one more axis in front
     digest: int  # of the models of the query
+    signature: bytes = b""
 
 
-Record = Moments | Snapshot | Proposal | HingeCosts | Query | Answer
-KINDS: tuple[type, ...] = (Moments, Snapshot, Proposal, HingeCosts, Query, Answer)  # in the order of their wire codes
+Statement = Moments | Snapshot | Proposal | HingeCosts | Query | Answer
+
+
+class Accusation(NamedTuple):
+    """Statements of a member that contradict each other (``claims``), so that all exclude it. Anyone may pass it on."""
+
+    peer: int  # the member that is accused
+    number: int  # 1: the first accusation is as good as any other
+    evidence: tuple[Statement, ...]
+
+
+Record = Statement | Accusation
+# In the order of their wire codes.
+KINDS: tuple[type, ...] = (Moments, Snapshot, Proposal, HingeCosts, Query, Answer, Accusation)
+MOST_EVIDENCE = 3
 Kind = TypeVar("Kind", Moments, Snapshot, Proposal, HingeCosts, Query, Answer)
 
 
 def n_bytes_of(record: Record | Cut) -> int:
-    """Bytes of the numbers in a record."""
+    """Bytes of the numbers and the signature in a record."""
+    if isinstance(record, Accusation):
+        return 16 + sum(n_bytes_of(each) for each in record.evidence)
     return sum(
-        n_bytes_of(value) if isinstance(value, Cut) else value.nbytes if isinstance(value, np.ndarray) else 8
+        n_bytes_of(value)
+        if isinstance(value, Cut)
+        else value.nbytes
+        if isinstance(value, np.ndarray)
+        else len(value)
+        if isinstance(value, bytes)
+        else 8
         for value in record
     )
 
@@ -193,6 +221,10 @@ class RecordChecker:
 def _is_sound(record: Record, model: np.ndarray, moment: np.ndarray | None) -> bool:
     if record.number < 0 or record.peer < 0:
         return False
+    if isinstance(record, Accusation):
+        return 0 < len(record.evidence) <= MOST_EVIDENCE and all(
+            not isinstance(each, Accusation) and _is_sound(each, model, moment) for each in record.evidence
+        )
     if isinstance(record, Moments):
         is_whole = moment is not None and _is_amount(record.total) and is_finite(record.moment, moment.shape)
         return is_whole and _is_moment(record.moment, model.shape[1])
@@ -218,6 +250,7 @@ def _is_sound(record: Record, model: np.ndarray, moment: np.ndarray | None) -> b
         _is_amount(record.rho)
         and record.rho > 0
         and record.gap >= 0  # may be infinite
+        and record.tick <= tick_of(record.number)
         and _is_list_of_integers(record.neighbours)
         and _is_cut(record.dual, model.shape)
         and is_finite(record.model, model.shape)
@@ -306,7 +339,7 @@ class RecordTable:
     _gap_to_beat: float = math.inf
     _is_changed: bool = True  # since the last proof
 
-    def take(self, record: Record) -> bool:
+    def take(self, record: Statement) -> bool:
         """Keep a record if it is newer than the one known; whether it was."""
         if record.peer in self.excluded:
             return False

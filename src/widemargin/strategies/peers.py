@@ -16,9 +16,10 @@ from widemargin.comm.solo import Solo
 from widemargin.data.shard import Shard
 from widemargin.ledger import Ledger
 from widemargin.peers.admm import GossipADMM
+from widemargin.peers.claims import Claims
 from widemargin.peers.loop import PeerLimits, PeerReport, PeerRun
 from widemargin.peers.peer import Peer
-from widemargin.peers.protocol import Algorithm, Traffic
+from widemargin.peers.protocol import Algorithm, Notary, Traffic
 from widemargin.peers.push_sum import PushSum
 from widemargin.peers.records import RecordChecker, Snapshot
 from widemargin.peers.rows import PeerRows
@@ -97,9 +98,16 @@ class Network:
         return encoded if self.clip is None else encoded.clipped(self.clip)
 
     def begin(
-        self, number: int, rows: PeerRows, seed: int, incarnation: int = 0, checker: RecordChecker | None = None
+        self,
+        number: int,
+        rows: PeerRows,
+        seed: int,
+        incarnation: int = 0,
+        checker: RecordChecker | None = None,
+        notary: Notary | None = None,
+        claims: Claims | None = None,
     ) -> Peer:
-        """A peer that knows only its rows; peers of one process share a checker."""
+        """A peer that knows only its rows; peers of one process share a checker, and members have the other two."""
         for_work, for_messages = np.random.default_rng([seed, number, incarnation]).spawn(2)
         algorithm: Algorithm
         if self.algorithm == "admm":
@@ -107,7 +115,8 @@ class Network:
         else:
             algorithm = PushSum(self.problem, rows, for_work, self.batch_size, self.rounds, self.fan_out)
         neighbours, checker = list(self.graph[number]), checker or RecordChecker()
-        return Peer(number, self.problem, algorithm, neighbours, self.fan_out, for_messages, incarnation, checker)
+        own = number, self.problem, algorithm, neighbours, self.fan_out, for_messages, incarnation
+        return Peer(*own, checker, claims, notary)
 
     def split(self, w: np.ndarray) -> tuple[np.ndarray, float]:
         return (w[:-1], float(w[-1])) if self.has_constant else (w, 0.0)
