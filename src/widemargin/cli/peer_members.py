@@ -102,7 +102,13 @@ def members(members: ListFile) -> None:
 
     found = MemberList.read(members)
     rows = [
-        (str(number), each.name, f"{each.max_rows:g}", "revoked" if each.is_revoked else "member", f"{each.card.key.hex()[:16]}...")
+        (
+            str(number),
+            each.name,
+            f"{each.max_rows:g}",
+            "revoked" if each.is_revoked else "member",
+            f"{each.card.key.hex()[:16]}...",
+        )
         for number, each in sorted(found.members.items())
     ]
     title = f"{found.network}, list {found.number}"

@@ -14,10 +14,11 @@ class Allowance:
         self._rate, self._most, self._left, self._at = rate, most, most, now
 
     def spend(self, amount: float, now: float) -> bool:
-        """Whether there was enough."""
+        """Spend an amount if there is enough; whether there was."""
         self._left, self._at = min(self._most, self._left + self._rate * (now - self._at)), now
-        self._left -= amount
-        return self._left >= 0
+        is_enough = self._left >= amount
+        self._left -= amount if is_enough else 0
+        return is_enough
 
 
 class Rates:

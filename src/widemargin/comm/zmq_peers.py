@@ -34,11 +34,13 @@ from widemargin.comm.zmq_keys import Keys
 
 _HANDSHAKE_MS = 30_000
 _MAX_QUEUED = 16  # messages to one neighbour
+_MAX_UNREAD = 64  # messages of one connection that wait to be read
 _MAX_BATCH = 1000  # messages received at a time
 _MAX_LINKS = 1000  # neighbours that may introduce themselves
 _MAX_REQUEST_BYTES = 2 * MAX_LIST_BYTES
 _MESSAGE, _REQUEST = b"L", b"J"  # first byte of a frame
 _FLUSH_MS = 300  # for the last messages
+_UNACKNOWLEDGED_MS = 10_000  # after which what was sent counts as lost, and the connection too
 _POLL_MS = 100  # between checks whether to close
 _ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9_.-]+):([0-9]{1,5})")
 _MONITORED = zmq.EVENT_ACCEPTED | zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
@@ -159,7 +161,8 @@ class ZmqPeers:
         self._listener.maxmsgsize = self._limit
         self._listener.router_handover = True  # a peer that returns has the same routing id
         self._listener.handshake_ivl = _HANDSHAKE_MS
-        self._listener.heartbeat_ivl, self._listener.heartbeat_timeout = 2000, 10000
+        self._listener.rcvhwm = _MAX_UNREAD
+        _keep_alive(self._listener)
         self._monitor = self._listener.get_monitor_socket(_MONITORED)
         try:
             self._listener.bind(f"tcp://{host}:{'*' if port == '0' else port}")
@@ -186,10 +189,10 @@ class ZmqPeers:
             raise
         if self._keys.membership is None:
             socket.routing_id = b"p" + self.number.to_bytes(8, "big")
-        socket.sndhwm, socket.maxmsgsize = _MAX_QUEUED, self._limit
+        socket.sndhwm, socket.rcvhwm, socket.maxmsgsize = _MAX_QUEUED, 1, _MAX_REQUEST_BYTES  # nothing is read here
         socket.immediate = True  # a message that waits would be stale
         socket.reconnect_ivl, socket.reconnect_ivl_max = 100, 2000
-        socket.heartbeat_ivl, socket.heartbeat_timeout = 2000, 10000
+        _keep_alive(socket)
         try:
             _connect(socket, address)
         except BaseException:
@@ -259,10 +262,11 @@ class ZmqPeers:
     def forget(self, number: int) -> None:
         """Close the connection to a neighbour that will not come back, or will introduce itself."""
         self._contacts.forget(number)
-        self._lists_sent.pop(number, None)
         self._gone.discard(number)
         if number in self._links:
+            self._send_list(number, self._links[number])  # a member that is revoked may hear it
             self._links.pop(number).close()
+        self._lists_sent.pop(number, None)
 
     def close(self) -> None:
         """Flush queued messages for a moment, and close."""
@@ -372,6 +376,15 @@ def _secure_caller(socket: zmq.Socket[bytes], keys: Keys, to: int) -> None:
     socket.linger = _FLUSH_MS
     socket.curve_serverkey = keys.listener_of(to)
     socket.curve_secretkey, socket.curve_publickey = keys.caller.secret, keys.caller.public
+
+
+def _keep_alive(socket: zmq.Socket[bytes]) -> None:
+    """Let TCP notice that the other side is gone.
+
+    ZeroMQ's own heartbeat ends the whole process if a connection is lost while more has come than was read.
+    """
+    socket.tcp_keepalive, socket.tcp_keepalive_idle, socket.tcp_keepalive_intvl, socket.tcp_keepalive_cnt = 1, 5, 2, 3
+    socket.tcp_maxrt = _UNACKNOWLEDGED_MS
 
 
 def _connect(socket: zmq.Socket[bytes], address: str) -> None:

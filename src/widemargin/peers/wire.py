@@ -49,10 +49,9 @@ _COSTS = struct.Struct("<qqd")
 _ANSWER = struct.Struct("<qqqqd")
 _FLOAT, _SINGLE, _INTEGER = np.dtype("<f8"), np.dtype("<f4"), np.dtype("<i8")
 _LARGEST = 1e100  # its square is finite, and so are sums of such squares
-_MIN_LIMIT_BYTES = 1 << 26
-_MAX_WEIGHTS = 200  # of cuts of one peer in a query, with their numbers
+_MIN_LIMIT_BYTES = 1 << 24  # several times what records may fill a message with
+_MAX_WEIGHTS = 2000  # of cuts in a query, with their numbers
 SIGNATURE_BYTES = 64
-_MAX_PEERS_IN_MESSAGE = 64  # whose records fit into one message, however long they are
 
 
 class BadMessage(ValueError):
@@ -81,7 +80,7 @@ class MessageFormat:
         """The longest message that is read."""
         n_vectors, n_numbers = 4 + 2 * N_QUERIED, KEPT + 2 * N_POINTS + 2 * N_QUERIED + 4
         of_one = 4 * self.n_moments + 8 * self.n_problems * (n_vectors * self.n_features + n_numbers + _MAX_WEIGHTS)
-        return max(_MIN_LIMIT_BYTES, 8 * math.prod(self.payload) + _MAX_PEERS_IN_MESSAGE * of_one)
+        return max(_MIN_LIMIT_BYTES, 8 * math.prod(self.payload) + MOST_EVIDENCE * of_one + _MIN_LIMIT_BYTES // 2)
 
 
 def encode(message: Message) -> bytes:
