@@ -87,7 +87,7 @@ def test_no_seed_repeats_the_noise(account):
     X, y = rows()
     model = GossipSVC(**TERMS, account=account, random_state=0)
     first = model.fit(X, y).coef_
-    np.random.seed(0)
+    np.random.seed(0)  # noqa: NPY002
     assert not np.allclose(first, clone(model).fit(X, y).coef_, rtol=0, atol=1e-3 * model.release_.sigma)
     assert n_charged(account) == 2
 

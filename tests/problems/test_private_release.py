@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -38,7 +39,7 @@ def delta_by_integration(sigma, epsilon):
 
     kink = 0.5 + epsilon * sigma**2  # below it there is none
     ends = [kink + each * sigma for each in (0, 0.5, 1, 2, 4, 8, 16)]
-    return sum(quad(excess, low, high, epsabs=0, epsrel=1e-9)[0] for low, high in zip(ends, ends[1:], strict=False))
+    return sum(quad(excess, low, high, epsabs=0, epsrel=1e-9)[0] for low, high in pairwise(ends))
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), PAIRS)

@@ -10,11 +10,12 @@ coefficients by at most h. For k problems on the same rows:
 
     D = sqrt(k) (2R/(n alpha) + 2 sqrt(2t/alpha)) + 2 h sqrt(k d),     released: h (round(w~ / h) + K)
 
-K are independent whole numbers of the discrete Gaussian, sigma of them per h. They differ from a rounded Gaussian by at
-most tau = 2^-53 in the probability of any event, so that the analytic Gaussian mechanism (Balle and Wang, 2018) holds
-with delta less (1 + e^epsilon) k d tau: sigma is the least one with
+K are independent whole numbers of the discrete Gaussian with standard deviation 2^24. They differ from those of a
+rounded Gaussian by at most tau = 2^-53 in the probability of any event, for which delta pays. By the analytic Gaussian
+mechanism (Balle and Wang, 2018), sigma is the least one with
 
-    Phi(D/(2 sigma) - epsilon sigma/D) - e^epsilon Phi(-D/(2 sigma) - epsilon sigma/D) <= delta - (1 + e^epsilon) k d tau
+    Phi(D/(2 sigma) - epsilon sigma/D) - e^epsilon Phi(-D/(2 sigma) - epsilon sigma/D)
+                                                                            <= delta - (1 + e^epsilon) k d tau
 
 Everything here follows from epsilon, delta, n, d, k, alpha and R: nothing depends on the rows. ``docs/privacy.md`` has
 the proofs.
