@@ -141,7 +141,7 @@ def test_a_charge_that_cannot_be_kept_is_an_error(account, monkeypatch):
         account.charge(0.5, 1e-6)
 
 
-DAMAGED = {
+DAMAGED: dict[str, str | bytes] = {
     "empty": "",
     "cut off": '{"format": 1, "budget": {"epsilon": 1.0, "delta": 1e-4}, "releases": [{"epsi',
     "no object": "[1, 2]",

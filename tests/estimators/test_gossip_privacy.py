@@ -22,6 +22,7 @@ from widemargin.estimators.words import fit_as_html
 from widemargin.problems.private_release import Release
 from widemargin.reports import report
 from widemargin.strategies import release as release_module
+from widemargin.strategies.peers import Peers
 
 N, ALPHA = 240, 0.05
 TERMS = {"alpha": ALPHA, "privacy": (1.0, 1e-5), "classes": [-1, 1], "n_peers": 4}
@@ -95,7 +96,12 @@ def test_no_seed_repeats_the_noise(account):
 @pytest.mark.parametrize("storage", ["dense", "csr", "csr with duplicates", "float32"])
 def test_rows_are_clipped_however_they_are_stored(account, monkeypatch, storage):
     seen = []
-    monkeypatch.setattr(release_module.Peers, "run", lambda self, parts, *more: seen.append((self, parts)) or 1 / 0)
+
+    def stop(self, parts, *more):
+        seen.append((self, parts))
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Peers, "run", stop)
     X, y = rows()
     X[0], X[1], X[2] = 1e30, 1e-30, 0.0
     if storage == "csr with duplicates":
@@ -280,7 +286,7 @@ def test_a_fit_that_does_not_reach_the_gap_releases_nothing(account, failure):
 
 def test_a_gap_above_the_stated_one_releases_nothing(account, monkeypatch):
     """Also if the peers say that they have done what they were asked."""
-    asked, run = [1e-4, 1e-9], release_module.Peers.run
+    asked, run = [1e-4, 1e-9], Peers.run
     monkeypatch.setattr(Release, "tol", property(lambda self: asked[0]))
 
     def loose(self, *arguments):
@@ -289,7 +295,7 @@ def test_a_gap_above_the_stated_one_releases_nothing(account, monkeypatch):
         asked.pop(0)
         return outcome
 
-    monkeypatch.setattr(release_module.Peers, "run", loose)
+    monkeypatch.setattr(Peers, "run", loose)
     model = GossipSVC(**TERMS, account=account)
     with pytest.raises(RuntimeError, match="Nothing is released"):
         model.fit(*rows())
@@ -299,7 +305,7 @@ def test_a_gap_above_the_stated_one_releases_nothing(account, monkeypatch):
 def test_nothing_is_solved_without_budget(account, monkeypatch):
     X, y = rows()
     GossipSVC(**TERMS | {"privacy": (9.5, 1e-5)}, account=account).fit(X, y)
-    monkeypatch.setattr(release_module.Peers, "run", lambda *arguments: pytest.fail("the rows were used"))
+    monkeypatch.setattr(Peers, "run", lambda *arguments: pytest.fail("the rows were used"))
     model = GossipSVC(**TERMS, account=account)
     with pytest.raises(ValueError, match="exceeds what is left"):
         model.fit(X, y)
@@ -336,7 +342,7 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_the_proof_does_not_cover_is_refused(account, monkeypatch, tmp_path, name):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(release_module.Peers, "run", lambda *arguments: pytest.fail("the rows were used"))
+    monkeypatch.setattr(Peers, "run", lambda *arguments: pytest.fail("the rows were used"))
     change, match = REFUSED[name]
     model = GossipSVC(**TERMS | {"account": account} | change)
     with pytest.raises(ValueError, match=match):
