@@ -46,7 +46,7 @@ ALPHAS = (3e-4, 1e-3, 3e-3, 1e-2)  # of the curves
 PLAIN_ALPHAS = (1e-6, 1e-5, 3.07e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2)  # without privacy
 CLIPS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)  # rows of Adult have a length of about 3.9
 DRAWS = 400
-OTHER_SETS = ("phishing", "mushrooms", "w8a", "ijcnn1")
+OTHER_SETS = ("phishing", "mushrooms", "ijcnn1")
 RULE_EPSILONS = (0.3, 1.0, 3.0)
 POINTS = 1.0  # of accuracy, at epsilon = 1
 MAX_TICKS = 5_000
@@ -65,7 +65,7 @@ def load(name: str, quick: bool) -> Task:
     if name == "Adult":
         task = runs.load(name)
     else:
-        train, test = (sets.load(name), sets.load(f"{name}.t")) if name == "w8a" else sets.split(name)
+        train, test = sets.split(name)
         task = Task(*train, *test, np.nan)
     return runs.few(task, QUICK_ROWS) if quick else task
 
