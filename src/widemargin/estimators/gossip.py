@@ -160,7 +160,7 @@ class GossipSVC(LinearClassifier):
     -----
     For rows that can be brought together KernelSVC is much faster. Messages are not private: each peer sends all others
     its model, weighted sums of its rows and, with ADMM, second moments of its features. If it has few rows, these
-    reveal much about them.
+    reveal much about them. ``privacy`` is about what others learn, who see the released model only.
 
     References
     ----------
