@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO
@@ -18,11 +19,14 @@ _LOOK_SECONDS = 0.1  # between two looks at the peer
 class PeerLog:
     """Appends one line for each event to a file, or does nothing without one; ``note(loop)`` after every tick.
 
+    ``tell`` is given every event, too, whether there is a file or not.
+
     Every line has ``event``, ``peer`` and ``time`` (seconds since 1970). Events are start, neighbour came, neighbour
     gone, members (a first certificate for other members than before), refused (how many in all), status and stop.
     """
 
-    def __init__(self, path: Path | None) -> None:
+    def __init__(self, path: Path | None, tell: Callable[[dict[str, Any]], None] | None = None) -> None:
+        self._tell = tell
         try:
             self._file: TextIO | None = None if path is None else path.open("a", encoding="utf8")
         except OSError as error:
@@ -44,7 +48,7 @@ class PeerLog:
 
     def note(self, loop: PeerLoop) -> None:
         """Write what has changed since the last look."""
-        if self._file is None or not self._is_due("look", _LOOK_SECONDS):
+        if not self._has_listener or not self._is_due("look", _LOOK_SECONDS):
             return
         number, live = loop.peer.number, set(loop.peer.live_neighbours)
         for event, found in (("neighbour came", live - self._neighbours), ("neighbour gone", self._neighbours - live)):
@@ -65,6 +69,10 @@ class PeerLog:
     def stop(self, report: PeerReport) -> None:
         self._write("stop", report.number, reason=report.stop_reason, **_figures(report))
 
+    @property
+    def _has_listener(self) -> bool:
+        return self._file is not None or self._tell is not None
+
     def _is_due(self, what: str, seconds: float) -> bool:
         now = time.monotonic()
         if now < self._due[what]:
@@ -73,11 +81,14 @@ class PeerLog:
         return True
 
     def _write(self, event: str, number: int, **more: Any) -> None:
-        if self._file is not None:
+        if self._has_listener:
             plain = {name: None if value in (math.inf, -math.inf) else value for name, value in more.items()}
             line = {"event": event, "peer": number, "time": round(time.time(), 3), **plain}
-            self._file.write(json.dumps(line, allow_nan=False) + "\n")
-            self._file.flush()
+            if self._file is not None:
+                self._file.write(json.dumps(line, allow_nan=False) + "\n")
+                self._file.flush()
+            if self._tell is not None:
+                self._tell(line)
 
 
 def _figures(report: PeerReport) -> dict[str, Any]:

@@ -38,7 +38,12 @@ def peer(
     max_ticks: Annotated[int | None, typer.Option(min=1, help="Stop after so many ticks of this peer.")] = None,
     pace: Annotated[float, typer.Option(min=0, help="Least seconds between two ticks.")] = 0.02,
     silence: Annotated[float, typer.Option(min=0.1, help="Seconds after which a silent neighbour is dropped.")] = 2.0,
-    every: Annotated[float | None, typer.Option(min=0.01, help="Print figures every so many seconds.")] = None,
+    every: Annotated[
+        float | None, typer.Option(min=0.01, help="Print figures, or draw them, every so many seconds.")
+    ] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Show neighbours, gap, traffic and events on the whole terminal.")
+    ] = False,
     log: Annotated[Path | None, typer.Option(help="Append what happens to this file, one line of JSON each.")] = None,
     number: Annotated[int | None, typer.Option(min=0, help="Number of a peer that returns; default: random.")] = None,
     zero_based: ZeroBased = False,
@@ -75,7 +80,7 @@ def peer(
     }  # fmt: skip
     limits = max_time, max_ticks, pace, silence
     shared = _secret(secret, secret_file)
-    run(Request(data, shared, listen, join, advertise, model, number, every, zero_based, *limits, log, begins))
+    run(Request(data, shared, listen, join, advertise, model, number, every, zero_based, *limits, log, begins, watch))
 
 
 def _secret(given: str | None, path: Path | None) -> str:

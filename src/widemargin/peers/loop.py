@@ -204,6 +204,11 @@ class PeerLoop:
     def seconds(self) -> float:
         return self._clock() - self._began
 
+    def silence(self) -> dict[int, float]:
+        """Neighbours that are silent, and for how many seconds they have been."""
+        now = self._clock()
+        return {j: now - since for j, since in self._silent.items()}
+
     def report(self) -> PeerReport:
         peer, proof = self.peer, self.proof
         return PeerReport(
