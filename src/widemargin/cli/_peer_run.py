@@ -178,7 +178,8 @@ def _screen(console: Console, ready: _Ready, request: Request) -> Screen | _Line
     """The panel of ``--watch``, or lines where there is no terminal to draw on."""
     if request.watch and console.is_terminal:
         about = ready.transport.address, ready.peer.algorithm.rows.n_rows, ready.terms.tol
-        return Screen(console, *about, request.every)
+        wraps = Console(highlight=False)  # a panel keeps to the width of the terminal, printed lines do not
+        return Screen(wraps, *about, request.every)
     return _Line(console, request.every or (_SECONDS_PER_LINE if request.watch else None))
 
 

@@ -161,8 +161,7 @@ class Screen:
     """Draws the panel while a peer runs, and leaves the last one behind; ``hear`` takes the events of its log."""
 
     def __init__(self, console: Console, address: str, n_rows: int, tol: float, every: float | None = None) -> None:
-        # Not the console of the printed lines, which does not wrap: a panel keeps to the width of the terminal.
-        self._console = Console(file=console.file, highlight=False)
+        self._console = console
         self._live = Live(console=self._console, screen=True, auto_refresh=False)
         self._about, self._every, self._due = (address, n_rows, tol), every or DEFAULT_SECONDS, 0.0
         self._names: dict[int, str] = {}

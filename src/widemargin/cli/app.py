@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from widemargin import __version__
-from widemargin.cli import compare, demo, evaluate, inspect, peer, predict, reproduce, train, tune
+from widemargin.cli import compare, demo, evaluate, inspect, peer, peer_status, predict, reproduce, train, tune
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich")
 
@@ -36,6 +36,7 @@ def _commands(
 
 for _command in (
     train.train, tune.tune, predict.predict, evaluate.evaluate, inspect.inspect, compare.compare, peer.peer,
+    peer_status.peer_status,
     reproduce.reproduce, demo.demo,
 ):  # fmt: skip
     app.command(no_args_is_help=_command is not demo.demo)(_command)

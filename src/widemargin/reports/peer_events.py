@@ -68,12 +68,13 @@ def in_words(event: Mapping[str, Any], names: Mapping[int, str]) -> str:
         case "neighbour came" | "neighbour gone":
             return f"neighbour {named(event.get('neighbour'), names)} {str(kind).split()[1]}"
         case "members":
-            members = event.get("members")
-            n, gap = len(members) if isinstance(members, list) else "?", finite(event.get("gap"))
-            words = f"certificate for {n} member{'' if n == 1 else 's'}, {_amount(event.get('rows'))} rows"
+            members = event.get("members")  # or how many they are
+            n, gap = len(members) if isinstance(members, list) else whole(members), finite(event.get("gap"))
+            who = "1 member" if n == 1 else f"{_amount(n)} members"
+            words = f"certificate for {who}, {_amount(event.get('rows'))} rows"
             return words if gap is None else f"{words}, gap {gap:.1e}"
         case "refused":
-            return f"refused {_amount(event.get('total'))} messages or connections so far"
+            return f"messages or connections refused so far: {_amount(event.get('total'))}"
         case "excluded" | "cut off" | "revoked":
             return f"{kind}: {about}{why}" if "member" in event else f"{kind}{why}"
         case "members list":
