@@ -138,7 +138,9 @@ def _table(neighbours: Sequence[Neighbour], names: Mapping[int, str]) -> Table:
             "?" if each.rows is None else f"{each.rows:,.0f}",
         )
         style = "" if is_alive else "dim"
-        table.add_row(named(each.number, names), Text(state, style="green" if is_alive else "red"), *known, style=style)
+        table.add_row(
+            Text(named(each.number, names)), Text(state, style="green" if is_alive else "red"), *known, style=style
+        )
     return table
 
 

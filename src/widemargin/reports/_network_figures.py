@@ -12,11 +12,15 @@ from widemargin.reports import network
 from widemargin.reports._figures import Picture
 from widemargin.reports._html import shortened
 from widemargin.reports._svg import FAINT, FIRST, INK, PAPER, SECOND, THIRD, blank, plain_powers
-from widemargin.reports.peer_logs import PeerHistory, Run
+from widemargin.reports.peer_logs import PeerHistory, Point, Run
 
 _MIN_GAP = 1e-16  # on a logarithmic scale
 _LOOKS = [(colour, line) for line in ("-", "--") for colour in (FIRST, SECOND, THIRD, INK)]
 _MAX_LANES = 30
+_MAX_MARKS = 60  # on a lane, the newest
+_MAX_RUNS = 20  # of a peer that are drawn, the newest
+_MAX_POINTS = 12_000  # of all lines of a figure
+_MIN_POINTS = 12  # of a line
 _UNITS = (("seconds", 1.0, 300.0), ("minutes", 60.0, 3 * 3600.0), ("hours", 3600.0, 3 * 86400.0))
 # Of events on the lane of a peer: marker, colour, size, name in the legend.
 _MARKS = {
@@ -89,9 +93,9 @@ def gaps(peers: Sequence[Named], clock: Clock, tol: float | None) -> Picture:
     figure, ax = blank(3.1)
     shown: list[float] = []
     for each, looks in zip(peers, _looks(peers), strict=True):
-        for k, run in enumerate(each.history.runs):
-            times = [clock(point.time) for point in run.points]
-            gap = [math.nan if point.gap is None else max(point.gap, _MIN_GAP) for point in run.points]
+        for k, (run, points) in enumerate(_drawn_runs(each.history, len(peers))):
+            times = [clock(point.time) for point in points]
+            gap = [math.nan if point.gap is None else max(point.gap, _MIN_GAP) for point in points]
             ax.plot(times, gap, **looks | ({"label": None} if k else {}))
             known = [(x, y) for x, y in zip(times, gap, strict=True) if not math.isnan(y)]
             if known:
@@ -118,8 +122,8 @@ def traffic(peers: Sequence[Named], clock: Clock) -> Picture:
     figure, ax = blank(3.1)
     total = 0
     for each, looks in zip(peers, _looks(peers), strict=True):
-        for k, run in enumerate(each.history.runs):
-            known = [(clock(point.time), point.traffic) for point in run.points if point.traffic is not None]
+        for k, (run, points) in enumerate(_drawn_runs(each.history, len(peers))):
+            known = [(clock(point.time), point.traffic) for point in points if point.traffic is not None]
             if not known:
                 continue
             ax.plot(*zip(*known, strict=True), **looks | ({"label": None} if k else {}))
@@ -139,16 +143,18 @@ def lanes(peers: Sequence[Named], clock: Clock) -> Picture:
     """One lane for each peer: when it ran, and what happened."""
     shown = peers[:_MAX_LANES]
     figure, ax = blank(1.5 + 0.27 * len(shown))
-    kinds: dict[str, Any] = {}
+    marked: dict[tuple[str, str, float, str], list[tuple[float, int]]] = {}
     for place, each in enumerate(shown):
-        for run in each.history.runs:
+        for run in each.history.runs[-_MAX_RUNS:]:
             ax.plot([clock(run.began), clock(run.last)], [place, place], color=FAINT, linewidth=5, zorder=1)
             _mark_end(ax, clock(run.last), place, run, INK, is_lost=each.is_lost)
-        for event in each.history.events:
-            if (mark := _MARKS.get(event["event"])) is not None:
-                marker, colour, size, name = mark
-                looks = {"marker": marker, "color": colour, "markersize": size, "linestyle": "none", "zorder": 3}
-                [kinds[name]] = ax.plot(clock(event["time"]), place, **looks)
+        marks = [(_MARKS[event["event"]], event) for event in each.history.events if event["event"] in _MARKS]
+        for mark, event in marks[-_MAX_MARKS:]:
+            marked.setdefault(mark, []).append((clock(event["time"]), place))
+    kinds = {}
+    for (marker, colour, size, name), places in marked.items():
+        looks = {"marker": marker, "color": colour, "markersize": size, "linestyle": "none", "zorder": 3}
+        [kinds[name]] = ax.plot(*zip(*places, strict=True), **looks)
     ax.set_yticks(range(len(shown)), [shortened(each.name, 18) for each in shown])
     ax.set_ylim(len(shown) - 0.4, -0.6)
     _finish(ax, clock, "")
@@ -163,6 +169,13 @@ def lanes(peers: Sequence[Named], clock: Clock) -> Picture:
     if _MARKS["excluded"][-1] in kinds:
         words += ", and members that it excluded, cut off or knew to be revoked"
     return Picture(figure, label, f"{words}. A circle: stopped; a cross: no further line.{left_out}")
+
+
+def _drawn_runs(history: PeerHistory, n_peers: int) -> list[tuple[Run, list[Point]]]:
+    """The newest runs of a peer, with evenly spaced points of each and the last."""
+    runs = [run for run in history.runs[-_MAX_RUNS:] if run.points]
+    most = max(_MIN_POINTS, _MAX_POINTS // (n_peers * max(1, len(runs))))
+    return [(run, run.points[-1 :: -math.ceil(len(run.points) / most)][::-1]) for run in runs]
 
 
 def _looks(peers: Sequence[Named]) -> list[dict[str, Any]]:

@@ -219,8 +219,8 @@ class _Page:
 
     def history(self) -> Content:
         pictures: list[Picture] = [
-            drawn.gaps(self.named, self.clock, self.tol),
-            drawn.traffic(self.named, self.clock),
+            drawn.gaps(self.named[:_MAX_PEERS], self.clock, self.tol),
+            drawn.traffic(self.named[:_MAX_PEERS], self.clock),
             drawn.lanes(self.named, self.clock),
         ]
         graph = self._graph()

@@ -62,18 +62,23 @@ class Run:
     tol: float | None = None
     reason: str | None = None  # why it stopped; None if no line says so
     figures: Figures | None = None  # the newest
-    points: list[Point] = field(default_factory=list)
-    _stride: int = 1  # lines for one point
-    _n_lines: int = 0
+    _kept: list[Point] = field(default_factory=list)
+    _newest: Point | None = None
+    _stride: int = 1  # points for one that is kept
+    _n_points: int = 0
 
     def note(self, point: Point) -> None:
-        """Keep a point, and every other one only when there are too many; the last line of a run is always kept."""
-        if self._n_lines % self._stride and len(self.points) > 1:
-            self.points.pop()
-        self._n_lines += 1
-        self.points.append(point)
-        if len(self.points) > _MAX_POINTS:
-            self.points, self._stride = self.points[::2], 2 * self._stride
+        """Keep a point, and every other one only when there are too many."""
+        if self._n_points % self._stride == 0:
+            self._kept.append(point)
+        if len(self._kept) > _MAX_POINTS:
+            self._kept, self._stride = self._kept[::2], 2 * self._stride
+        self._newest, self._n_points = point, self._n_points + 1
+
+    @property
+    def points(self) -> list[Point]:
+        """Evenly spaced ones, and the newest."""
+        return self._kept if self._newest is None or self._newest is self._kept[-1] else [*self._kept, self._newest]
 
 
 @dataclass
