@@ -153,7 +153,8 @@ def bracket_of(model: Any) -> Bracket:
 def stop_in_words(model: Any) -> str:
     reason = getattr(model, "stop_reason_", None)
     certificate, tol = getattr(model, "certificate_", None), getattr(model, "tol", 0.0)
-    if hasattr(model, "peer_") and reason in ("max_iter", "max_time") and certificate.relative <= tol:
+    is_at_tol = certificate is not None and certificate.relative <= tol
+    if hasattr(model, "peer_") and is_at_tol and reason in ("max_iter", "max_time"):
         return f"{reason} was reached; the gap is at most tol, but not all peers had met, or certified it."
     return "Not recorded." if reason is None else _STOPPED.get(reason, f"{reason}.")
 
