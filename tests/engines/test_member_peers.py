@@ -164,12 +164,12 @@ def test_the_others_certify_their_own_rows_whatever_one_member_does(lie, folder,
         if lie in PROVED or lie == "send_garbage":
             shell.wait_until(lambda shell=shell: shell.events("excluded"))
             (event,) = shell.events("excluded")
-            assert (event["member"], event["member_name"]) == (3, "mallory")
+            assert (event["member"], event["name"]) == (3, "mallory")
             assert event["why"] == ("revoked" if lie == "send_garbage" else "its records contradict each other")
         elif lie in CUT_OFF:
             shell.wait_until(lambda shell=shell: shell.events("cut off"))
             (event,) = shell.events("cut off")
-            assert event["member_name"] == "mallory"
+            assert event["name"] == "mallory"
             assert ("tick" if lie == "be_of_the_future" else "messages a second") in event["why"]
         else:
             assert shell.figures()[2] > 0

@@ -189,7 +189,12 @@ def test_no_number_is_used_twice_by_a_peer_that_gets_rows_twice_in_a_tick():
     network = signed_network()
     peer, seen = network.peers[0], []
     announce = peer._announce
-    peer._announce = lambda record: (seen.append((type(record), record.number)), announce(record))
+
+    def noted(record):
+        seen.append((type(record), record.number))
+        announce(record)
+
+    peer._announce = noted
     extra = split(X, CODES, [10, 140])[0]
     peer.add_rows(extra)
     peer.add_rows(extra)

@@ -22,6 +22,7 @@ from widemargin.cli._input import check_outputs
 from widemargin.cli._peer_log import PeerLog
 from widemargin.cli._peer_membership import OwnMembership, acting_as
 from widemargin.cli._peer_terms import Terms
+from widemargin.cli._peer_watch import Screen
 from widemargin.comm.protocol import HIGHEST_NUMBER
 from widemargin.comm.zmq_keys import Keys, SharedKeys
 from widemargin.comm.zmq_peers import ZmqPeers, ask, check_address
@@ -40,6 +41,7 @@ from widemargin.strategies.peers import Network, outcome_of_peer
 
 _ANSWER_SECONDS = 10.0  # to wait for a member's answer
 _MAX_INCARNATION = 1 << 22
+_SECONDS_PER_LINE = 2.0  # of --watch without a terminal
 _UNLIMITED_TICKS = int(np.iinfo(np.int32).max)  # max_iter of a model without --max-ticks
 
 
@@ -64,6 +66,7 @@ class Request:
     silence: float
     log: Path | None
     begins: dict[str, Any]  # terms of a network that begins here; None where not given
+    watch: bool = False
 
 
 class _Ready(NamedTuple):
@@ -95,8 +98,8 @@ def _run(request: Request, own: OwnMembership | None) -> None:
     console.print(f"peer {peer.number}{name} listens at {ready.transport.address}, {peer.algorithm.rows.n_rows} rows")
     max_ticks, max_time = request.max_ticks or np.inf, np.inf if request.max_time is None else request.max_time
     limits = PeerLimits(terms.tol, max_ticks, max_time, request.pace, request.silence, terms.at_least)
-    membership = None if own is None else own.membership
-    with _signals() as has_to_stop, _Line(console, request.every) as line, PeerLog(request.log, membership) as log:
+    membership, screen = None if own is None else own.membership, _screen(console, ready, request)
+    with _signals() as has_to_stop, screen as line, PeerLog(request.log, screen.hear, membership) as log:
         log.start(peer.number, ready.transport.address, peer.algorithm.rows.n_rows, terms.tol)
 
         def watch(loop: PeerLoop) -> bool:
@@ -218,8 +221,19 @@ def _signals() -> Iterator[Interruption]:
             signal.signal(each, handler)
 
 
+def _screen(console: Console, ready: _Ready, request: Request) -> Screen | _Line:
+    """The panel of ``--watch``, or lines where there is no terminal to draw on."""
+    if request.watch and console.is_terminal:
+        about = ready.transport.address, ready.peer.algorithm.rows.n_rows, ready.terms.tol
+        wraps = Console(highlight=False)  # a panel keeps to the width of the terminal, printed lines do not
+        return Screen(wraps, *about, request.every)
+    return _Line(console, request.every or (_SECONDS_PER_LINE if request.watch else None))
+
+
 class _Line:
     """A status line on a terminal, and a printed line every so many seconds."""
+
+    hear = None  # events are in the log only
 
     def __init__(self, console: Console, every: float | None) -> None:
         self._console, self._every, self._due = console, every, 0.0

@@ -44,7 +44,12 @@ def peer(
     max_ticks: Annotated[int | None, typer.Option(min=1, help="Stop after so many ticks of this peer.")] = None,
     pace: Annotated[float, typer.Option(min=0, help="Least seconds between two ticks.")] = 0.02,
     silence: Annotated[float, typer.Option(min=0.1, help="Seconds after which a silent neighbour is dropped.")] = 2.0,
-    every: Annotated[float | None, typer.Option(min=0.01, help="Print figures every so many seconds.")] = None,
+    every: Annotated[
+        float | None, typer.Option(min=0.01, help="Print figures, or draw them, every so many seconds.")
+    ] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Show neighbours, gap, traffic and events on the whole terminal.")
+    ] = False,
     log: Annotated[Path | None, typer.Option(help="Append what happens to this file, one line of JSON each.")] = None,
     number: Annotated[int | None, typer.Option(min=0, help="Number of a peer that returns; default: random.")] = None,
     zero_based: ZeroBased = False,
@@ -91,7 +96,7 @@ def peer(
     if identity is not None and number is not None:
         raise ValueError("--number is for peers that share a secret: the list gives each member its number.")
     where = listen, join, advertise, model
-    run(Request(data, shared, identity, members, *where, number, every, zero_based, *limits, log, begins))
+    run(Request(data, shared, identity, members, *where, number, every, zero_based, *limits, log, begins, watch))
 
 
 def _secret(given: str | None, path: Path | None) -> str:

@@ -138,6 +138,7 @@ class PeerReport:
     # "gap", "precision", "max_ticks", "max_time", "interrupted", "revoked", "accused"; None while it runs
     stop_reason: str | None
     history: list[HistoryRow] = field(repr=False)
+    rows: dict[int, float] = field(default_factory=dict)  # of each member, as it states them: they add up to ``total``
 
     @property
     def certificate(self) -> Certificate | None:
@@ -184,6 +185,7 @@ class PeerLoop:
         self._traffic = Traffic()  # on the wire
         self._done: set[int] = set()  # neighbours that are done
         self._final: Proof | None = None  # kept once all members are done
+        self._final_rows: dict[int, float] = {}  # that it is for; a member may return with others
         self._done_at = self._ends_at = math.inf  # ticks
         self._silent: dict[int, float] = {}  # neighbours that are silent, and since when
         self._has_met = False  # whether the network has had ``at_least`` members
@@ -234,6 +236,11 @@ class PeerLoop:
     def seconds(self) -> float:
         return self._clock() - self._began
 
+    def silence(self) -> dict[int, float]:
+        """Neighbours that are silent, and for how many seconds they have been."""
+        now = self._clock()
+        return {j: now - since for j, since in self._silent.items()}
+
     def report(self) -> PeerReport:
         peer, proof = self.peer, self.proof
         return PeerReport(
@@ -250,6 +257,7 @@ class PeerLoop:
             stale=peer.traffic.refused,
             stop_reason=self.stop_reason,
             history=list(self._history),
+            rows=self._stated_rows() if self._final is None else self._final_rows,
         )
 
     def consensus(self) -> float:
@@ -291,18 +299,23 @@ class PeerLoop:
     def _update_done(self) -> None:
         """Keep the proof once all members are done; stop some ticks after the neighbours know."""
         peer, proof = self.peer, self.peer.proof
-        if self._final is not None and not peer.table.members <= self._final.members:
-            self._final, self._done_at, self._ends_at = None, math.inf, math.inf  # a peer has joined
+        final, excluded = self._final, peer.table.excluded
+        if final is not None and (not peer.table.members <= final.members or not excluded.isdisjoint(final.members)):
+            self._final, self._done_at, self._ends_at = None, math.inf, math.inf  # a peer has joined, or is excluded
         if self._final is None:
             if not self._are_all_done():
                 return
-            self._final, self._done_at = proof, peer.ticks
+            self._final, self._final_rows, self._done_at = proof, self._stated_rows(), peer.ticks
         elif proof is not None and proof.members == self._final.members:
-            self._final = proof
+            self._final, self._final_rows = proof, self._stated_rows()
         if self._done.issuperset(peer.live_neighbours):
             self._ends_at = min(self._ends_at, peer.ticks + _FAREWELL_TICKS)
         elif peer.ticks - self._done_at >= _MAX_FAREWELL_TICKS:
             self._ends_at = peer.ticks
+
+    def _stated_rows(self) -> dict[int, float]:
+        """The weights of the members' rows, by their newest snapshots."""
+        return {snapshot.peer: snapshot.total for snapshot in self.peer.table.latest(Snapshot)}
 
     def _are_all_done(self) -> bool:
         limits, table, proof = self.limits, self.peer.table, self.peer.proof

@@ -126,6 +126,7 @@ class NetworkOutcome(NamedTuple):
     nodes: dict[int, Node]
     network: Network
     peers: dict[int, Peer] | None = None  # None if they ran elsewhere
+    of: int | None = None  # the peer that knows this, if it ran by itself
 
 
 @dataclass(frozen=True)
@@ -263,7 +264,7 @@ def outcome_of_peer(network: Network, classes: np.ndarray, peer: Peer, report: P
     for number in report.members:
         snapshot: Snapshot | None = peer.table.newest[Snapshot].get(number)
         if snapshot is not None and number != peer.number:
-            neighbours, n_rows = snapshot.neighbours.tolist(), round(snapshot.total)
+            neighbours, n_rows = snapshot.neighbours.tolist(), round(report.rows.get(number, snapshot.total))
             states[number] = _State(snapshot.model, [], states[peer.number].members, 0.0, n_rows, neighbours, Traffic())
     graph = {number: sorted(states.keys() & state.live_neighbours) for number, state in sorted(states.items())}
     result = _result(report, str(report.stop_reason), ledger)
@@ -335,7 +336,7 @@ def _outcome(
         certificate = _worst([state.certificates[k] for state in judges]) if is_proved else NOTHING_PROVED
         history, ledger = (whole.history, whole.ledger) if k == 0 else ([], Ledger())
         results.append(Result(Separator(*network.split(w), {}), certificate, reason, whole.n_iter, history, ledger))
-    extra = NetworkOutcome(_nodes(network, states), network)
+    extra = NetworkOutcome(_nodes(network, states), network, of=of)
     return Outcome(classes, results, first.model.shape[1] - network.has_constant, extra)
 
 
