@@ -18,7 +18,7 @@ _MAX_NUMBERED = 60  # peers
 _MAX_DIGITS_INSIDE = 4  # of a number that is written on its peer; a longer one stands below
 _GAP_RANGE = 1e4  # of the colour scale; smaller gaps have its darkest colour
 _MAX_EXACT_LAYOUT = 150  # peers; beyond, a layout by all pairwise distances is too slow
-_LINES = ((1, "dashed", "one end hears the other"), (0, "dotted", "neither does"))
+_LINES = ((1, "dashed", "one end hears the other"), (0, "dotted", "neither end hears the other"))
 # Of the least and the most active peer, by number of peers.
 _AREAS = {10: (420.0, 1100.0), 60: (170.0, 480.0), 200: (40.0, 140.0)}
 WAY: dict[str, Any] = {"sharex": True, "height_ratios": (2, 1, 1)}  # axes for draw_way
