@@ -201,12 +201,12 @@ def test_files_of_all_kinds_hold_the_same_rows(folder):
 def test_terms_that_make_no_sense_are_refused():
     good = {
         "alpha": 0.1, "tol": 1e-3, "classes": [0, 1], "n_features": 3, "has_constant": True, "is_metric_full": True,
-        "fan_out": 3, "degree": 3, "at_least": 2, "version": VERSION,
+        "fan_out": 3, "degree": 3, "at_least": 2, "run": "0f" * 16, "version": VERSION,
     }  # fmt: skip
     assert Terms.of(good).classes == [0, 1]
     for change in (
         {"alpha": 0.0}, {"alpha": "x"}, {"tol": -1}, {"classes": [1]}, {"classes": [1, 1]}, {"classes": [1, "a"]},
-        {"classes": None}, {"n_features": 0}, {"fan_out": None}, {"more": 1},
+        {"classes": None}, {"n_features": 0}, {"fan_out": None}, {"more": 1}, {"run": 1}, {"run": "x"},
     ):  # fmt: skip
         with pytest.raises(ValueError, match="does not understand"):
             Terms.of({**good, **change})
