@@ -4,10 +4,10 @@
     python -m benchmarks.peer_signatures --quick
 
 The networks are simulated on Adult to a certified gap of 1e-3 (1e-2 for 1,000 members), in one process. Up to 100
-members every record is signed and every new one verified, by each member that receives it, and stated losses are checked
-against stated cuts: processor seconds stand beside those of the same network without. For 1,000 members the records that
-each would verify are counted, and multiplied by the time that one takes; in a real network every member has a processor
-of its own.
+members every record is signed and every new one verified, by each member that receives it, and stated losses are
+checked against stated cuts: processor seconds stand beside those of the same network without. For 1,000 members the
+records that each would verify are counted, and multiplied by the time that one takes; in a real network every member
+has a processor of its own.
 """
 
 from __future__ import annotations

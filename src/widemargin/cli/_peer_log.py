@@ -24,10 +24,10 @@ class PeerLog:
 
     ``tell`` is given every event, too, whether there is a file or not.
 
-    Every line has ``event``, ``peer`` and ``time`` (seconds since 1970); ``name`` is that of the peer at its start, and
-    else of the member or neighbour that an event is about, where there is a list of members. Events are start, neighbour
-    came, neighbour gone, members (a first certificate for other members than before), members list (a newer one),
-    excluded and cut off (a member, and why), refused (how many in all), status and stop.
+    Every line has ``event``, ``peer`` and ``time`` (seconds since 1970). Where there is a list of members, ``name`` is
+    that of the peer at its start, and else of the member or neighbour that an event is about. Events are start,
+    neighbour came, neighbour gone, members (a first certificate for other members than before), members list (a newer
+    one), excluded and cut off (a member, and why), refused (how many in all), status and stop.
     """
 
     def __init__(
