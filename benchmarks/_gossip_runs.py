@@ -25,7 +25,7 @@ from widemargin.comm.solo import Solo
 from widemargin.data.shard import Shard
 from widemargin.peers import topology
 from widemargin.peers.peer import Peer
-from widemargin.peers.records import RecordChecker
+from widemargin.peers.store import RecordStore
 from widemargin.problems.mean_hinge import MeanHinge
 from widemargin.strategies.peers import Network
 from widemargin.strategies.protocol import Rows
@@ -144,10 +144,10 @@ def trace(
         for part in parts(len(task.y), n_peers, seed)
     ]
 
-    checker = RecordChecker()
+    store = RecordStore()
 
     def begin(number: int, incarnation: int) -> Peer:
-        peer = network.begin(number, owned[number], seed, incarnation, checker)
+        peer = network.begin(number, owned[number], seed, incarnation, store)
         if prepare is not None:
             prepare(peer)
         return peer

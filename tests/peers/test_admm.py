@@ -9,8 +9,9 @@ import scipy.sparse as sp
 from tests.peers.networks import ALPHA, Network, assert_brackets, chords, even, overlapping_rows, ring, split
 from widemargin.peers import admm
 from widemargin.peers.admm import GossipADMM
-from widemargin.peers.records import Moments, RecordChecker
+from widemargin.peers.records import Moments
 from widemargin.peers.rows import PeerRows
+from widemargin.peers.store import RecordStore
 from widemargin.problems.mean_hinge import MeanHinge
 
 X, CODES = overlapping_rows(90)
@@ -130,7 +131,7 @@ def test_moments_that_are_none_do_not_stop_a_peer():
     (part,) = split(X[:10, :3], CODES[:10], [10])
     algorithm = GossipADMM(MeanHinge(ALPHA), part, np.random.default_rng(0), True)
     moment = np.array([1, -1, -1, 1, -1, 1], dtype=np.float32)
-    assert RecordChecker().size_of(Moments(1, 1, 1.0, moment), algorithm.model, moment) > 0
+    assert RecordStore().size_of(Moments(1, 1, 1.0, moment), algorithm.model, moment) > 0
     algorithm.set_metric([Moments(1, 1, 1.0, moment)])
     np.testing.assert_allclose(algorithm.metric, (1 + admm._METRIC_FLOOR) * np.eye(3))
     algorithm.work()

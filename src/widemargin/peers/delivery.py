@@ -6,75 +6,84 @@ record is queued again if its message was lost or not acknowledged in time, unle
 record crosses each edge about once.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from widemargin.peers.records import Record, incarnation_of
+from widemargin.peers.store import NONE
+from widemargin.peers.table import RecordTable
 
 WINDOW = 60  # messages that can be acknowledged
 _ALL_BITS = (1 << WINDOW) - 1
 _RECORD_BYTES = 1 << 22  # in one message; a longer record goes alone
+_NO_KEYS = np.zeros(0, np.int64)
 
-Key = tuple[type, int]  # kind of record, and its peer
 
-
-@dataclass
+@dataclass(eq=False)
 class Delivery:
-    """What the neighbours of one peer lack, and what came from them; ``newest`` are the records known here."""
+    """What the neighbours of one peer lack, and what came from them. Keys and handles are those of its table."""
 
-    newest: Mapping[type, Mapping[int, Record]]
-    pending: dict[int, dict[Key, None]] = field(default_factory=dict)  # to send to each neighbour, in order
-    _unconfirmed: dict[int, dict[int, list[Record]]] = field(default_factory=dict)  # sent to each, by message
-    _sizes: dict[Key, int] = field(default_factory=dict)  # bytes
+    table: RecordTable
+    pending: dict[int, list[np.ndarray]]  # keys of what to send to each neighbour, in order; some are there twice
+    _unconfirmed: dict[int, dict[int, np.ndarray]] = field(default_factory=dict)  # handles sent to each, by message
     _window: dict[int, tuple[int, int]] = field(default_factory=dict)  # newest message of each, and bits before
 
-    def queue(self, record: Record, n_bytes: int, not_to: int | None = None) -> None:
-        """Send a record to all neighbours, or to all but one."""
-        key = type(record), record.peer
-        self._sizes[key] = n_bytes
+    def __post_init__(self) -> None:
+        self.table.store.add_user(self)
+
+    def handles_in_use(self) -> Iterator[np.ndarray]:
+        for sent in self._unconfirmed.values():
+            yield from sent.values()
+
+    def queue(self, keys: np.ndarray, not_to: int | None = None) -> None:
+        """Send the newest records of these keys to all neighbours, or to all but one."""
         for neighbour, pending in self.pending.items():
             if neighbour != not_to:
-                pending[key] = None
+                pending.append(keys)
 
     def queue_all_for(self, neighbour: int) -> None:
         """Send everything to a neighbour that is new or may have restarted."""
         self._unconfirmed.pop(neighbour, None)
-        self.pending[neighbour] = {(kind, peer): None for kind, newest in self.newest.items() for peer in newest}
+        self.pending[neighbour] = [self.table.known_keys()]
 
     def remove(self, neighbour: int) -> None:
         """Forget a neighbour."""
         for known in (self.pending, self._unconfirmed, self._window):
             known.pop(neighbour, None)
 
-    def forget(self, peer: int) -> None:
-        """Send no more records of a peer: they are not known any more."""
-        for key in [key for key in self._sizes if key[1] == peer]:
-            del self._sizes[key]
-            for pending in self.pending.values():
-                pending.pop(key, None)
-        for sent in self._unconfirmed.values():
-            for number, records in sent.items():
-                sent[number] = [record for record in records if record.peer != peer]
+    def mark_known(self, neighbour: int, keys: np.ndarray) -> None:
+        """A neighbour has sent these records itself."""
+        if self.pending[neighbour] and len(keys):
+            pending = _joined(self.pending[neighbour])
+            is_known = np.zeros(max(pending.max(initial=0), keys.max()) + 1, dtype=bool)
+            is_known[keys] = True
+            left = pending[~is_known[pending]]
+            self.pending[neighbour] = [left] if len(left) else []
 
-    def mark_known(self, neighbour: int, record: Record) -> None:
-        """A neighbour has sent this record itself."""
-        self.pending[neighbour].pop((type(record), record.peer), None)
+    def lacking(self, neighbour: int) -> list[Record]:
+        """The records that are to be sent to a neighbour."""
+        handles = self.table.newest_at(_distinct(self.pending[neighbour]))
+        return self.table.store.records(handles[handles != NONE])
 
-    def records_for(self, to: int, number: int, overdue: int) -> tuple[list[Record], int]:
+    def records_for(self, to: int, number: int, overdue: int) -> tuple[np.ndarray, int]:
         """Records that go with the message of this number, and their bytes; those sent before ``overdue`` go again."""
         for late in [sent for sent in self._unconfirmed.get(to, ()) if sent < overdue]:
             self._queue_again(to, late)
-        pending, sizes = self.pending[to], self._sizes
-        if not pending:
-            return [], 0
-        keys = list(pending)
-        n_bytes = sum([sizes[key] for key in keys])
-        while n_bytes > _RECORD_BYTES and len(keys) > 1:
-            n_bytes -= sizes[keys.pop()]
-        records = [self.newest[kind][peer] for kind, peer in keys]
-        self._unconfirmed.setdefault(to, {})[number] = records
-        self.pending[to] = dict.fromkeys(list(pending)[len(keys) :])
-        return records, n_bytes
+        if not self.pending[to]:
+            return _NO_KEYS, 0
+        keys = _distinct(self.pending[to])
+        handles = self.table.newest_at(keys)
+        if not handles.all():  # some were forgotten
+            keys, handles = keys[handles != NONE], handles[handles != NONE]
+        n_bytes = np.cumsum(self.table.store.sizes[handles])
+        n = max(1, int(np.searchsorted(n_bytes, _RECORD_BYTES, side="right")))
+        self.pending[to] = [keys[n:]] if n < len(keys) else []
+        if not len(handles):
+            return _NO_KEYS, 0
+        self._unconfirmed.setdefault(to, {})[number] = handles[:n]
+        return handles[:n], int(n_bytes[min(n, len(keys)) - 1])
 
     def acknowledge(self, to: int, ack: int, ack_bits: int) -> None:
         """Forget records that have arrived; queue again those of messages that were lost or overtaken."""
@@ -86,9 +95,11 @@ class Delivery:
                 self._queue_again(to, number)
 
     def _queue_again(self, to: int, number: int) -> None:
-        for record in self._unconfirmed[to].pop(number):
-            if self.newest[type(record)].get(record.peer) is record:  # neither replaced nor forgotten
-                self.pending[to][type(record), record.peer] = None
+        handles = self._unconfirmed[to].pop(number)
+        keys = self.table.store.keys[handles]
+        keys = keys[self.table.newest_at(keys) == handles]  # neither replaced nor forgotten
+        if len(keys):
+            self.pending[to].append(keys)
 
     def received_from(self, sender: int) -> tuple[int, int]:
         """The number of a neighbour's newest message, 0 for none; bit k: whether number - k - 1 came, too."""
@@ -110,3 +121,20 @@ class Delivery:
         bits = ((bits << ahead) | (1 << (ahead - 1))) & _ALL_BITS if last and ahead <= WINDOW else 0
         self._window[sender] = number, bits
         return True
+
+
+def _joined(pending: list[np.ndarray]) -> np.ndarray:
+    return pending[0] if len(pending) == 1 else np.concatenate(pending)
+
+
+def _distinct(pending: list[np.ndarray]) -> np.ndarray:
+    """All keys once, where they are first."""
+    if not pending:
+        return _NO_KEYS
+    keys = _joined(pending)
+    if len(pending) > 1:
+        first = np.empty(keys.max(initial=0) + 1, np.int64)
+        order = np.arange(len(keys))
+        first[keys[::-1]] = order[::-1]  # where a key is there twice, the last assignment counts
+        keys = keys[first[keys] == order]
+    return keys

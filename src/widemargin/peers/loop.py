@@ -24,8 +24,9 @@ import numpy as np
 from widemargin.comm.clock import SteadyClock
 from widemargin.cores import one_blas_thread
 from widemargin.peers.peer import MAX_MISSED_MESSAGES, Peer
+from widemargin.peers.proofs import Proof
 from widemargin.peers.protocol import Message, Traffic
-from widemargin.peers.records import Proof, Snapshot
+from widemargin.peers.records import Snapshot
 from widemargin.peers.rows import PeerRows
 from widemargin.peers.wire import BadMessage, MessageFormat, decode, encode
 from widemargin.problems.protocol import Certificate
