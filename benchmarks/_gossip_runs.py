@@ -176,6 +176,19 @@ def worst_gap(X: Any, y: np.ndarray, alpha: float, models: np.ndarray, best: flo
     return max(objective(X, y, alpha, w) for w in models) / best - 1.0
 
 
+def spectral_gap(graph: Any) -> float:
+    """1 - the second largest modulus of an eigenvalue of the graph's Metropolis weights.
+
+    The weight of an edge is 1 / (1 + the larger degree of its ends), and the rest of each row is on the diagonal.
+    """
+    import networkx as nx
+
+    adjacency, degrees = nx.to_numpy_array(graph), np.array([degree for _, degree in graph.degree()])
+    weights = adjacency / (1 + np.maximum(degrees[:, None], degrees))
+    np.fill_diagonal(weights, 1 - weights.sum(axis=1))
+    return float(1 - np.sort(np.abs(np.linalg.eigvalsh(weights)))[-2])
+
+
 def sparse_ticks(last: int, dense: int = 50, growth: float = 1.05) -> list[int]:
     """All ticks at first, then farther and farther apart."""
     ticks = list(range(1, dense + 1))

@@ -3,7 +3,8 @@
 A new record is queued for all neighbours but the one it came from, and goes with the next message. Every message
 acknowledges those received from its addressee: the number of the newest, and a bit for each of the ones before. A
 record is queued again if its message was lost or not acknowledged in time, unless a newer one has replaced it. So each
-record crosses each edge about once.
+record crosses each edge about once. Answers to a query of which not all are known go also when newer ones are there:
+neighbours that are seldom written to could not prove anything from the first half of one round and of the next.
 """
 
 from collections.abc import Iterator
@@ -12,21 +13,21 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from widemargin.peers.records import Record, incarnation_of
-from widemargin.peers.store import NONE
+from widemargin.peers.store import is_last
 from widemargin.peers.table import RecordTable
 
 WINDOW = 60  # messages that can be acknowledged
 _ALL_BITS = (1 << WINDOW) - 1
 _RECORD_BYTES = 1 << 22  # in one message; a longer record goes alone
-_NO_KEYS = np.zeros(0, np.int64)
+_NOTHING = np.zeros(0, np.int64)
 
 
 @dataclass(eq=False)
 class Delivery:
-    """What the neighbours of one peer lack, and what came from them. Keys and handles are those of its table."""
+    """What the neighbours of one peer lack, and what came from them, as handles and keys of its table's records."""
 
     table: RecordTable
-    pending: dict[int, list[np.ndarray]]  # keys of what to send to each neighbour, in order; some are there twice
+    pending: dict[int, list[np.ndarray]]  # what to send to each neighbour, in order; some records are there twice
     _unconfirmed: dict[int, dict[int, np.ndarray]] = field(default_factory=dict)  # handles sent to each, by message
     _window: dict[int, tuple[int, int]] = field(default_factory=dict)  # newest message of each, and bits before
 
@@ -36,17 +37,19 @@ class Delivery:
     def handles_in_use(self) -> Iterator[np.ndarray]:
         for sent in self._unconfirmed.values():
             yield from sent.values()
+        for pending in self.pending.values():
+            yield from pending
 
-    def queue(self, keys: np.ndarray, not_to: int | None = None) -> None:
-        """Send the newest records of these keys to all neighbours, or to all but one."""
+    def queue(self, handles: np.ndarray, not_to: int | None = None) -> None:
+        """Send records to all neighbours, or to all but one."""
         for neighbour, pending in self.pending.items():
             if neighbour != not_to:
-                pending.append(keys)
+                pending.append(handles)
 
     def queue_all_for(self, neighbour: int) -> None:
         """Send everything to a neighbour that is new or may have restarted."""
         self._unconfirmed.pop(neighbour, None)
-        self.pending[neighbour] = [self.table.known_keys()]
+        self.pending[neighbour] = [self.table.all_handles()]
 
     def remove(self, neighbour: int) -> None:
         """Forget a neighbour."""
@@ -57,33 +60,31 @@ class Delivery:
         """A neighbour has sent these records itself."""
         if self.pending[neighbour] and len(keys):
             pending = _joined(self.pending[neighbour])
-            is_known = np.zeros(max(pending.max(initial=0), keys.max()) + 1, dtype=bool)
+            pending_keys = self.table.store.keys[pending]
+            is_known = np.zeros(max(pending_keys.max(), keys.max()) + 1, dtype=bool)
             is_known[keys] = True
-            left = pending[~is_known[pending]]
+            left = pending[~is_known[pending_keys]]
             self.pending[neighbour] = [left] if len(left) else []
 
     def lacking(self, neighbour: int) -> list[Record]:
         """The records that are to be sent to a neighbour."""
-        handles = self.table.newest_at(_distinct(self.pending[neighbour]))
-        return self.table.store.records(handles[handles != NONE])
+        return self.table.store.records(self.table.current(_distinct(self.pending[neighbour])))
 
     def records_for(self, to: int, number: int, overdue: int) -> tuple[np.ndarray, int]:
         """Records that go with the message of this number, and their bytes; those sent before ``overdue`` go again."""
         for late in [sent for sent in self._unconfirmed.get(to, ()) if sent < overdue]:
             self._queue_again(to, late)
         if not self.pending[to]:
-            return _NO_KEYS, 0
-        keys = _distinct(self.pending[to])
-        handles = self.table.newest_at(keys)
-        if not handles.all():  # some were forgotten
-            keys, handles = keys[handles != NONE], handles[handles != NONE]
+            return _NOTHING, 0
+        handles = self.table.current(_distinct(self.pending[to]))
+        if not len(handles):
+            self.pending[to] = []
+            return _NOTHING, 0
         n_bytes = np.cumsum(self.table.store.sizes[handles])
         n = max(1, int(np.searchsorted(n_bytes, _RECORD_BYTES, side="right")))
-        self.pending[to] = [keys[n:]] if n < len(keys) else []
-        if not len(handles):
-            return _NO_KEYS, 0
+        self.pending[to] = [handles[n:]] if n < len(handles) else []
         self._unconfirmed.setdefault(to, {})[number] = handles[:n]
-        return handles[:n], int(n_bytes[min(n, len(keys)) - 1])
+        return handles[:n], int(n_bytes[min(n, len(handles)) - 1])
 
     def acknowledge(self, to: int, ack: int, ack_bits: int) -> None:
         """Forget records that have arrived; queue again those of messages that were lost or overtaken."""
@@ -95,11 +96,9 @@ class Delivery:
                 self._queue_again(to, number)
 
     def _queue_again(self, to: int, number: int) -> None:
-        handles = self._unconfirmed[to].pop(number)
-        keys = self.table.store.keys[handles]
-        keys = keys[self.table.newest_at(keys) == handles]  # neither replaced nor forgotten
-        if len(keys):
-            self.pending[to].append(keys)
+        handles = self.table.current(self._unconfirmed[to].pop(number))
+        if len(handles):
+            self.pending[to].append(handles)
 
     def received_from(self, sender: int) -> tuple[int, int]:
         """The number of a neighbour's newest message, 0 for none; bit k: whether number - k - 1 came, too."""
@@ -128,13 +127,8 @@ def _joined(pending: list[np.ndarray]) -> np.ndarray:
 
 
 def _distinct(pending: list[np.ndarray]) -> np.ndarray:
-    """All keys once, where they are first."""
+    """All handles once, where they are first."""
     if not pending:
-        return _NO_KEYS
-    keys = _joined(pending)
-    if len(pending) > 1:
-        first = np.empty(keys.max(initial=0) + 1, np.int64)
-        order = np.arange(len(keys))
-        first[keys[::-1]] = order[::-1]  # where a key is there twice, the last assignment counts
-        keys = keys[first[keys] == order]
-    return keys
+        return _NOTHING
+    handles = _joined(pending)
+    return handles if len(pending) == 1 else handles[::-1][is_last(handles[::-1])][::-1]

@@ -32,7 +32,7 @@ from widemargin.peers.records import (
     Snapshot,
 )
 from widemargin.peers.rows import PeerRows
-from widemargin.peers.store import CODES, N_KINDS, NONE, Batch, Members, RecordStore
+from widemargin.peers.store import CODES, N_KINDS, NONE, Batch, Members, RecordStore, is_last
 from widemargin.peers.table import News, RecordTable
 from widemargin.problems.mean_hinge import MeanHinge
 from widemargin.problems.protocol import Certificate
@@ -73,9 +73,11 @@ class Peer:
     _asked: int = 0  # tick of the last query
     _order: dict[int, float] = field(default_factory=dict)  # of neighbours, at random, if there are many
     _turns: dict[int, float] = field(default_factory=dict)  # ``_worked`` at the last message to each of many
+    _partners: list[int] = field(default_factory=list)  # neighbours that this peer writes to regularly
     _named: list[int] = field(default_factory=list)  # neighbours in the last snapshot
     _snapshot_period: int = -1  # period of the last snapshot
     _has_changed: bool = True  # whether the rows or live neighbours have, since the last snapshot
+    _own_moment: np.ndarray | None = None  # None if the algorithm has no metric
     _n_in_metric: int = 0  # peers whose moments are in the metric
     _has_new_moments: bool = False
     _metric_members: Members | None = None  # when the metric was last updated
@@ -116,12 +118,13 @@ class Peer:
         self.store.sweep()
         self.ticks += 1
         self._worked += 1
-        patience = {j: MAX_MISSED_MESSAGES * self.ticks_between_messages(j) for j in self._heard}
-        for silent in [j for j, at in self._heard.items() if self._worked - at > patience[j]]:
+        late = [(j, self._worked - at) for j, at in self._heard.items() if self._worked - at > MAX_MISSED_MESSAGES]
+        for silent in [j for j, ticks in late if ticks > MAX_MISSED_MESSAGES * self.ticks_between_messages(j)]:
             self._drop(silent)
         self._forget_departed()
         self._update_metric()
         self.algorithm.work()
+        self._partners = self._find_partners()
         self._has_changed |= self._named != self._partners
         if self._worked > 1 and (self._has_changed or self._is_snapshot_due()):
             self._take_snapshot()
@@ -150,21 +153,21 @@ class Peer:
         self._take_records(sender, self._handles_of(message))  # also those of a stale message
         if not is_new:
             self.traffic.refused += 1
+        if not is_new or sender in self.table.excluded:  # by its own records
             return
         self.delivery.acknowledge(sender, message.ack, message.ack_bits)
         self._heard[sender] = self._worked
         self.algorithm.receive(sender, message.payload)
 
     def _handles_of(self, message: Message) -> np.ndarray:
-        """The records of a message that are newer than the ones known, or the same, and were not refused."""
+        """The records of a message that are newer than the ones known, or the same."""
         batch, store, newest = message.records, self.store, self.table.newest
         if isinstance(batch, Batch) and batch.store is store:
             return batch.handles
-        last = {(type(record), record.peer): record for record in batch}  # a message may have several of one key
-        known = {key: newest[key[0]].get(key[1]) for key in last}
+        known = [newest[type(record)].get(record.peer) for record in batch]
         handles = [
             store.put(record if before is None or before.number != record.number else before)
-            for record, before in zip(last.values(), known.values(), strict=True)
+            for record, before in zip(batch, known, strict=True)
             if before is None or before.number <= record.number
         ]
         return np.array(handles, np.int64)
@@ -173,6 +176,10 @@ class Peer:
         if not len(handles):
             return
         store = self.store
+        is_newest = is_last(store.keys[handles])
+        if not is_newest.all():  # answers to one query, and to the next
+            self._take_records(sender, handles[~is_newest])
+            handles = handles[is_newest]
         slots = store.keys[handles] // N_KINDS
         is_taken = slots != store.slot_of(self.number)
         for handle in handles[~is_taken].tolist():
@@ -184,12 +191,13 @@ class Peer:
         self.delivery.mark_known(sender, np.concatenate([news.known, keys]))
         for neighbour in self._restarted_neighbours(news):
             self.delivery.queue_all_for(neighbour)
+        honest = news.handles
         if self.claims is not None:
-            lies = [self._is_lie(store.record(handle)) for handle in news.handles.tolist()]
-            keys = keys[~np.array(lies, dtype=bool)]
-        if len(keys):
+            lies = [self._is_lie(store.record(handle)) for handle in honest.tolist()]
+            honest = honest[~np.array(lies, dtype=bool)]
+        if len(honest):
             self._has_new_moments |= bool((keys % N_KINDS == CODES[Moments]).any())
-            self.delivery.queue(keys, not_to=sender)
+            self.delivery.queue(honest, not_to=sender)
 
     def add_rows(self, rows: PeerRows) -> None:
         """Add rows; raises ValueError, and changes nothing, if they cannot be added."""
@@ -233,8 +241,7 @@ class Peer:
         """Whether the payload and all new records of a message have the right shapes and finite numbers."""
         if message.number <= 0 or not records.is_finite(message.payload, self.algorithm.payload_shape):
             return False
-        batch, own = message.records, self.table.newest[Moments].get(self.number)
-        shapes = self.algorithm.model, None if own is None else own.moment
+        batch, shapes = message.records, (self.algorithm.model, self._own_moment)
         if isinstance(batch, Batch) and batch.store is self.store:
             return self.store.is_sound_for(batch.handles, *shapes)
         for record in batch:
@@ -278,9 +285,8 @@ class Peer:
 
         Before there is a snapshot, by how many neighbours are heard here. The hub of a star writes to each leaf seldom.
         """
-        snapshot = self.table.newest[Snapshot].get(neighbour)
-        degree = len(self._heard if snapshot is None else snapshot.neighbours)
-        return max(1.0, degree / self.fan_out)
+        degree = self.table.degree_of(neighbour)
+        return max(1.0, (len(self._heard) if degree is None else degree) / self.fan_out)
 
     @property
     def _is_starting(self) -> bool:
@@ -296,8 +302,7 @@ class Peer:
         chosen = set(sorted(self.neighbours, key=lambda j: self._order.get(j, 0.0))[:n])
         return [j for j in self.neighbours if j in chosen]
 
-    @property
-    def _partners(self) -> list[int]:
+    def _find_partners(self) -> list[int]:
         """Neighbours that this peer writes to regularly, and expects to hear from.
 
         In a complete graph all edges together carry no more messages than a few of them, and older ones. So a peer with
@@ -378,12 +383,11 @@ class Peer:
             self._has_new_moments = True  # the metric of all is without theirs from now on
 
     def _announce(self, record: Record) -> None:
-        own = self.table.newest[Moments].get(self.number) if not isinstance(record, Moments) else record
-        handle = self.store.put(record, self.algorithm.model, None if own is None else own.moment)
+        handle = self.store.put(record, self.algorithm.model, self._own_moment)
         self.table.take_all(np.array([handle]))
         self._is_lie(record)  # or lets a loss be checked that was stated for this proposal or query
         self._has_new_moments |= isinstance(record, Moments)
-        self.delivery.queue(np.array([self.store.keys[handle]]))
+        self.delivery.queue(np.array([handle]))
 
     def _update_metric(self) -> None:
         """Make the metric again when twice as many peers have announced their moments, or all members have.
@@ -402,6 +406,7 @@ class Peer:
     def _announce_moments(self) -> None:
         moments = self.algorithm.moments(self.number, self._number)
         if moments is not None:
+            self._own_moment = moments.moment
             self._announce(moments)
 
     def _take_snapshot(self) -> None:

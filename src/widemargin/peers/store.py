@@ -35,7 +35,13 @@ NONE = 0  # the handle of no record
 _FIRST_RECORDS = 1 << 10
 _UNSWEPT_BYTES = 1 << 24  # of records, before those in no use are dropped
 _SHARED = 32  # results that are kept
-_FIELDS: dict[str, type] = {"keys": np.int64, "numbers": np.int64, "sizes": np.int64, "rows": np.int64, "topics": np.int64}
+_FIELDS: dict[str, type] = {
+    "keys": np.int64,
+    "numbers": np.int64,
+    "sizes": np.int64,
+    "rows": np.int64,
+    "topics": np.int64,
+}
 _FIELDS |= {"links": np.int64, "rhos": np.float64}
 
 Value = TypeVar("Value")
@@ -196,9 +202,13 @@ class RecordStore:
             self.topics[handle] = self._id_of(thing)
             self.things[int(self.topics[handle])] = thing
 
+    def thing(self, handle: int) -> Thing:
+        """What a record is about."""
+        return self.things.get(int(self.topics[handle]), (None,))
+
     def about(self, handle: int) -> About:
         """Peer, number and digest of a proposal or query."""
-        about: About = self.things[int(self.topics[handle])][1]
+        about: About = self.thing(handle)[1]
         return about
 
     def _id_of(self, thing: Hashable) -> int:
@@ -299,3 +309,11 @@ class Batch(Sequence[Record]):
 
     def __iter__(self) -> Iterator[Record]:
         return iter(self.store.records(self.handles))
+
+
+def is_last(values: np.ndarray) -> np.ndarray:
+    """Whether each of some small integers does not come again."""
+    order = np.arange(len(values))
+    last = np.empty(values.max(initial=0) + 1, np.int64)
+    last[values] = order  # where a value is there twice, the last assignment counts
+    return np.asarray(last[values] == order)

@@ -144,17 +144,24 @@ class RecordTable:
         """Handles of the newest records of one kind, by slot."""
         return self._newest[CODES[kind] :: N_KINDS]
 
-    def newest_at(self, keys: np.ndarray) -> np.ndarray:
-        """Handles of the newest records of these keys."""
-        return np.asarray(self._newest[keys])
+    def current(self, handles: np.ndarray) -> np.ndarray:
+        """Those of some records that are the newest of their keys, or answers of which not all are known yet."""
+        newest = self._newest[self.store.keys[handles]]
+        is_newest = newest == handles
+        if is_newest.all():
+            return handles
+        for k in np.flatnonzero(~is_newest & (newest != NONE)).tolist():
+            kind, *about = self.store.thing(int(handles[k]))
+            is_newest[k] = kind is Answer and about[0] in self._answers
+        return handles[is_newest]
 
     def handle_at(self, key: int) -> int:
         return int(self._newest[key]) if key < len(self._newest) else NONE
 
-    def known_keys(self) -> np.ndarray:
-        """Keys of all records, kind by kind."""
+    def all_handles(self) -> np.ndarray:
+        """The newest records of all peers, kind by kind."""
         keys = np.flatnonzero(self._newest)
-        return keys[np.argsort(keys % N_KINDS, kind="stable")]
+        return np.asarray(self._newest[keys[np.argsort(keys % N_KINDS, kind="stable")]])
 
     # -- records in --------------------------------------------------------------------------------------------------
 
@@ -367,6 +374,12 @@ class RecordTable:
     def proposer(self) -> int:
         """The member with the lowest number."""
         return self.membership.proposer
+
+    def degree_of(self, peer: int) -> int | None:
+        """How many neighbours a peer names in its newest snapshot; None before there is one."""
+        slot = self.store.find(peer)
+        handle = NONE if slot is None else self.handle_at(slot * N_KINDS + CODES[Snapshot])
+        return None if handle == NONE else int(self.store.pool[self.store.links[handle]])
 
     def latest_handles(self, kind: type) -> np.ndarray:
         """Of the newest records of one kind of all members that have one, in the order of peers."""
