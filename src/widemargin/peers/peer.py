@@ -390,18 +390,18 @@ class Peer:
         self.delivery.queue(np.array([handle]))
 
     def _update_metric(self) -> None:
-        """Make the metric again when twice as many peers have announced their moments, or all members have.
+        """Make the metric again when all members have announced their moments, or twice as many of a few.
 
         Peers that have left stay in it: the metric must be the same for all, and need not be of the current rows.
         """
         members = self.table.membership
         if self._has_new_moments or members is not self._metric_members:
             self._metric_members = members
-            handles = self.table.known_of(Moments)
-            is_larger = 2 * self._n_in_metric <= len(handles) <= _MANY_PEERS
-            if is_larger or self.table.has_all(Moments):
-                self.algorithm.set_metric(self.store.records(handles))
-                self._n_in_metric, self._has_new_moments = len(handles), False
+            n_known = len(self.table.newest[Moments])
+            if 2 * self._n_in_metric <= n_known <= _MANY_PEERS or self.table.has_all(Moments):
+                handles = self.table.known_of(Moments)
+                self.algorithm.set_metric(self.store.once("metric", handles, self.algorithm.metric_of))
+                self._n_in_metric, self._has_new_moments = n_known, False
 
     def _announce_moments(self) -> None:
         moments = self.algorithm.moments(self.number, self._number)

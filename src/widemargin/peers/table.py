@@ -149,11 +149,11 @@ class RecordTable:
         newest = self._newest[self.store.keys[handles]]
         is_newest = newest == handles
         if is_newest.all():
-            return handles
+            return np.asarray(handles)
         for k in np.flatnonzero(~is_newest & (newest != NONE)).tolist():
             kind, *about = self.store.thing(int(handles[k]))
             is_newest[k] = kind is Answer and about[0] in self._answers
-        return handles[is_newest]
+        return np.asarray(handles[is_newest])
 
     def handle_at(self, key: int) -> int:
         return int(self._newest[key]) if key < len(self._newest) else NONE
@@ -398,7 +398,8 @@ class RecordTable:
 
     def has_all(self, kind: type) -> bool:
         """Whether a record of this kind of every member is known."""
-        return len(self.latest_handles(kind)) == len(self.membership)
+        n_members = len(self.membership)
+        return len(self.newest[kind]) >= n_members and len(self.latest_handles(kind)) == n_members
 
     def common_tick(self) -> int | None:
         """The last tick for which the snapshots of all members are known."""
