@@ -8,7 +8,8 @@ import pytest
 from tests.peers.liars import LIES, make_liar
 from tests.peers.networks import Network, assert_brackets, chords, even, overlapping_rows, split
 from widemargin.peers.claims import Claims, contradiction
-from widemargin.peers.records import Proposal, RecordTable, digest_of
+from widemargin.peers.records import Proposal, digest_of
+from widemargin.peers.table import RecordTable
 from widemargin.problems.mean_hinge import MeanHinge
 
 N, LIARS = 10, (0, 3)  # 0 has the lowest number: it proposes

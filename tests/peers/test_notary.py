@@ -39,7 +39,7 @@ class SignedNetwork(Network):
         peer = super().begin(number, incarnation)
         notary = MemberNotary(OWNERS[number], Membership(LIST), TERMS)
         return Peer(
-            number, peer.problem, peer.algorithm, peer.neighbours, peer.fan_out, peer.rng, incarnation, self.checker,
+            number, peer.problem, peer.algorithm, peer.neighbours, peer.fan_out, peer.rng, incarnation, self.store,
             Claims(LIST.caps), notary,
         )  # fmt: skip
 
@@ -88,6 +88,9 @@ def test_whatever_is_changed_is_not_valid(network):
     )  # fmt: skip
     for change in changes:
         assert not notary.is_valid(record._replace(**change)), change
+    signer = network.peers[1].notary
+    assert notary.is_valid(signer.signed(record._replace(neighbours=np.array([0, 2]))))
+    assert not notary.is_valid(signer.signed(record._replace(neighbours=np.array([0, N + 7]))))  # who is no member
 
 
 @pytest.mark.parametrize("other", ["run", "alpha", "network"])

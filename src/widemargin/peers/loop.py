@@ -28,8 +28,9 @@ import numpy as np
 from widemargin.comm.clock import SteadyClock
 from widemargin.cores import one_blas_thread
 from widemargin.peers.peer import MAX_MISSED_MESSAGES, Peer
+from widemargin.peers.proofs import Proof
 from widemargin.peers.protocol import Message, Traffic
-from widemargin.peers.records import Proof, Snapshot, tick_of
+from widemargin.peers.records import Snapshot, tick_of
 from widemargin.peers.rows import PeerRows
 from widemargin.peers.tick_limit import LEAST_PACE, TickLimit
 from widemargin.peers.wire import BadMessage, MessageFormat, decode, encode

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
@@ -69,8 +69,12 @@ class Algorithm(Protocol):
         """The second moments of the own rows; None if the algorithm has no metric."""
         return None
 
-    def set_metric(self, moments: list[Moments]) -> None:
-        """Use the metric of these peers."""
+    def metric_of(self, moments: list[Moments]) -> Any:
+        """The metric of these peers, which is the same at all that know them."""
+        return None
+
+    def set_metric(self, metric: Any) -> None:
+        """Use this metric."""
         return
 
     def suggest_rho(self) -> float:

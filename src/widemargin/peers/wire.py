@@ -51,6 +51,7 @@ _FLOAT, _SINGLE, _INTEGER = np.dtype("<f8"), np.dtype("<f4"), np.dtype("<i8")
 _LARGEST = 1e100  # its square is finite, and so are sums of such squares
 _MIN_LIMIT_BYTES = 1 << 24  # several times what records may fill a message with
 _MAX_WEIGHTS = 2000  # of cuts in a query, with their numbers
+_MAX_NEIGHBOURS = 10_000  # in a snapshot
 SIGNATURE_BYTES = 64
 
 
@@ -216,6 +217,7 @@ def _read_statement(
     _check(1 / _LARGEST < rho < _LARGEST, "A snapshot suggests a rho that is not positive and finite.")
     _check(gap >= 0, "A snapshot has a gap that is negative or not a number.")
     _check(is_stuck in (0, 1), "A snapshot says neither that its gap is stuck nor that it is not.")
+    _check(count <= _MAX_NEIGHBOURS, f"A snapshot names {count} neighbours; it may name {_MAX_NEIGHBOURS}.")
     neighbours = reader.array(_INTEGER, (count,))
     are_peers = count == 0 or bool(neighbours.min() >= 0 and neighbours.max() < HIGHEST_NUMBER)
     _check(are_peers, f"A snapshot names neighbours outside 0 to {HIGHEST_NUMBER - 1}.")

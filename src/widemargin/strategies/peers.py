@@ -21,8 +21,9 @@ from widemargin.peers.loop import PeerLimits, PeerReport, PeerRun
 from widemargin.peers.peer import Peer
 from widemargin.peers.protocol import Algorithm, Notary, Traffic
 from widemargin.peers.push_sum import PushSum
-from widemargin.peers.records import RecordChecker, Snapshot
+from widemargin.peers.records import Snapshot
 from widemargin.peers.rows import PeerRows
+from widemargin.peers.store import RecordStore
 from widemargin.peers.topology import Graph
 from widemargin.problems.mean_hinge import MeanHinge
 from widemargin.problems.protocol import Certificate
@@ -103,20 +104,20 @@ class Network:
         rows: PeerRows,
         seed: int,
         incarnation: int = 0,
-        checker: RecordChecker | None = None,
+        store: RecordStore | None = None,
         notary: Notary | None = None,
         claims: Claims | None = None,
     ) -> Peer:
-        """A peer that knows only its rows; peers of one process share a checker, and members have the other two."""
+        """A peer that knows only its rows; peers of one process share a store, and members have the other two."""
         for_work, for_messages = np.random.default_rng([seed, number, incarnation]).spawn(2)
         algorithm: Algorithm
         if self.algorithm == "admm":
             algorithm = GossipADMM(self.problem, rows, for_work, self.is_metric_full)
         else:
             algorithm = PushSum(self.problem, rows, for_work, self.batch_size, self.rounds, self.fan_out)
-        neighbours, checker = list(self.graph[number]), checker or RecordChecker()
+        neighbours, store = list(self.graph[number]), store or RecordStore()
         own = number, self.problem, algorithm, neighbours, self.fan_out, for_messages, incarnation
-        return Peer(*own, checker, claims, notary)
+        return Peer(*own, store, claims, notary)
 
     def split(self, w: np.ndarray) -> tuple[np.ndarray, float]:
         return (w[:-1], float(w[-1])) if self.has_constant else (w, 0.0)
@@ -146,10 +147,10 @@ class Peers:
             owned = [self.network.encode(part, classes, factors) for part in rows]
         if place is not None:
             return self._run_on_workers(place, owned, classes, watch, ledger)
-        checker = RecordChecker()
+        store = RecordStore()
 
         def begin(number: int, incarnation: int) -> Peer:
-            return self.network.begin(number, owned[number], self.plan.seed, incarnation, checker)
+            return self.network.begin(number, owned[number], self.plan.seed, incarnation, store)
 
         with ledger.phase("start"):
             simulation = Simulation({k: begin(k, 0) for k in range(len(owned))}, self.faults, begin)
@@ -250,7 +251,7 @@ class GrowingPeers:
         neighbours = sorted(rng.choice(present, min(self.degree, len(present)), replace=False).tolist())
         added = {j: sorted([*graph[j], number]) for j in neighbours}
         network = replace(self.network, graph={**graph, number: neighbours, **added})
-        newcomer = network.begin(number, rows, 0, checker=self.peers[present[0]].checker)
+        newcomer = network.begin(number, rows, 0, store=self.peers[present[0]].store)
         for j in neighbours:
             self.peers[j].add_neighbour(number)
         return network, {**self.peers, number: newcomer}
