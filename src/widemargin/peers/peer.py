@@ -439,7 +439,7 @@ class Peer:
         about = query.peer, query.number, self._data_version
         if own is not None and (own.proposer, own.query, own.data_version) == about:
             return
-        known = self.table.cuts.by_peer.get(self.number, {})
+        known = self.table.cuts.own()
         mine = [k for k in np.flatnonzero(query.owners == self.number) if int(query.cuts[k]) in known]
         combined = cutting_planes.combined([known[int(query.cuts[k])] for k in mine], query.weights[mine], self.model)
         cuts = [rows.cut(rows.is_violated(model) * rows.weight) for model in query.models]

@@ -293,7 +293,7 @@ class RecordTable:
     costs: dict[About, dict[int, np.ndarray]] = field(default_factory=dict)  # of proposals, by peer
     queries: list[tuple[Query, int]] = field(default_factory=list)  # the last few of each peer, and their digests
     answers: dict[About, dict[int, Answer]] = field(default_factory=dict)  # to queries, by peer
-    cuts: CutTable = field(default_factory=CutTable)
+    cuts: CutTable = field(init=False)
     best: Proof | None = None
     excluded: set[int] = field(default_factory=set)  # peers whose records are refused
     changed_at: int = 0  # last tick in which some peer's rows or neighbours changed: the same at all peers
@@ -305,6 +305,9 @@ class RecordTable:
     _n_stalled: int = 0  # proofs that left the gap where it was
     _gap_to_beat: float = math.inf
     _is_changed: bool = True  # since the last proof
+
+    def __post_init__(self) -> None:
+        self.cuts = CutTable(self.me)
 
     def take(self, record: Record) -> bool:
         """Keep a record if it is newer than the one known; whether it was."""
@@ -528,7 +531,8 @@ class RecordTable:
         if bool((dual > primal).any()):
             # The records are not all of the same rows: start again with those to come.
             self._forget_best()
-            self.costs, self.snapshots, self.answers, self.cuts, self._proved_from = {}, {}, {}, CutTable(), None
+            self.costs, self.snapshots, self.answers, self._proved_from = {}, {}, {}, None
+            self.cuts.forget_others()
             return
         proof = Proof(
             model, [Certificate(*each) for each in zip(primal.tolist(), dual.tolist(), strict=True)], self.members
