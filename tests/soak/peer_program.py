@@ -89,7 +89,7 @@ def sizes(loop: Any) -> dict[str, int]:
     }
 
 
-def state(loop: PeerLoop) -> dict[str, object]:
+def state(loop: Any) -> dict[str, object]:
     proof = loop.proof
     bounds = (None, None) if proof is None else tuple(proof.worst)
     return {

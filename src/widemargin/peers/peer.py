@@ -190,6 +190,7 @@ class Peer:
             self.neighbours.remove(number)
         self._heard.pop(number, None)
         self.algorithm.drop_neighbour(number)
+        self.algorithm.restart()
         # Its moments leave the metric, a new proposer begins at once, and all say whom they still hear.
         self._n_in_metric, self._metric_members, self._proposed = 0, None, -1
         self._has_new_moments = self._has_changed = True
@@ -202,7 +203,9 @@ class Peer:
 
     def _is_sound(self, message: Message) -> bool:
         """Whether the payload and all new records of a message have the right shapes and finite numbers."""
-        if message.number <= 0 or not records.is_finite(message.payload, self.algorithm.payload_shape):
+        if message.number <= 0 or not 0 <= records.tick_of(message.number) <= records.LAST_TICK:
+            return False
+        if not records.is_finite(message.payload, self.algorithm.payload_shape):
             return False
         for record in message.records:
             if type(record) not in KINDS:
@@ -354,7 +357,7 @@ class Peer:
     def _take_snapshot(self) -> None:
         suggestions = [snapshot.rho for snapshot in self.table.latest(Snapshot) if snapshot.total > 0]
         if suggestions:
-            self.algorithm.set_rho(float(np.exp(np.mean(np.log(suggestions)))))
+            self.algorithm.set_rho(float(np.exp(np.median(np.log(suggestions)))))
         if self._has_changed:
             self.table.changed_at = self.ticks  # as it will be at all who receive this snapshot
         proof, period = self.proof, self._period

@@ -42,6 +42,7 @@ from widemargin.rounding import gamma
 
 KEPT = 4  # snapshots and proposals of a peer, and costed proposals in a record
 NUMBERS_PER_INCARNATION = 1 << 40  # a peer that restarts numbers its records above all that it sent before
+LAST_TICK = NUMBERS_PER_INCARNATION // 2  # whoever claims a later one would lead others into the next incarnation
 _CHECKED_BYTES = 1 << 24  # of records that are known to be sound
 _MAX_CORRELATION = 1 + 1e-3  # of two features; the excess is rounding
 _LEAST_SINGLE = float(np.finfo(np.float32).smallest_subnormal)
@@ -191,7 +192,7 @@ class RecordChecker:
 
 
 def _is_sound(record: Record, model: np.ndarray, moment: np.ndarray | None) -> bool:
-    if record.number < 0 or record.peer < 0:
+    if record.peer < 0 or record.number < 0 or tick_of(record.number) > LAST_TICK:
         return False
     if isinstance(record, Moments):
         is_whole = moment is not None and _is_amount(record.total) and is_finite(record.moment, moment.shape)
@@ -217,6 +218,7 @@ def _is_sound(record: Record, model: np.ndarray, moment: np.ndarray | None) -> b
     return (
         _is_amount(record.rho)
         and record.rho > 0
+        and record.tick <= tick_of(record.number)  # a later one would push those of others out of the table
         and record.gap >= 0  # may be infinite
         and _is_list_of_integers(record.neighbours)
         and _is_cut(record.dual, model.shape)
@@ -344,6 +346,7 @@ class RecordTable:
         by_peers: list[dict[int, Any]] = [*self.costs.values(), *self.snapshots.values(), *self.answers.values()]
         for by_peer in by_peers:
             by_peer.pop(peer, None)
+        self.snapshots = {tick: by_peer for tick, by_peer in self.snapshots.items() if by_peer}
         self.proposals = {key: model for key, model in self.proposals.items() if key[0] != peer}
         self.costs = {key: by_peer for key, by_peer in self.costs.items() if key[0] != peer}
         self.answers = {key: by_peer for key, by_peer in self.answers.items() if key[0] != peer}
