@@ -5,8 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.peers.liars import LIES, make_liar
-from tests.peers.networks import Network, assert_brackets, chords, even, overlapping_rows, split
+from tests.peers.liars import BEHAVIOURS, LIES, PAYLOADS, UNPROVED, make_garbler, make_liar, make_nuisance
+from tests.peers.networks import (
+    ALPHA,
+    Network,
+    assert_brackets,
+    chords,
+    even,
+    objective,
+    overlapping_rows,
+    split,
+)
 from widemargin.peers.claims import Claims, contradiction
 from widemargin.peers.records import Proposal, digest_of
 from widemargin.peers.table import RecordTable
@@ -15,10 +24,11 @@ from widemargin.problems.mean_hinge import MeanHinge
 N, LIARS = 10, (0, 3)  # 0 has the lowest number: it proposes
 HONEST = [k for k in range(N) if k not in LIARS]
 X, CODES = overlapping_rows(200)
+PARTS = split(X, CODES, even(200, N))
 
 
 def checked_network(lie=None):
-    network = Network(split(X, CODES, even(200, N)), chords(N))
+    network = Network(PARTS, chords(N))
     for peer in network.peers.values():
         peer.claims = Claims(dict.fromkeys(range(N), 25.0))
     for k in LIARS if lie is not None else ():
@@ -49,6 +59,59 @@ def test_eight_of_ten_certify_their_rows_once_two_liars_are_proved_or_revoked(li
     found = [evidence for k in HONEST for evidence in network.peers[k].evidence]
     assert found
     assert all(contradiction(each, dict.fromkeys(range(N), 25.0)) in LIARS for each in found)
+
+
+ATTACKS = {
+    **{f"records: {name}": (make_liar, UNPROVED[name]) for name in UNPROVED},
+    **{f"payload: {name}": (make_garbler, lambda name=name: name) for name in PAYLOADS},
+    **{f"behaviour: {name}": (make_nuisance, lambda name=name: name) for name in BEHAVIOURS},
+}
+REVOKED_AT, ALLOWED = 60, {1e-3: 40, 1e-6: 80}  # ticks
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_eight_of_ten_recover_from_what_no_record_proves_once_two_are_revoked(attack):
+    """Bounds are true all along, and the models of the honest, not only what they certify, come to the optimum."""
+    network = checked_network()
+    install, of = ATTACKS[attack]
+    for k in LIARS:
+        network.peers[k].claims = None
+        install(network.peers[k], of(), seed=k)
+    (exact,), everything = network.optima(HONEST), network.optima(range(N))
+    honest, reached = [network.peers[k] for k in HONEST], {}
+    with np.errstate(over="ignore", invalid="ignore"):
+        for tick in range(REVOKED_AT + ALLOWED[1e-6]):
+            if tick == REVOKED_AT:
+                for peer in honest:
+                    assert np.isfinite(peer.algorithm.model).all()
+                    for liar in LIARS:
+                        peer.exclude(liar)
+            network.go()
+            proofs = [peer.proof for peer in honest]
+            for proof in filter(None, proofs):
+                assert all(each.dual <= each.primal for each in proof.certificates)
+                if proof.members == set(HONEST):
+                    assert_brackets(proof, [exact])
+                elif attack.startswith("payload"):  # the records are honest, and so is what follows from them
+                    assert_brackets(proof, everything)
+            gap = max(p.worst.relative if p is not None and p.members == set(HONEST) else np.inf for p in proofs)
+            for level in ALLOWED:
+                if gap <= level:
+                    reached.setdefault(level, tick + 1 - REVOKED_AT)
+    assert not any(peer.table.excluded - set(LIARS) for peer in honest)
+    assert all(reached[level] <= most for level, most in ALLOWED.items()), reached
+    rows, y, weight = rows_of(HONEST)
+    values = [objective(peer.algorithm.model[0], rows, y, weight, ALPHA) for peer in honest]
+    assert max(values) <= 1.05 * exact, values
+
+
+def rows_of(numbers):
+    parts = [PARTS[k] for k in numbers]
+    return (
+        np.vstack([part.X for part in parts]),
+        np.hstack([part.signs[0] for part in parts]),
+        np.hstack([part.weight for part in parts]),
+    )
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

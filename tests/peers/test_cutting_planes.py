@@ -98,7 +98,7 @@ def test_losses_are_never_below_the_exact_ones(seed, store):
 
 
 def test_what_is_kept_is_what_is_used_and_new():
-    table, cut = CutTable(), Cut(np.ones(1), np.ones((1, 1)), np.zeros(1))
+    table, cut = CutTable(1), Cut(np.ones(1), np.ones((1, 1)), np.zeros(1))
     table.add(0, [(5, cut)])
     table.note_use(np.array([0]), np.array([5]), np.array([[0.5]]))
     for number in range(10, 1000):
@@ -110,6 +110,37 @@ def test_what_is_kept_is_what_is_used_and_new():
     assert len(kept) <= 400
     table.forget(0)
     assert table.of([0]) == []
+
+
+def test_new_cuts_are_kept_for_a_query_to_see_where_all_old_ones_are_used():
+    table, cut = CutTable(1), Cut(np.ones(1), np.ones((1, 1)), np.zeros(1))
+    for number in range(1000):
+        table.add(0, [(number, cut)])
+    old = np.array(sorted(table.by_peer[0]))
+    table.note_use(np.zeros_like(old), old, np.ones((len(old), 1)))
+    for number in range(1000, 1000 + len(old) // 2):
+        table.add(0, [(number, cut)])
+    assert table.by_peer[0].keys() >= set(range(1000, 1000 + len(old) // 2))
+    assert len(table.by_peer[0]) == len(old)
+
+
+def test_a_peer_remembers_its_own_cuts_longer_than_others_do():
+    cut = Cut(np.ones(1), np.ones((1, 1)), np.zeros(1))
+    of_peer, of_other = CutTable(0), CutTable(1)
+    for table in (of_peer, of_other):
+        for peer in (1, 2, 3):
+            table.add(peer, [(0, cut)])
+    for number in range(4000):
+        of_peer.add(0, [(number, cut)])
+        if number % 2 == 0:  # the other records were replaced before they were sent
+            of_other.add(0, [(number, cut)])
+        assert of_peer.own().keys() >= of_other.by_peer.get(0, {}).keys()
+    assert len(of_peer.by_peer[0]) == len(of_other.by_peer[0])
+    assert len(of_peer.own()) <= 1000
+    of_peer.forget_others()
+    assert of_peer.by_peer.keys() == {0}
+    of_peer.forget(0)
+    assert of_peer.own() == {}
 
 
 def test_points_lie_between_the_models():

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from tests.peers.networks import optimum, signs_of
-from tests.soak.peer_program import ALPHA, rows_of
+from tests.soak.peer_program import ALPHA, EVERY, rows_of
 
 TOL = 1e-3
 SLACK = 1e-9  # relative, for LIBLINEAR's own tolerance
@@ -76,6 +76,8 @@ class Soak:
     left: dict[int, int] = field(default_factory=dict)  # peers that are gone, and the version of their rows
     changes: dict[str, int] = field(default_factory=dict)
     seconds: list[float] = field(default_factory=list)  # to certify again
+    ticks: list[int] = field(default_factory=list)  # the same, by the peer that is ahead
+    messages: np.ndarray = field(default_factory=lambda: np.zeros(3, int))  # sent, lost, refused; of peers that ended
     n_certificates: int = 0
     n_bounds: int = 0  # pairs of bounds that were checked on the way
     memory: dict[int, tuple[float, float]] = field(default_factory=dict)  # of peers that lived for long
@@ -102,7 +104,7 @@ class Soak:
         """One peer ends, by its own will or by a crash."""
         number = int(self.rng.choice(sorted(self.peers)))
         peer = self.peers.pop(number)
-        self._note_memory(peer)
+        self._note(peer)
         peer.end(sign)
         self.left[number] = peer.version
 
@@ -116,7 +118,7 @@ class Soak:
     def certify(self, what: str) -> None:
         """Wait until all have certified the present members; every bound on the way must be true for its members."""
         self.changes[what] = self.changes.get(what, 0) + 1
-        began, members = time.monotonic(), sorted(self.peers)
+        began, members, tick = time.monotonic(), sorted(self.peers), self._tick()
         awaited = {number: peer.state for number, peer in self.peers.items()}  # a state from before says nothing
         while True:
             for number, peer in self.peers.items():
@@ -130,8 +132,12 @@ class Soak:
             time.sleep(0.05)
         self.n_certificates += len(members)
         self.seconds.append(time.monotonic() - began)
+        self.ticks.append(self._tick() - tick)
         for peer in self.peers.values():
             self.sizes = {k: max(self.sizes.get(k, 0), n) for k, n in peer.state["sizes"].items()}
+
+    def _tick(self) -> int:
+        return max((peer.state["ticks"] for peer in self.peers.values() if peer.state is not None), default=0)
 
     def _is_certified(self, state: dict, members: list[int]) -> bool:
         is_proved = state["primal"] is not None and state["members"] == members
@@ -160,8 +166,13 @@ class Soak:
             self._optima[rows] = optimum(X, signs_of(codes, 2)[0], alpha=ALPHA)
         return self._optima[rows]
 
-    def _note_memory(self, peer: PeerProcess) -> None:
-        """Median of the third quarter of a peer's life, and of the last: its tables fill in the first half."""
+    def _note(self, peer: PeerProcess) -> None:
+        """Messages of a peer that ends, and memory: the median of the third quarter of its life, and of the last.
+
+        Its tables fill in the first half.
+        """
+        if peer.state is not None:
+            self.messages += [peer.state[each] for each in ("sent", "lost", "refused")]
         values = np.array([value for _, value in peer.memory], dtype=float)
         if len(values) >= 400:
             third, last = np.array_split(values, 4)[2:]
@@ -170,19 +181,22 @@ class Soak:
     def end(self) -> None:
         for peer in self.peers.values():
             if peer.is_running:
-                self._note_memory(peer)
+                self._note(peer)
                 peer.end()
 
     def summary(self) -> str:
         done = ", ".join(f"{n} x {what}" for what, n in sorted(self.changes.items()))
         grown = [(last - third) / 2**20 for third, last in self.memory.values()]
         growth = f"{max(grown):+.1f} MiB at most over {len(grown)} long-lived peers" if grown else "no long-lived peer"
+        sent, lost, refused = self.messages
         first = max((third for third, _ in self.memory.values()), default=0.0) / 2**20
         return "\n".join(
             [
                 f"changes: {sum(self.changes.values())} ({done})",
                 f"certificates: {self.n_certificates} of gap {TOL:g} for all members, {self.n_bounds} bounds checked",
                 f"time to certify again: median {np.median(self.seconds):.1f} s, longest {max(self.seconds):.1f} s",
+                f"ticks, counted every {EVERY:g} s: median {np.median(self.ticks):.0f}, most {max(self.ticks)}",
+                f"messages: {sent} sent, {lost} of them lost, {refused} refused",
                 f"memory, third to last quarter of a life: {growth}, from {first:.0f} MiB",
                 "largest tables: " + ", ".join(f"{name} {n}" for name, n in sorted(self.sizes.items())),
             ]

@@ -56,13 +56,17 @@ class Lossy:
 
     def __init__(self, inner: ZmqPeers) -> None:
         self._inner, self._rng = inner, np.random.default_rng()
+        self.n_sent = self.n_lost = 0
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._inner, name)
 
     def send(self, to: int, data: bytes) -> None:
+        self.n_sent += 1
         if self._rng.random() >= LOSS:
             self._inner.send(to, data)
+        else:
+            self.n_lost += 1
 
 
 def sizes(loop: Any) -> dict[str, int]:
@@ -87,7 +91,7 @@ def sizes(loop: Any) -> dict[str, int]:
     }
 
 
-def state(loop: PeerLoop) -> dict[str, object]:
+def state(loop: Any) -> dict[str, object]:
     proof = loop.proof
     bounds = (None, None) if proof is None else tuple(proof.worst)
     return {
@@ -98,6 +102,8 @@ def state(loop: PeerLoop) -> dict[str, object]:
         "ticks": loop.peer.ticks,
         "seconds": loop.seconds,
         "refused": loop.report().refused,
+        "sent": loop.transport.n_sent,
+        "lost": loop.transport.n_lost,
         "rss": psutil.Process().memory_info().rss,
         "sizes": sizes(loop),
     }

@@ -18,13 +18,19 @@ and M were. A neighbour counts from its first message on.
 M is the mean second moment of all rows, or its diagonal if there are many features: differences of models count as much
 as they change scores. Peers announce their moments once. rho is the curvature of a peer's losses if a tenth of its rows
 lay on the kinks, and is then balanced between the primal and the dual residual [2]: each peer suggests one, all use the
-geometric mean. A peer without live neighbours uses its own last model as a neighbour.
+median. A peer without live neighbours uses its own last model as a neighbour.
+
+What a neighbour sends is clipped to what an optimum can have: alpha/2 ||w||^2 <= F(0) = 1 bounds the model, and the
+losses on one side of an edge, at most N times the root mean square of each feature, the price. Huge numbers would
+stay in the prices between others for long, as differences of them. Clipping and the median limit what a member that
+sends garbage can disturb; they prove nothing, and do not stop it from keeping models apart until it is excluded.
 
 [1] Bastianello, Carli, Schenato, Todescato: Asynchronous Distributed Optimization over Lossy Networks via Relaxed ADMM:
     Stability and Linear Convergence, 2021.
 [2] Boyd, Parikh, Chu, Peleato, Eckstein: Distributed Optimization and Statistical Learning via the ADMM, 2011, 3.4.1.
 """
 
+import math
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -56,6 +62,7 @@ _MAX_RHO_CHANGE = 1e4  # factor of rho from the first
 _ROUNDING = 1e-24  # of the squared norm of a model, below which residuals are rounding errors
 _IMAGE_BYTES = 1 << 28  # of rows times the inverse curvature that are kept; more are computed in each pass
 _BLOCK_ROWS = 2048
+_MAX_PRICE = 10.0  # times the largest that a network without cycles has at the optimum
 _LARGEST_SINGLE = float(np.finfo(np.float32).max)
 
 
@@ -71,6 +78,7 @@ class Metric(NamedTuple):
 
     id: float  # checksum of the moments in it
     matrix: np.ndarray  # (d, d), or the diagonal
+    largest_price: np.ndarray  # (d,), of all rows together
 
 
 @dataclass
@@ -97,6 +105,7 @@ class GossipADMM:
     _unpriced: set[int] = field(default_factory=set)  # neighbours that use another metric
     _inverse: Any = None  # of the curvature; None: to be computed
     _images: list[tuple[np.ndarray, np.ndarray]] | None = None
+    _largest_price: np.ndarray = field(init=False)  # (d,), of all rows together
 
     def __post_init__(self) -> None:
         self.dual = np.zeros((self.rows.n_problems, self.rows.n_rows))
@@ -108,6 +117,11 @@ class GossipADMM:
     def _first_rho(self) -> float:
         """Positive also for a peer without rows, whose suggestion does not count."""
         return _SHARE_ON_KINKS / _USUAL_DEGREE * (self.rows.total or 1.0)
+
+    @property
+    def _largest_model(self) -> float:
+        """The norm that no minimiser exceeds."""
+        return math.sqrt(2.0 / self.problem.alpha)
 
     @property
     def payload_shape(self) -> tuple[int, ...]:
@@ -132,7 +146,8 @@ class GossipADMM:
         """Use this metric, and drop all prices: they were in another one."""
         if metric.id == self._metric_id:
             return
-        self._metric_id, self.metric, self._inverse = *metric, None
+        self._metric_id, self.metric, self._largest_price = metric
+        self._inverse = None
         self._unpriced = set(self.neighbours)
         self.neighbours = {j: Neighbour(centre, np.zeros_like(centre)) for j, (centre, _) in self.neighbours.items()}
 
@@ -149,7 +164,9 @@ class GossipADMM:
         floor = _METRIC_FLOOR * np.where(diagonal > 0, diagonal, float(diagonal.mean()) or 1.0)
         if self.is_full and not _is_positive_definite(metric + np.diag(floor / 2)):
             metric = np.diag(diagonal)  # some moments are invalid: all peers that have them do the same
-        return Metric(self._checksum_of(moments), metric + np.diag(floor) if self.is_full else metric + floor)
+        largest_price = _MAX_PRICE * total * (np.sqrt(diagonal + floor) + self.problem.alpha * self._largest_model)
+        matrix = metric + np.diag(floor) if self.is_full else metric + floor
+        return Metric(self._checksum_of(moments), matrix, largest_price)
 
     def _checksum_of(self, moments: list[Moments]) -> float:
         """A number that tells metrics apart, from bytes that are the same at all peers."""
@@ -207,6 +224,10 @@ class GossipADMM:
     def receive(self, sender: int, payload: np.ndarray) -> None:
         """Take in the model of a neighbour, and its price if it is in the same metric."""
         model, price = payload[1:].reshape(2, *self.model.shape)
+        with np.errstate(over="ignore"):
+            lengths = np.linalg.norm(model, axis=1, keepdims=True)
+        model = model * (self._largest_model / np.maximum(lengths, self._largest_model))
+        price = np.clip(price, -self._largest_price, self._largest_price)
         self._apart += self._squared(model - self.model)
         is_priced = payload[0] == self._metric_id
         known = self.neighbours.get(sender)
@@ -227,6 +248,13 @@ class GossipADMM:
         self._unpriced.discard(neighbour)
         if self.neighbours.pop(neighbour, None) is not None:
             self._inverse = None
+
+    def restart(self) -> None:
+        """Forget what neighbours sent, and the rho that was learnt from it: some of it came from a liar."""
+        for neighbour in list(self.neighbours):
+            self.drop_neighbour(neighbour)
+        self._moved = self._apart = 0.0
+        self.suggestion = self._first_rho()
 
     def bounds(self) -> Cut:
         return self.rows.cut(self.dual)

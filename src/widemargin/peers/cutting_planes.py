@@ -41,6 +41,7 @@ N_POINTS = len(_TOWARDS_CENTRE) + len(_TOWARDS_MINIMISER) + len(_STRETCHES)
 _FEW_CUTS, _CUTS_PER_FEATURE, _MAX_CUTS = 600, 10, 1200  # that are kept of all peers together
 _LEAST_CUTS, _MOST_CUTS = 24, 400  # of each peer
 _QUICK_WORK = 1e8  # multiplications in one step of the interior-point method, for which more are kept
+_DROPPED = 3  # times as many of the own cuts are remembered beside these
 _MAX_NUMBERS = 1 << 26  # in all cuts
 _MAX_WORK = 2e9  # multiplications in one step of the interior-point method, for all problems of a query
 _ACTIVE = 1e-4  # of the largest weight: cuts with a smaller one may be dropped
@@ -94,11 +95,17 @@ def combined(cuts: list[Cut], weights: np.ndarray, like: np.ndarray) -> Cut:
 class CutTable:
     """The cuts of all peers that one peer knows, by peer and by a number that the peer gave to it."""
 
+    me: int
     by_peer: dict[int, dict[int, Cut]] = field(default_factory=dict)
     _used: set[tuple[int, int]] = field(default_factory=set)  # by the last query
+    _dropped: dict[int, Cut] = field(default_factory=dict)  # the last of the own cuts that are not in ``by_peer``
 
     def add(self, peer: int, new: list[tuple[int, Cut]]) -> None:
-        """Add cuts with their numbers; the oldest go if there are too many, but for those that the last query used."""
+        """Add cuts with their numbers; old ones go if there are too many, first those that the last query did not use.
+
+        The newest half stays. After many queries at one optimum nearly all old cuts have a weight, and new ones would
+        go before any query has seen them: when rows change, nobody would learn where the new optimum is.
+        """
         cuts = self.by_peer.setdefault(peer, {})
         cuts.update(new)
         vectors = new[0][1].vectors
@@ -106,12 +113,32 @@ class CutTable:
         of_all = max(min(_FEW_CUTS + _CUTS_PER_FEATURE * d, _MAX_CUTS), int(_QUICK_WORK / d**2))
         of_all = min(of_all, _MAX_NUMBERS // vectors.size)
         most = min(max(of_all // len(self.by_peer), _LEAST_CUTS), _MOST_CUTS)
-        for number in sorted(cuts, key=lambda each: ((peer, each) in self._used, each))[: max(0, len(cuts) - most)]:
-            del cuts[number]
+        if len(cuts) <= most:
+            return
+        old = sorted(cuts)[: -(most // 2)]
+        for number in sorted(old, key=lambda each: ((peer, each) in self._used, each))[: len(cuts) - most]:
+            cut = cuts.pop(number)
+            if peer == self.me:
+                self._dropped[number] = cut
+        for number in list(self._dropped)[: -min(_DROPPED * most, max(1, of_all - most))]:
+            del self._dropped[number]
+
+    def own(self) -> dict[int, Cut]:
+        """The own cuts, also those dropped lately: the proposer, who has received other records, may weigh them still.
+
+        A cut that its peer does not have is missing in every answer, and the lower bound stands still.
+        """
+        return {**self._dropped, **self.by_peer.get(self.me, {})}
 
     def forget(self, peer: int) -> None:
         """The peer has other rows."""
         self.by_peer.pop(peer, None)
+        if peer == self.me:
+            self._dropped.clear()
+
+    def forget_others(self) -> None:
+        """Forget all but the own cuts, which others may go on to weigh."""
+        self.by_peer = {peer: cuts for peer, cuts in self.by_peer.items() if peer == self.me}
 
     def note_use(self, owners: np.ndarray, numbers: np.ndarray, weights: np.ndarray) -> None:
         """Keep the cuts with large weights when others are dropped."""

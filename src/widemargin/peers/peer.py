@@ -243,6 +243,7 @@ class Peer:
             self.neighbours.remove(number)
         self._heard.pop(number, None)
         self.algorithm.drop_neighbour(number)
+        self.algorithm.restart()
         # Its moments leave the metric, a new proposer begins at once, and all say whom they still hear.
         self._n_in_metric, self._metric_members, self._proposed = 0, None, -1
         self._has_new_moments = self._has_changed = True
@@ -259,7 +260,9 @@ class Peer:
 
     def _is_sound(self, message: Message) -> bool:
         """Whether the payload and all new records of a message have the right shapes and finite numbers."""
-        if message.number <= 0 or not records.is_finite(message.payload, self.algorithm.payload_shape):
+        if message.number <= 0 or not 0 <= records.tick_of(message.number) <= records.LAST_TICK:
+            return False
+        if not records.is_finite(message.payload, self.algorithm.payload_shape):
             return False
         batch, shapes = message.records, (self.algorithm.model, self._own_moment)
         if isinstance(batch, Batch) and batch.store is self.store:
@@ -480,7 +483,7 @@ class Peer:
     def _take_snapshot(self) -> None:
         suggestions = self.store.rhos[self.table.latest_handles(Snapshot)]
         if (suggestions > 0).any():
-            self.algorithm.set_rho(float(np.exp(np.log(suggestions[suggestions > 0]).mean())))
+            self.algorithm.set_rho(float(np.exp(np.median(np.log(suggestions[suggestions > 0])))))
         if self._has_changed:
             self.table.changed_at = self.ticks  # as it will be at all who receive this snapshot
         proof, period = self.proof, self._period
@@ -565,7 +568,7 @@ class Peer:
         about = query.peer, query.number, self._data_version
         if own is not None and (own.proposer, own.query, own.data_version) == about:
             return
-        known = self.table.cuts.by_peer.get(self.number, {})
+        known = self.table.cuts.own()
         mine = [k for k in np.flatnonzero(query.owners == self.number) if int(query.cuts[k]) in known]
         combined = cutting_planes.combined([known[int(query.cuts[k])] for k in mine], query.weights[mine], self.model)
         cuts = [rows.cut(rows.is_violated(model) * rows.weight) for model in query.models]

@@ -34,7 +34,7 @@ class Notary(Protocol):
 
 
 class Algorithm(Protocol):
-    """What one peer computes, and what it sends to neighbours; the last four are for algorithms with a metric."""
+    """What one peer computes, and what it sends to neighbours; the last five are for algorithms with a metric."""
 
     rows: PeerRows
     model: np.ndarray  # (problems, d)
@@ -78,11 +78,15 @@ class Algorithm(Protocol):
         return
 
     def suggest_rho(self) -> float:
-        """A positive penalty parameter; all peers use the geometric mean of their suggestions."""
+        """A positive penalty parameter; all peers use the median of their suggestions."""
         return 1.0
 
+    def restart(self) -> None:
+        """Forget what came from neighbours, as some of it was wrong."""
+        return
+
     def set_rho(self, rho: float) -> None:
-        """Use that mean."""
+        """Use that median."""
         return
 
 

@@ -108,7 +108,7 @@ class RecordTable:
     store: RecordStore = field(default_factory=RecordStore)
     proposals: dict[About, np.ndarray] = field(default_factory=dict)  # the last few of each peer
     queries: list[tuple[Query, int]] = field(default_factory=list)  # the last few of each peer, and their digests
-    cuts: CutTable = field(default_factory=CutTable)  # the proposer's of all members, the others' own
+    cuts: CutTable = field(init=False)  # the proposer's of all members, the others' own
     best: Proof | None = None
     excluded: set[int] = field(default_factory=set)  # peers whose records are refused
     changed_at: int = 0  # last tick in which some peer's rows or neighbours changed: the same at all peers
@@ -125,6 +125,7 @@ class RecordTable:
     _is_changed: bool = True  # since the last proof
 
     def __post_init__(self) -> None:
+        self.cuts = CutTable(self.me)
         self.store.add_user(self)
 
     @cached_property
@@ -298,8 +299,7 @@ class RecordTable:
             self._add_cuts(newest[newest != NONE])
         elif not is_proposer and self._has_all_cuts:
             self._has_all_cuts = False
-            for peer in [peer for peer in self.cuts.by_peer if peer != self.me]:
-                self.cuts.forget(peer)
+            self.cuts.forget_others()
 
     # -- records out -------------------------------------------------------------------------------------------------
 
@@ -315,6 +315,7 @@ class RecordTable:
         self._newest[slot * N_KINDS : (slot + 1) * N_KINDS] = NONE
         for collection in self._collections():
             collection.drop(slot)
+        self._of_tick = {tick: each for tick, each in self._of_tick.items() if each.count}
         self.proposals = {key: model for key, model in self.proposals.items() if key[0] != peer}
         self._costs = {key: each for key, each in self._costs.items() if key[0] != peer}
         self._answers = {key: each for key, each in self._answers.items() if key[0] != peer}
@@ -520,7 +521,8 @@ class RecordTable:
         if bool((dual > primal).any()):
             # The records are not all of the same rows: start again with those to come.
             self._forget_best()
-            self._costs, self._of_tick, self._answers, self.cuts, self._proved_from = {}, {}, {}, CutTable(), None
+            self._costs, self._of_tick, self._answers, self._proved_from = {}, {}, {}, None
+            self.cuts.forget_others()
             return
         pairs = zip(primal.tolist(), dual.tolist(), strict=True)
         proof = Proof(model, [Certificate(*each) for each in pairs], self.members)
