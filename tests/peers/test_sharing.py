@@ -117,7 +117,13 @@ def test_the_hub_of_a_star_writes_to_all_leaves_in_turns():
     network = Network(split(X, codes, even(120, k)), star).go(2)
     hub, written = network.peers[0], []
     tick = hub.tick
-    hub.tick = lambda: written.append([to for to, _ in messages]) or messages if (messages := tick()) else []
+
+    def noted():
+        messages = tick()
+        written.append([to for to, _ in messages])
+        return messages
+
+    hub.tick = noted
     network.go(12)
     turns = [to for each in written for to in each]
     assert all(set(turns[at : at + k - 1]) == set(range(1, k)) for at in range(0, 3 * (k - 1), k - 1))
