@@ -159,10 +159,9 @@ def test_a_lower_bound_above_an_upper_one_proves_nothing_and_all_begins_anew(tab
     assert table.prove().worst.primal == pytest.approx(0.5 * ALPHA * 0.25 + (5 + 5) / 20)
 
 
-def test_records_that_were_checked_are_let_go(monkeypatch):
+def test_records_that_were_checked_are_let_go():
     """However many came: in all no more than so many bytes, and nothing that is longer by itself."""
-    monkeypatch.setattr(records, "_CHECKED_BYTES", 100_000)
-    checker, models = records.RecordChecker(), []
+    checker, models = records.RecordChecker(100_000), []
     for number in range(1, 300):
         model = np.zeros((1, 200))
         record = Proposal(0, number, model)

@@ -43,7 +43,8 @@ from widemargin.rounding import gamma
 KEPT = 4  # snapshots and proposals of a peer, and costed proposals in a record
 NUMBERS_PER_INCARNATION = 1 << 40  # a peer that restarts numbers its records above all that it sent before
 LAST_TICK = NUMBERS_PER_INCARNATION // 2  # whoever claims a later one would lead others into the next incarnation
-_CHECKED_BYTES = 1 << 24  # of records that are known to be sound
+_CHECKED_BYTES = 1 << 18  # of records that are known to be sound
+SHARED_BYTES = 1 << 24  # the same, for all peers of a simulation
 _MAX_CORRELATION = 1 + 1e-3  # of two features; the excess is rounding
 _LEAST_SINGLE = float(np.finfo(np.float32).smallest_subnormal)
 _KEPT_DEPARTED = 32  # peers that are no members any more, and whose records are kept
@@ -169,8 +170,12 @@ def cuts_in(record: Snapshot | Answer) -> list[tuple[int, Cut]]:
 
 @dataclass
 class RecordChecker:
-    """Checks every record of another peer once. Simulated peers pass on the same objects and share a checker."""
+    """Checks every record of another peer once. Simulated peers pass on the same objects and share a checker.
 
+    A peer by itself gets other objects with each message: whatever is kept here beyond that is of no use to it.
+    """
+
+    most_bytes: int = _CHECKED_BYTES
     _checked: dict[int, tuple[Record, Any, int]] = field(default_factory=dict)  # record, shapes, bytes; by identity
     _n_bytes: int = 0  # of those records
 
@@ -182,10 +187,10 @@ class RecordChecker:
             if not _is_sound(record, model, moment):
                 return -1
             n_bytes = n_bytes_of(record)
-            if self._n_bytes + n_bytes > _CHECKED_BYTES:
+            if self._n_bytes + n_bytes > self.most_bytes:
                 self._checked.clear()
                 self._n_bytes = 0
-            if n_bytes <= _CHECKED_BYTES:
+            if n_bytes <= self.most_bytes:
                 self._checked[id(record)] = record, shapes, n_bytes  # keeps the record alive, and so its identity
                 self._n_bytes += n_bytes
         return n_bytes

@@ -20,7 +20,7 @@ from widemargin.peers.loop import PeerLimits, PeerReport, PeerRun
 from widemargin.peers.peer import Peer
 from widemargin.peers.protocol import Algorithm, Traffic
 from widemargin.peers.push_sum import PushSum
-from widemargin.peers.records import RecordChecker, Snapshot
+from widemargin.peers.records import SHARED_BYTES, RecordChecker, Snapshot
 from widemargin.peers.rows import PeerRows
 from widemargin.peers.topology import Graph
 from widemargin.problems.mean_hinge import MeanHinge
@@ -136,7 +136,7 @@ class Peers:
             owned = [self.network.encode(part, classes, factors) for part in rows]
         if place is not None:
             return self._run_on_workers(place, owned, classes, watch, ledger)
-        checker = RecordChecker()
+        checker = RecordChecker(SHARED_BYTES)
 
         def begin(number: int, incarnation: int) -> Peer:
             return self.network.begin(number, owned[number], self.plan.seed, incarnation, checker)
