@@ -68,6 +68,7 @@ bench: $(VENV)/.bench
 	$(ONE_THREAD) $(BIN)/python -m benchmarks.debiased
 	$(ONE_THREAD) $(BIN)/python -m benchmarks.margin_distribution
 	$(ONE_THREAD) $(BIN)/python -m benchmarks.gossip
+	$(ONE_THREAD) $(BIN)/python -m benchmarks.privacy
 	$(ONE_THREAD) $(BIN)/python -m benchmarks.first_use
 	$(ONE_THREAD) $(BIN)/python -m benchmarks.serving
 

@@ -682,6 +682,42 @@ def draw_topologies(report: Report, found: Mapping[str, Any]) -> None:
     report.picture(figure, "topologies")
 
 
+def draw_sizes(report: Report, found: Mapping[str, Any], level: float) -> None:
+    """Ticks over peers, over the inverse of the gap and over the spectral gap, medians of seeds."""
+    figure, panels = harness.axes(3, width=4.4, height=3.7)
+    by_shape: dict[str, dict[int, Any]] = {}
+    for key, each in found.items():
+        by_shape.setdefault(key.split(", ")[0], {})[each[0]["n_peers"]] = each
+    for k, (shape, by_size) in enumerate(by_shape.items()):
+        style = {"color": harness.COLOURS[k], "marker": "osD^vX"[k], "markersize": 5, "label": shape}
+        ticks = {n: _median_ticks([run["to"][f"{level:g}"] for run in each]) for n, each in by_size.items()}
+        sizes = [n for n in by_size if ticks[n] is not None]
+        panels[0, 0].plot(sizes, [ticks[n] for n in sizes], **style)
+        gaps = [median(run["spectral gap"] for run in by_size[n]) for n in sizes]
+        panels[0, 2].plot(gaps, [ticks[n] for n in sizes], **{**style, "linestyle": ":"})
+        middle = max(n for n in by_size if n <= 100)
+        each = by_size[middle]
+        levels = {name: _median_ticks([run["to"][name] for run in each]) for name in each[0]["to"]}
+        way = sorted((1 / float(name), value) for name, value in levels.items() if value is not None)
+        if way:
+            gap = median(run["spectral gap"] for run in each)
+            label = f"{shape}, {gap:.2g}"
+            panels[0, 1].plot(*zip(*way, strict=True), **{**style, "label": label})
+    panels[0, 0].set(xscale="log", yscale="log", xlabel="peers", ylabel=f"ticks to a certified {level:g} at every peer")
+    panels[0, 1].set(xscale="log", yscale="log", xlabel="1 / certified gap", ylabel=f"ticks, {middle} peers")
+    panels[0, 1].legend(title="spectral gap", fontsize=7.5, title_fontsize=7.5)
+    panels[0, 2].set(
+        xscale="log", yscale="log", xlabel="spectral gap (Metropolis weights)", ylabel=f"ticks to {level:g}"
+    )
+    _finish(report, figure, panels, "sizes", 6)
+
+
+def _median_ticks(values: Sequence[int | None]) -> float | None:
+    """The median of seeds; None if one of them did not come there."""
+    there = [value for value in values if value is not None]
+    return median(there) if len(there) == len(values) else None
+
+
 # -- selection ---------------------------------------------------------------------------------------------------------
 
 

@@ -25,7 +25,7 @@ from widemargin.comm.solo import Solo
 from widemargin.data.shard import Shard
 from widemargin.peers import topology
 from widemargin.peers.peer import Peer
-from widemargin.peers.records import RecordChecker
+from widemargin.peers.store import RecordStore
 from widemargin.problems.mean_hinge import MeanHinge
 from widemargin.strategies.peers import Network
 from widemargin.strategies.protocol import Rows
@@ -144,10 +144,10 @@ def trace(
         for part in parts(len(task.y), n_peers, seed)
     ]
 
-    checker = RecordChecker()
+    store = RecordStore()
 
     def begin(number: int, incarnation: int) -> Peer:
-        peer = network.begin(number, owned[number], seed, incarnation, checker)
+        peer = network.begin(number, owned[number], seed, incarnation, store)
         if prepare is not None:
             prepare(peer)
         return peer
@@ -174,6 +174,19 @@ def trace(
 def worst_gap(X: Any, y: np.ndarray, alpha: float, models: np.ndarray, best: float) -> float:
     """The largest true gap of some models."""
     return max(objective(X, y, alpha, w) for w in models) / best - 1.0
+
+
+def spectral_gap(graph: Any) -> float:
+    """1 - the second largest modulus of an eigenvalue of the graph's Metropolis weights.
+
+    The weight of an edge is 1 / (1 + the larger degree of its ends), and the rest of each row is on the diagonal.
+    """
+    import networkx as nx
+
+    adjacency, degrees = nx.to_numpy_array(graph), np.array([degree for _, degree in graph.degree()])
+    weights = adjacency / (1 + np.maximum(degrees[:, None], degrees))
+    np.fill_diagonal(weights, 1 - weights.sum(axis=1))
+    return float(1 - np.sort(np.abs(np.linalg.eigvalsh(weights)))[-2])
 
 
 def sparse_ticks(last: int, dense: int = 50, growth: float = 1.05) -> list[int]:

@@ -82,7 +82,8 @@ RESERVED = {
     "pyarrow": lambda path: path == Path("data/tables.py"),
     "matplotlib": lambda path: path.parts[0] == "reports",
     "networkx": lambda path: path.name in {"topology.py", "network.py"} and path.parts[0] in {"peers", "reports"},
-    "zmq": lambda path: path.name == "zmq_peers.py" and path.parts[0] == "comm",
+    "zmq": lambda path: path.name.startswith("zmq") and path.parts[0] == "comm",
+    "nacl": lambda path: path == Path("comm/identity.py"),
     "typer": lambda path: path.parts[0] == "cli",
     "rich": lambda path: path.parts[0] in {"cli", "callbacks.py"},
     "torch": lambda path: (

@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 import widemargin
+from widemargin.peers.records import KINDS
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 GUIDES = sorted((DOCS / "guide").glob("*.md"))
-OTHERS = ("choose", "other_libraries", "probabilities", "peers", "own_solver")
+OTHERS = ("choose", "other_libraries", "probabilities", "peers", "privacy", "own_solver")
 PAGES = [*GUIDES, *(DOCS / f"{name}.md" for name in OTHERS)]
 BLOCK = re.compile(r"```python\n(.*?)```(?:\n\n```text\n(.*?)```)?", re.DOTALL)
 NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?")
@@ -107,6 +108,16 @@ def test_links_and_cited_files_exist(page):
             assert (page.parent / target).is_file(), f"{page.name}: {target}"
     for cited in re.findall(r"`(benchmarks/[\w./]+)`", text):
         assert (DOCS.parent / cited).exists(), f"{page.name}: {cited}"
+
+
+def test_the_page_of_peers_says_what_each_kind_of_record_reveals():
+    rows = re.findall(r"^\| `(\w+)` \|", (DOCS / "peers.md").read_text(encoding="utf8"), re.MULTILINE)
+    assert rows == [kind.__name__ for kind in KINDS]
+
+
+def test_the_page_of_privacy_begins_with_whom_it_does_not_protect():
+    _, first, *_ = (DOCS / "privacy.md").read_text(encoding="utf8").split("\n\n")
+    assert first.startswith("**Members see what members see, and are not protected from each other**")
 
 
 def test_the_chart_is_what_its_script_draws_and_names_estimators_that_exist():

@@ -11,13 +11,12 @@ file take turns (``FILE.lock``).
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +28,7 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 _FORMAT = 1
+_MOST_EPSILON = 1e300  # numbers in a file may be larger than float64 holds
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class PrivacyAccount:
         with self._locked():
             content = self._read()
             left = _left(content)
-            asked = Decimal(repr(float(epsilon))), Decimal(repr(float(delta)))
+            asked = _exact(epsilon), _exact(delta)
             if asked[0] > left[0] or asked[1] > left[1]:
                 raise ValueError(
                     f"privacy=({epsilon:g}, {delta:g}) exceeds what is left in {self.path}: epsilon "
@@ -127,15 +127,18 @@ class PrivacyAccount:
         try:
             content = json.loads(Path(self.path).read_text(encoding="utf8"))
             if content["format"] != _FORMAT:
-                raise ValueError("format")
+                raise ValueError(f"its format is {content['format']!r}, and this version reads {_FORMAT}")
+            if not isinstance(content["releases"], list):
+                raise ValueError("its releases are not a list")
             for each in (content["budget"], *content["releases"]):
                 _check_amounts(each["epsilon"], each["delta"])
         except FileNotFoundError:
             raise ValueError(
                 f"There is no privacy account {self.path}: begin it with PrivacyAccount.create(path, epsilon, delta)."
             ) from None
-        except (OSError, UnicodeDecodeError, ValueError, TypeError, KeyError) as error:
-            raise ValueError(f"{self.path} is not a readable privacy account: {error}.") from error
+        except (OSError, UnicodeDecodeError, ValueError, TypeError, KeyError, RecursionError) as error:
+            told = f"{error!r}" if isinstance(error, KeyError) else str(error).rstrip(".")
+            raise ValueError(f"{self.path} is not a readable privacy account: {told}.") from error
         return dict(content)
 
     def _write(self, content: dict[str, Any]) -> None:
@@ -146,16 +149,21 @@ def _entry(epsilon: float, delta: float) -> dict[str, float]:
     return {"epsilon": float(epsilon), "delta": float(delta)}
 
 
-def _left(content: dict[str, Any]) -> tuple[Decimal, Decimal]:
+def _left(content: dict[str, Any]) -> tuple[Fraction, Fraction]:
     """Budget less releases, exact for the decimal numbers that are printed."""
     epsilon, delta = (
-        Decimal(repr(float(content["budget"][name])))
-        - sum((Decimal(repr(float(each[name]))) for each in content["releases"]), Decimal(0))
+        _exact(content["budget"][name]) - sum((_exact(each[name]) for each in content["releases"]), Fraction(0))
         for name in ("epsilon", "delta")
     )
     return epsilon, delta
 
 
+def _exact(amount: float) -> Fraction:
+    return Fraction(repr(float(amount)))
+
+
 def _check_amounts(epsilon: float, delta: float) -> None:
-    if not (0 < epsilon < math.inf and 0 < delta < 1):
-        raise ValueError(f"epsilon={epsilon!r} must be positive and finite, and delta={delta!r} between 0 and 1.")
+    if not (0 < epsilon <= _MOST_EPSILON and 0 < delta < 1):
+        raise ValueError(
+            f"epsilon={epsilon!r} must be positive and at most {_MOST_EPSILON:g}, and delta={delta!r} between 0 and 1."
+        )

@@ -26,7 +26,7 @@ from widemargin.peers.wire import VERSION
 TEXT = "1 1:0.5 3:2\n-1 2:1\n1 1:1 2:-1\n-1 3:-1\n"
 DENSE = np.array([[0.5, 0, 2], [0, 1, 0], [1, -1, 0], [0, 0, -1]])
 LABELS = [1, -1, 1, -1]
-NO_SECRET = "Peers need a shared secret"
+NO_SECRET = "Peers need a shared secret (--secret-file or WIDEMARGIN_SECRET), or identities"
 
 
 @pytest.fixture
@@ -201,12 +201,12 @@ def test_files_of_all_kinds_hold_the_same_rows(folder):
 def test_terms_that_make_no_sense_are_refused():
     good = {
         "alpha": 0.1, "tol": 1e-3, "classes": [0, 1], "n_features": 3, "has_constant": True, "is_metric_full": True,
-        "fan_out": 3, "degree": 3, "at_least": 2, "version": VERSION,
+        "fan_out": 3, "degree": 3, "at_least": 2, "run": "0f" * 16, "version": VERSION,
     }  # fmt: skip
     assert Terms.of(good).classes == [0, 1]
     for change in (
         {"alpha": 0.0}, {"alpha": "x"}, {"tol": -1}, {"classes": [1]}, {"classes": [1, 1]}, {"classes": [1, "a"]},
-        {"classes": None}, {"n_features": 0}, {"fan_out": None}, {"more": 1},
+        {"classes": None}, {"n_features": 0}, {"fan_out": None}, {"more": 1}, {"run": 1}, {"run": "x"},
     ):  # fmt: skip
         with pytest.raises(ValueError, match="does not understand"):
             Terms.of({**good, **change})

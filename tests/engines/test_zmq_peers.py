@@ -22,7 +22,8 @@ pytest.importorskip("typer", reason="needs the cli extra")
 pytest.importorskip("rich", reason="needs the cli extra")
 
 from widemargin import GossipSVC, load, report  # noqa: E402
-from widemargin.comm.zmq_peers import Keys, ZmqPeers, ask  # noqa: E402
+from widemargin.comm.zmq_keys import SharedKeys  # noqa: E402
+from widemargin.comm.zmq_peers import ZmqPeers, ask  # noqa: E402
 
 ALPHA, TOL = 0.01, 1e-3
 SECRET = "of this network alone"
@@ -159,12 +160,12 @@ def test_three_agree_with_liblinear_and_strangers_do_no_harm(folder, shells):
     for junk in noise:
         knock(address, junk)
     with pytest.raises(ValueError, match="No peer answers"):
-        ask(address, Keys.of("of another network"), 5, timeout=0.5)
-    half = Keys.of(SECRET)._replace(**Keys.of("of another network")._asdict() | {"listener_public": Keys.of(SECRET)[0]})
+        ask(address, SharedKeys.of("of another network"), 5, timeout=0.5)
+    half = SharedKeys.of(SECRET)._replace(caller=SharedKeys.of("of another network").caller)
     with pytest.raises(ValueError, match="No peer answers"):
         ask(address, half, 5, timeout=0.5)
     # A member that talks nonsense.
-    babbler = ZmqPeers(7, "127.0.0.1:0", Keys.of(SECRET), 10_000)
+    babbler = ZmqPeers(7, "127.0.0.1:0", SharedKeys.of(SECRET), 10_000)
     try:
         babbler.link(1, address)
         before = begins.figures()[2]
@@ -270,15 +271,15 @@ def exchange(sender, to, receiver, data, seconds=20.0):
         sender.receive(0)
         got = receiver.receive(0.05)
         if got:
-            return got[0]
+            return got[0][1]
     raise AssertionError("nothing came")
 
 
 def test_messages_introductions_and_a_return_at_another_address():
-    keys = Keys.of(SECRET)
+    keys = SharedKeys.of(SECRET)
     one, two = ZmqPeers(1, "127.0.0.1:0", keys, 1000), ZmqPeers(2, "127.0.0.1:0", keys, 1000)
     try:
-        one.host(lambda number: {"terms": {"alpha": 1.0}, "life": 3})
+        one.host(lambda number: {"terms": {"alpha": 1.0}, "life": 3, "tick": 7})
         two.link(1, one.address)
         assert exchange(two, 1, one, b"hello") == b"hello"
         assert one.newcomers() == [2]
@@ -304,7 +305,7 @@ def test_messages_introductions_and_a_return_at_another_address():
 
 
 def test_questions_that_make_no_sense_are_counted():
-    keys = Keys.of(SECRET)
+    keys = SharedKeys.of(SECRET)
     peer = ZmqPeers(1, "127.0.0.1:0", keys, 1 << 20)
     questions = [
         b"J", b"J[]", b"Jnull", b"J" + b"[" * 100_000, b'J{"ask": "meet"}', b'J{"ask": "meet", "number": -1}',
@@ -334,7 +335,7 @@ def test_questions_that_make_no_sense_are_counted():
 
 @pytest.mark.parametrize("address", ["127.0.0.1:0", "-:1", "[::::]:5", "nowhere", 7])
 def test_an_introduction_with_a_bad_address_leaves_the_old_link_as_it_was(address):
-    keys = Keys.of(SECRET)
+    keys = SharedKeys.of(SECRET)
     one, two = ZmqPeers(1, "127.0.0.1:0", keys, 1000), ZmqPeers(2, "127.0.0.1:0", keys, 1000)
     try:
         two.link(1, one.address)
@@ -357,7 +358,7 @@ def test_an_introduction_with_a_bad_address_leaves_the_old_link_as_it_was(addres
 
 def test_others_connect_while_a_tick_is_under_way():
     """However long it is: who listens need not look."""
-    keys = Keys.of(SECRET)
+    keys = SharedKeys.of(SECRET)
     busy, other = ZmqPeers(1, "127.0.0.1:0", keys, 1000), ZmqPeers(2, "127.0.0.1:0", keys, 1000)
     try:
         other.link(1, busy.address)
@@ -371,7 +372,7 @@ def test_others_connect_while_a_tick_is_under_way():
         got = []
         while not got and time.monotonic() < deadline:
             got = busy.receive(0.05)
-        assert got[0] == b"now"
+        assert got[0] == (None, b"now")
     finally:
         busy.close()
         other.close()
@@ -386,12 +387,12 @@ WILDCARDS = (
 @pytest.mark.parametrize("host", WILDCARDS)
 def test_all_interfaces_are_recognised_in_any_spelling(host):
     with pytest.raises(ValueError, match="how others reach it"):
-        ZmqPeers(1, f"{host}:0", Keys.of(SECRET), 1000)
+        ZmqPeers(1, f"{host}:0", SharedKeys.of(SECRET), 1000)
     with pytest.raises(ValueError, match="all interfaces"):
-        ZmqPeers(1, "127.0.0.1:0", Keys.of(SECRET), 1000, advertise=f"{host}:5555")
+        ZmqPeers(1, "127.0.0.1:0", SharedKeys.of(SECRET), 1000, advertise=f"{host}:5555")
     with pytest.raises(ValueError, match="all interfaces"):
-        ask(f"{host}:5555", Keys.of(SECRET), 5, timeout=0.1)
-    peer = ZmqPeers(1, "127.0.0.1:0", Keys.of(SECRET), 1000)
+        ask(f"{host}:5555", SharedKeys.of(SECRET), 5, timeout=0.1)
+    peer = ZmqPeers(1, "127.0.0.1:0", SharedKeys.of(SECRET), 1000)
     try:
         with pytest.raises(ValueError, match="all interfaces"):
             peer.link(2, f"{host}:5555")
@@ -402,13 +403,13 @@ def test_all_interfaces_are_recognised_in_any_spelling(host):
 def test_a_name_of_all_interfaces_is_recognised_where_a_peer_listens(monkeypatch):
     monkeypatch.setattr("socket.getaddrinfo", lambda *asked, **options: [(2, 1, 6, "", ("0.0.0.0", 0))])
     with pytest.raises(ValueError, match="how others reach it"):
-        ZmqPeers(1, "everywhere:0", Keys.of(SECRET), 1000)
+        ZmqPeers(1, "everywhere:0", SharedKeys.of(SECRET), 1000)
 
 
 @pytest.mark.parametrize("address", ["*:5555", ":5555", "[]:5555", "[*]:5555"])
 def test_other_signs_for_all_interfaces_are_no_addresses(address):
     with pytest.raises(ValueError, match="not an address"):
-        ZmqPeers(1, address, Keys.of(SECRET), 1000)
+        ZmqPeers(1, address, SharedKeys.of(SECRET), 1000)
 
 
 def test_names_that_other_peers_send_are_not_looked_up(monkeypatch):
@@ -419,7 +420,7 @@ def test_names_that_other_peers_send_are_not_looked_up(monkeypatch):
         raise OSError("not a number")
 
     monkeypatch.setattr("socket.getaddrinfo", lookup)
-    peer = ZmqPeers(1, "127.0.0.1:0", Keys.of(SECRET), 1000, advertise="example.org:5555")
+    peer = ZmqPeers(1, "127.0.0.1:0", SharedKeys.of(SECRET), 1000, advertise="example.org:5555")
     try:
         peer.link(2, "example.org:5556")
     finally:
@@ -429,23 +430,23 @@ def test_names_that_other_peers_send_are_not_looked_up(monkeypatch):
 
 def test_secrets_and_addresses_are_checked():
     with pytest.raises(ValueError, match="at least 16"):
-        Keys.of("short")
-    assert Keys.of(SECRET) == Keys.of(SECRET)
-    assert not set(Keys.of(SECRET)) & set(Keys.of(SECRET + "!"))
+        SharedKeys.of("short")
+    assert SharedKeys.of(SECRET) == SharedKeys.of(SECRET)
+    assert not set(SharedKeys.of(SECRET)) & set(SharedKeys.of(SECRET + "!"))
     for address in ("nowhere", "host:99999", "a b:1", "host:1/../x", "tcp://host:1"):
         with pytest.raises(ValueError, match="not an address"):
-            ZmqPeers(1, address, Keys.of(SECRET), 1000)
+            ZmqPeers(1, address, SharedKeys.of(SECRET), 1000)
     with pytest.raises(ValueError, match="how others reach it"):
-        ZmqPeers(1, "0.0.0.0:0", Keys.of(SECRET), 1000)
-    everywhere = ZmqPeers(1, "0.0.0.0:0", Keys.of(SECRET), 1000, advertise="example.org:5555")
+        ZmqPeers(1, "0.0.0.0:0", SharedKeys.of(SECRET), 1000)
+    everywhere = ZmqPeers(1, "0.0.0.0:0", SharedKeys.of(SECRET), 1000, advertise="example.org:5555")
     assert everywhere.address == "example.org:5555"
     everywhere.close()
     with pytest.raises(ValueError, match="port is 0"):
-        ZmqPeers(1, "0.0.0.0:0", Keys.of(SECRET), 1000, advertise="example.org:0")
+        ZmqPeers(1, "0.0.0.0:0", SharedKeys.of(SECRET), 1000, advertise="example.org:0")
     for address, why in (("127.0.0.1:0", "port is 0"), ("-:1", "cannot be reached")):
         with pytest.raises(ValueError, match=why):
-            ask(address, Keys.of(SECRET), 5, timeout=0.1)
-    taken = ZmqPeers(1, "127.0.0.1:0", Keys.of(SECRET), 1000)
+            ask(address, SharedKeys.of(SECRET), 5, timeout=0.1)
+    taken = ZmqPeers(1, "127.0.0.1:0", SharedKeys.of(SECRET), 1000)
     with pytest.raises(ValueError, match=r"Cannot listen at .*: Address already in use"):
-        ZmqPeers(2, taken.address, Keys.of(SECRET), 1000)
+        ZmqPeers(2, taken.address, SharedKeys.of(SECRET), 1000)
     taken.close()

@@ -62,7 +62,7 @@ QUESTIONS = [
     for each in (
         {"ask": "terms", "number": 7},
         {"ask": "meet", "number": 8, "address": "127.0.0.1:5555"},
-        {"number": 1, "terms": {"alpha": 0.1}, "life": 3, "peers": [[1, "127.0.0.1:5555"], [2, "[::1]:80"]]},
+        {"number": 1, "terms": {"alpha": 0.1}, "life": 3, "tick": 0, "peers": [[1, "127.0.0.1:5555"], [2, "[::1]:80"]]},
     )
 ]
 
@@ -84,19 +84,21 @@ class _Listener:
     def __init__(self, frames):
         self._frames = frames
 
-    def recv_multipart(self, flags):
+    def recv_multipart(self, flags, copy):
         import zmq
 
         if not self._frames:
             raise zmq.Again
-        return self._frames.pop()
+        assert not copy
+        return [zmq.Frame(each) for each in self._frames.pop()]
 
 
 @SOME
 def test_frames_at_the_door_are_messages_or_counted_as_refused(n):
     """The transport of a listening peer, with a member that writes nonsense; nothing is connected to."""
     pytest.importorskip("zmq", reason="peers over ZeroMQ need pyzmq")
-    from widemargin.comm.zmq_peers import Keys, ZmqPeers
+    from widemargin.comm.zmq_keys import SharedKeys
+    from widemargin.comm.zmq_peers import ZmqPeers
 
     class Deaf(ZmqPeers):
         def link(self, number, address):
@@ -105,7 +107,7 @@ def test_frames_at_the_door_are_messages_or_counted_as_refused(n):
 
             _check_foreign(address)
 
-    peers = Deaf(3, "127.0.0.1:0", Keys.of("a secret of enough messages"), 1 << 16)
+    peers = Deaf(3, "127.0.0.1:0", SharedKeys.of("a secret of enough messages"), 1 << 16)
     listener = peers._listener
     try:
         rng = np.random.default_rng(5)
@@ -115,7 +117,7 @@ def test_frames_at_the_door_are_messages_or_counted_as_refused(n):
             peers._listener = _Listener([[rng.bytes(int(rng.integers(0, 12))), *frames]])
             taken = peers._take()
             n_messages += len(taken)
-            assert all(isinstance(each, bytes) for each in taken)
+            assert all(sender is None and isinstance(data, bytes) for sender, data in taken)
         assert n_messages > 0
         assert peers.refused > n // 4
     finally:

@@ -14,8 +14,8 @@ from widemargin.data.shard import Shard
 from widemargin.peers.admm import GossipADMM
 from widemargin.peers.peer import Peer
 from widemargin.peers.push_sum import PushSum
-from widemargin.peers.records import RecordChecker
 from widemargin.peers.rows import PeerRows
+from widemargin.peers.store import RecordStore
 from widemargin.problems.mean_hinge import MeanHinge
 from widemargin.strategies.simulation import Simulation, State
 
@@ -83,7 +83,7 @@ class Network:
 
     def __post_init__(self):
         self.problem = MeanHinge(self.alpha)
-        self.comm, self.checker = Solo(), RecordChecker()
+        self.comm, self.store = Solo(), RecordStore()
         self.start({k: self.begin(k, 0) for k in range(len(self.parts))}, np.random.default_rng(self.seed))
 
     def start(self, peers: dict[int, Peer], rng: np.random.Generator) -> None:
@@ -99,7 +99,7 @@ class Network:
         if self.solver == "push-sum":
             algorithm = PushSum(self.problem, rows, of_work, self.batch_size, self.rounds, self.fan_out)
         neighbours = list(self.graph[number])
-        return Peer(number, self.problem, algorithm, neighbours, self.fan_out, of_messages, incarnation, self.checker)
+        return Peer(number, self.problem, algorithm, neighbours, self.fan_out, of_messages, incarnation, self.store)
 
     @property
     def peers(self) -> dict[int, Peer]:

@@ -9,8 +9,9 @@ import scipy.sparse as sp
 from tests.peers.networks import ALPHA, Network, assert_brackets, chords, even, overlapping_rows, ring, split
 from widemargin.peers import admm
 from widemargin.peers.admm import GossipADMM
-from widemargin.peers.records import Moments, RecordChecker
+from widemargin.peers.records import Moments
 from widemargin.peers.rows import PeerRows
+from widemargin.peers.store import RecordStore
 from widemargin.problems.mean_hinge import MeanHinge
 
 X, CODES = overlapping_rows(90)
@@ -104,12 +105,12 @@ def test_a_suggestion_stays_within_its_range_whatever_residuals_say():
 def test_the_metric_is_the_mean_second_moment_of_all_rows():
     algorithms = [GossipADMM(MeanHinge(ALPHA), part, np.random.default_rng(0), True) for part in PARTS]
     moments = [algorithm.moments(k, 1) for k, algorithm in enumerate(algorithms)]
-    algorithms[0].set_metric(moments)
+    algorithms[0].set_metric(algorithms[0].metric_of(moments))
     moment = X.T @ X / 90
     floor = admm._METRIC_FLOOR * np.diag(moment)
     np.testing.assert_allclose(algorithms[0].metric, moment + np.diag(floor), rtol=1e-5, atol=1e-6)
     diagonal = GossipADMM(MeanHinge(ALPHA), PARTS[0], np.random.default_rng(0), False)
-    diagonal.set_metric([Moments(0, 1, 90.0, np.diag(X.T @ X).astype(np.float32))])
+    diagonal.set_metric(diagonal.metric_of([Moments(0, 1, 90.0, np.diag(X.T @ X).astype(np.float32))]))
     np.testing.assert_allclose(diagonal.metric, np.diag(moment) + floor, rtol=1e-5)
 
 
@@ -130,8 +131,8 @@ def test_moments_that_are_none_do_not_stop_a_peer():
     (part,) = split(X[:10, :3], CODES[:10], [10])
     algorithm = GossipADMM(MeanHinge(ALPHA), part, np.random.default_rng(0), True)
     moment = np.array([1, -1, -1, 1, -1, 1], dtype=np.float32)
-    assert RecordChecker().size_of(Moments(1, 1, 1.0, moment), algorithm.model, moment) > 0
-    algorithm.set_metric([Moments(1, 1, 1.0, moment)])
+    assert RecordStore().size_of(Moments(1, 1, 1.0, moment), algorithm.model, moment) > 0
+    algorithm.set_metric(algorithm.metric_of([Moments(1, 1, 1.0, moment)]))
     np.testing.assert_allclose(algorithm.metric, (1 + admm._METRIC_FLOOR) * np.eye(3))
     algorithm.work()
     assert np.isfinite(algorithm.model).all()
@@ -168,7 +169,7 @@ def test_a_price_in_another_metric_is_dropped():
     np.testing.assert_array_equal(one.neighbours[1].centre, other.model)
     both = [each.moments(k, 1) for k, each in enumerate((one, other))]
     for algorithm in (one, other):
-        algorithm.set_metric(both)
+        algorithm.set_metric(algorithm.metric_of(both))
         algorithm.work()
     other.neighbours[0] = admm.Neighbour(one.model, np.ones_like(one.model))
     message = other.payload(0)

@@ -17,7 +17,8 @@ from tests.peers.networks import (
     split,
 )
 from widemargin.peers.claims import Claims, contradiction
-from widemargin.peers.records import Proposal, RecordTable, digest_of
+from widemargin.peers.records import Proposal, digest_of
+from widemargin.peers.table import RecordTable
 from widemargin.problems.mean_hinge import MeanHinge
 
 N, LIARS = 10, (0, 3)  # 0 has the lowest number: it proposes

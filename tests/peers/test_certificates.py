@@ -18,7 +18,7 @@ from tests.peers.networks import (
     split,
 )
 from widemargin.comm.faults import Faults
-from widemargin.peers.records import Proof
+from widemargin.peers.proofs import Proof
 from widemargin.problems.protocol import Certificate
 
 X, CODES = overlapping_rows()

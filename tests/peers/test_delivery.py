@@ -12,6 +12,7 @@ from widemargin.peers.admm import GossipADMM
 from widemargin.peers.delivery import Delivery
 from widemargin.peers.peer import Peer
 from widemargin.peers.records import Moments, Proposal, n_bytes_of
+from widemargin.peers.table import RecordTable
 from widemargin.problems.mean_hinge import MeanHinge
 
 X, CODES = overlapping_rows(60)
@@ -33,7 +34,8 @@ def idle_peer(number):
 @pytest.mark.parametrize("loss", [0.1, 0.5, 0.9])
 def test_bits_say_which_message_came_whatever_was_lost_or_late(loss, seed):
     """Against a set of all numbers that came."""
-    rng, delivery, came = np.random.default_rng([seed, int(10 * loss)]), Delivery({}), set()
+    delivery = Delivery(RecordTable(0, MeanHinge(ALPHA)), {})
+    rng, came = np.random.default_rng([seed, int(10 * loss)]), set()
     numbers = np.arange(1, 400)
     order = np.argsort(numbers + rng.integers(0, 12, size=len(numbers)) * (rng.random(len(numbers)) < 0.3))
     for number in numbers[order].tolist():
@@ -73,7 +75,7 @@ def test_every_record_is_confirmed_or_sent_again(loss, seed):
     newest = other.table.newest[Proposal]
     for subject, record in said.items():
         assert newest[subject].number == record.number
-    assert not [key for key in one.delivery.pending[1] if key[0] is Proposal and key[1] in said]
+    assert not [record for record in one.delivery.lacking(1) if isinstance(record, Proposal) and record.peer in said]
 
 
 def test_records_cross_an_edge_about_once_where_nothing_is_lost():

@@ -43,7 +43,7 @@ class Wire:
 
     def send(self, to, data):
         if not self._wires.lose(self._number, to):
-            self._wires.inboxes[to].put(data)
+            self._wires.inboxes[to].put((None, data))
 
     def receive(self, wait):
         inbox, batch = self._wires.inboxes[self._number], []
@@ -211,7 +211,7 @@ def test_the_limit_of_ticks_counts_those_of_this_peer():
     early.ticks = 500
     from widemargin.peers.wire import encode
 
-    wires.inboxes[0].put(b"\x00" + encode(early.tick()[0][1]))
+    wires.inboxes[0].put((None, b"\x00" + encode(early.tick()[0][1])))
     loop = PeerLoop(peer_of(0, parts[0], labels[0], [1]), wires.of(0), PeerLimits(TOL, max_ticks=20, **FAST))
     report = loop.run()
     assert report.stop_reason == "max_ticks"
@@ -240,7 +240,7 @@ def test_bytes_that_are_no_message_are_counted_and_do_no_harm():
     message = b"\x00" + encode(stranger.tick()[0][1])
     own = b"\x00" + encode(peer_of(0, parts[0], labels[0], [1]).tick()[0][1])
     for data_ in [*bad, message, message[:-1], own]:
-        wires.inboxes[0].put(data_)
+        wires.inboxes[0].put((None, data_))
     limits = PeerLimits(TOL, at_least=n, **FAST)
     for k in range(n):
         threads.start(PeerLoop(peer_of(k, parts[k], labels[k], [1 - k]), wires.of(k), limits))

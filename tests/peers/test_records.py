@@ -7,9 +7,10 @@ import weakref
 import numpy as np
 import pytest
 
-from widemargin.peers import records
+from widemargin.peers import records, store
 from widemargin.peers.cutting_planes import Cut
-from widemargin.peers.records import KEPT, NUMBERS_PER_INCARNATION, HingeCosts, Proposal, RecordTable, Snapshot
+from widemargin.peers.records import KEPT, NUMBERS_PER_INCARNATION, HingeCosts, Proposal, Snapshot
+from widemargin.peers.table import RecordTable
 from widemargin.problems.mean_hinge import MeanHinge
 
 ALPHA = 0.5
@@ -150,8 +151,8 @@ def test_a_lower_bound_above_an_upper_one_proves_nothing_and_all_begins_anew(tab
     for peer in (0, 1):
         table.take(hinge_costs(peer, 0.0, number=2, proposals=(2,)))  # of rows whose dual value is above this
     assert table.prove() is None
-    assert not table.costs
-    assert not table.snapshots
+    assert not table._costs
+    assert not table._of_tick
     table.take(Proposal(0, 3, W))
     for peer in (0, 1):
         table.take(hinge_costs(peer, 5.0, number=3, proposals=(3,)))
@@ -159,35 +160,39 @@ def test_a_lower_bound_above_an_upper_one_proves_nothing_and_all_begins_anew(tab
     assert table.prove().worst.primal == pytest.approx(0.5 * ALPHA * 0.25 + (5 + 5) / 20)
 
 
-def test_records_that_were_checked_are_let_go():
-    """However many came: in all no more than so many bytes, and nothing that is longer by itself."""
-    checker, models = records.RecordChecker(100_000), []
+def test_records_that_nobody_keeps_are_let_go(monkeypatch):
+    """However many came: in all no more than so many bytes, beyond those that are in use."""
+    monkeypatch.setattr(store, "_UNSWEPT_BYTES", 100_000)
+    shared, models = store.RecordStore(), []
+    table, other = (RecordTable(me, MeanHinge(ALPHA), shared) for me in (0, 1))
     for number in range(1, 300):
         model = np.zeros((1, 200))
         record = Proposal(0, number, model)
-        assert checker.size_of(record, model, None) == records.n_bytes_of(record)
+        assert shared.size_of(record, model, None) == records.n_bytes_of(record)
+        table.take(record)
+        if number % 50 == 1:
+            other.take(record)
         models.append(weakref.ref(model))
         del model, record
-        assert sum(each() is not None for each in models) * 1600 <= 100_000
-    model = np.zeros((1, 20_000))
-    assert checker.size_of(Proposal(0, 1, model), model, None) > 100_000
-    there = weakref.ref(model)
-    del model
-    assert there() is None
+        shared.sweep()
+        assert sum(each() is not None for each in models) * 1600 <= 150_000
+    assert table.newest[Proposal][0].number == 299
+    assert other.newest[Proposal][0].number == 251
+    assert len(shared._free) > 0
 
 
-def test_costs_are_kept_of_the_one_whose_turn_it_is():
-    """Also where one of a higher number, and a later incarnation, has proposed much before."""
+def test_costs_are_kept_of_what_was_proposed_whatever_a_peer_names():
+    """Also where it names one of a higher number, and a later incarnation, over and over."""
     table = RecordTable(0, MeanHinge(ALPHA))
     for peer in (0, 1):
         table.take(snapshot(peer, [1 - peer]))
-    for number in range(1, 9 * KEPT):
+        table.take(hinge_costs(peer, 3.0, number=1))
+    table.take(Proposal(0, 1, W))
+    for number in range(2, 9 * KEPT):
         proposals = range(5 * NUMBERS_PER_INCARNATION + number, 5 * NUMBERS_PER_INCARNATION + number - KEPT, -1)
         table.take(hinge_costs(1, 1.0, number=number, proposals=proposals, proposer=1))
-    for number in range(1, 3 * KEPT):
-        table.take(hinge_costs(1, 1.0, number=100 + number, proposals=[number], proposer=0))
-        assert (0, number, records.digest_of(W)) in table.costs
-    assert len(table.costs) <= 4 * KEPT
+    assert table.prove().worst.primal == pytest.approx(0.5 * ALPHA * 0.25 + 6 / 20)
+    assert len(table._costs) == 1
 
 
 def test_the_table_does_not_grow_with_time():
@@ -197,6 +202,6 @@ def test_the_table_does_not_grow_with_time():
         table.take(Proposal(0, number, W))
         table.take(hinge_costs(0, 3.0, number=number, proposals=(number,)))
         table.prove()
-    assert len(table.snapshots) == KEPT
+    assert len(table._of_tick) == KEPT
     assert len(table.proposals) == KEPT
-    assert len(table.costs) <= 4 * KEPT
+    assert len(table._costs) <= KEPT

@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
@@ -18,7 +19,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler, scale
 
 import widemargin
+from tests.reports.test_network_page import NOW, a_network, line
 from widemargin.data import make_sparse_gaussians
+from widemargin.reports import network_report
 
 pytest.importorskip("matplotlib", reason="needs the plot extra")
 webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium")
@@ -71,6 +74,18 @@ def of_peers():
     return with_rows(widemargin.GossipSVC(alpha=1e-2, n_peers=12, faults=faults), *cancer())
 
 
+def of_logs():
+    """Three peers with names, of which one is killed and excluded."""
+    with TemporaryDirectory() as folder:
+        paths = [Path(folder) / f"{k}.log" for k in a_network()]
+        for path, lines in zip(paths, a_network().values(), strict=True):
+            path.write_text(lines, encoding="utf8")
+        about = {"member": 3, "name": "<b>North</b> Hospital", "why": "two records of one number"}
+        with paths[0].open("a", encoding="utf8") as file:
+            file.write(line("excluded", 1, -3, **about) + "\n")
+        return network_report(paths, now=NOW)
+
+
 PAGES = {
     "hard": lambda: with_rows(widemargin.HardMarginSVC(), load_iris().data, load_iris().target == 0),
     "nu": lambda: with_rows(widemargin.NuMarginSVC(solver="saddle", random_state=0, cluster=2), *cancer()),
@@ -85,6 +100,7 @@ PAGES = {
     "ten-classes": lambda: with_rows(widemargin.KernelSVC(), *load_digits(return_X_y=True)),
     "no-rows": lambda: widemargin.report(widemargin.KernelSVC(C=10).fit(*cancer())),
     "hostile": hostile,
+    "network-of-logs": of_logs,
 }
 
 

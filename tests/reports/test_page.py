@@ -260,7 +260,7 @@ def test_names_and_labels_are_text_wherever_they_stand(rows):
 
 
 def test_templates_escape_all_but_markup():
-    text = render("page.html.j2", title="<b>\x00", estimator=Html("<i>kind</i>"), made="", sections=[])
+    text = render("page.html.j2", title="<b>\x00", about=Html("<i>kind</i>"), made="", sections=[])
     assert "<h1>&lt;b&gt;\ufffd</h1>" in text
     assert "<i>kind</i>" in text
 

@@ -16,7 +16,8 @@ import numpy as np
 import psutil
 
 from tests.peers.networks import overlapping_rows
-from widemargin.comm.zmq_peers import Keys, ZmqPeers, ask
+from widemargin.comm.zmq_keys import SharedKeys
+from widemargin.comm.zmq_peers import ZmqPeers, ask
 from widemargin.peers.loop import PeerLimits, PeerLoop
 from widemargin.peers.records import incarnation_of
 from widemargin.peers.rows import PeerRows
@@ -76,16 +77,16 @@ def sizes(loop: Any) -> dict[str, int]:
     return {
         "records": sum(map(len, table.newest.values())),
         "proposals": len(table.proposals),
-        "costs": sum(map(len, table.costs.values())),
-        "snapshots": sum(map(len, table.snapshots.values())),
-        "answers": sum(map(len, table.answers.values())),
+        "costs": sum(each.count for each in table._costs.values()),
+        "snapshots": sum(each.count for each in table._of_tick.values()),
+        "answers": sum(each.count for each in table._answers.values()),
         "cuts": sum(map(len, table.cuts.by_peer.values())),
         "neighbours": len(peer.neighbours),
         "unconfirmed": sum(map(len, delivery._unconfirmed.values())),
-        "pending": sum(map(len, delivery.pending.values())),
+        "pending": sum(len(delivery.lacking(neighbour)) for neighbour in delivery.pending),
+        "stored": len(peer.store._handles),
         "windows": len(delivery._window),
         "checksums": len(peer.algorithm._checksums),
-        "checked": len(peer.checker._checked),
         "own cuts": len(table.cuts.own()),
         "contacts": len(contacts.addresses) + len(contacts._others),
         "history": len(loop._history),
@@ -113,7 +114,7 @@ def state(loop: Any) -> dict[str, object]:
 def main(number: int, version: int, join: str | None) -> None:
     X, codes = rows_of(number, version)
     rows = PeerRows.of(X, codes, np.ones(len(codes)), 2, has_constant=False)
-    keys, known, incarnation = Keys.of(SECRET), dict[int, str](), 0
+    keys, known, incarnation = SharedKeys.of(SECRET), dict[int, str](), 0
     if join is not None:
         welcome = ask(join, keys, number, 10.0)
         others = [each for each in welcome.peers if each != welcome.number][: DEGREE - 1]
@@ -130,7 +131,7 @@ def main(number: int, version: int, join: str | None) -> None:
         numbers = [newest[asking].number for newest in peer.table.newest.values() if asking in newest]
         return incarnation_of(max(numbers)) + 1 if numbers else 0
 
-    inner.host(lambda asking: {"terms": {}, "life": life_of(asking)})
+    inner.host(lambda asking: {"terms": {}, "life": life_of(asking), "tick": 0})
     signal.signal(signal.SIGTERM, lambda *reason: is_over.append(True))
     for each in (signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(each, clock.jump)

@@ -6,7 +6,14 @@ import os
 import sys
 from typing import Any, NoReturn
 
-_EXTRAS = {"typer": "cli", "rich": "cli", "zmq": "cli,gossip", "matplotlib": "cli,plot", "onnx": "cli,onnx"}
+_EXTRAS = {
+    "typer": "cli",
+    "rich": "cli",
+    "zmq": "cli,gossip",
+    "nacl": "cli,gossip",
+    "matplotlib": "cli,plot",
+    "onnx": "cli,onnx",
+}
 _INTERRUPTED = 130
 _EXPECTED = (ValueError, OSError, ImportError, MemoryError)
 

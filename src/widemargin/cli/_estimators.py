@@ -71,6 +71,11 @@ def make(kind: type[Any], parameters: dict[str, Any], options: dict[str, tuple[s
     for each in parameters:
         if each not in known:
             raise ValueError(f"{kind.__name__} has no parameter {each!r}{hint(each, known)} It has {', '.join(known)}.")
+    if parameters.get("privacy") is not None:
+        raise ValueError(
+            "--param privacy cannot be used: commands scale by the rows and print scores on them. Use "
+            "GossipSVC(privacy=...) in Python."
+        )
     chosen = dict(parameters)
     for option, (each, value) in options.items():
         if value is not None:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from widemargin.peers.loop import PeerLoop, PeerReport
+
+if TYPE_CHECKING:
+    from widemargin.comm.members import Membership
 
 _STATUS_SECONDS = 2.0  # between two status lines
 _LOOK_SECONDS = 0.1  # between two looks at the peer
@@ -18,16 +22,29 @@ _LOOK_SECONDS = 0.1  # between two looks at the peer
 class PeerLog:
     """Appends one line for each event to a file, or does nothing without one; ``note(loop)`` after every tick.
 
-    Every line has ``event``, ``peer`` and ``time`` (seconds since 1970). Events are start, neighbour came, neighbour
-    gone, members (a first certificate for other members than before), refused (how many in all), status and stop.
+    ``tell`` is given every event, too, whether there is a file or not.
+
+    Every line has ``event``, ``peer`` and ``time`` (seconds since 1970). Where there is a list of members, ``name`` is
+    that of the peer at its start, and else of the member or neighbour that an event is about. Events are start,
+    neighbour came, neighbour gone, members (a first certificate for other members than before), members list (a newer
+    one), excluded and cut off (a member, and why), refused (how many in all), status and stop.
     """
 
-    def __init__(self, path: Path | None) -> None:
+    def __init__(
+        self,
+        path: Path | None,
+        tell: Callable[[dict[str, Any]], None] | None = None,
+        membership: Membership | None = None,
+    ) -> None:
+        self._tell, self._membership = tell, membership
         try:
             self._file: TextIO | None = None if path is None else path.open("a", encoding="utf8")
         except OSError as error:
             raise ValueError(f"The log cannot be written to {path}: {error.strerror}.") from error
+        self._list = 0 if membership is None else membership.newest.number
         self._neighbours: set[int] = set()
+        self._excluded: set[int] = set()
+        self._cut_off: set[int] = set()
         self._members: frozenset[int] | None = None
         self._refused = 0
         self._due = {"look": 0.0, "status": 0.0}
@@ -40,17 +57,18 @@ class PeerLog:
             self._file.close()
 
     def start(self, number: int, address: str, n_rows: int, tol: float) -> None:
-        self._write("start", number, address=address, rows=n_rows, tol=tol)
+        self._write("start", number, **self._name_of(number), address=address, rows=n_rows, tol=tol)
 
     def note(self, loop: PeerLoop) -> None:
         """Write what has changed since the last look."""
-        if self._file is None or not self._is_due("look", _LOOK_SECONDS):
+        if not self._has_listener or not self._is_due("look", _LOOK_SECONDS):
             return
         number, live = loop.peer.number, set(loop.peer.live_neighbours)
         for event, found in (("neighbour came", live - self._neighbours), ("neighbour gone", self._neighbours - live)):
             for neighbour in sorted(found):
-                self._write(event, number, neighbour=neighbour)
+                self._write(event, number, neighbour=neighbour, **self._name_of(neighbour))
         self._neighbours = live
+        self._note_members(loop)
         proof = loop.proof
         if proof is not None and proof.members != self._members:
             self._members = proof.members
@@ -62,8 +80,30 @@ class PeerLog:
                 self._write("refused", number, total=report.refused)
             self._write("status", number, **_figures(report))
 
+    def _note_members(self, loop: PeerLoop) -> None:
+        """A newer list, members that are excluded, and members that this peer does not hear any more."""
+        number = loop.peer.number
+        if self._membership is not None and self._membership.newest.number > self._list:
+            self._list = self._membership.newest.number
+            self._write("members list", number, number=self._list, count=len(self._membership.newest.active))
+        for member in sorted(loop.peer.table.excluded - self._excluded):
+            self._excluded.add(member)
+            why = "its records contradict each other" if loop.peer.is_convicted(member) else "revoked"
+            self._write("excluded", number, member=member, **self._name_of(member), why=why)
+        for member in sorted(loop.cut_off.keys() - self._cut_off):
+            self._cut_off.add(member)
+            self._write("cut off", number, member=member, **self._name_of(member), why=loop.cut_off[member])
+
+    def _name_of(self, number: int) -> dict[str, str]:
+        known = None if self._membership is None else self._membership.newest.members.get(number)
+        return {} if known is None else {"name": known.name}
+
     def stop(self, report: PeerReport) -> None:
         self._write("stop", report.number, reason=report.stop_reason, **_figures(report))
+
+    @property
+    def _has_listener(self) -> bool:
+        return self._file is not None or self._tell is not None
 
     def _is_due(self, what: str, seconds: float) -> bool:
         now = time.monotonic()
@@ -72,12 +112,15 @@ class PeerLog:
         self._due[what] = now + seconds
         return True
 
-    def _write(self, event: str, number: int, **more: Any) -> None:
-        if self._file is not None:
+    def _write(self, event: str, number: int, /, **more: Any) -> None:
+        if self._has_listener:
             plain = {name: None if value in (math.inf, -math.inf) else value for name, value in more.items()}
             line = {"event": event, "peer": number, "time": round(time.time(), 3), **plain}
-            self._file.write(json.dumps(line, allow_nan=False) + "\n")
-            self._file.flush()
+            if self._file is not None:
+                self._file.write(json.dumps(line, allow_nan=False) + "\n")
+                self._file.flush()
+            if self._tell is not None:
+                self._tell(line)
 
 
 def _figures(report: PeerReport) -> dict[str, Any]:

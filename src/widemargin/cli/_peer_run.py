@@ -20,15 +20,20 @@ from rich.text import Text
 from widemargin.callbacks import Interruption
 from widemargin.cli._input import check_outputs
 from widemargin.cli._peer_log import PeerLog
+from widemargin.cli._peer_membership import OwnMembership, acting_as
 from widemargin.cli._peer_terms import Terms
+from widemargin.cli._peer_watch import Screen
 from widemargin.comm.protocol import HIGHEST_NUMBER
-from widemargin.comm.zmq_peers import Keys, ZmqPeers, ask, check_address
+from widemargin.comm.zmq_keys import Keys, SharedKeys
+from widemargin.comm.zmq_peers import ZmqPeers, ask, check_address
 from widemargin.data.files import write_whole
 from widemargin.data.layout import Layout
 from widemargin.data.rows import read_rows
 from widemargin.estimators.gossip import GossipSVC, of_outcome
 from widemargin.io.archive import save
+from widemargin.peers.claims import Claims
 from widemargin.peers.loop import PeerLimits, PeerLoop, PeerReport
+from widemargin.peers.notary import MemberNotary
 from widemargin.peers.peer import Peer
 from widemargin.peers.records import incarnation_of
 from widemargin.peers.wire import MessageFormat
@@ -36,6 +41,7 @@ from widemargin.strategies.peers import Network, outcome_of_peer
 
 _ANSWER_SECONDS = 10.0  # to wait for a member's answer
 _MAX_INCARNATION = 1 << 22
+_SECONDS_PER_LINE = 2.0  # of --watch without a terminal
 _UNLIMITED_TICKS = int(np.iinfo(np.int32).max)  # max_iter of a model without --max-ticks
 
 
@@ -44,7 +50,9 @@ class Request:
     """The options of the command."""
 
     data: Path
-    secret: str
+    secret: str | None  # or identity and members
+    identity: Path | None
+    members: Path | None
     listen: str
     join: str | None
     advertise: str | None
@@ -58,6 +66,7 @@ class Request:
     silence: float
     log: Path | None
     begins: dict[str, Any]  # terms of a network that begins here; None where not given
+    watch: bool = False
 
 
 class _Ready(NamedTuple):
@@ -68,25 +77,39 @@ class _Ready(NamedTuple):
     network: Network
     terms: Terms
     feature_names: list[str] | None
+    tick: int  # that the network had reached
+    own: OwnMembership | None
 
 
 def run(request: Request) -> None:
     """Be a peer until all have certified the gap, or a limit is reached."""
+    if request.identity is None or request.members is None:
+        _run(request, None)
+        return
+    with acting_as(request.identity, request.members) as own:
+        _run(request, own)
+
+
+def _run(request: Request, own: OwnMembership | None) -> None:
     console = Console(highlight=False, soft_wrap=True)
-    ready = _prepare(request)
+    ready = _prepare(request, own)
     peer, terms = ready.peer, ready.terms
-    console.print(f"peer {peer.number} listens at {ready.transport.address}, {peer.algorithm.rows.n_rows} rows")
+    name = "" if own is None else f" ({own.identity.name})"
+    console.print(f"peer {peer.number}{name} listens at {ready.transport.address}, {peer.algorithm.rows.n_rows} rows")
     max_ticks, max_time = request.max_ticks or np.inf, np.inf if request.max_time is None else request.max_time
     limits = PeerLimits(terms.tol, max_ticks, max_time, request.pace, request.silence, terms.at_least)
-    with _signals() as has_to_stop, _Line(console, request.every) as line, PeerLog(request.log) as log:
+    membership, screen = None if own is None else own.membership, _screen(console, ready, request)
+    with _signals() as has_to_stop, screen as line, PeerLog(request.log, screen.hear, membership) as log:
         log.start(peer.number, ready.transport.address, peer.algorithm.rows.n_rows, terms.tol)
 
         def watch(loop: PeerLoop) -> bool:
             line.show(loop)
             log.note(loop)
+            if own is not None:
+                own.follow_file()
             return bool(has_to_stop)
 
-        report = PeerLoop(peer, ready.transport, limits, watch).run()
+        report = PeerLoop(peer, ready.transport, limits, watch, membership=membership, tick=ready.tick).run()
         log.stop(report)
     _print_end(console, report, terms)
     if request.model is not None:
@@ -97,42 +120,70 @@ def run(request: Request) -> None:
 # -- before ------------------------------------------------------------------------------------------------------------
 
 
-def _prepare(request: Request) -> _Ready:
+def _prepare(request: Request, own: OwnMembership | None) -> _Ready:
     """The peer with its connections; all errors in the options and files are raised here."""
-    keys = Keys.of(request.secret)
+    keys: Keys = SharedKeys.of(str(request.secret)) if own is None else own.keys
     check_address(request.listen)
     check_outputs({"the model": request.model}, request.data)
     if request.log is not None and not request.log.parent.is_dir():
         raise ValueError(f"There is no folder {request.log.parent} to keep the log in.")
-    own = secrets.randbelow(HIGHEST_NUMBER) if request.number is None else request.number
-    if own >= HIGHEST_NUMBER:
-        raise ValueError(f"--number {own} must be below {HIGHEST_NUMBER}.")
     rows = read_rows(request.data, Layout(zero_based=request.zero_based))
+    number = _number(request, own)
+    if own is not None:
+        own.check_rows(len(rows.y))
     if request.join is None:
-        terms, incarnation, known = Terms.begin(request.begins, rows, request.data), 0, dict[int, str]()
+        terms, incarnation, known, tick = Terms.begin(request.begins, rows, request.data), 0, dict[int, str](), 0
     else:
-        terms, incarnation, known = _joined(request.join, request.begins, keys, own)
-    network = terms.network({own: sorted(known)})
+        terms, incarnation, known, tick = _joined(request.join, request.begins, keys, number, own)
+    network = terms.network({number: sorted(known)})
     owned = terms.encode(network, rows, request.data)
-    peer = network.begin(own, owned, secrets.randbits(62), incarnation)
+    if own is None:
+        peer = network.begin(number, owned, secrets.randbits(62), incarnation)
+    else:
+        notary, claims = MemberNotary(own.identity, own.membership, terms._asdict()), Claims()
+        peer = network.begin(number, owned, secrets.randbits(62), own.incarnation, notary=notary, claims=claims)
     limit = MessageFormat.of(peer).limit_bytes
-    transport = ZmqPeers(own, request.listen, keys, limit, request.advertise, terms.degree)
+    transport = ZmqPeers(number, request.listen, keys, limit, request.advertise, terms.degree)
     for each, address in known.items():
         transport.link(each, address)
-    transport.host(lambda asking: {"terms": terms._asdict(), "life": _next_incarnation(peer, asking)})
-    return _Ready(peer, transport, network, terms, rows.names)
+    transport.host(
+        lambda asking: {"terms": terms._asdict(), "life": _next_incarnation(peer, asking), "tick": peer.ticks}
+    )
+    return _Ready(peer, transport, network, terms, rows.names, tick, own)
 
 
-def _joined(member: str, begins: dict[str, Any], keys: Keys, own: int) -> tuple[Terms, int, dict[int, str]]:
-    """The terms of a member's network, this peer's incarnation there, and neighbours."""
+def _number(request: Request, own: OwnMembership | None) -> int:
+    """This peer's number: that on the list, that which was given, or a random one."""
+    if own is not None:
+        return own.member.number
+    number = secrets.randbelow(HIGHEST_NUMBER) if request.number is None else request.number
+    if number >= HIGHEST_NUMBER:
+        raise ValueError(f"--number {number} must be below {HIGHEST_NUMBER}.")
+    return number
+
+
+def _joined(
+    join: str, begins: dict[str, Any], keys: Keys, number: int, own: OwnMembership | None
+) -> tuple[Terms, int, dict[int, str], int]:
+    """The terms of a member's network, this peer's incarnation there, neighbours, and the tick it has reached."""
     given = [name for name, value in begins.items() if value is not None]
     if given:
         raise ValueError(f"--{given[0].replace('_', '-')} is decided by the peer that begins the network.")
-    welcome = ask(member, keys, own, _ANSWER_SECONDS)
+    if own is None:
+        welcome = ask(join, keys, number, _ANSWER_SECONDS)
+    else:
+        member, address = own.member_at(join)
+        welcome = ask(address, keys, number, _ANSWER_SECONDS, member.number)
     terms = Terms.of(welcome.terms)
     if not 0 <= welcome.incarnation < _MAX_INCARNATION:
-        raise ValueError(f"--number {own} has been used too often; leave it out to have another.")
-    return terms, welcome.incarnation, _chosen(welcome.peers, welcome.number, terms.degree)
+        raise ValueError(f"--number {number} has been used too often; leave it out to have another.")
+    known = welcome.peers if own is None else _listed(welcome.peers, own)
+    return terms, welcome.incarnation, _chosen(known, welcome.number, terms.degree), welcome.tick
+
+
+def _listed(peers: dict[int, str], own: OwnMembership) -> dict[int, str]:
+    """Those whose keys are on the list here, which may be older than that of the member who told of them."""
+    return {number: address for number, address in peers.items() if number in own.membership.newest.active}
 
 
 def _chosen(known: dict[int, str], first: int, degree: int) -> dict[int, str]:
@@ -170,8 +221,19 @@ def _signals() -> Iterator[Interruption]:
             signal.signal(each, handler)
 
 
+def _screen(console: Console, ready: _Ready, request: Request) -> Screen | _Line:
+    """The panel of ``--watch``, or lines where there is no terminal to draw on."""
+    if request.watch and console.is_terminal:
+        about = ready.transport.address, ready.peer.algorithm.rows.n_rows, ready.terms.tol
+        wraps = Console(highlight=False)  # a panel keeps to the width of the terminal, printed lines do not
+        return Screen(wraps, *about, request.every)
+    return _Line(console, request.every or (_SECONDS_PER_LINE if request.watch else None))
+
+
 class _Line:
     """A status line on a terminal, and a printed line every so many seconds."""
+
+    hear = None  # events are in the log only
 
     def __init__(self, console: Console, every: float | None) -> None:
         self._console, self._every, self._due = console, every, 0.0
@@ -214,6 +276,8 @@ def _size(n_bytes: int) -> str:
 # -- afterwards --------------------------------------------------------------------------------------------------------
 
 _STOPPED = {
+    "revoked": "the list of members has revoked this peer",
+    "accused": "records of this identity contradict each other: is it used twice, or was its key stolen?",
     "gap": "all peers have certified the gap",
     "precision": "rounding keeps the gap open: scale the features, or allow a larger --tol",
     "max_time": "--max-time was reached",

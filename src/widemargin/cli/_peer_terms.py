@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import secrets
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,6 +34,7 @@ class Terms(NamedTuple):
     fan_out: int
     degree: int
     at_least: int  # peers that must have met before the network may stop
+    run: str  # random: signatures of one run are none of another
     version: int = VERSION  # of messages
 
     @classmethod
@@ -49,7 +52,8 @@ class Terms(NamedTuple):
         n_features, at_least = given["features"] or rows.X.shape[1], given["peers"] or _DEFAULT_AT_LEAST
         is_full = has_full_metric("auto", n_features + model.fit_intercept, at_least)
         shape = classes.tolist(), n_features, model.fit_intercept, is_full
-        return cls(float(model.alpha), float(model.tol), *shape, model.fan_out, model.degree, at_least)
+        run = secrets.token_hex(16)
+        return cls(float(model.alpha), float(model.tol), *shape, model.fan_out, model.degree, at_least, run)
 
     @classmethod
     def of(cls, answer: dict[str, Any]) -> Terms:
@@ -65,7 +69,7 @@ class Terms(NamedTuple):
             kinds, are_sorted = {type(each) for each in terms.classes}, terms.classes == sorted(set(terms.classes))
             if len(terms.classes) < 2 or not are_sorted or not (kinds == {str} or kinds <= {int, float}):
                 raise ValueError("classes")
-            if min(terms.n_features, terms.at_least) < 1:
+            if min(terms.n_features, terms.at_least) < 1 or not re.fullmatch(r"[0-9a-f]{32}", terms.run):
                 raise ValueError("sizes")
         except (TypeError, ValueError) as error:
             raise ValueError("This version does not understand the terms of the network.") from error

@@ -12,6 +12,7 @@ import typer
 from widemargin.cli._input import ModelPath
 
 _MAX_FEATURES = 20  # that are printed
+_MAX_MEMBERS = 20
 
 
 def inspect(model: ModelPath, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
@@ -35,7 +36,7 @@ def inspect(model: ModelPath, as_json: Annotated[bool, typer.Option("--json", he
 def described(model: Any) -> dict[str, Any]:
     """A model as plain values."""
     from widemargin.cli._model import last_step, proof, scaler_of, size_bytes, warning
-    from widemargin.estimators.words import accuracy_in_words
+    from widemargin.estimators.words import accuracy_in_words, members_in_words
     from widemargin.reports.problem import problem_as_text
 
     estimator, scaler = last_step(model), scaler_of(model)
@@ -71,6 +72,12 @@ def described(model: Any) -> dict[str, Any]:
             "n_rows_counted": counts.n_counted,
             "in_words": accuracy_in_words(estimator),
         }
+    if hasattr(estimator, "peer_"):
+        found["members"] = {
+            "saved_by": estimator.peer_,
+            "rows": {k: node.n_rows for k, node in estimator.nodes_.items()},
+        }
+        found["members"]["in_words"] = members_in_words(estimator)
     return found | _search(estimator) | _decides_by(model, estimator)
 
 
@@ -155,9 +162,23 @@ def _print(path: Path, found: dict[str, Any]) -> None:
         pairs.append(("features used", f"{found['n_features_used']:,}"))
     screen = console()
     screen.print(facts(str(path), pairs))
-    screen.print(facts("Certificate", found["proof"]) if "proof" in found else "This model has no certificate.")
+    proof = found.get("proof", []) + ([("rows", found["members"]["in_words"])] if "members" in found else [])
+    screen.print(facts("Certificate", proof) if proof else "This model has no certificate.")
+    if "members" in found:
+        screen.print(_members(found["members"]))
     if found.get("features"):
         screen.print(_coefficients(found))
+
+
+def _members(members: dict[str, Any]) -> Any:
+    """Whose rows the model stands for: counts, the largest first."""
+    from widemargin.cli._say import columns
+
+    ranked = sorted(members["rows"].items(), key=lambda each: (-each[1], each[0]))
+    rows = [[str(number), f"{n_rows:,}"] for number, n_rows in ranked[:_MAX_MEMBERS]]
+    n_more = len(ranked) - len(rows)
+    rows += [[f"{n_more:,} more", f"{sum(n for _, n in ranked[_MAX_MEMBERS:]):,}"]] if n_more else []
+    return columns(["member", "rows"], rows, title="Rows of members")
 
 
 def _search_in_words(search: dict[str, Any]) -> str:

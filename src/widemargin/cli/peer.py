@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import stat
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,11 +18,19 @@ def _term(text: str, *names: str) -> Any:
 
 
 def peer(
+    context: typer.Context,
     data: Annotated[
-        Path, typer.Option(help="Rows of this peer: LIBSVM text, .csv or .parquet (label last), .npz; .xz, .gz, .bz2.")
-    ],
+        Path | None,
+        typer.Option(help="Rows of this peer: LIBSVM text, .csv or .parquet (label last), .npz; .xz, .gz, .bz2."),
+    ] = None,
     listen: Annotated[str, typer.Option(help="HOST:PORT to listen at; port 0 is any free one.")] = "127.0.0.1:0",
-    join: Annotated[str | None, typer.Option(help="HOST:PORT of a member; without it, a network begins here.")] = None,
+    join: Annotated[
+        str | None, typer.Option(help="[NAME@]HOST:PORT of a member; without it, a network begins here.")
+    ] = None,
+    identity: Annotated[Path | None, typer.Option(help="This owner's identity, by keygen; with --members.")] = None,
+    members: Annotated[
+        Path | None, typer.Option(help="The list of members, signed by the organiser; followed while the peer runs.")
+    ] = None,
     secret_file: Annotated[Path | None, typer.Option(help="File with the secret that all peers share.")] = None,
     secret: Annotated[
         str | None, typer.Option(envvar="WIDEMARGIN_SECRET", help="The secret itself; safer in the environment.")
@@ -38,7 +44,12 @@ def peer(
     max_ticks: Annotated[int | None, typer.Option(min=1, help="Stop after so many ticks of this peer.")] = None,
     pace: Annotated[float, typer.Option(min=0, help="Least seconds between two ticks.")] = 0.02,
     silence: Annotated[float, typer.Option(min=0.1, help="Seconds after which a silent neighbour is dropped.")] = 2.0,
-    every: Annotated[float | None, typer.Option(min=0.01, help="Print figures every so many seconds.")] = None,
+    every: Annotated[
+        float | None, typer.Option(min=0.01, help="Print figures, or draw them, every so many seconds.")
+    ] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Show neighbours, gap, traffic and events on the whole terminal.")
+    ] = False,
     log: Annotated[Path | None, typer.Option(help="Append what happens to this file, one line of JSON each.")] = None,
     number: Annotated[int | None, typer.Option(min=0, help="Number of a peer that returns; default: random.")] = None,
     zero_based: ZeroBased = False,
@@ -53,7 +64,8 @@ def peer(
 ) -> None:
     """Train a linear SVM with other peers, each of which keeps its rows.
 
-    One peer begins a network and the others join it. All get the model of all rows, with a certificate.
+    One peer begins a network and the others join it. All get the model of all rows, with a certificate. Peers share a
+    secret, or each has an identity and is on a list of members (see keygen and enroll).
 
     [bold]Example[/bold], in three terminals:
 
@@ -67,6 +79,10 @@ def peer(
 
     Ctrl-C stops a peer and keeps its best model; the others continue without it.
     """
+    if context.invoked_subcommand is not None:
+        return
+    if data is None:
+        raise typer.BadParameter("Missing option '--data'.")
     from widemargin.cli._peer_run import Request, run
 
     begins = {
@@ -74,18 +90,27 @@ def peer(
         "degree": degree, "fan_out": fan_out, "intercept": intercept,
     }  # fmt: skip
     limits = max_time, max_ticks, pace, silence
-    shared = _secret(secret, secret_file)
-    run(Request(data, shared, listen, join, advertise, model, number, every, zero_based, *limits, log, begins))
+    shared = None if identity is not None else _secret(secret, secret_file)
+    if (identity is None) != (members is None):
+        raise ValueError("--identity and --members go together: the list has the keys of all members.")
+    if identity is not None and number is not None:
+        raise ValueError("--number is for peers that share a secret: the list gives each member its number.")
+    where = listen, join, advertise, model
+    run(Request(data, shared, identity, members, *where, number, every, zero_based, *limits, log, begins, watch))
 
 
 def _secret(given: str | None, path: Path | None) -> str:
     if path is None and given is None:
-        raise ValueError("Peers need a shared secret: give --secret-file, or set WIDEMARGIN_SECRET.")
+        raise ValueError(
+            "Peers need a shared secret (--secret-file or WIDEMARGIN_SECRET), or identities (--identity and --members)."
+        )
     if path is None:
         assert given is not None
         return given.strip()
     try:
-        is_open = os.name == "posix" and path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH)
+        from widemargin.comm.identity import is_open_to_others
+
+        is_open = is_open_to_others(path)
         with path.open(encoding="utf8") as file:
             secret = file.read(_MAX_SECRET_LENGTH + 1).strip()
     except (OSError, UnicodeDecodeError) as error:

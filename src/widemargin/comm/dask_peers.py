@@ -53,11 +53,12 @@ class DaskPeers:
         if to in self._outboxes:
             self._connections.loop.call_soon_threadsafe(self._put, self._outboxes[to], data)
 
-    def receive(self, wait: float) -> list[bytes]:
+    def receive(self, wait: float) -> list[tuple[int | None, bytes]]:
+        """The messages that have come; whoever may submit a task to the cluster may write as any peer."""
         if not self._inbox:
             self._has_mail.wait(wait)
         self._has_mail.clear()
-        return [self._inbox.popleft() for _ in range(len(self._inbox))]
+        return [(None, self._inbox.popleft()) for _ in range(len(self._inbox))]
 
     def newcomers(self) -> list[int]:
         return []  # the graph of a job is given

@@ -1,17 +1,16 @@
 """Peers in shells and on machines of their own, connected by ZeroMQ.
 
-Each peer listens at one address and has one connection to every neighbour it writes to. The peers of a network share a
-secret, from which all derive the same two CURVE key pairs: one for listening, one for connecting. A stranger knows
-neither and cannot finish the handshake; all traffic is encrypted. Whoever knows the secret is a member: the secret
-keeps strangers out, and does not protect members from each other.
+Each peer listens at one address and has one connection to every neighbour it writes to. All traffic is encrypted by
+CURVE. Where peers share a secret, whoever knows it is a member: it keeps strangers out, and does not protect members
+from each other. Where there is a list of members, each has a key of its own, and connections tell who writes: nobody
+speaks for another, a member that is revoked is not heard any more, and one that sends too much is cut off.
 
-Messages to a peer that is not there are dropped, and few are queued for one that is slow. Three further requests are in
+Messages to a peer that is not there are dropped, and few are queued for one that is slow. Further requests are in
 JSON: a newcomer asks for the terms of the network before it listens itself; a peer introduces itself to a neighbour
-that it does not hear from; and it tells neighbours whom else it hears from, so that they can reach each other once it
-is gone.
+that it does not hear from; it tells neighbours whom else it hears from, so that they can reach each other once it is
+gone; and it passes on a new list of members.
 """
 
-import hashlib
 import ipaddress
 import json
 import re
@@ -20,49 +19,31 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 import zmq
-from zmq.utils import z85
 from zmq.utils.monitor import recv_monitor_message
 
 from widemargin.comm.clock import SteadyClock
 from widemargin.comm.contacts import MOST_TOLD, Contacts
+from widemargin.comm.members import MAX_LIST_BYTES, MemberList
 from widemargin.comm.protocol import HIGHEST_NUMBER
+from widemargin.comm.rates import Rates
+from widemargin.comm.zmq_keys import Keys
 
-_SALT = b"widemargin peers, version 1"
-_MIN_SECRET_LENGTH = 16  # characters
 _HANDSHAKE_MS = 30_000
 _MAX_QUEUED = 16  # messages to one neighbour
+_MAX_UNREAD = 64  # messages of one connection that wait to be read
 _MAX_BATCH = 1000  # messages received at a time
 _MAX_LINKS = 1000  # neighbours that may introduce themselves
-_MAX_REQUEST_BYTES = 1 << 20
+_MAX_REQUEST_BYTES = 2 * MAX_LIST_BYTES
 _MESSAGE, _REQUEST = b"L", b"J"  # first byte of a frame
 _FLUSH_MS = 300  # for the last messages
+_UNACKNOWLEDGED_MS = 10_000  # after which what was sent counts as lost, and the connection too
 _POLL_MS = 100  # between checks whether to close
 _ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9_.-]+):([0-9]{1,5})")
 _MONITORED = zmq.EVENT_ACCEPTED | zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
-
-
-class Keys(NamedTuple):
-    """The key pairs for listening and for connecting, as ZeroMQ's text."""
-
-    listener_public: bytes
-    listener_secret: bytes
-    caller_public: bytes
-    caller_secret: bytes
-
-    @classmethod
-    def of(cls, secret: str) -> Self:
-        if len(secret) < _MIN_SECRET_LENGTH:
-            raise ValueError(f"The secret has {len(secret)} characters; it must have at least {_MIN_SECRET_LENGTH}.")
-        derived = hashlib.scrypt(secret.encode(), salt=_SALT, n=1 << 14, r=8, p=1, maxmem=1 << 26, dklen=64)
-        pairs = []
-        for half in (derived[:32], derived[32:]):
-            private = z85.encode(half)
-            pairs += [zmq.curve_public(private), private]
-        return cls(*pairs)
 
 
 class Welcome(NamedTuple):
@@ -72,6 +53,7 @@ class Welcome(NamedTuple):
     terms: dict[str, Any]
     incarnation: int  # that the newcomer's number has not used yet
     peers: dict[int, str]  # addresses of members, including this one
+    tick: int  # that the member has reached
 
 
 def check_address(text: str) -> str:
@@ -109,20 +91,22 @@ def _check_foreign(text: str) -> str:
     return text
 
 
-def ask(address: str, keys: Keys, number: int, timeout: float) -> Welcome:
-    """The terms of the network whose member listens at ``address``."""
+def ask(address: str, keys: Keys, number: int, timeout: float, member: int = -1) -> Welcome:
+    """The terms of the network whose member listens at ``address``; ``member`` is its number, if each has its key."""
     with zmq.Context() as context, context.socket(zmq.DEALER) as socket:
-        _secure_caller(socket, keys)
+        _secure_caller(socket, keys, member)
         socket.maxmsgsize = _MAX_REQUEST_BYTES
         _connect(socket, address)
         socket.send(_REQUEST + json.dumps({"ask": "terms", "number": number}).encode())
         if not socket.poll(round(1000 * timeout)):
-            raise ValueError(f"No peer answers at {address}: check that one runs there, with the same secret.")
+            must = "the same secret" if keys.membership is None else "this key, and a list that both of you are on"
+            raise ValueError(f"No peer answers at {address}: check that one runs there, with {must}.")
         answer = _parsed(socket.recv())
     try:
         peers = {int(each): _check_foreign(where) for each, where in answer["peers"]}
         peers.pop(number, None)  # its own earlier incarnation
-        return Welcome(int(answer["number"]), dict(answer["terms"]), int(answer["life"]), peers)
+        numbers = int(answer["number"]), dict(answer["terms"]), int(answer["life"])
+        return Welcome(*numbers, peers, int(answer["tick"]))
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(f"This version does not understand the answer of the peer at {address}.") from error
 
@@ -142,6 +126,9 @@ class ZmqPeers:
     ) -> None:
         self.number, self.refused = number, 0
         self._keys, self._limit = keys, 2 * limit_bytes  # a longer message closes its connection
+        self._rates, self._offenders = Rates(self._limit), dict[int, str]()
+        self._refused_members: set[int] = set()
+        self._lists_sent: dict[int, int] = {}  # number of the list that each neighbour was sent last
         self._answer: Callable[[int], dict[str, Any]] | None = None
         self._links: dict[int, zmq.Socket[bytes]] = {}
         self._clock, self._contacts = SteadyClock(clock), Contacts(degree, np.random.default_rng())
@@ -169,12 +156,13 @@ class ZmqPeers:
         self._listener = self._context.socket(zmq.ROUTER)
         self._listener.ipv6 = True
         self._listener.curve_server, self._listener.zap_domain = True, b"widemargin"
-        self._listener.curve_secretkey = self._keys.listener_secret
-        self._listener.curve_publickey = self._keys.listener_public
+        self._listener.curve_secretkey = self._keys.listener.secret
+        self._listener.curve_publickey = self._keys.listener.public
         self._listener.maxmsgsize = self._limit
         self._listener.router_handover = True  # a peer that returns has the same routing id
         self._listener.handshake_ivl = _HANDSHAKE_MS
-        self._listener.heartbeat_ivl, self._listener.heartbeat_timeout = 2000, 10000
+        self._listener.rcvhwm = _MAX_UNREAD
+        _keep_alive(self._listener)
         self._monitor = self._listener.get_monitor_socket(_MONITORED)
         try:
             self._listener.bind(f"tcp://{host}:{'*' if port == '0' else port}")
@@ -187,19 +175,24 @@ class ZmqPeers:
         return _check_foreign(advertise) if advertise is not None else f"{host}:{at}"
 
     def host(self, answer: Callable[[int], dict[str, Any]]) -> None:
-        """Answer newcomers: ``answer(number)`` gives the terms of the network, and an incarnation as ``"life"``."""
+        """Answer newcomers: ``answer(number)`` gives the terms, the tick, and an incarnation as ``"life"``."""
         self._answer = answer
 
     def link(self, number: int, address: str) -> None:
         if self._contacts.addresses.get(number) == address:
             return
         socket = self._context.socket(zmq.DEALER)
-        _secure_caller(socket, self._keys)
-        socket.routing_id = b"p" + self.number.to_bytes(8, "big")
-        socket.sndhwm, socket.maxmsgsize = _MAX_QUEUED, self._limit
+        try:
+            _secure_caller(socket, self._keys, number)
+        except ValueError:
+            socket.close()
+            raise
+        if self._keys.membership is None:
+            socket.routing_id = b"p" + self.number.to_bytes(8, "big")
+        socket.sndhwm, socket.rcvhwm, socket.maxmsgsize = _MAX_QUEUED, 1, _MAX_REQUEST_BYTES  # nothing is read here
         socket.immediate = True  # a message that waits would be stale
         socket.reconnect_ivl, socket.reconnect_ivl_max = 100, 2000
-        socket.heartbeat_ivl, socket.heartbeat_timeout = 2000, 10000
+        _keep_alive(socket)
         try:
             _connect(socket, address)
         except BaseException:
@@ -218,6 +211,7 @@ class ZmqPeers:
         socket = self._links.get(to)
         if socket is None:
             return
+        self._send_list(to, socket)
         now, contacts = self._clock(), self._contacts
         if contacts.is_silent(to, now):
             card = {"ask": "meet", "number": self.number, "address": self.address}
@@ -228,9 +222,9 @@ class ZmqPeers:
             _put(socket, [_REQUEST + json.dumps({"ask": "know", "number": self.number, "peers": others}).encode()])
         (self._gone.discard if _put(socket, [_MESSAGE + data]) else self._gone.add)(to)
 
-    def receive(self, wait: float) -> list[bytes]:
+    def receive(self, wait: float) -> list[tuple[int | None, bytes]]:
         """The messages that have come, after at most ``wait`` seconds; requests are answered meanwhile."""
-        messages: list[bytes] = []
+        messages: list[tuple[int | None, bytes]] = []
         until = self._clock() + wait
         while True:
             # Rounded up: a timeout of 0 ms would be a busy loop.
@@ -255,12 +249,24 @@ class ZmqPeers:
         """Neighbours to which the last message could not be sent."""
         return self._gone
 
+    def offenders(self) -> dict[int, str]:
+        """Members that sent too much since the last call, and of what."""
+        found, self._offenders = self._offenders, {}
+        return found
+
+    def refuse(self, number: int) -> None:
+        """Hear and write no more to a member."""
+        self._refused_members.add(number)
+        self.forget(number)
+
     def forget(self, number: int) -> None:
         """Close the connection to a neighbour that will not come back, or will introduce itself."""
         self._contacts.forget(number)
         self._gone.discard(number)
         if number in self._links:
+            self._send_list(number, self._links[number])  # a member that is revoked may hear it
             self._links.pop(number).close()
+        self._lists_sent.pop(number, None)
 
     def close(self) -> None:
         """Flush queued messages for a moment, and close."""
@@ -270,13 +276,16 @@ class ZmqPeers:
         self._context.destroy(linger=_FLUSH_MS)
 
     def _authenticate_all(self) -> None:
-        """Accept the key for connecting (ZeroMQ's authentication protocol, version 1.0)."""
+        """Accept the keys for connecting (ZeroMQ's authentication protocol, version 1.0)."""
         while not self._is_closing.is_set():
             if self._zap.poll(_POLL_MS):
                 version, request, _, _, _, mechanism, *credentials = self._zap.recv_multipart()
-                is_member = mechanism == b"CURVE" and credentials == [z85.decode(self._keys.caller_public)]
-                status = [b"200", b"OK"] if is_member else [b"400", b"unknown key"]
-                self._zap.send_multipart([version, request, *status, b"", b""])
+                name = self._keys.admits(credentials[0]) if mechanism == b"CURVE" and len(credentials) == 1 else None
+                if name is None or (name and not self._rates.may_connect(name, self._clock())):
+                    status = [b"400", b"unknown key, or too many connections", b""]
+                else:
+                    status = [b"200", b"OK", name.encode()]  # frames of this connection carry the name
+                self._zap.send_multipart([version, request, *status, b""])
 
     def _count_refusals(self) -> None:
         """Count connections that end before their handshake; ZeroMQ does not say which one succeeded."""
@@ -290,38 +299,70 @@ class ZmqPeers:
                 del self._unauthenticated[event["value"]]
                 self.refused += 1
 
-    def _take(self) -> list[bytes]:
-        messages = []
+    def _take(self) -> list[tuple[int | None, bytes]]:
+        messages: list[tuple[int | None, bytes]] = []
         for _ in range(_MAX_BATCH):
             try:
-                name, *frames = self._listener.recv_multipart(zmq.NOBLOCK)
+                name, *frames = self._listener.recv_multipart(zmq.NOBLOCK, copy=False)
             except zmq.Again:
                 break
-            kind = frames[0][:1] if len(frames) == 1 else b""
-            if kind == _MESSAGE:
-                self._contacts.hear(int.from_bytes(name[1:], "big"), self._clock())
-                messages.append(frames[0][1:])
-            elif kind == _REQUEST:
+            data = frames[0].bytes if len(frames) == 1 else b""
+            sender = self._sender_of(name.bytes, frames[-1] if frames else name)
+            if self._keys.membership is not None and not self._is_allowed(sender, len(data)):
+                self.refused += 1
+            elif data[:1] == _MESSAGE:
+                self._contacts.hear(sender, self._clock())
+                messages.append((None if self._keys.membership is None else sender, data[1:]))
+            elif data[:1] == _REQUEST:
                 try:
-                    self._answer_request(name, _parsed(frames[0]))
+                    self._answer_request(name.bytes, sender, _parsed(data))
                 except (ValueError, TypeError, KeyError, zmq.ZMQError):
                     self.refused += 1
             else:
                 self.refused += 1
         return messages
 
-    def _answer_request(self, name: bytes, request: dict[str, Any]) -> None:
-        number = request["number"]
+    def _sender_of(self, name: bytes, frame: zmq.Frame) -> int:
+        """Who wrote a frame: by the key of its connection, or as it says where all share a secret."""
+        if self._keys.membership is None:
+            return int.from_bytes(name[1:], "big")
+        return int(frame.get("User-Id"))
+
+    def _is_allowed(self, member: int, n_bytes: int) -> bool:
+        """Whether a member is still one, and has not sent too much."""
+        membership = self._keys.membership
+        if membership is None or member in self._refused_members or member not in membership.newest.active:
+            return False
+        if (excess := self._rates.excess(member, n_bytes, self._clock())) is not None:
+            self._offenders[member] = excess
+            self._refused_members.add(member)
+        return excess is None
+
+    def _send_list(self, to: int, socket: zmq.Socket[bytes]) -> None:
+        """Pass on the list of members if a neighbour has not been sent it."""
+        membership = self._keys.membership
+        if membership is not None and self._lists_sent.get(to) != membership.newest.number:
+            request = {"ask": "members", "number": self.number, "list": membership.newest.text()}
+            if _put(socket, [_REQUEST + json.dumps(request).encode()]):
+                self._lists_sent[to] = membership.newest.number
+
+    def _answer_request(self, name: bytes, sender: int, request: dict[str, Any]) -> None:
+        number, membership = request["number"], self._keys.membership
         if type(number) is not int or not 0 <= number < HIGHEST_NUMBER or number == self.number:
             raise ValueError("not the number of another peer")
+        if membership is not None and number != sender:
+            raise ValueError("not the number of the member that asks")
         if request["ask"] == "meet" and (number in self._links or len(self._links) < _MAX_LINKS):
             self.link(number, request["address"])
             self._newcomers.append(number)
+            self._lists_sent.pop(number, None)  # it may have restarted
         elif request["ask"] == "know" and number in self._links:
             others = [(each, _check_foreign(where)) for each, where in request["peers"][:MOST_TOLD]]
             if any(type(each) is not int or not 0 <= each < HIGHEST_NUMBER for each, _ in others):
                 raise ValueError("not the numbers of peers")
             self._contacts.learn([each for each in others if each[0] != self.number], self._clock())
+        elif request["ask"] == "members" and membership is not None:
+            membership.take(MemberList.parse(request["list"].encode()))
         elif request["ask"] == "terms" and self._answer is not None:
             peers = [(self.number, self.address), *self._contacts.present(self._clock())]
             answer = {**self._answer(number), "number": self.number, "peers": peers}
@@ -330,11 +371,20 @@ class ZmqPeers:
             raise ValueError("unknown request")
 
 
-def _secure_caller(socket: zmq.Socket[bytes], keys: Keys) -> None:
+def _secure_caller(socket: zmq.Socket[bytes], keys: Keys, to: int) -> None:
     socket.ipv6 = True
     socket.linger = _FLUSH_MS
-    socket.curve_serverkey = keys.listener_public
-    socket.curve_secretkey, socket.curve_publickey = keys.caller_secret, keys.caller_public
+    socket.curve_serverkey = keys.listener_of(to)
+    socket.curve_secretkey, socket.curve_publickey = keys.caller.secret, keys.caller.public
+
+
+def _keep_alive(socket: zmq.Socket[bytes]) -> None:
+    """Let TCP notice that the other side is gone.
+
+    ZeroMQ's own heartbeat ends the whole process if a connection is lost while more has come than was read.
+    """
+    socket.tcp_keepalive, socket.tcp_keepalive_idle, socket.tcp_keepalive_intvl, socket.tcp_keepalive_cnt = 1, 5, 2, 3
+    socket.tcp_maxrt = _UNACKNOWLEDGED_MS
 
 
 def _connect(socket: zmq.Socket[bytes], address: str) -> None:

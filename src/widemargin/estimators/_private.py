@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from widemargin.privacy_account import PrivacyAccount
-from widemargin.problems.private_release import Release
+from widemargin.problems.private_release import Release, check_privacy
 from widemargin.strategies.peers import Peers
 from widemargin.strategies.protocol import Rows
 from widemargin.strategies.release import PrivateRelease
@@ -39,6 +39,7 @@ def check_private(model: GossipSVC) -> None:
             model.kernel == "linear" or not isinstance(model.gamma, str),
             "'scale' depends on the rows: give a number",
         ),
+        "verbose": (not model.verbose, "the progress line shows gaps, which depend on the rows: leave it 0"),
         "classes": (model.classes is not None, "give all classes: those found in the rows depend on the rows"),
         "account": (model.account is not None, "give the file of a PrivacyAccount, which adds up all releases"),
     }
@@ -49,22 +50,25 @@ def check_private(model: GossipSVC) -> None:
         raise ValueError("privacy=(epsilon, delta) allows no callbacks: they see models without noise.")
     if len(np.unique(model.classes)) < 2:
         raise ValueError(f"classes={list(model.classes)!r} must be at least two different labels.")
-    _terms(model, 1, 1).validate()
+    _pair(model.privacy)
 
 
 def private(model: GossipSVC, peers: Peers, rows: Sequence[Rows]) -> PrivateRelease:
-    """The peers with a release behind them."""
+    """The peers with a release behind them; ValueError for terms that it cannot have."""
     n_rows, n_features = sum(len(part.y) for part in rows), rows[0].X.shape[1] + bool(model.fit_intercept)
     assert model.account is not None
-    peers = replace(peers, known_classes=np.unique(model.classes))
-    return PrivateRelease(peers, _terms(model, n_rows, n_features), PrivacyAccount(model.account))
+    classes = np.unique(model.classes)
+    n_problems = 1 if len(classes) == 2 else len(classes)
+    terms = (*_pair(model.privacy), float(model.clip), float(model.alpha))
+    release = Release(*terms, n_rows, n_features, n_problems)
+    release.validate()
+    return PrivateRelease(replace(peers, known_classes=classes), release, PrivacyAccount(model.account))
 
 
-def _terms(model: GossipSVC, n_rows: int, n_features: int) -> Release:
-    pair: Any = model.privacy
-    if len(pair) != 2:
-        raise ValueError(f"privacy={pair!r} must be a pair (epsilon, delta).")
-    n_classes = len(np.unique(model.classes))
-    n_problems = 1 if n_classes == 2 else n_classes
-    terms = float(pair[0]), float(pair[1]), float(model.clip), float(model.alpha)
-    return Release(*terms, n_rows, n_features, n_problems)
+def _pair(privacy: Any) -> tuple[float, float]:
+    try:
+        epsilon, delta = map(float, privacy)
+    except (TypeError, ValueError):
+        raise ValueError(f"privacy={privacy!r} must be a pair of numbers (epsilon, delta).") from None
+    check_privacy(epsilon, delta)
+    return epsilon, delta

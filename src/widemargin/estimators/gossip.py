@@ -22,7 +22,7 @@ from widemargin.estimators._base import FORM, StopWarnings, fitting
 from widemargin.estimators._linear import LinearClassifier
 from widemargin.estimators._private import check_private, private
 from widemargin.estimators._types import ClassWeight, RandomState
-from widemargin.estimators.registry import Bracket, Descriptor, FeatureMap, Formula, Symbol, register
+from widemargin.estimators.registry import OPTIMUM, Bracket, Descriptor, FeatureMap, Formula, Symbol, register
 from widemargin.exceptions import ModelFileError
 from widemargin.kernels.functions import Kernel
 from widemargin.peers import topology
@@ -129,6 +129,9 @@ class GossipSVC(LinearClassifier):
     nodes_ : dict of int to Node
         Every running peer: ``coef_`` and ``intercept_``, certified ``gap``, ``consensus_error``, messages and bytes
         sent and received, live neighbours.
+    peer_ : int
+        In a model that ``widemargin peer`` saved, the number of its peer. Then ``nodes_`` has the members that the
+        certificate is for: ``n_rows`` as they state them, and no gap or traffic but those of this peer.
     consensus_ : float
         Largest ``consensus_error`` of all peers.
     graph_ : dict of int to list of int
@@ -160,7 +163,7 @@ class GossipSVC(LinearClassifier):
     -----
     For rows that can be brought together KernelSVC is much faster. Messages are not private: each peer sends all others
     its model, weighted sums of its rows and, with ADMM, second moments of its features. If it has few rows, these
-    reveal much about them.
+    reveal much about them. ``privacy`` is about what others learn, who see the released model only.
 
     References
     ----------
@@ -449,6 +452,9 @@ class GossipSVC(LinearClassifier):
             self.__dict__.pop("_last_network", None)
             return
         assert isinstance(outcome.extra, NetworkOutcome)
+        self.__dict__.pop("peer_", None)  # a saved model of a peer may be fitted again
+        if outcome.extra.of is not None:
+            self.peer_: int = outcome.extra.of
         self.nodes_: dict[int, Node] = outcome.extra.nodes
         self.consensus_: float = max(node.consensus_error for node in self.nodes_.values())
         self._last_network, self._peers = outcome.extra.network, outcome.extra.peers
@@ -511,6 +517,15 @@ def _formula(model: GossipSVC) -> Formula:
     )
 
 
+def _bracket(model: GossipSVC) -> Bracket:
+    if not hasattr(model, "peer_"):
+        return Bracket(
+            "The optimum over the rows of all peers", "the model of every peer is within {} of the best possible"
+        )
+    n = len(model.nodes_)
+    return Bracket(f"The optimum over the rows of {n} member{'' if n == 1 else 's'}", OPTIMUM.near)
+
+
 def _saved_parameters(model: GossipSVC) -> dict[str, Any]:
     """A networkx graph as a list of edges between the peers' numbers; no account, which belongs to the place."""
     graph: Any = getattr(model, "graph_", None)
@@ -524,6 +539,8 @@ def _check_network(model: GossipSVC, sizes: dict[str, int]) -> None:
     """Raise ModelFileError unless the random features match the kernel, and the shapes of all peers' models agree."""
     if not hasattr(model, "_map") or (model._map is None) != (model.kernel == "linear"):
         raise ModelFileError("GossipSVC has random features that do not belong to its kernel, or lacks them")
+    if hasattr(model, "peer_") and model.peer_ not in getattr(model, "nodes_", {}):
+        raise ModelFileError("the peer that saved the model is not among its members")
     for node in getattr(model, "nodes_", {}).values():
         if (node.coef_.shape, node.intercept_.shape) != ((sizes["P"], sizes["D"]), (sizes["P"],)):
             raise ModelFileError("the model of a peer differs in shape from that of all")
@@ -534,12 +551,11 @@ register(
         GossipSVC,
         command="gossip",
         problem=_formula,
-        bracket=Bracket(
-            "The optimum over the rows of all peers", "the model of every peer is within {} of the best possible"
-        ),
+        bracket=_bracket,
         fitted={
             "_map": FeatureMap(),
             "nodes_": dict[int, Node],
+            "peer_": int,
             "consensus_": float,
             "graph_": dict[int, list[int]],
             "release_": Release,

@@ -86,6 +86,15 @@ def duration(seconds: float) -> str:
     return f"{seconds:.3g} s" if seconds < 120 else f"{seconds / 60:.3g} min"
 
 
+def members_in_words(model: Any) -> str:
+    """Whose rows the model that a peer saved stands for."""
+    total, n = sum(node.n_rows for node in model.nodes_.values()), len(model.nodes_)
+    members = f"{n} member{'' if n == 1 else 's'}"
+    if not is_proved(model):
+        return f"There is no certificate: peer {model.peer_} knew {members} with {total:,} rows"
+    return f"The model stands for the {total:,} rows of {members}, as they state them; peer {model.peer_} saved it"
+
+
 def is_proved(model: Any) -> bool:
     """Whether the certificate proves anything: both bounds are finite, and the lower one is positive or tight.
 
@@ -143,6 +152,10 @@ def bracket_of(model: Any) -> Bracket:
 
 def stop_in_words(model: Any) -> str:
     reason = getattr(model, "stop_reason_", None)
+    certificate, tol = getattr(model, "certificate_", None), getattr(model, "tol", 0.0)
+    is_at_tol = certificate is not None and certificate.relative <= tol
+    if hasattr(model, "peer_") and is_at_tol and reason in ("max_iter", "max_time"):
+        return f"{reason} was reached; the gap is at most tol, but not all peers had met, or certified it."
     return "Not recorded." if reason is None else _STOPPED.get(reason, f"{reason}.")
 
 

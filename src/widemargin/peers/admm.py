@@ -73,6 +73,14 @@ class Neighbour(NamedTuple):
     price: np.ndarray
 
 
+class Metric(NamedTuple):
+    """How differences of models are measured; peers that have the same number have the same matrix."""
+
+    id: float  # checksum of the moments in it
+    matrix: np.ndarray  # (d, d), or the diagonal
+    total: float  # of the weights of all rows
+
+
 @dataclass
 class GossipADMM:
     """The state of one peer."""
@@ -92,7 +100,7 @@ class GossipADMM:
     _moved: float = 0.0  # sum of squared changes of the model between messages, since the last suggestion
     _apart: float = 0.0  # sum of squared distances to received models, since the last suggestion
     _sent: dict[int, np.ndarray] = field(default_factory=dict)  # models last sent
-    _metric_id: float = -1.0  # checksum of the moments in the metric
+    _metric_id: float = -1.0
     _checksums: dict[tuple[int, int], int] = field(default_factory=dict)  # of moments
     _unpriced: set[int] = field(default_factory=set)  # neighbours that use another metric
     _inverse: Any = None  # of the curvature; None: to be computed
@@ -103,7 +111,7 @@ class GossipADMM:
         self.dual = np.zeros((self.rows.n_problems, self.rows.n_rows))
         self.model = np.zeros((self.rows.n_problems, self.rows.n_features))
         self._moment = self._moment_of(self.rows)
-        self.set_metric([self.moments(-1, 1)])
+        self.set_metric(self.metric_of([self.moments(-1, 1)]))
         self.suggestion = self.rho = self._first_rho()
 
     def _first_rho(self) -> float:
@@ -134,13 +142,18 @@ class GossipADMM:
         moment = moment[np.triu_indices(len(moment))] if self.is_full else moment
         return moment.astype(np.float32)
 
-    def set_metric(self, moments: list[Moments]) -> None:
-        """Use the metric of these peers, and drop all prices: they were in another metric."""
-        metric_id = self._checksum_of(moments)
-        if metric_id == self._metric_id:
+    def set_metric(self, metric: Metric) -> None:
+        """Use this metric, and drop all prices: they were in another one."""
+        if metric.id == self._metric_id:
             return
-        self._metric_id, self._unpriced = metric_id, set(self.neighbours)
+        self._metric_id, self.metric, total, self._inverse = *metric, None
+        diagonal = np.diagonal(self.metric) if self.is_full else self.metric
+        self._largest_price = _MAX_PRICE * total * (np.sqrt(diagonal) + self.problem.alpha * self._largest_model)
+        self._unpriced = set(self.neighbours)
         self.neighbours = {j: Neighbour(centre, np.zeros_like(centre)) for j, (centre, _) in self.neighbours.items()}
+
+    def metric_of(self, moments: list[Moments]) -> Metric:
+        """The metric of these peers."""
         total = sum(each.total for each in moments)
         moment = np.array([each.moment for each in moments], dtype=np.float64).sum(axis=0) / (total or 1.0)
         metric = diagonal = moment
@@ -152,10 +165,8 @@ class GossipADMM:
         floor = _METRIC_FLOOR * np.where(diagonal > 0, diagonal, float(diagonal.mean()) or 1.0)
         if self.is_full and not _is_positive_definite(metric + np.diag(floor / 2)):
             metric = np.diag(diagonal)  # some moments are invalid: all peers that have them do the same
-        self.metric = metric + np.diag(floor) if self.is_full else metric + floor
-        of_penalty = self.problem.alpha * self._largest_model
-        self._largest_price = _MAX_PRICE * total * (np.sqrt(diagonal + floor) + of_penalty)
-        self._inverse = None
+        matrix = metric + np.diag(floor) if self.is_full else metric + floor
+        return Metric(self._checksum_of(moments), matrix, total)
 
     def _checksum_of(self, moments: list[Moments]) -> float:
         """A number that tells metrics apart, from bytes that are the same at all peers."""

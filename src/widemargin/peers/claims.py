@@ -7,8 +7,8 @@ for the rounding of both: a stated loss is at least the exact one, a stated A at
 ``Cut.errors`` of the stated one. A member that computes what it should is therefore never accused, at any scale. A loss
 at a queried model that is lowered by more than the allowance is found, because the answer's own cut there is exact.
 
-Checked, too: dual variables within the weights (0 <= A <= total), one total weight for one data version, and the cap
-that the list of members gives.
+Checked, too: dual variables within the weights (0 <= A <= total), one total weight for one data version, the cap that
+the list of members gives, and that nobody says two things under one number to different peers.
 
 What then holds. The stated planes of a member lie below all losses that it stated, up to the errors that it stated, and
 so below the largest convex function h that is nowhere above those losses. A bracket is then one of the objective with h
@@ -25,7 +25,7 @@ another to the rest, and have an honest member accused.
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -37,8 +37,8 @@ from widemargin.peers.records import (
     Moments,
     Proposal,
     Query,
-    Record,
     Snapshot,
+    Statement,
     cuts_in,
     digest_of,
     incarnation_of,
@@ -48,6 +48,7 @@ from widemargin.rounding import gamma
 
 _KEPT_RECORDS = 16  # of each member, with cuts and with costs
 _KEPT_MODELS = 8  # proposals and queries of each member
+_KEPT_NUMBERS = 4  # of each member and kind of record, to find another record under the same number
 _SLACK = 1e-9  # of a total weight
 _LEAST = 2.0**-1000  # products that underflow change less
 
@@ -63,12 +64,14 @@ class _Costs(NamedTuple):
     costs: np.ndarray  # (points, problems)
 
 
-def contradiction(evidence: Sequence[Record], caps: Mapping[int, float] = NO_CAPS) -> int | None:
+def contradiction(evidence: Sequence[Statement], caps: Mapping[int, float] = NO_CAPS) -> int | None:
     """The member that these records prove to lie; None if they prove nothing.
 
-    They are one or two records of the member, and the proposal or query that a loss was stated for. Whoever calls this
-    has checked that each record is of the peer that it names.
+    They are two records under one number, or one or two records of the member and the proposal or query that a loss was
+    stated for. Whoever calls this has checked that each record is of the peer that it names.
     """
+    if len(evidence) == 2 and _are_two_versions(*evidence):
+        return evidence[0].peer
     stated = [each for each in evidence if not isinstance(each, Proposal | Query)]
     asked = [each for each in evidence if isinstance(each, Proposal | Query)]
     if not stated or len({each.peer for each in stated}) > 1:
@@ -98,9 +101,16 @@ class Claims:
     _cuts: dict[int, deque[Snapshot | Answer]] = field(default_factory=dict)
     _costs: dict[int, deque[_Costs]] = field(default_factory=dict)
     _waiting: dict[int, deque[HingeCosts | Answer]] = field(default_factory=dict)  # for the model that they are of
+    _noted: dict[tuple[type, int], deque[Statement]] = field(default_factory=dict)  # the last of each kind and member
 
-    def check(self, record: Record) -> tuple[Record, ...] | None:
+    def other_version(self, record: Statement) -> tuple[Statement, ...] | None:
+        """A record that was noted under the same number and says something else, with this one; or None."""
+        noted = self._noted.get((type(record), record.peer), ())
+        return next(((each, record) for each in noted if _are_two_versions(each, record)), None)
+
+    def check(self, record: Statement) -> tuple[Statement, ...] | None:
         """Note a record; the records that contradict it, with itself, or None."""
+        self._noted.setdefault((type(record), record.peer), deque(maxlen=_KEPT_NUMBERS)).append(record)
         if isinstance(record, Proposal | Query):
             self._models.setdefault(record.peer, deque(maxlen=_KEPT_MODELS)).append(record)
             waiting = [each for of_peer in self._waiting.values() for each in of_peer if each.proposer == record.peer]
@@ -133,7 +143,7 @@ class Claims:
         for by_peer in (self._rows, self._cuts, self._costs, self._waiting):
             by_peer.pop(peer, None)
 
-    def _check_costs(self, record: HingeCosts | Answer) -> tuple[Record, ...] | None:
+    def _check_costs(self, record: HingeCosts | Answer) -> tuple[Statement, ...] | None:
         """Check stated losses against all cuts of the member, once the models that they are of are known."""
         cuts = list(self._cuts.get(record.peer, ()))
         stacked = _stacked(cuts)
@@ -151,11 +161,28 @@ class Claims:
         return None
 
 
+def _are_two_versions(one: Statement, other: Statement) -> bool:
+    """Whether a member said two things under one number, which it never does of itself."""
+    is_one_number = type(one) is type(other) and (one.peer, one.number) == (other.peer, other.number)
+    return is_one_number and one is not other and not _is_same(one, other)
+
+
+def _is_same(one: Iterable[Any], other: Iterable[Any]) -> bool:
+    """Whether two records or cuts say the same, whatever their signatures are."""
+    for this, that in zip(one, other, strict=True):
+        if isinstance(this, Cut):
+            if not _is_same(this, that):
+                return False
+        elif not isinstance(this, bytes) and not np.array_equal(this, that):
+            return False
+    return True
+
+
 def _rows_of(record: Snapshot | HingeCosts | Answer) -> tuple[int, int]:
     return incarnation_of(record.number), record.data_version
 
 
-def _is_infeasible(record: Record, caps: Mapping[int, float]) -> bool:
+def _is_infeasible(record: Statement, caps: Mapping[int, float]) -> bool:
     """Whether one record is impossible by itself: over the cap, dual variables over the weights, negative losses."""
     if isinstance(record, Proposal | Query):
         return False

@@ -3,78 +3,88 @@
 A new record is queued for all neighbours but the one it came from, and goes with the next message. Every message
 acknowledges those received from its addressee: the number of the newest, and a bit for each of the ones before. A
 record is queued again if its message was lost or not acknowledged in time, unless a newer one has replaced it. So each
-record crosses each edge about once.
+record crosses each edge about once. Answers to a query of which not all are known go also when newer ones are there:
+neighbours that are seldom written to could not prove anything from the first half of one round and of the next.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from widemargin.peers.records import Record, incarnation_of
+from widemargin.peers.store import is_last
+from widemargin.peers.table import RecordTable
 
 WINDOW = 60  # messages that can be acknowledged
 _ALL_BITS = (1 << WINDOW) - 1
 _RECORD_BYTES = 1 << 22  # in one message; a longer record goes alone
+_NOTHING = np.zeros(0, np.int64)
 
-Key = tuple[type, int]  # kind of record, and its peer
 
-
-@dataclass
+@dataclass(eq=False)
 class Delivery:
-    """What the neighbours of one peer lack, and what came from them; ``newest`` are the records known here."""
+    """What the neighbours of one peer lack, and what came from them, as handles and keys of its table's records."""
 
-    newest: Mapping[type, Mapping[int, Record]]
-    pending: dict[int, dict[Key, None]] = field(default_factory=dict)  # to send to each neighbour, in order
-    _unconfirmed: dict[int, dict[int, list[Record]]] = field(default_factory=dict)  # sent to each, by message
-    _sizes: dict[Key, int] = field(default_factory=dict)  # bytes
+    table: RecordTable
+    pending: dict[int, list[np.ndarray]]  # what to send to each neighbour, in order; some records are there twice
+    _unconfirmed: dict[int, dict[int, np.ndarray]] = field(default_factory=dict)  # handles sent to each, by message
     _window: dict[int, tuple[int, int]] = field(default_factory=dict)  # newest message of each, and bits before
 
-    def queue(self, record: Record, n_bytes: int, not_to: int | None = None) -> None:
-        """Send a record to all neighbours, or to all but one."""
-        key = type(record), record.peer
-        self._sizes[key] = n_bytes
+    def __post_init__(self) -> None:
+        self.table.store.add_user(self)
+
+    def handles_in_use(self) -> Iterator[np.ndarray]:
+        for sent in self._unconfirmed.values():
+            yield from sent.values()
+        for pending in self.pending.values():
+            yield from pending
+
+    def queue(self, handles: np.ndarray, not_to: int | None = None) -> None:
+        """Send records to all neighbours, or to all but one."""
         for neighbour, pending in self.pending.items():
             if neighbour != not_to:
-                pending[key] = None
+                pending.append(handles)
 
     def queue_all_for(self, neighbour: int) -> None:
         """Send everything to a neighbour that is new or may have restarted."""
         self._unconfirmed.pop(neighbour, None)
-        self.pending[neighbour] = {(kind, peer): None for kind, newest in self.newest.items() for peer in newest}
+        self.pending[neighbour] = [self.table.all_handles()]
 
     def remove(self, neighbour: int) -> None:
         """Forget a neighbour."""
         for known in (self.pending, self._unconfirmed, self._window):
             known.pop(neighbour, None)
 
-    def forget(self, peer: int) -> None:
-        """Send no more records of a peer: they are not known any more."""
-        for key in [key for key in self._sizes if key[1] == peer]:
-            del self._sizes[key]
-            for pending in self.pending.values():
-                pending.pop(key, None)
-        for sent in self._unconfirmed.values():
-            for number, records in sent.items():
-                sent[number] = [record for record in records if record.peer != peer]
+    def mark_known(self, neighbour: int, keys: np.ndarray) -> None:
+        """A neighbour has sent these records itself."""
+        if self.pending[neighbour] and len(keys):
+            pending = _joined(self.pending[neighbour])
+            pending_keys = self.table.store.keys[pending]
+            is_known = np.zeros(max(pending_keys.max(), keys.max()) + 1, dtype=bool)
+            is_known[keys] = True
+            left = pending[~is_known[pending_keys]]
+            self.pending[neighbour] = [left] if len(left) else []
 
-    def mark_known(self, neighbour: int, record: Record) -> None:
-        """A neighbour has sent this record itself."""
-        self.pending[neighbour].pop((type(record), record.peer), None)
+    def lacking(self, neighbour: int) -> list[Record]:
+        """The records that are to be sent to a neighbour."""
+        return self.table.store.records(self.table.current(_distinct(self.pending[neighbour])))
 
-    def records_for(self, to: int, number: int, overdue: int) -> tuple[list[Record], int]:
+    def records_for(self, to: int, number: int, overdue: int) -> tuple[np.ndarray, int]:
         """Records that go with the message of this number, and their bytes; those sent before ``overdue`` go again."""
         for late in [sent for sent in self._unconfirmed.get(to, ()) if sent < overdue]:
             self._queue_again(to, late)
-        pending, sizes = self.pending[to], self._sizes
-        if not pending:
-            return [], 0
-        keys = list(pending)
-        n_bytes = sum([sizes[key] for key in keys])
-        while n_bytes > _RECORD_BYTES and len(keys) > 1:
-            n_bytes -= sizes[keys.pop()]
-        records = [self.newest[kind][peer] for kind, peer in keys]
-        self._unconfirmed.setdefault(to, {})[number] = records
-        self.pending[to] = dict.fromkeys(list(pending)[len(keys) :])
-        return records, n_bytes
+        if not self.pending[to]:
+            return _NOTHING, 0
+        handles = self.table.current(_distinct(self.pending[to]))
+        if not len(handles):
+            self.pending[to] = []
+            return _NOTHING, 0
+        n_bytes = np.cumsum(self.table.store.sizes[handles])
+        n = max(1, int(np.searchsorted(n_bytes, _RECORD_BYTES, side="right")))
+        self.pending[to] = [handles[n:]] if n < len(handles) else []
+        self._unconfirmed.setdefault(to, {})[number] = handles[:n]
+        return handles[:n], int(n_bytes[min(n, len(handles)) - 1])
 
     def acknowledge(self, to: int, ack: int, ack_bits: int) -> None:
         """Forget records that have arrived; queue again those of messages that were lost or overtaken."""
@@ -86,9 +96,9 @@ class Delivery:
                 self._queue_again(to, number)
 
     def _queue_again(self, to: int, number: int) -> None:
-        for record in self._unconfirmed[to].pop(number):
-            if self.newest[type(record)].get(record.peer) is record:  # neither replaced nor forgotten
-                self.pending[to][type(record), record.peer] = None
+        handles = self.table.current(self._unconfirmed[to].pop(number))
+        if len(handles):
+            self.pending[to].append(handles)
 
     def received_from(self, sender: int) -> tuple[int, int]:
         """The number of a neighbour's newest message, 0 for none; bit k: whether number - k - 1 came, too."""
@@ -110,3 +120,15 @@ class Delivery:
         bits = ((bits << ahead) | (1 << (ahead - 1))) & _ALL_BITS if last and ahead <= WINDOW else 0
         self._window[sender] = number, bits
         return True
+
+
+def _joined(pending: list[np.ndarray]) -> np.ndarray:
+    return pending[0] if len(pending) == 1 else np.concatenate(pending)
+
+
+def _distinct(pending: list[np.ndarray]) -> np.ndarray:
+    """All handles once, where they are first."""
+    if not pending:
+        return _NOTHING
+    handles = _joined(pending)
+    return handles if len(pending) == 1 else handles[::-1][is_last(handles[::-1])][::-1]

@@ -10,6 +10,10 @@ not know yet. If a new peer comes in the meantime, all continue.
 
 The first byte of every message is 1 if the sender is done, else 0. Messages that are malformed, too long or from
 strangers are counted and refused.
+
+Where there is a list of members, they may be added and revoked while the network runs. A member that sends more than is
+allowed, or names ticks that cannot have come yet, is cut off: this peer does not hear it any more. That proves nothing
+to others, who judge for themselves.
 """
 
 import math
@@ -17,18 +21,23 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 import numpy as np
 
 from widemargin.comm.clock import SteadyClock
 from widemargin.cores import one_blas_thread
 from widemargin.peers.peer import MAX_MISSED_MESSAGES, Peer
+from widemargin.peers.proofs import Proof
 from widemargin.peers.protocol import Message, Traffic
-from widemargin.peers.records import Proof, Snapshot
+from widemargin.peers.records import Snapshot, tick_of
 from widemargin.peers.rows import PeerRows
+from widemargin.peers.tick_limit import LEAST_PACE, TickLimit
 from widemargin.peers.wire import BadMessage, MessageFormat, decode, encode
 from widemargin.problems.protocol import Certificate
+
+if TYPE_CHECKING:
+    from widemargin.comm.members import MemberList, Membership
 
 _MAX_TICKS_BEHIND = 3  # of a neighbour, before it is waited for
 _PACE_ALONE = 0.1  # seconds
@@ -56,8 +65,8 @@ class Transport(Protocol):
     def send(self, to: int, data: bytes) -> None:
         """Send to a peer, if it is there; never waits and never fails."""
 
-    def receive(self, wait: float) -> list[bytes]:
-        """The messages that have come, after at most ``wait`` seconds."""
+    def receive(self, wait: float) -> list[tuple[int | None, bytes]]:
+        """The messages that have come, after at most ``wait`` seconds; with their senders, if connections tell."""
 
     def newcomers(self) -> list[int]:
         """Peers that want to be neighbours, or are to be, since the last call."""
@@ -70,6 +79,16 @@ class Transport(Protocol):
 
     def close(self) -> None:
         """Close all connections."""
+
+
+class MemberTransport(Transport, Protocol):
+    """Knows by their keys who the others are."""
+
+    def offenders(self) -> dict[int, str]:
+        """Members that sent too much since the last call, and of what."""
+
+    def refuse(self, number: int) -> None:
+        """Hear and write no more to a member."""
 
 
 @dataclass(frozen=True)
@@ -117,8 +136,10 @@ class PeerReport:
     bytes_received: int
     refused: int  # malformed or too long messages, those of strangers, and refused connections
     stale: int  # messages that came after newer ones
-    stop_reason: str | None  # "gap", "precision", "max_ticks", "max_time", "interrupted"; None while it runs
+    # "gap", "precision", "max_ticks", "max_time", "interrupted", "revoked", "accused"; None while it runs
+    stop_reason: str | None
     history: list[HistoryRow] = field(repr=False)
+    rows: dict[int, float] = field(default_factory=dict)  # of each member, as it states them: they add up to ``total``
 
     @property
     def certificate(self) -> Certificate | None:
@@ -134,6 +155,8 @@ class PeerLoop:
     """Runs one peer over one transport; ``watch(loop)`` is called after every tick and stops it by returning True.
 
     ``clock`` may jump: a step back delays nothing, and a step forward only counts towards ``max_time`` and ``grace``.
+    ``membership`` is the list of members where there is one, with a transport that knows them; ``tick`` is the one that
+    the network had reached when this peer joined.
     """
 
     def __init__(
@@ -143,19 +166,27 @@ class PeerLoop:
         limits: PeerLimits,
         watch: Watch | None = None,
         clock: Callable[[], float] = time.monotonic,
+        *,
+        membership: "Membership | None" = None,
+        tick: int = 0,
     ) -> None:
         self.peer, self.transport, self.limits = peer, transport, limits
+        self.cut_off: dict[int, str] = {}  # members that this peer does not hear any more, and why
+        self._membership = membership
+        self._members: MemberList | None = None  # the list that was followed last
         self._clock = SteadyClock(clock)
         self.stop_reason: str | None = None
         self._watch, self._format = watch, MessageFormat.of(peer)
         self._limit_bytes = self._format.limit_bytes
         self._began = self._ticked = self._clock()
+        self._tick_limit = None if membership is None else TickLimit(tick, self._began)
         self._work_seconds: deque[float] = deque([0.0], maxlen=3)  # of the last ticks
         self._n_ticks = 0  # of work here
         self._wrote = 0  # tick of the last messages; the peer's own may have been advanced by others since
         self._traffic = Traffic()  # on the wire
         self._done: set[int] = set()  # neighbours that are done
         self._final: Proof | None = None  # kept once all members are done
+        self._final_rows: dict[int, float] = {}  # that it is for; a member may return with others
         self._done_at = self._ends_at = math.inf  # ticks
         self._silent: dict[int, float] = {}  # neighbours that are silent, and since when
         self._has_met = False  # whether the network has had ``at_least`` members
@@ -167,6 +198,7 @@ class PeerLoop:
         """Tick until a reason to stop; closes the transport in any case."""
         try:
             self.peer.algorithm.work()  # the first call loads compiled code, which takes long: nobody waits for it yet
+            self._follow_members()
             self.transport.open()
             self._began = self._clock()
             while True:
@@ -177,6 +209,7 @@ class PeerLoop:
                 self._work_seconds.append(self._clock() - self._ticked)
                 self._wrote = self.peer.ticks
                 self._forget_silent()
+                self._follow_members()
                 if self.peer.ticks % self._history_ticks == 0:
                     self._note()
                 self.stop_reason = self._reason_to_stop()
@@ -204,6 +237,11 @@ class PeerLoop:
     def seconds(self) -> float:
         return self._clock() - self._began
 
+    def silence(self) -> dict[int, float]:
+        """Neighbours that are silent, and for how many seconds they have been."""
+        now = self._clock()
+        return {j: now - since for j, since in self._silent.items()}
+
     def report(self) -> PeerReport:
         peer, proof = self.peer, self.proof
         return PeerReport(
@@ -220,6 +258,7 @@ class PeerLoop:
             stale=peer.traffic.refused,
             stop_reason=self.stop_reason,
             history=list(self._history),
+            rows=self._stated_rows() if self._final is None else self._final_rows,
         )
 
     def consensus(self) -> float:
@@ -246,6 +285,10 @@ class PeerLoop:
     def _reason_to_stop(self) -> str | None:
         self._update_done()
         done = "gap" if self.gap <= self.limits.tol else "precision"
+        if self._is_revoked():
+            return "revoked"
+        if self.peer.is_accused:
+            return "accused"
         if self.peer.ticks >= self._ends_at:
             return done
         if self._n_ticks >= self.limits.max_ticks:
@@ -257,18 +300,23 @@ class PeerLoop:
     def _update_done(self) -> None:
         """Keep the proof once all members are done; stop some ticks after the neighbours know."""
         peer, proof = self.peer, self.peer.proof
-        if self._final is not None and not peer.table.members <= self._final.members:
-            self._final, self._done_at, self._ends_at = None, math.inf, math.inf  # a peer has joined
+        final, excluded = self._final, peer.table.excluded
+        if final is not None and (not peer.table.members <= final.members or not excluded.isdisjoint(final.members)):
+            self._final, self._done_at, self._ends_at = None, math.inf, math.inf  # a peer has joined, or is excluded
         if self._final is None:
             if not self._are_all_done():
                 return
-            self._final, self._done_at = proof, peer.ticks
+            self._final, self._final_rows, self._done_at = proof, self._stated_rows(), peer.ticks
         elif proof is not None and proof.members == self._final.members:
-            self._final = proof
+            self._final, self._final_rows = proof, self._stated_rows()
         if self._done.issuperset(peer.live_neighbours):
             self._ends_at = min(self._ends_at, peer.ticks + _FAREWELL_TICKS)
         elif peer.ticks - self._done_at >= _MAX_FAREWELL_TICKS:
             self._ends_at = peer.ticks
+
+    def _stated_rows(self) -> dict[int, float]:
+        """The weights of the members' rows, by their newest snapshots."""
+        return {snapshot.peer: snapshot.total for snapshot in self.peer.table.latest(Snapshot)}
 
     def _are_all_done(self) -> bool:
         limits, table, proof = self.limits, self.peer.table, self.peer.proof
@@ -295,6 +343,7 @@ class PeerLoop:
         while True:
             has_others = self._has_met or self.peer.live_neighbours
             pace = self.limits.pace if has_others else max(self.limits.pace, _PACE_ALONE)
+            pace = pace if self._membership is None else max(pace, LEAST_PACE)
             earliest = self._ticked + pace
             latest = max(earliest, self._ticked + longest)
             now = self._clock()
@@ -322,17 +371,57 @@ class PeerLoop:
                 self.transport.forget(j)
                 self._done.discard(j)
 
-    def _take(self, batch: list[bytes]) -> None:
+    # -- members that are known by their keys --------------------------------------------------------------------------
+
+    def _follow_members(self) -> None:
+        """Exclude members that a newer list has revoked, and follow its caps."""
+        if self._membership is None or self._membership.newest is self._members:
+            return
+        newest = self._members = self._membership.newest
+        if self.peer.claims is not None:
+            self.peer.claims.caps = newest.caps
+        for number in newest.members.keys() - newest.active.keys() - self.peer.table.excluded - {self.peer.number}:
+            self.peer.exclude(number)
+            self.transport.forget(number)
+
+    def _is_revoked(self) -> bool:
+        return self._members is not None and self.peer.number not in self._members.active
+
+    def _cut_off_offenders(self) -> None:
+        """Hear no more of members that send too much, or name ticks that cannot have come yet."""
+        transport = cast("MemberTransport", self.transport)
+        found, ahead, limit = transport.offenders(), self.peer.too_far_ahead, self._tick_limit
+        if limit is not None and limit.can_judge():
+            found |= {number: f"names tick {tick:,}, which cannot have come yet" for number, tick in ahead.items()}
+        ahead.clear()
+        for number, why in found.items():
+            self.cut_off[number] = why
+            transport.refuse(number)
+            if limit is not None:
+                limit.forget(number)
+            if number in self.peer.neighbours:
+                self.peer.remove_neighbour(number)
+
+    def _take(self, batch: list[tuple[int | None, bytes]]) -> None:
         for newcomer in self.transport.newcomers():
             self.peer.add_neighbour(newcomer)
+        now = self._clock()
         for message in filter(None, map(self._read, batch)):
+            if self._tick_limit is not None:
+                self._tick_limit.note(message.sender, tick_of(message.number), now)
+                self.peer.highest_tick = self._tick_limit.highest(now)
             self.peer.receive(message)
+        if self._membership is not None:
+            self._cut_off_offenders()
 
-    def _read(self, data: bytes) -> Message | None:
+    def _read(self, received: tuple[int | None, bytes]) -> Message | None:
+        sender, data = received
         try:
             if data[:1] not in (b"\x00", b"\x01"):
                 raise BadMessage("A message begins with 1 if its sender is done, else with 0.")
             message = decode(data[1:], self._format, self._limit_bytes)
+            if sender is not None and message.sender != sender:
+                raise BadMessage(f"{sender} writes as {message.sender}.")
             if message.sender not in self.peer.neighbours:
                 raise BadMessage(f"{message.sender} is not a neighbour.")
         except BadMessage:

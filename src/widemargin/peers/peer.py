@@ -19,30 +19,35 @@ from widemargin.peers import cutting_planes, records
 from widemargin.peers.claims import Claims, contradiction
 from widemargin.peers.cutting_planes import Cut
 from widemargin.peers.delivery import Delivery
-from widemargin.peers.protocol import Algorithm, Message, Traffic
+from widemargin.peers.proofs import Proof
+from widemargin.peers.protocol import Algorithm, Message, Notary, Traffic
 from widemargin.peers.records import (
     KINDS,
+    Accusation,
     Answer,
     HingeCosts,
     Moments,
-    Proof,
     Proposal,
     Query,
     Record,
-    RecordTable,
     Snapshot,
+    Statement,
 )
 from widemargin.peers.rows import PeerRows
+from widemargin.peers.store import CODES, N_KINDS, NONE, Batch, Members, RecordStore, is_last
+from widemargin.peers.table import News, RecordTable
 from widemargin.problems.mean_hinge import MeanHinge
 from widemargin.problems.protocol import Certificate
 
 MAX_MISSED_MESSAGES = 12  # of a neighbour, before it counts as gone
+_STARTING_TICKS = 4 * MAX_MISSED_MESSAGES  # at least, until neighbours that were not heard yet count as gone
 _PROBE_TICKS = 10  # between messages to a silent neighbour
 _SNAPSHOT_TICKS = 4  # between two snapshots, at least
 _DOUBLING_TICKS = 64  # snapshots become half as frequent after two of these, after four, and so on
 _MANY_PEERS = 16  # from which snapshots are rarer
 _OVERDUE_TICKS = 3  # after which unacknowledged records are sent again
 _DATA_VERSIONS = 1 << 62
+_TOLERATED_TICKS = 100_000  # beyond the highest to which this peer lets itself be advanced
 _LOG = logging.getLogger("widemargin.peers")
 
 
@@ -57,27 +62,39 @@ class Peer:
     fan_out: int
     rng: np.random.Generator
     incarnation: int = 0
-    checker: records.RecordChecker = field(default_factory=records.RecordChecker)  # peers of one process may share it
-    claims: Claims | None = None  # checks what members say, where records are signed: an accusation excludes
+    store: RecordStore = field(default_factory=RecordStore)  # peers of one process may share it
+    claims: Claims | None = None  # checks what members say; members that contradict themselves are excluded
+    notary: Notary | None = None  # signs records, and checks the signatures of others
+    highest_tick: int = records.LAST_TICK  # that a network can have reached by now
+    too_far_ahead: dict[int, int] = field(default_factory=dict)  # ticks of messages and records beyond that, by member
     ticks: int = 0
     traffic: Traffic = field(default_factory=Traffic)
     table: RecordTable = field(init=False)
     delivery: Delivery = field(init=False)
-    evidence: list[tuple[Record, ...]] = field(default_factory=list)  # of lies that were found here
+    evidence: list[tuple[Statement, ...]] = field(default_factory=list)  # of lies that were found here
+    is_accused: bool = False  # by records of its own that contradict each other: its number is used twice
     _worked: int = 0  # ticks of work; fewer than ``ticks`` for a peer that came late or was idle
     _heard: dict[int, int] = field(default_factory=dict)  # value of ``_worked`` at each live neighbour's last message
     _data_version: int = field(init=False)
     _proposed: int = -1  # tick of the snapshots last proposed
     _asked: int = 0  # tick of the last query
+    _order: dict[int, float] = field(default_factory=dict)  # of neighbours, at random, if there are many
+    _turns: dict[int, float] = field(default_factory=dict)  # ``_worked`` at the last message to each of many
+    _partners: list[int] = field(default_factory=list)  # neighbours that this peer writes to regularly
+    _named: list[int] = field(default_factory=list)  # neighbours in the last snapshot
     _snapshot_period: int = -1  # period of the last snapshot
     _has_changed: bool = True  # whether the rows or live neighbours have, since the last snapshot
+    _own_moment: np.ndarray | None = None  # None if the algorithm has no metric
     _n_in_metric: int = 0  # peers whose moments are in the metric
     _has_new_moments: bool = False
-    _metric_members: frozenset[int] | None = None  # when the metric was last updated
+    _metric_members: Members | None = None  # when the metric was last updated
 
     def __post_init__(self) -> None:
-        self.table = RecordTable(self.number, self.problem)
-        self.delivery = Delivery(self.table.newest, {j: {} for j in self.neighbours})
+        self.table = RecordTable(self.number, self.problem, self.store)
+        self.delivery = Delivery(self.table, {j: [] for j in self.neighbours})
+        if len(self.neighbours) > self.fan_out:
+            self._order = dict(zip(self.neighbours, self.rng.random(len(self.neighbours)).tolist(), strict=True))
+            self._turns = dict(self._order)
         self._data_version = self._new_data_version()
         self._announce_moments()
 
@@ -105,17 +122,18 @@ class Peer:
 
     def tick(self) -> list[tuple[int, Message]]:
         """Work for one tick; messages to neighbours."""
+        self.store.sweep()
         self.ticks += 1
         self._worked += 1
-        patience = {j: MAX_MISSED_MESSAGES * self.ticks_between_messages(j) for j in self._heard}
-        for silent in [j for j, at in self._heard.items() if self._worked - at > patience[j]]:
+        late = [(j, self._worked - at) for j, at in self._heard.items() if self._worked - at > MAX_MISSED_MESSAGES]
+        for silent in [j for j, ticks in late if ticks > MAX_MISSED_MESSAGES * self.ticks_between_messages(j)]:
             self._drop(silent)
         self._forget_departed()
         self._update_metric()
         self.algorithm.work()
-        # Before all neighbours were heard or had time to write, a snapshot would describe too small a network.
-        has_waited = len(self._heard) == len(self.neighbours) or not self._is_starting
-        if has_waited and (self._has_changed or self._is_snapshot_due()):
+        self._partners = self._find_partners()
+        self._has_changed |= self._named != self._partners
+        if self._worked > 1 and (self._has_changed or self._is_snapshot_due()):
             self._take_snapshot()
         self._propose()
         self._cost_proposals()
@@ -128,7 +146,8 @@ class Peer:
     def receive(self, message: Message) -> None:
         """Take in a message; one that is stale, malformed or from a stranger is counted and refused."""
         sender = message.sender
-        if sender not in self.neighbours or not self._is_sound(message):
+        is_expected = sender in self.neighbours and not self._is_too_far_ahead(sender, message.number)
+        if not is_expected or not self._is_sound(message):
             self.traffic.refused += 1
             return
         self.traffic.messages_received += 1
@@ -138,28 +157,63 @@ class Peer:
         is_new = self.delivery.mark_received(sender, message.number)
         # A late or idle peer catches up to the tick before the sender's: one more, and time would run faster with
         # every hop.
-        self.ticks = max(self.ticks, records.tick_of(message.number) - 1)
-        for record in message.records:  # also those of a stale message
-            if record.peer == self.number:
-                self._receive_own(record)
-                continue
-            if record.peer in self.table.excluded:
-                continue
-            if isinstance(record, Snapshot) and self._is_neighbour_restarted(record):
-                self.delivery.queue_all_for(record.peer)
-            if self.table.take(record):
-                if self._is_lie(record):
-                    continue
-                self._queue(record, self._size_of(record), not_to=sender)
-            elif self.table.newest[type(record)][record.peer].number == record.number:
-                self.delivery.mark_known(sender, record)
+        self.ticks = max(self.ticks, min(records.tick_of(message.number), self.highest_tick) - 1)
+        self._take_records(sender, self._handles_of(message))  # also those of a stale message
+        if sender in self.table.excluded:  # by its own records
+            return
         if not is_new:
             self.traffic.refused += 1
             return
         self.delivery.acknowledge(sender, message.ack, message.ack_bits)
-        self._has_changed |= sender not in self._heard
         self._heard[sender] = self._worked
         self.algorithm.receive(sender, message.payload)
+
+    def _handles_of(self, message: Message) -> np.ndarray:
+        """The records of a message that are newer than the ones known, or the same."""
+        batch, store = message.records, self.store
+        if isinstance(batch, Batch) and batch.store is store:
+            return batch.handles
+        handles = []
+        for record in batch:
+            known = self.table.newest[type(record)].get(record.peer)
+            if self._is_too_far_ahead(record.peer, record.number) or self._is_other_version(record):
+                continue
+            if known is None or known.number <= record.number:
+                handles.append(store.put(record if known is None or known.number != record.number else known))
+        return np.array(handles, np.int64)
+
+    def _take_records(self, sender: int, handles: np.ndarray) -> None:
+        store = self.store
+        if sender in self.table.excluded:
+            return
+        is_accusation = store.keys[handles] % N_KINDS == CODES[Accusation]
+        for handle in handles[is_accusation].tolist():
+            self._hear_accusation(store.record(handle), sender)
+        handles = handles[~is_accusation]
+        if not len(handles) or sender in self.table.excluded:
+            return
+        is_newest = is_last(store.keys[handles])
+        if not is_newest.all():  # answers to one query, and to the next
+            self._take_records(sender, handles[~is_newest])
+            handles = handles[is_newest]
+        slots = store.keys[handles] // N_KINDS
+        is_taken = slots != store.slot_of(self.number)
+        for handle in handles[~is_taken].tolist():
+            self._receive_own(store.record(handle))
+        for excluded in self.table.excluded:
+            is_taken &= slots != store.slot_of(excluded)
+        news = self.table.take_all(handles if is_taken.all() else handles[is_taken])
+        keys = store.keys[news.handles]
+        self.delivery.mark_known(sender, np.concatenate([news.known, keys]))
+        for neighbour in self._restarted_neighbours(news):
+            self.delivery.queue_all_for(neighbour)
+        honest = news.handles
+        if self.claims is not None:
+            lies = [self._is_lie(store.record(handle)) for handle in honest.tolist()]
+            honest = honest[~np.array(lies, dtype=bool)]
+        if len(honest):
+            self._has_new_moments |= bool((keys % N_KINDS == CODES[Moments]).any())
+            self.delivery.queue(honest, not_to=sender)
 
     def add_rows(self, rows: PeerRows) -> None:
         """Add rows; raises ValueError, and changes nothing, if they cannot be added."""
@@ -184,7 +238,6 @@ class Peer:
         if number in self.table.excluded:
             return
         self.table.exclude(number)
-        self.delivery.forget(number)
         self.delivery.remove(number)
         if number in self.neighbours:
             self.neighbours.remove(number)
@@ -195,6 +248,10 @@ class Peer:
         self._n_in_metric, self._metric_members, self._proposed = 0, None, -1
         self._has_new_moments = self._has_changed = True
 
+    def is_convicted(self, member: int) -> bool:
+        """Whether a member is excluded because its records contradict each other."""
+        return member in self.table.newest[Accusation]
+
     def remove_neighbour(self, neighbour: int) -> None:
         """Write no more to a neighbour, and forget what it was sent; its records stay."""
         self._drop(neighbour)
@@ -203,33 +260,42 @@ class Peer:
 
     def _is_sound(self, message: Message) -> bool:
         """Whether the payload and all new records of a message have the right shapes and finite numbers."""
-        if message.number <= 0 or not 0 <= records.tick_of(message.number) <= records.LAST_TICK:
+        if message.number <= 0 or not records.is_finite(message.payload, self.algorithm.payload_shape):
             return False
-        if not records.is_finite(message.payload, self.algorithm.payload_shape):
-            return False
-        for record in message.records:
-            if type(record) not in KINDS:
-                return False
-            known = self.table.newest[type(record)].get(record.peer)
-            if (known is None or known.number < record.number) and self._size_of(record) < 0:
-                return False
-        return True
+        batch, shapes = message.records, (self.algorithm.model, self._own_moment)
+        if isinstance(batch, Batch) and batch.store is self.store:
+            return self.store.is_sound_for(batch.handles, *shapes)
+        return all(type(record) in KINDS and self._is_known_or_sound(record) for record in batch)
 
-    def _size_of(self, record: Record) -> int:
-        """Bytes of a record of another peer; -1 if it is unsound."""
-        own = self.table.newest[Moments].get(self.number)
-        return self.checker.size_of(record, self.algorithm.model, None if own is None else own.moment)
+    def _is_known_or_sound(self, record: Record) -> bool:
+        known = self.table.newest[type(record)].get(record.peer)
+        if record.peer in self.table.excluded or (known is not None and known.number >= record.number):
+            return True
+        if self.store.size_of(record, self.algorithm.model, self._own_moment) < 0:
+            return False
+        # Evidence is checked when it is heard: not all who pass it on can check it.
+        return self.notary is None or isinstance(record, Accusation) or self.notary.is_valid(record)
+
+    def _is_too_far_ahead(self, member: int, number: int) -> bool:
+        """Whether a member names a tick that the network cannot have reached, by far; noted if so."""
+        tick = records.tick_of(number)
+        is_too_far = tick > self.highest_tick + _TOLERATED_TICKS
+        if is_too_far:
+            self.too_far_ahead[member] = tick
+        return is_too_far
 
     def _new_data_version(self) -> int:
         """A random number, combined with a checksum of the rows: a seed may be used again with other rows."""
         rows = self.algorithm.rows
         return int(self.rng.integers(_DATA_VERSIONS)) ^ zlib.crc32(rows.combine(rows.weight).tobytes())
 
-    def _is_neighbour_restarted(self, snapshot: Snapshot) -> bool:
-        """Whether a neighbour has other rows than before: it may have restarted, and lack all records."""
-        known = self.table.newest[Snapshot].get(snapshot.peer)
-        is_other = known is not None and known.number < snapshot.number and known.data_version != snapshot.data_version
-        return is_other and snapshot.peer in self.neighbours
+    def _restarted_neighbours(self, news: News) -> list[int]:
+        """Neighbours that have other rows than before: they may have restarted, and lack all records."""
+        rows, peers = self.store.rows, self.store.peers
+        keys = self.store.keys[news.handles]
+        is_other = (news.before != NONE) & (rows[news.handles] != rows[news.before])
+        slots = keys[is_other & (keys % N_KINDS == CODES[Snapshot])] // N_KINDS
+        return [peer for peer in peers[slots].tolist() if peer in self.neighbours]
 
     def _receive_own(self, record: Record) -> None:
         """A record under this peer's own number, sent by itself or by a process that had the number before.
@@ -249,16 +315,32 @@ class Peer:
     def ticks_between_messages(self, neighbour: int) -> float:
         """Mean number of ticks between two messages of a neighbour, by the degree in its newest snapshot.
 
-        Before there is a snapshot, by the own degree. The hub of a star writes to each leaf seldom.
+        Before there is a snapshot, by how many neighbours are heard here. The hub of a star writes to each leaf seldom.
         """
-        snapshot = self.table.newest[Snapshot].get(neighbour)
-        degree = len(self.neighbours if snapshot is None else snapshot.neighbours)
-        return max(1.0, degree / self.fan_out)
+        degree = self.table.degree_of(neighbour)
+        return max(1.0, (len(self._heard) if degree is None else degree) / self.fan_out)
 
     @property
     def _is_starting(self) -> bool:
         """Whether neighbours not heard yet may still be about to come."""
-        return self._worked <= MAX_MISSED_MESSAGES * max(1.0, len(self.neighbours) / self.fan_out)
+        return self._worked <= max(_STARTING_TICKS, MAX_MISSED_MESSAGES * len(self._partners_at_first) / self.fan_out)
+
+    @property
+    def _partners_at_first(self) -> list[int]:
+        """Neighbours that this peer writes to whether it hears from them or not: all, or a few at random of many."""
+        n = max(2, self.fan_out)
+        if len(self.neighbours) <= 2 * n:
+            return self.neighbours
+        chosen = set(sorted(self.neighbours, key=lambda j: self._order.get(j, 0.0))[:n])
+        return [j for j in self.neighbours if j in chosen]
+
+    def _find_partners(self) -> list[int]:
+        """Neighbours that this peer writes to regularly, and expects to hear from.
+
+        In a complete graph all edges together carry no more messages than a few of them, and older ones. So a peer with
+        many neighbours begins with a few, and those that write to it; an edge that neither end has chosen rests.
+        """
+        return sorted(self._heard.keys() | self._partners_at_first) if self._is_starting else sorted(self._heard)
 
     def _drop(self, neighbour: int) -> None:
         self._heard.pop(neighbour, None)
@@ -267,22 +349,27 @@ class Peer:
         self._has_changed = True
 
     def _addressees(self) -> list[int]:
-        """Random neighbours; one that is silent now and then."""
-        live = chosen = self.neighbours if self._is_starting else self.live_neighbours
-        if len(live) > self.fan_out:
-            chosen = [live[k] for k in self.rng.choice(len(live), self.fan_out, replace=False)]
-        silent = [j for j in self.neighbours if j not in live]
-        if silent and self._worked % _PROBE_TICKS == 0:
-            chosen = [*chosen, silent[(self._worked // _PROBE_TICKS) % len(silent)]]
+        """The partners whose turn it is; now and then one that is silent, or that could connect two networks."""
+        partners = self._partners
+        chosen = partners
+        if len(partners) > self.fan_out:
+            chosen = sorted(partners, key=lambda j: self._turns.get(j, 0.0))[: self.fan_out]
+            self._turns.update(dict.fromkeys(chosen, float(self._worked)))
+        if self._worked % _PROBE_TICKS == 0 and len(partners) < len(self.neighbours):
+            others = self.table.members if self.table.is_network_known else ()
+            silent = [j for j in self.neighbours if j not in partners and j not in others]
+            if silent:
+                chosen = [*chosen, silent[(self._worked // _PROBE_TICKS) % len(silent)]]
         return chosen
 
     def _message(self, to: int) -> Message:
-        overdue = self._number - _OVERDUE_TICKS * max(1, len(self.neighbours) // self.fan_out)
-        lacking, n_bytes = self.delivery.records_for(to, self._number, overdue)
+        period = max(self.ticks_between_messages(to), len(self._partners) / self.fan_out)
+        handles, n_bytes = self.delivery.records_for(to, self._number, self._number - _OVERDUE_TICKS * int(period))
         payload = self.algorithm.payload(to)
         n_bytes += 32 + payload.nbytes
         self.traffic.messages_sent += 1
         self.traffic.bytes_sent += n_bytes
+        lacking = Batch(self.store, handles) if len(handles) else ()
         return Message(self.number, self._number, payload, lacking, *self.delivery.received_from(to), n_bytes)
 
     # -- own records -------------------------------------------------------------------------------------------------
@@ -299,7 +386,7 @@ class Peer:
         of the ticks it needed.
         """
         doublings = self.ticks // _DOUBLING_TICKS - self.table.changed_at // _DOUBLING_TICKS
-        return _SNAPSHOT_TICKS << max(1, doublings, len(self.table.members) // _MANY_PEERS).bit_length() - 1
+        return _SNAPSHOT_TICKS << max(1, doublings, len(self.table.membership) // _MANY_PEERS).bit_length() - 1
 
     @property
     def _period(self) -> int:
@@ -310,54 +397,91 @@ class Peer:
         """Once in a period, and only when all members are known: without them nothing can be proved."""
         return self._period > self._snapshot_period and self.table.is_network_known
 
-    def _is_lie(self, record: Record) -> bool:
+    def _is_lie(self, record: Statement) -> bool:
         """Whether a record proves that its or another peer lies about its rows; that peer is excluded."""
-        found = None if self.claims is None else self.claims.check(record)
-        liar = None if found is None or self.claims is None else contradiction(found, self.claims.caps)
-        if found is None or self.claims is None or liar is None or liar == self.number:
+        if self.claims is None or record.peer in self.table.excluded:
+            return record.peer in self.table.excluded
+        found = self.claims.check(record)
+        liar = None if found is None else contradiction(found, self.claims.caps)
+        if found is None or liar is None or liar == self.number:
             return False
-        self.evidence.append(found)
+        self._convict(liar, found)
+        return liar == record.peer
+
+    def _is_other_version(self, record: Record) -> bool:
+        """Whether its peer has said something else under the same number; that peer is excluded."""
+        if self.claims is None or isinstance(record, Accusation) or record.peer == self.number:
+            return False
+        both = self.claims.other_version(record)
+        if both is None or (self.notary is not None and not self.notary.is_valid(record)):
+            return False
+        self._convict(record.peer, both)
+        return True
+
+    def _hear_accusation(self, accusation: Accusation, sender: int) -> None:
+        """Exclude the accused if the evidence is sound: nobody's word is taken for it."""
+        accused = accusation.peer
+        if accused in self.table.excluded:
+            self.delivery.mark_known(sender, np.array([self.store.key_of(Accusation, accused)]))
+        elif self.claims is not None and contradiction(accusation.evidence, self.claims.caps) == accused:
+            if self.notary is not None and not self.notary.is_valid(accusation):
+                return
+            if accused == self.number:
+                self.is_accused = True
+            else:
+                self._convict(accused, accusation.evidence)
+
+    def _convict(self, liar: int, evidence: tuple[Statement, ...]) -> None:
+        """Exclude a member whose records contradict each other, and show them to all."""
+        assert self.claims is not None
+        self.evidence.append(evidence)
         self.claims.forget(liar)
         self.exclude(liar)
+        accusation = self.store.put(Accusation(liar, 1, evidence), self.algorithm.model, self._own_moment)
+        self.table.take_all(np.array([accusation]))
+        self.delivery.queue(np.array([accusation]))
         _LOG.warning("Peer %d is excluded: its records contradict each other.", liar)
-        return liar == record.peer
 
     def _forget_departed(self) -> None:
         """Forget the records of peers that left long ago, if there are many: a network may run for days."""
-        for peer in self.table.forget_departed(self.ticks):
-            self.delivery.forget(peer)
+        if self.table.forget_departed(self.ticks):
             self._has_new_moments = True  # the metric of all is without theirs from now on
 
-    def _announce(self, record: Record) -> None:
-        self.table.take(record)
+    def _announce(self, record: Statement) -> None:
+        record = record if self.notary is None else self.notary.signed(record)
+        handle = self.store.put(record, self.algorithm.model, self._own_moment)
+        self.table.take_all(np.array([handle]))
         self._is_lie(record)  # or lets a loss be checked that was stated for this proposal or query
-        self._queue(record, records.n_bytes_of(record))
-
-    def _queue(self, record: Record, n_bytes: int, not_to: int | None = None) -> None:
         self._has_new_moments |= isinstance(record, Moments)
-        self.delivery.queue(record, n_bytes, not_to)
+        self.delivery.queue(np.array([handle]))
 
     def _update_metric(self) -> None:
-        """Make the metric again when twice as many peers have announced their moments, or all members have.
+        """Make the metric again when all members have announced their moments, or twice as many of a few.
 
         Peers that have left stay in it: the metric must be the same for all, and need not be of the current rows.
         """
-        members, known = self.table.members, self.table.newest[Moments]
+        members = self.table.membership
         if self._has_new_moments or members is not self._metric_members:
             self._metric_members = members
-            if len(known) >= 2 * self._n_in_metric or members <= known.keys():
-                self.algorithm.set_metric([known[peer] for peer in sorted(known)])
-                self._n_in_metric, self._has_new_moments = len(known), False
+            n_known = len(self.table.newest[Moments])
+            if 2 * self._n_in_metric <= n_known <= _MANY_PEERS or self.table.has_all(Moments):
+                handles = self.table.known_of(Moments)
+                self.algorithm.set_metric(self.store.once("metric", handles, self.algorithm.metric_of))
+                self._n_in_metric, self._has_new_moments = n_known, False
 
     def _announce_moments(self) -> None:
+        known = self.table.newest[Moments].get(self.number)
+        if known is not None and known.number >= self._number:
+            self.ticks += 1  # no two records under one number
         moments = self.algorithm.moments(self.number, self._number)
         if moments is not None:
+            self._own_moment = moments.moment
             self._announce(moments)
 
     def _take_snapshot(self) -> None:
-        suggestions = [snapshot.rho for snapshot in self.table.latest(Snapshot) if snapshot.total > 0]
-        if suggestions:
-            self.algorithm.set_rho(float(np.exp(np.median(np.log(suggestions)))))
+        suggestions = self.store.rhos[self.table.latest_handles(Snapshot)]
+        if (suggestions > 0).any():
+            self.algorithm.set_rho(float(np.exp(np.median(np.log(suggestions[suggestions > 0])))))
         if self._has_changed:
             self.table.changed_at = self.ticks  # as it will be at all who receive this snapshot
         proof, period = self.proof, self._period
@@ -365,7 +489,7 @@ class Peer:
             peer=self.number,
             number=self._number,
             tick=period,
-            neighbours=np.array(self.live_neighbours, dtype=np.int64),
+            neighbours=np.array(self._partners, dtype=np.int64),
             data_version=self._data_version,
             total=self.algorithm.rows.total,
             dual=self.algorithm.bounds(),
@@ -375,16 +499,16 @@ class Peer:
             is_stuck=proof is not None and proof.is_stuck,
         )
         self._announce(snapshot)
-        self._has_changed, self._snapshot_period = False, period
+        self._has_changed, self._snapshot_period, self._named = False, period, self._partners
 
     def _propose(self) -> None:
         """As the proposer, propose the mean of the models of one tick, or of the newest models if ticks differ."""
         if self.table.proposer != self.number or not self.table.is_network_known:
             return
         tick = self.table.common_tick()
-        is_early = tick == 0 and len(self.table.members) >= _MANY_PEERS  # useless yet, and costly to evaluate
+        is_early = tick == 0 and len(self.table.membership) >= _MANY_PEERS  # useless yet, and costly to evaluate
         if tick is not None and tick > self._proposed and not is_early:
-            snapshots = [self.table.snapshots[tick][peer] for peer in sorted(self.table.members)]
+            snapshots = self.table.snapshots_of(tick)
         elif self.ticks - self._proposed > 4 * self._snapshot_interval():
             snapshots, tick = self.table.latest(Snapshot), self.ticks
         else:

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
 from widemargin.peers.cutting_planes import Cut
-from widemargin.peers.records import Moments, Record
+from widemargin.peers.records import Moments, Record, Statement
 from widemargin.peers.rows import PeerRows
 
 
@@ -21,6 +21,16 @@ class Message(NamedTuple):
     ack: int  # number of the newest message received from the addressee
     ack_bits: int  # bit k: whether the message of number ack - k - 1 was received, too
     n_bytes: int  # of the numbers in it
+
+
+class Notary(Protocol):
+    """Signs the records of one peer, and checks the signatures of others."""
+
+    def signed(self, record: Statement) -> Statement:
+        """The same record with a signature."""
+
+    def is_valid(self, record: Record) -> bool:
+        """Whether a record, or all evidence of an accusation, is signed by the member that it names."""
 
 
 class Algorithm(Protocol):
@@ -59,8 +69,12 @@ class Algorithm(Protocol):
         """The second moments of the own rows; None if the algorithm has no metric."""
         return None
 
-    def set_metric(self, moments: list[Moments]) -> None:
-        """Use the metric of these peers."""
+    def metric_of(self, moments: list[Moments]) -> Any:
+        """The metric of these peers, which is the same at all that know them."""
+        return None
+
+    def set_metric(self, metric: Any) -> None:
+        """Use this metric."""
         return
 
     def suggest_rho(self) -> float:

@@ -2,12 +2,12 @@
 
     magic "WMPR" | version | number of records | shape of the payload | sender | number | ack | ack bits
     payload: float64
-    each record: kind | count | peer | number, then its own numbers
+    each record: kind | count | peer | number, then its own numbers, then a signature where members sign
 
 All is little-endian, and all lengths follow from the message format that the peers of a network share. Nothing is
 unpickled, and nothing is allocated before its bytes are known to be there: a message takes no more memory than bytes on
-the wire. Numbers must be finite with finite squares; losses and weights must not be negative. Only the form is checked:
-whoever holds the secret of a network is believed.
+the wire. Numbers must be finite with finite squares; losses and weights must not be negative. Only the form is checked
+here, signatures by ``notary``, and what members say of their rows by ``claims``.
 """
 
 import math
@@ -26,6 +26,8 @@ from widemargin.peers.protocol import Message
 from widemargin.peers.records import (
     KEPT,
     KINDS,
+    MOST_EVIDENCE,
+    Accusation,
     Answer,
     HingeCosts,
     Moments,
@@ -33,11 +35,12 @@ from widemargin.peers.records import (
     Query,
     Record,
     Snapshot,
+    Statement,
     n_bytes_of,
 )
 
 _MAGIC = b"WMPR"
-VERSION = 4  # of messages
+VERSION = 5  # of messages
 _HEADER = struct.Struct("<4sB3xI3Iqqqq")
 _RECORD = struct.Struct("<B3xIqq")
 _MOMENTS = struct.Struct("<d")
@@ -46,9 +49,10 @@ _COSTS = struct.Struct("<qqd")
 _ANSWER = struct.Struct("<qqqqd")
 _FLOAT, _SINGLE, _INTEGER = np.dtype("<f8"), np.dtype("<f4"), np.dtype("<i8")
 _LARGEST = 1e100  # its square is finite, and so are sums of such squares
-_MIN_LIMIT_BYTES = 1 << 26
-_MAX_WEIGHTS = 200  # of cuts of one peer in a query, with their numbers
-_MAX_PEERS_IN_MESSAGE = 64  # whose records fit into one message, however long they are
+_MIN_LIMIT_BYTES = 1 << 24  # several times what records may fill a message with
+_MAX_WEIGHTS = 2000  # of cuts in a query, with their numbers
+_MAX_NEIGHBOURS = 10_000  # in a snapshot
+SIGNATURE_BYTES = 64
 
 
 class BadMessage(ValueError):
@@ -63,20 +67,21 @@ class MessageFormat:
     n_features: int
     payload: tuple[int, ...]  # its shape
     n_moments: int  # numbers in a record of moments
+    is_signed: bool = False  # whether members sign their records
 
     @classmethod
     def of(cls, peer: Peer) -> Self:
         moments = peer.table.newest[Moments].get(peer.number)
         n_moments = 0 if moments is None else len(moments.moment)
         n_problems, n_features = peer.algorithm.model.shape
-        return cls(n_problems, n_features, peer.algorithm.payload_shape, n_moments)
+        return cls(n_problems, n_features, peer.algorithm.payload_shape, n_moments, peer.notary is not None)
 
     @property
     def limit_bytes(self) -> int:
         """The longest message that is read."""
         n_vectors, n_numbers = 4 + 2 * N_QUERIED, KEPT + 2 * N_POINTS + 2 * N_QUERIED + 4
         of_one = 4 * self.n_moments + 8 * self.n_problems * (n_vectors * self.n_features + n_numbers + _MAX_WEIGHTS)
-        return max(_MIN_LIMIT_BYTES, 8 * math.prod(self.payload) + _MAX_PEERS_IN_MESSAGE * of_one)
+        return max(_MIN_LIMIT_BYTES, 8 * math.prod(self.payload) + MOST_EVIDENCE * of_one + _MIN_LIMIT_BYTES // 2)
 
 
 def encode(message: Message) -> bytes:
@@ -85,8 +90,16 @@ def encode(message: Message) -> bytes:
     header = _HEADER.pack(_MAGIC, VERSION, len(message.records), *_three(message.payload.shape), *numbers)
     parts = [header, _raw(message.payload, _FLOAT)]
     for record in message.records:
-        parts.extend(_encoded(record))
+        if isinstance(record, Accusation):
+            parts.append(_RECORD.pack(KINDS.index(Accusation), len(record.evidence), record.peer, record.number))
+        for each in record.evidence if isinstance(record, Accusation) else [record]:
+            parts.extend((statement_bytes(each), each.signature))
     return b"".join(parts)
+
+
+def statement_bytes(record: Statement) -> bytes:
+    """What a signature of a record covers."""
+    return b"".join(_encoded(record))
 
 
 def decode(data: bytes, form: MessageFormat, limit_bytes: int) -> Message:
@@ -108,7 +121,7 @@ def decode(data: bytes, form: MessageFormat, limit_bytes: int) -> Message:
     return Message(sender, number, payload, records, ack, ack_bits, n_bytes)
 
 
-def _encoded(record: Record) -> Iterator[bytes]:
+def _encoded(record: Statement) -> Iterator[bytes]:
     counted = next(
         (getattr(record, name) for name in ("neighbours", "proposals", "owners") if hasattr(record, name)), ()
     )
@@ -147,20 +160,33 @@ def _raw(values: np.ndarray, dtype: np.dtype[Any]) -> bytes:
     return np.ascontiguousarray(values, dtype=dtype).tobytes()
 
 
-def _read_record(reader: "_Reader", form: MessageFormat) -> Record:
+def _read_record(reader: "_Reader", form: MessageFormat, *, is_evidence: bool = False) -> Record:
     kind, count, peer, number = reader.numbers(_RECORD)
     _check(kind < len(KINDS), f"There is no record of kind {kind}.")
     _check_peer(peer)
     _check_number(number)
+    if KINDS[kind] is not Accusation:
+        record = _read_statement(reader, form, KINDS[kind], count, peer, number)
+        return record._replace(signature=reader.raw(SIGNATURE_BYTES)) if form.is_signed else record
+    _check(form.is_signed, "Nobody is accused where members do not sign.")
+    _check(not is_evidence, "An accusation is no evidence of another.")
+    _check(1 <= count <= MOST_EVIDENCE, f"An accusation has {count} records; it must have 1 to {MOST_EVIDENCE}.")
+    evidence: Any = [_read_record(reader, form, is_evidence=True) for _ in range(count)]
+    return Accusation(peer, number, tuple(evidence))
+
+
+def _read_statement(
+    reader: "_Reader", form: MessageFormat, kind: type, count: int, peer: int, number: int
+) -> Statement:
     shape = form.n_problems, form.n_features
-    if KINDS[kind] is Moments:
+    if kind is Moments:
         (total,) = reader.numbers(_MOMENTS)
         _check(form.n_moments > 0, "Peers of this network send no moments.")
         _check_total(total)
         return Moments(peer, number, total, reader.array(_SINGLE, (form.n_moments,)))
-    if KINDS[kind] is Proposal:
+    if kind is Proposal:
         return Proposal(peer, number, reader.array(_FLOAT, shape))
-    if KINDS[kind] is HingeCosts:
+    if kind is HingeCosts:
         proposer, data_version, total = reader.numbers(_COSTS)
         _check_peer(proposer)
         _check_total(total)
@@ -171,12 +197,12 @@ def _read_record(reader: "_Reader", form: MessageFormat) -> Record:
         _check(bool(costs.min() >= 0), "A hinge cost is negative.")
         digests = reader.array(_INTEGER, (count,))
         return HingeCosts(peer, number, proposer, data_version, total, proposals, costs, digests)
-    if KINDS[kind] is Query:
+    if kind is Query:
         owners, cuts = reader.array(_INTEGER, (count,)), reader.array(_INTEGER, (count,))
         weights = reader.array(_FLOAT, (count, form.n_problems))
         _check(count == 0 or bool(weights.min() >= 0), "A query has negative weights.")
         return Query(peer, number, reader.array(_FLOAT, (N_QUERIED, *shape)), owners, cuts, weights)
-    if KINDS[kind] is Answer:
+    if kind is Answer:
         proposer, query, digest, data_version, total = reader.numbers(_ANSWER)
         _check_peer(proposer)
         _check_number(query)
@@ -191,6 +217,7 @@ def _read_record(reader: "_Reader", form: MessageFormat) -> Record:
     _check(1 / _LARGEST < rho < _LARGEST, "A snapshot suggests a rho that is not positive and finite.")
     _check(gap >= 0, "A snapshot has a gap that is negative or not a number.")
     _check(is_stuck in (0, 1), "A snapshot says neither that its gap is stuck nor that it is not.")
+    _check(count <= _MAX_NEIGHBOURS, f"A snapshot names {count} neighbours; it may name {_MAX_NEIGHBOURS}.")
     neighbours = reader.array(_INTEGER, (count,))
     are_peers = count == 0 or bool(neighbours.min() >= 0 and neighbours.max() < HIGHEST_NUMBER)
     _check(are_peers, f"A snapshot names neighbours outside 0 to {HIGHEST_NUMBER - 1}.")
@@ -223,6 +250,10 @@ class _Reader:
 
     def numbers(self, layout: struct.Struct) -> tuple[Any, ...]:
         return layout.unpack_from(self._data, self._advance(layout.size))
+
+    def raw(self, n_bytes: int) -> bytes:
+        begin = self._advance(n_bytes)
+        return self._data[begin : self._at]
 
     def array(self, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray:
         """A copy, so that a small record does not keep a long message in memory."""

@@ -205,9 +205,12 @@ def way_of_peers(model: Any) -> Picture:
     network.draw_way(axes, model)
     if model.history_:
         plain_powers(axes[0].yaxis)
-    largest = max(node.gap for node in model.nodes_.values())
+    is_of_one = hasattr(model, "peer_")
+    largest = model.nodes_[model.peer_].gap if is_of_one else max(node.gap for node in model.nodes_.values())
     last = f"; the gap ends at {largest:.2g}" if np.isfinite(largest) else "; not all have a certificate"
     caption = "The largest certified gap of any peer, the distance of the peers from their mean, and their traffic."
+    if is_of_one:
+        caption = "The certified gap of this peer, its distance from the mean of the members, and what it sent."
     return Picture(figure, f"Gap, consensus error, messages and bytes over {model.n_iter_} ticks{last}.", caption)
 
 

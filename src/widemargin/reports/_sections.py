@@ -303,6 +303,8 @@ def network(subject: Subject) -> Content | None:
     model = subject.estimator
     if not hasattr(model, "nodes_"):
         return None
+    if hasattr(model, "peer_"):
+        return _members(subject)
     lines = [
         (
             number,
@@ -322,6 +324,26 @@ def network(subject: Subject) -> Content | None:
     head = ("peer", "rows", "gap", "consensus error", "sent", "received", "live neighbours")
     figures = subject.drawn(_figures.peers(model), _figures.way_of_peers(model))
     return {"figures": figures, "note": " ".join(note), "peers": Table(head, lines)}
+
+
+def _members(subject: Subject) -> Content:
+    """The network as the peer that saved the model knew it: the rows of others, not their gaps or traffic."""
+    model, own = subject.estimator, subject.estimator.nodes_[subject.estimator.peer_]
+    largest_first = sorted(model.nodes_.items(), key=lambda each: (-each[1].n_rows, each[0]))
+    lines = [
+        (number, f"{node.n_rows:,}", f"{node.consensus_error:.2g}", f"{len(node.live_neighbours):,}")
+        for number, node in largest_first[:_MAX_PEERS]
+    ]
+    n_more = len(model.nodes_) - len(lines)
+    note = [f"The {len(lines)} members with the most rows; all {len(model.nodes_)} are in nodes_."] if n_more else []
+    sent, received = words.amount(own.bytes_sent), words.amount(own.bytes_received)
+    note.append(
+        f"Peer {model.peer_} sent {own.messages_sent:,} messages ({sent}) and received {own.messages_received:,} "
+        f"({received}). Gaps and traffic of the others are not known here."
+    )
+    head = ("member", "rows", "distance from the mean model", "live neighbours")
+    table = Table(head, lines, f"{words.members_in_words(model)}.")
+    return {"figures": subject.drawn(_figures.way_of_peers(model)), "note": " ".join(note), "peers": table}
 
 
 def cost(subject: Subject) -> Content:

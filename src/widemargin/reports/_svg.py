@@ -15,8 +15,10 @@ from xml.etree import ElementTree
 
 from widemargin.reports._html import Html, printable
 
-INK, FAINT, PAPER, FIRST, SECOND = "#010203", "#040506", "#070809", "#0a0b0c", "#0d0e0f"
-_VARIABLES = {INK: "--ink", FAINT: "--faint", PAPER: "--paper", FIRST: "--first", SECOND: "--second"}
+INK, FAINT, PAPER, FIRST, SECOND, THIRD = "#010203", "#040506", "#070809", "#0a0b0c", "#0d0e0f", "#101112"
+_VARIABLES = {
+    INK: "--ink", FAINT: "--faint", PAPER: "--paper", FIRST: "--first", SECOND: "--second", THIRD: "--third",
+}  # fmt: skip
 _WIDTH = 4.7  # inches: legible on a phone, and two figures fit side by side on a desktop
 _STYLE: Any = {
     **dict.fromkeys(("font.size", "axes.labelsize"), 9.5),

@@ -15,9 +15,10 @@ from widemargin.estimators.words import amount
 _GAP, _CONSENSUS = "#2f7fd0", "#e07b2a"  # legible on white and on black
 _ONE_WAY, _GONE = "#e07b2a", "#c0392b"
 _MAX_NUMBERED = 60  # peers
+_MAX_DIGITS_INSIDE = 4  # of a number that is written on its peer; a longer one stands below
 _GAP_RANGE = 1e4  # of the colour scale; smaller gaps have its darkest colour
 _MAX_EXACT_LAYOUT = 150  # peers; beyond, a layout by all pairwise distances is too slow
-_LINES = ((1, "dashed", "one end hears the other"), (0, "dotted", "neither does"))
+_LINES = ((1, "dashed", "one end hears the other"), (0, "dotted", "neither end hears the other"))
 # Of the least and the most active peer, by number of peers.
 _AREAS = {10: (420.0, 1100.0), 60: (170.0, 480.0), 200: (40.0, 140.0)}
 WAY: dict[str, Any] = {"sharex": True, "height_ratios": (2, 1, 1)}  # axes for draw_way
@@ -103,7 +104,8 @@ def draw_peers(ax: Any, model: Any) -> None:
         else:
             ax.scatter(*place, s=area[k], color=shades(gaps[k]) if k in gaps else "0.6", zorder=3, **edge)
         if len(graph) <= _MAX_NUMBERED:
-            _name(ax, k, place, shades(gaps[k]) if k in gaps else None, is_there=k in nodes, n_peers=len(graph))
+            shade, size = shades(gaps[k]) if k in gaps else None, area.get(k, min(area.values()))
+            _name(ax, k, place, shade, size, is_there=k in nodes, n_peers=len(graph))
     _frame(ax, places)
     if bar is not None:
         extend = "min" if min(gaps.values()) < bar.norm.vmin else "neither"
@@ -123,7 +125,7 @@ def _layout(graph: Mapping[int, Sequence[int]]) -> dict[int, np.ndarray]:
     whole = nx.Graph()
     whole.add_nodes_from(sorted(graph))
     whole.add_edges_from((i, j) for i, others in graph.items() for j in others)
-    is_large = len(whole) > _MAX_EXACT_LAYOUT
+    is_large = len(whole) > _MAX_EXACT_LAYOUT or not nx.is_connected(whole)
     places: dict[int, np.ndarray] = (
         nx.spring_layout(whole, seed=0, iterations=60) if is_large else nx.kamada_kawai_layout(whole)
     )
@@ -161,12 +163,16 @@ def _shades(ax: Any, gaps: Mapping[int, float]) -> tuple[Any, Any]:
     return lambda gap: scale.to_rgba(max(gap, 1e-16)), scale
 
 
-def _name(ax: Any, k: int, place: np.ndarray, shade: Any, *, is_there: bool, n_peers: int) -> None:
+def _name(ax: Any, k: int, place: np.ndarray, shade: Any, area: float, *, is_there: bool, n_peers: int) -> None:
     """Write the number of a peer on it, or next to its place if it is lost."""
     size = 9 if n_peers <= 10 else 7
     if not is_there:
         looks = {"textcoords": "offset points", "ha": "center", "fontsize": size, "color": _GONE, "zorder": 4}
         ax.annotate(f"{k}: gone", place, (0, 17), **looks)
+        return
+    if len(str(k)) > _MAX_DIGITS_INSIDE:
+        looks = {"textcoords": "offset points", "ha": "center", "va": "top", "fontsize": size - 1.5, "zorder": 4}
+        ax.annotate(str(k), place, (0, -np.sqrt(area / np.pi) - 1), **looks)
         return
     is_dark = shade is not None and np.dot(shade[:3], (0.299, 0.587, 0.114)) < 0.5
     ax.annotate(str(k), place, ha="center", va="center", fontsize=size, color="white" if is_dark else "black", zorder=4)
@@ -184,7 +190,8 @@ def _frame(ax: Any, places: Mapping[int, np.ndarray]) -> None:
 def _title(model: Any) -> str:
     n_gone = len(model.graph_) - len(model.nodes_)
     words = [f"{len(model.nodes_)} peers" + (f", {n_gone} gone" if n_gone else ""), f"{model.n_iter_} ticks"]
-    largest = max(node.gap for node in model.nodes_.values())
+    judges = [model.nodes_[model.peer_]] if hasattr(model, "peer_") else list(model.nodes_.values())
+    largest = max(node.gap for node in judges)
     words.append(f"largest certified gap {largest:.2g}" if np.isfinite(largest) else "not all have a certificate")
     n_networks = len({node.members for node in model.nodes_.values()})
     if n_networks > 1:
@@ -198,13 +205,14 @@ def _title(model: Any) -> str:
 def draw_way(axes: Any, model: Any) -> None:
     """Draw gap and consensus error, messages and bytes over ticks, on three axes."""
     gaps, messages, traffic = axes
+    of_any = "" if hasattr(model, "peer_") else ", the largest of any peer"
     history, tol = model.history_, getattr(model, "tol", None)
     ticks = [row["sweep"] for row in history]
     bounds = [(row["primal"] - row["dual"]) / row["primal"] if row["primal"] else 0.0 for row in history]
-    gaps.plot(ticks, bounds, color=_GAP, drawstyle="steps-post", label="certified gap, the largest of any peer")
+    gaps.plot(ticks, bounds, color=_GAP, drawstyle="steps-post", label=f"certified gap{of_any}")
     apart = [row.get("consensus", np.nan) for row in history]
     if np.isfinite(apart).any():
-        gaps.plot(ticks, apart, color=_CONSENSUS, linewidth=1.2, label="consensus error, the largest of any peer")
+        gaps.plot(ticks, apart, color=_CONSENSUS, linewidth=1.2, label=f"consensus error{of_any}")
     if tol and history:
         gaps.axhline(tol, color=_GAP, linewidth=0.8, linestyle=":")
         gaps.annotate("tol", (0.003, tol), xycoords=("axes fraction", "data"), va="bottom", fontsize=8, color=_GAP)

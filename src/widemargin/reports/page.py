@@ -139,7 +139,7 @@ def page_of(
     content: dict[str, Any] = {
         "title": heading,
         "note": note,
-        "estimator": kind,
+        "about": f"Report on a fitted {kind}",
         "made": made,
         "warning": useless_in_words(estimator),
     }

@@ -16,12 +16,14 @@ from widemargin.comm.solo import Solo
 from widemargin.data.shard import Shard
 from widemargin.ledger import Ledger
 from widemargin.peers.admm import GossipADMM
+from widemargin.peers.claims import Claims
 from widemargin.peers.loop import PeerLimits, PeerReport, PeerRun
 from widemargin.peers.peer import Peer
-from widemargin.peers.protocol import Algorithm, Traffic
+from widemargin.peers.protocol import Algorithm, Notary, Traffic
 from widemargin.peers.push_sum import PushSum
-from widemargin.peers.records import SHARED_BYTES, RecordChecker, Snapshot
+from widemargin.peers.records import Snapshot
 from widemargin.peers.rows import PeerRows
+from widemargin.peers.store import RecordStore
 from widemargin.peers.topology import Graph
 from widemargin.problems.mean_hinge import MeanHinge
 from widemargin.problems.protocol import Certificate
@@ -97,17 +99,25 @@ class Network:
         return encoded if self.clip is None else encoded.clipped(self.clip)
 
     def begin(
-        self, number: int, rows: PeerRows, seed: int, incarnation: int = 0, checker: RecordChecker | None = None
+        self,
+        number: int,
+        rows: PeerRows,
+        seed: int,
+        incarnation: int = 0,
+        store: RecordStore | None = None,
+        notary: Notary | None = None,
+        claims: Claims | None = None,
     ) -> Peer:
-        """A peer that knows only its rows; peers of one process share a checker."""
+        """A peer that knows only its rows; peers of one process share a store, and members have the other two."""
         for_work, for_messages = np.random.default_rng([seed, number, incarnation]).spawn(2)
         algorithm: Algorithm
         if self.algorithm == "admm":
             algorithm = GossipADMM(self.problem, rows, for_work, self.is_metric_full)
         else:
             algorithm = PushSum(self.problem, rows, for_work, self.batch_size, self.rounds, self.fan_out)
-        neighbours, checker = list(self.graph[number]), checker or RecordChecker()
-        return Peer(number, self.problem, algorithm, neighbours, self.fan_out, for_messages, incarnation, checker)
+        neighbours, store = list(self.graph[number]), store or RecordStore()
+        own = number, self.problem, algorithm, neighbours, self.fan_out, for_messages, incarnation
+        return Peer(*own, store, claims, notary)
 
     def split(self, w: np.ndarray) -> tuple[np.ndarray, float]:
         return (w[:-1], float(w[-1])) if self.has_constant else (w, 0.0)
@@ -117,6 +127,7 @@ class NetworkOutcome(NamedTuple):
     nodes: dict[int, Node]
     network: Network
     peers: dict[int, Peer] | None = None  # None if they ran elsewhere
+    of: int | None = None  # the peer that knows this, if it ran by itself
 
 
 @dataclass(frozen=True)
@@ -136,10 +147,10 @@ class Peers:
             owned = [self.network.encode(part, classes, factors) for part in rows]
         if place is not None:
             return self._run_on_workers(place, owned, classes, watch, ledger)
-        checker = RecordChecker(SHARED_BYTES)
+        store = RecordStore()
 
         def begin(number: int, incarnation: int) -> Peer:
-            return self.network.begin(number, owned[number], self.plan.seed, incarnation, checker)
+            return self.network.begin(number, owned[number], self.plan.seed, incarnation, store)
 
         with ledger.phase("start"):
             simulation = Simulation({k: begin(k, 0) for k in range(len(owned))}, self.faults, begin)
@@ -240,7 +251,7 @@ class GrowingPeers:
         neighbours = sorted(rng.choice(present, min(self.degree, len(present)), replace=False).tolist())
         added = {j: sorted([*graph[j], number]) for j in neighbours}
         network = replace(self.network, graph={**graph, number: neighbours, **added})
-        newcomer = network.begin(number, rows, 0, checker=self.peers[present[0]].checker)
+        newcomer = network.begin(number, rows, 0, store=self.peers[present[0]].store)
         for j in neighbours:
             self.peers[j].add_neighbour(number)
         return network, {**self.peers, number: newcomer}
@@ -254,7 +265,7 @@ def outcome_of_peer(network: Network, classes: np.ndarray, peer: Peer, report: P
     for number in report.members:
         snapshot: Snapshot | None = peer.table.newest[Snapshot].get(number)
         if snapshot is not None and number != peer.number:
-            neighbours, n_rows = snapshot.neighbours.tolist(), round(snapshot.total)
+            neighbours, n_rows = snapshot.neighbours.tolist(), round(report.rows.get(number, snapshot.total))
             states[number] = _State(snapshot.model, [], states[peer.number].members, 0.0, n_rows, neighbours, Traffic())
     graph = {number: sorted(states.keys() & state.live_neighbours) for number, state in sorted(states.items())}
     result = _result(report, str(report.stop_reason), ledger)
@@ -326,7 +337,7 @@ def _outcome(
         certificate = _worst([state.certificates[k] for state in judges]) if is_proved else NOTHING_PROVED
         history, ledger = (whole.history, whole.ledger) if k == 0 else ([], Ledger())
         results.append(Result(Separator(*network.split(w), {}), certificate, reason, whole.n_iter, history, ledger))
-    extra = NetworkOutcome(_nodes(network, states), network)
+    extra = NetworkOutcome(_nodes(network, states), network, of=of)
     return Outcome(classes, results, first.model.shape[1] - network.has_constant, extra)
 
 

@@ -6,9 +6,8 @@ who sees nothing but the released model. ``docs/privacy.md`` has the proof.
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,15 +15,13 @@ import numpy as np
 
 from widemargin.ledger import Ledger
 from widemargin.privacy_account import PrivacyAccount
+from widemargin.problems.discrete_gaussian import RandomBytes, discrete_gaussian
 from widemargin.problems.private_release import Release
 from widemargin.solvers.models import Separator
 from widemargin.solvers.run import Result
 from widemargin.strategies.peers import NetworkOutcome, Peers
 from widemargin.strategies.protocol import Outcome, Rows, Watch
 from widemargin.strategies.simulation import NOTHING_PROVED
-
-_SUMMANDS = 4  # Gaussians that make up one: their bits can hardly be found from the sum
-_GRID_BITS = 24  # the release is rounded to a grid so many times finer than the noise
 
 
 @dataclass(frozen=True)
@@ -51,8 +48,7 @@ class PrivateRelease:
         self._check_solved(outcome)
         models = np.array([[*result.model.coef, result.model.intercept] for result in outcome.results])
         models = models if self.peers.network.has_constant else models[:, :-1]
-        noisy = rounded(models + release.sigma * system_normals(models.size).reshape(models.shape), release.sigma)
-        separators = [Separator(*self.peers.network.split(w), {}) for w in noisy]
+        separators = [Separator(*self.peers.network.split(w), {}) for w in with_noise(models, release)]
         results = [Result(each, NOTHING_PROVED, "released", 0, [], Ledger()) for each in separators]
         return Outcome(classes, results, outcome.n_features, release)
 
@@ -68,8 +64,10 @@ class PrivateRelease:
     def _check_solved(self, outcome: Outcome) -> None:
         assert isinstance(outcome.extra, NetworkOutcome)
         n_rows = sum(node.n_rows for node in outcome.extra.nodes.values())
-        gap = max(result.certificate.gap for result in outcome.results)
-        if gap > self.release.gap or n_rows != self.release.n_rows:
+        # A relative gap of tol implies the absolute gap for every peer; the one that is largest by the one measure
+        # need not be so by the other.
+        relative = max(result.certificate.relative for result in outcome.results)
+        if not relative <= self.release.tol or n_rows != self.release.n_rows:
             raise RuntimeError(
                 "Nothing is released: the peers stopped before all of them had certified a gap of "
                 f"{self.release.gap:.1e} for all {self.release.n_rows} rows, which the noise is calibrated to "
@@ -78,18 +76,11 @@ class PrivateRelease:
             )
 
 
-def system_normals(n: int, random_bytes: Callable[[int], bytes] = os.urandom) -> np.ndarray:
-    """Standard normal numbers from the randomness of the operating system, which no seed can repeat.
+def with_noise(models: np.ndarray, release: Release, random_bytes: RandomBytes = os.urandom) -> np.ndarray:
+    """Models, (problems, d), as multiples of the grid with noise: all that is random are whole numbers.
 
-    Each is a sum of four, by the method of Box and Muller from 53 bits each, over the square root of four.
+    The last product rounds, and knows nothing but what is released.
     """
-    bits = np.frombuffer(random_bytes(16 * _SUMMANDS * n), dtype="<u8").reshape(2, _SUMMANDS, n)
-    uniform = ((bits >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53  # never 0
-    normals = np.sqrt(-2.0 * np.log(uniform[0])) * np.cos(2.0 * np.pi * uniform[1])
-    return np.asarray(normals.sum(axis=0) / math.sqrt(_SUMMANDS))
-
-
-def rounded(values: np.ndarray, sigma: float) -> np.ndarray:
-    """To multiples of a power of two, far below the noise and above the last bits of its floating-point numbers."""
-    step = 2.0 ** (math.floor(math.log2(sigma)) - _GRID_BITS)
-    return np.asarray(np.round(values / step) * step)
+    noise = discrete_gaussian(models.size, random_bytes).reshape(models.shape)
+    whole = np.rint(models / release.step).astype(np.int64) + noise
+    return np.asarray(whole * release.step)

@@ -93,7 +93,10 @@ class Simulation(Solver[State, dict[int, Peer]]):
             proofs[number] = proof
         for together in _components(peers, state.wire):
             total = sum(peers[number].algorithm.rows.total for number in together)
-            if any(proofs[n].members != together or abs(proofs[n].total - total) > 1e-9 * total for n in together):
+            members = {id(proofs[n].members): proofs[n].members for n in together}  # mostly one object
+            if any(each != together for each in members.values()):
+                return None
+            if any(abs(proofs[n].total - total) > 1e-9 * total for n in together):
                 return None
         return max((proof.worst for proof in proofs.values()), key=lambda each: each.relative)
 

@@ -1,0 +1,33 @@
+"""``widemargin peer status``: the page of a network of peers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def peer_status(
+    logs: Annotated[list[Path], typer.Argument(help="Logs of peers (widemargin peer --log), one or more of each.")],
+    output: Annotated[Path, typer.Option(help="Write the page here, as HTML.")] = Path("network.html"),
+    title: Annotated[str | None, typer.Option(help="Heading of the page. Default: Network of ... peers.")] = None,
+) -> None:
+    """Show a network of peers on one page of HTML, from their logs.
+
+    The page has the state, gap, traffic and neighbours of every peer, and what happened; it needs no other file.
+
+    [bold]Example[/bold]:
+
+      widemargin peer status peer1.log peer2.log peer3.log --output network.html
+
+    Logs may be copied while their peers run, and from peers that were killed.
+    """
+    from widemargin.cli._input import check_outputs
+    from widemargin.cli._say import console
+    from widemargin.reports import network_report
+
+    for log in logs:
+        check_outputs({"the page": output}, log)
+    network_report(logs, title=title).save(output)
+    console().print(f"page saved as {output}", markup=False)

@@ -1,0 +1,106 @@
+"""A member that lies: ``widemargin peer`` with one thing changed, by the name of the lie; its options follow.
+
+python -m tests.engines.lying_member LIE --data ...
+"""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+
+from tests.peers.liars import LIES
+from widemargin.cli import main
+from widemargin.peers.loop import PeerLoop
+from widemargin.peers.peer import Peer
+from widemargin.peers.records import NUMBERS_PER_INCARNATION, HingeCosts, Snapshot
+
+announce, message_to, write = Peer._announce, Peer._message, PeerLoop._write
+rng = np.random.default_rng(0)
+
+
+def state(lie):
+    """Announce changed records, and sign them."""
+
+    def changed(peer, record):
+        announce(peer, LIES[lie](record, rng))
+
+    Peer._announce = changed
+
+
+def equivocate():
+    """Tell neighbours with odd numbers other models, under the same numbers."""
+
+    def changed(peer, to):
+        message = message_to(peer, to)
+        if to % 2 == 0:
+            return message
+        records = [
+            peer.notary.signed(each._replace(model=each.model + 1.0))
+            if isinstance(each, Snapshot) and each.peer == peer.number
+            else each
+            for each in message.records
+        ]
+        return message._replace(records=records)
+
+    Peer._message = changed
+
+
+def speak_for_another():
+    """Announce losses of nothing in the names of others, with signatures of one's own."""
+
+    def changed(peer, record):
+        announce(peer, record)
+        if isinstance(record, HingeCosts):
+            for other in peer.live_neighbours:
+                forged = peer.notary.signed(
+                    record._replace(peer=other, number=record.number + 5, costs=0 * record.costs)
+                )
+                for pending in peer.delivery.pending.values():
+                    pending[HingeCosts, other] = None
+                peer.table.newest[HingeCosts][other] = forged
+                peer.delivery._sizes[HingeCosts, other] = 100
+
+    Peer._announce = changed
+
+
+def be_of_the_future():
+    """Name ticks that are far ahead."""
+
+    def changed(peer, to):
+        message = message_to(peer, to)
+        start = message.number // NUMBERS_PER_INCARNATION * NUMBERS_PER_INCARNATION
+        return message._replace(number=start + NUMBERS_PER_INCARNATION - 1000 + peer.ticks, records=[])
+
+    Peer._message = changed
+
+
+def flood():
+    """Send every message five hundred times."""
+
+    def changed(loop, messages):
+        for _ in range(500):
+            write(loop, messages)
+
+    PeerLoop._write = changed
+
+
+def send_garbage():
+    """Send payloads of huge random numbers to neighbours."""
+
+    def changed(peer, to):
+        message = message_to(peer, to)
+        payload = message.payload.copy()
+        payload[1:] = rng.normal(size=len(payload) - 1) * 1e30
+        return message._replace(payload=payload)
+
+    Peer._message = changed
+
+
+OTHERS = {each.__name__: each for each in (equivocate, speak_for_another, be_of_the_future, flood, send_garbage)}
+
+if __name__ == "__main__":
+    lie = sys.argv.pop(1)
+    OTHERS[lie]() if lie in OTHERS else state(lie)
+    sys.argv[0:1] = ["widemargin", "peer"]
+    main()
