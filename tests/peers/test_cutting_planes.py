@@ -136,7 +136,7 @@ def test_a_peer_remembers_its_own_cuts_longer_than_others_do():
             of_other.add(0, [(number, cut)])
         assert of_peer.own().keys() >= of_other.by_peer.get(0, {}).keys()
     assert len(of_peer.by_peer[0]) == len(of_other.by_peer[0])
-    assert len(of_peer.own()) <= 1000
+    assert len(of_peer.own()) <= 4 * 400
     of_peer.forget_others()
     assert of_peer.by_peer.keys() == {0}
     of_peer.forget(0)

@@ -29,6 +29,7 @@ ALPHA, LOSS = 0.01, 0.1
 SECRET = "a secret for the soak of peers"
 N_ROWS, N_FEATURES, DEGREE = 60, 5, 3
 EVERY = 0.25  # seconds
+PACE = 0.03  # seconds
 JUMP = 3600.0  # seconds
 
 
@@ -86,6 +87,7 @@ def sizes(loop: Any) -> dict[str, int]:
         "stored": len(peer.store._handles),
         "windows": len(delivery._window),
         "checksums": len(peer.algorithm._checksums),
+        "own cuts": len(table.cuts.own()),
         "contacts": len(contacts.addresses) + len(contacts._others),
         "history": len(loop._history),
     }
@@ -142,7 +144,7 @@ def main(number: int, version: int, join: str | None) -> None:
         return bool(is_over)
 
     print(json.dumps({"address": inner.address}), flush=True)
-    limits = PeerLimits(0.0, pace=0.03, silence=0.7, at_least=1 << 20)  # it never stops by itself
+    limits = PeerLimits(0.0, pace=PACE, silence=0.7, at_least=1 << 20)  # it never stops by itself
     PeerLoop(peer, Lossy(inner), limits, watch, clock).run()
 
 

@@ -66,7 +66,7 @@ class Peer:
     store: RecordStore = field(default_factory=RecordStore)  # peers of one process may share it
     claims: Claims | None = None  # checks what members say; members that contradict themselves are excluded
     notary: Notary | None = None  # signs records, and checks the signatures of others
-    highest_tick: int = records.NUMBERS_PER_INCARNATION  # that a network can have reached by now
+    highest_tick: int = records.LAST_TICK  # that a network can have reached by now
     too_far_ahead: dict[int, int] = field(default_factory=dict)  # ticks of messages and records beyond that, by member
     ticks: int = 0
     traffic: Traffic = field(default_factory=Traffic)
@@ -261,9 +261,7 @@ class Peer:
 
     def _is_sound(self, message: Message) -> bool:
         """Whether the payload and all new records of a message have the right shapes and finite numbers."""
-        if message.number <= 0 or not 0 <= records.tick_of(message.number) <= records.LAST_TICK:
-            return False
-        if not records.is_finite(message.payload, self.algorithm.payload_shape):
+        if message.number <= 0 or not records.is_finite(message.payload, self.algorithm.payload_shape):
             return False
         batch, shapes = message.records, (self.algorithm.model, self._own_moment)
         if isinstance(batch, Batch) and batch.store is self.store:

@@ -39,7 +39,7 @@ from widemargin.peers.cutting_planes import N_POINTS, N_QUERIED, Cut
 
 KEPT = 4  # snapshots and proposals of a peer, and costed proposals in a record
 NUMBERS_PER_INCARNATION = 1 << 40  # a peer that restarts numbers its records above all that it sent before
-LAST_TICK = NUMBERS_PER_INCARNATION // 2  # whoever claims a later one would lead others into the next incarnation
+LAST_TICK = NUMBERS_PER_INCARNATION // 2  # whoever names a later one would lead others into the next incarnation
 _MAX_CORRELATION = 1 + 1e-3  # of two features; the excess is rounding
 _LEAST_SINGLE = float(np.finfo(np.float32).smallest_subnormal)
 
@@ -217,8 +217,8 @@ def is_sound(record: Record, model: np.ndarray, moment: np.ndarray | None) -> bo
     return (
         _is_amount(record.rho)
         and record.rho > 0
-        and record.tick <= tick_of(record.number)  # a later one would push those of others out of the table
         and record.gap >= 0  # may be infinite
+        and record.tick <= tick_of(record.number)  # a later one would push those of others out of the table
         and _is_list_of_integers(record.neighbours)
         and _is_cut(record.dual, model.shape)
         and is_finite(record.model, model.shape)

@@ -33,7 +33,7 @@ N_KINDS = len(KINDS)
 CODES = {kind: code for code, kind in enumerate(KINDS)}
 NONE = 0  # the handle of no record
 _FIRST_RECORDS = 1 << 10
-_UNSWEPT_BYTES = 1 << 24  # of records, before those in no use are dropped
+_UNSWEPT_BYTES = 1 << 18  # of numbers in records, which take several times that, before those in no use are dropped
 _SHARED = 32  # results that are kept
 _FIELDS: dict[str, type] = {
     "keys": np.int64,
