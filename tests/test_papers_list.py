@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -45,7 +44,7 @@ def test_results_that_are_shown_are_kept_by_git_and_tests_that_are_shown_have_te
 @pytest.mark.parametrize(
     ("changes", "fault"),
     [
-        ({"state": "done"}, "its state 'done'"),
+        ({"state": "done", "note": "soon"}, "its state 'done'"),
         ({"kind": "poem"}, "its kind 'poem'"),
         ({"where": ["gone.py"]}, "gone.py is not there"),
         ({"shown": None}, "where it is shown"),
@@ -90,6 +89,4 @@ def test_pages_show_every_item(papers):
 
 def test_a_list_with_a_fault_makes_no_page(papers):
     with pytest.raises(ValueError, match=r"gone\.py is not there"):
-        papers.pages(
-            tomllib.loads('[[saddle]]\nkind = "set"\nitem = "x"\nstate = "Y"\nwhere = ["gone.py"]\nshown = []')
-        )
+        papers.pages(listed(where=["gone.py"], shown=["README.md"]))

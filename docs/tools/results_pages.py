@@ -1,7 +1,8 @@
 """Pages that are made when the documentation is built.
 
 Each folder of ``benchmarks/results`` becomes a page with its bars, pictures and tables; ``result_tables`` makes the
-tables of the page of benchmarks, ``papers`` those of what is there of each paper, ``api_page`` the reference; ARCHITECTURE, CONTRIBUTING and CHANGELOG become pages.
+tables of the page of benchmarks, ``papers`` those of what is there of each paper, ``api_page`` the reference;
+ARCHITECTURE, CONTRIBUTING and CHANGELOG become pages.
 """
 
 from __future__ import annotations
