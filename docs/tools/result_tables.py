@@ -158,6 +158,20 @@ def gpu(results: Path) -> str:
     )  # fmt: skip
 
 
+def sbp_figure_2(results: Path) -> str:
+    """Kernel evaluations over n^2 to half a point, and how many runs and epochs there were."""
+    found = load(results, "kernel/figure_2")["figure_2"]
+    rows = [
+        [who, *(number(each["within"][who]["0.5"], 2) for each in found.values())]
+        for who in next(iter(found.values()))["runs"]
+    ]
+    heads = []
+    for name, each in found.items():
+        epochs, n_runs = each.get("bounds", {}).get("epochs"), max(map(len, each["runs"].values()))
+        heads.append(f"{name}, {n_runs} runs of {epochs} epochs" if epochs == 10 else f"{name}, reduced: {n_runs} runs")
+    return table(["method", *heads], rows)
+
+
 OURS, INTELEX, SKLEARN = "widemargin", "scikit-learn-intelex", "scikit-learn"
 
 
@@ -353,6 +367,6 @@ def selection_gpu(results: Path) -> str:
 _TABLES = (
     nu_margin, hard_margin, kernel, linear, margin_distribution, sparse, gossip, gpu, cores_kernel, cores_rows,
     cores_nu, cores_small, cores_shapes, cores_growth, cores_floor, selection, selection_gpu,
-    first_use, not_met,
+    first_use, not_met, sbp_figure_2,
 )  # fmt: skip
 TABLES: dict[str, Callable[[Path], str]] = {function.__name__: function for function in _TABLES}
