@@ -10,6 +10,9 @@ import pytest
 pytest.importorskip("benchmarks", reason="designs are not in the distribution")
 
 from benchmarks import _designs as designs
+from benchmarks.baselines import debiased_as_printed
+
+from widemargin import DebiasedSparseSVC
 
 
 def slope_of(x, values):
@@ -45,6 +48,36 @@ def true_hessian(design, beta, step=1e-5):
         ends = [design.expected_loss(beta + sign * step * unit)[1] for sign in (1, -1)]
         columns.append((ends[0] - ends[1]) / (2 * step))
     return np.array(columns)
+
+
+def test_proposition_1_the_inverse_errs_as_the_bandwidth_allows():
+    """b_n falls no slower than h = n^(-1/5), its slowest term; c is of its order, as printed."""
+    p, sizes, errors = 10, (1_000, 4_000, 16_000, 64_000), []
+    design = designs.Paper(p)
+    truth = true_hessian(design, design.coef)
+    for n in sizes:
+        worst = []
+        for seed in range(3):
+            X, y = design.rows(n, np.random.default_rng([n, seed]))
+            coef = debiased_as_printed.penalised(X, y, 0.5 * math.sqrt(math.log(p) / n))
+            theta = debiased_as_printed.clime(debiased_as_printed.hessian(X, y, coef), np.arange(p), 0.5 * n**-0.2)
+            worst.append(np.abs(theta @ truth - np.eye(p)).max())
+        errors.append(np.mean(worst))
+    assert slope_of(sizes, errors) < -0.17
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # on few rows the threshold keeps too few
+def test_theorem_1_the_debiased_estimator_errs_as_one_over_the_root_of_n():
+    p, sizes, errors = 40, (1_000, 4_000, 16_000, 64_000), []
+    design = designs.Paper(p)
+    for n in sizes:
+        off = []
+        for seed in range(6):
+            X, y = design.rows(n, np.random.default_rng([n, seed]))
+            model = DebiasedSparseSVC(fit_intercept=False, rounds=1).fit(X, y)
+            off.append(np.abs(model.coef_debiased_[0] - design.coef).max())
+        errors.append(np.mean(off))
+    assert slope_of(sizes, errors) == pytest.approx(-0.5, abs=0.12)
 
 
 def test_proposition_3_the_hessian_changes_no_faster_than_the_coefficients():

@@ -11,6 +11,7 @@ from scipy.special import logsumexp
 
 pytest.importorskip("benchmarks", reason="baselines are not in the distribution")
 
+from benchmarks.baselines import saddle_nu_as_written
 from benchmarks.baselines.saddle_nu_as_written import loop_12
 
 from tests.problems_at_hand import overlapping
@@ -91,3 +92,49 @@ def test_lemmas_3_and_15_the_entropy_costs_at_most_epsilon_of_the_value(rows, is
     gamma = epsilon * value / (2 * math.log(len(y)))  # beta = OPT, the largest for which the proof holds
     lost = value - g(X, y, with_entropy(X, y, cap, gamma), cap)
     assert 0 < lost <= epsilon * value
+
+
+def iterations_to(X, y, epsilon, value, seed):
+    """Of Algorithm 2 as printed, until g(w) is at least (1 - epsilon) OPT, looked at after every tenth."""
+    reached = []
+
+    def look(t, w, back):
+        if not reached and t % 10 == 0 and g(X, y, back(w), 1.0) >= (1 - epsilon) * value:
+            reached.append(t)
+        return bool(reached)
+
+    saddle_nu_as_written.solve(
+        [(X, y)], np.random.default_rng(seed), epsilon=epsilon, beta=value, n_iterations=200_000, look=look
+    )
+    return reached[0]
+
+
+def powers(sizes, found):
+    return float(np.polyfit(np.log(sizes), np.log(found), 1)[0])
+
+
+def separated(d, seed):
+    """Rows of length at most one with the same distance of hulls in every dimension."""
+    rng = np.random.default_rng(seed)
+    y = np.where(np.arange(40) % 2 == 0, 1.0, -1.0)
+    X = rng.normal(size=(40, d))
+    X[:, 1:] *= 0.7 / np.linalg.norm(X[:, 1:], axis=1, keepdims=True)
+    X[:, 0] = 0.3 * y
+    return X, y
+
+
+def test_theorem_6_iterations_grow_as_the_roots_of_d_and_of_one_over_epsilon():
+    """T = (d + sqrt(d / (epsilon beta))) log(1 / (epsilon OPT)), of which the root is the larger part here."""
+    X, y = separated(16, 0)
+    _, value, _ = solved(X, y, is_hard=True)
+    epsilons, found = (0.2, 0.05, 0.0125), []
+    for epsilon in epsilons:
+        iterations = np.mean([iterations_to(X, y, epsilon, value, seed) for seed in range(3)])
+        found.append(iterations / math.log(1 / (epsilon * value)))
+    assert powers(1 / np.array(epsilons), found) == pytest.approx(0.5, abs=0.12)
+    dimensions, found = (8, 16, 32, 64), []
+    for d in dimensions:
+        X, y = separated(d, 1)
+        _, value, _ = solved(X, y, is_hard=True)
+        found.append(np.mean([iterations_to(X, y, 0.05, value, seed) for seed in range(3)]))
+    assert powers(dimensions, found) == pytest.approx(0.5, abs=0.15)

@@ -20,13 +20,16 @@ Reference: Y. Jin, L. Huang, J. Li: SVM via Saddle Point Optimization: New Bound
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from widemargin.compiled.transforms import walsh_hadamard
+
+Look = Callable[[int, np.ndarray, Callable[[np.ndarray], np.ndarray]], bool]  # iteration, w, and what turns w back
 
 
 class End(NamedTuple):
@@ -86,10 +89,10 @@ class Client:
         """Lines 5 and 6."""
         return float(self.columns[i] @ (self.mass + theta * (self.mass - self.before)))
 
-    def moved(self, look: np.ndarray, gamma: float, prox: float) -> np.ndarray:
+    def moved(self, ahead: np.ndarray, gamma: float, prox: float) -> np.ndarray:
         """Lines 13 and 14, not yet normalised; ``prox`` is d / tau."""
         with np.errstate(divide="ignore"):
-            return np.exp((prox * np.log(self.mass) - self.sign * (look @ self.columns)) / (gamma + prox))
+            return np.exp((prox * np.log(self.mass) - self.sign * (ahead @ self.columns)) / (gamma + prox))
 
 
 def prepared(parts: Sequence[tuple[np.ndarray, np.ndarray]], seed: int) -> tuple[list[tuple[Client, Client]], float]:
@@ -126,22 +129,29 @@ def solve(
     n_iterations: int,
     cap: float | None = None,
     seed: int = 0,
+    look: Look | None = None,
 ) -> End:
-    """Algorithm 4 on these clients, rows with labels -1 and +1; ``cap`` is the paper's nu, none for the hard margin."""
+    """Algorithm 4 on these clients, rows with labels -1 and +1; ``cap`` is the paper's nu, none for the hard margin.
+
+    ``look`` sees w of every iteration, and ends the run where it says so.
+    """
     clients, length = prepared(parts, seed)
     k, d, n = len(clients), clients[0][0].columns.shape[0], sum(len(y) for _, y in parts)
     gamma, q = epsilon * beta / (2 * math.log(n)), math.sqrt(math.log(n))
     prox, sigma = 2 * q * math.sqrt(d * gamma), math.sqrt(d * gamma) / (2 * q)
     theta = 1 - 1 / (d + q * math.sqrt(d / gamma))
     w, scalars, most = np.zeros(d), 0, 0
-    for _ in range(n_iterations):
+    signs = np.random.default_rng(seed).choice([-1.0, 1.0], d)
+    for t in range(n_iterations):
+        if look is not None and look(t, w, partial(unrotated, signs=signs, width=parts[0][0].shape[1], length=length)):
+            break
         i = int(rng.integers(d))
         deltas = np.array([[side.delta(i, theta) for side in client] for client in clients]).sum(axis=0)
         scalars += k + 2 * k  # round 1: the index to each, two numbers from each
         before, w = w, w.copy()
         w[i] = (w[i] + sigma * (deltas[0] - deltas[1])) / (sigma + 1)
-        look = before + d * (w - before)
-        moved = [[side.moved(look, gamma, prox) for side in client] for client in clients]
+        ahead = before + d * (w - before)
+        moved = [[side.moved(ahead, gamma, prox) for side in client] for client in clients]
         totals = np.array([[mass.sum() for mass in pair] for pair in moved]).sum(axis=0)
         scalars += 2 * k + 2 * k  # round 2: both sums to each, Z+ and Z- from each
         scalars += 2 * k  # round 3: the sums of both to each
@@ -156,6 +166,13 @@ def solve(
     z = sum(side.sign * (side.columns @ side.mass) for client in clients for side in client)
     mass = np.concatenate([np.concatenate([side.mass for side in client]) for client in clients])
     return End(w, mass, float(np.linalg.norm(z)) * length, scalars, most)
+
+
+def unrotated(w: np.ndarray, signs: np.ndarray, width: int, length: float) -> np.ndarray:
+    """w for the rows as they came: the transform is its own inverse, and lengths were divided."""
+    back = w[None, :].copy()
+    walsh_hadamard(back)
+    return (back[0] * signs)[:width] * length
 
 
 def projected_among_clients(pairs: list[list[np.ndarray]], cap: float) -> tuple[list[list[np.ndarray]], int]:
