@@ -143,12 +143,14 @@ def accuracy_curves(name: str, limit: float) -> dict[str, Any]:
 
 
 def hogwild_curve(train: Rows, test: Rows, n_sweeps: int) -> dict[str, Any]:
-    """HOGWILD!'s accuracy after every fiftieth of a pass over the rows."""
+    """HOGWILD!'s accuracy after every fiftieth of a pass over the rows, by a thread for each client."""
     models: list[Any] = []
 
     def watch(progress: Any) -> None:
         models.append(progress.model)
 
-    result = solve_alone(Hogwild(share=0.02), Hinge(HOGWILD_C), train, Limits(0.0, n_sweeps), watch=watch)
+    result = solve_alone(
+        Hogwild(share=0.02, n_threads=RANKS), Hinge(HOGWILD_C), train, Limits(0.0, n_sweeps), watch=watch
+    )
     accuracy = [float(np.mean(np.sign(test.X @ model.coef + model.intercept) == test.y)) for model in models]
     return {"units": units(result, RANKS, train.X.shape[1]), "accuracy": accuracy}

@@ -346,7 +346,7 @@ def figure_4(report: Sections, jobs: Jobs) -> None:
 def figure_6(report: Sections, jobs: Jobs) -> None:
     """Accuracy against communication, beside HOGWILD!"""
     sets = ["phishing"] if report.quick else ["nonseparable-10000-128", "nonseparable-10000-256", "phishing", "a9a"]
-    found = {name: curves.accuracy_curves(name, limit_of(report) / 3) for name in sets}
+    found = {name: curves.accuracy_curves(name, limit_of(report)) for name in sets}
     report.add("figure_6", found)
     title = f"Figure 6: accuracy on test rows over communication; HOGWILD! with C = {curves.HOGWILD_C:g}"
     figures.draw_units(report, "figure_6", found, ("accuracy",), title, curves.RANKS)

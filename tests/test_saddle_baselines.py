@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy.optimize import minimize
+from sklearn.svm import SVC, NuSVC
 
 pytest.importorskip("benchmarks", reason="baselines are not in the distribution")
 
@@ -95,3 +96,21 @@ def test_it_closes_in_on_the_distance_of_the_reduced_hulls():
     best = model.certificate_.primal
     assert best * (1 - 1e-6) <= distances[1] <= best * 1.05
     assert distances[1] < distances[0]
+
+
+@pytest.mark.parametrize("is_hard", [True, False])
+def test_the_offset_of_footnote_2_is_libsvms_for_the_hard_margin_only(is_hard):
+    X, y = overlapping(3, n=60)
+    X = X * np.where(y > 0, 2.0, 0.5)[:, None] + 2.0 * y[:, None]  # one class is four times as wide
+    if is_hard:
+        X = X + 3.0 * y[:, None]
+    peer = SVC(kernel="linear", C=1e8, tol=1e-8) if is_hard else NuSVC(kernel="linear", nu=0.85 * max_nu(y), tol=1e-8)
+    peer.fit(X, y)
+    masses = peer.dual_coef_[0]
+    plus, minus = (
+        np.abs(masses[side]) @ X[peer.support_[side]] / np.abs(masses[side]).sum() for side in (masses > 0, masses < 0)
+    )
+    w = plus - minus
+    theirs = -peer.intercept_[0] * np.linalg.norm(w) / np.linalg.norm(peer.coef_[0])
+    off = abs(written.offset(plus, minus) - theirs) / float(w @ w)
+    assert off < 1e-4 if is_hard else off > 0.01

@@ -76,6 +76,11 @@ def rule_2(eta: np.ndarray, cap: float) -> tuple[np.ndarray, int]:
     return back, 1
 
 
+def offset(plus: np.ndarray, minus: np.ndarray) -> float:
+    """b of footnote 2, the plane w.x = b that bisects the two nearest points, w = plus - minus; wrong for nu-SVM."""
+    return float((plus - minus) @ (plus + minus)) / 2
+
+
 @dataclass
 class Client:
     """Algorithm 3: what one client keeps of its rows, one class; ``sign`` is +1 for eta and -1 for xi."""
