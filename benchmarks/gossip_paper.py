@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,12 +52,19 @@ TABLE_2 = {
 }
 
 
+OPTIONS: dict[str, Any] = {
+    "--sets": {"help": "sets of Tables 3 to 5, with commas between them; what the others have found stays"},
+    **harness.FRESH,
+}
+
+
 def main() -> None:
-    chosen = harness.arguments(QUESTION, SECTIONS, options=harness.FRESH)
+    chosen = harness.arguments(QUESTION, SECTIONS, options=OPTIONS)
     for name in chosen.only:
         print(f"\n== {name}", flush=True)
         report = Section("gossip_paper", name, quick=chosen.quick)
-        SECTIONS[name](report, Jobs(report.folder / f"{name}.jobs.jsonl", fresh=chosen.fresh))
+        names = chosen.sets.split(",") if chosen.sets else SETS[: 2 if chosen.quick else None]
+        SECTIONS[name](report, Jobs(report.folder / f"{name}.jobs.jsonl", fresh=chosen.fresh), names)
 
 
 def load(name: str, quick: bool) -> Task:
@@ -66,7 +74,7 @@ def load(name: str, quick: bool) -> Task:
 # -- Table 2 -----------------------------------------------------------------------------------------------------------
 
 
-def table_2(report: Section, jobs: Jobs) -> None:
+def table_2(report: Section, jobs: Jobs, names: Sequence[str]) -> None:
     """Sizes of the sets here beside those printed; None where a set cannot be had."""
     found: dict[str, Any] = {}
     for name, printed in TABLE_2.items():
@@ -88,10 +96,10 @@ def sizes(name: str) -> list[float]:
 # -- Tables 3 and 4 ----------------------------------------------------------------------------------------------------
 
 
-def table_3(report: Section, jobs: Jobs) -> None:
+def table_3(report: Section, jobs: Jobs, names: Sequence[str]) -> None:
     """Accuracy and time of GADGET and of Pegasos on all rows, and of the solvers that run at each node alone."""
-    found: dict[str, Any] = {}
-    for name in SETS[:2] if report.quick else SETS:
+    found: dict[str, Any] = report.read("table_3").get("table_3", {})
+    for name in names:
         trials = range(1 if report.quick else TRIALS)
         found[name] = {who: [jobs(trial, who, name, seed, report.quick) for seed in trials] for who in METHODS}
         report.add("table_3", found)
@@ -178,7 +186,7 @@ def outcome(
 # -- Table 5 -----------------------------------------------------------------------------------------------------------
 
 
-def table_5(report: Section, jobs: Jobs) -> None:
+def table_5(report: Section, jobs: Jobs, names: Sequence[str]) -> None:
     """The same times with those of loading, and the paper's speed-up."""
     trained = report.read("table_3").get("table_3", {})
     if not trained:
@@ -186,7 +194,8 @@ def table_5(report: Section, jobs: Jobs) -> None:
         return
     found: dict[str, Any] = {}
     rows = []
-    for name, methods in trained.items():
+    for name in [name for name in trained if name in names]:
+        methods = trained[name]
         loading = [jobs(loaded, name, seed, report.quick) for seed in range(len(methods["GADGET"]))]
         times = {}
         for who in ("GADGET", "Pegasos"):
