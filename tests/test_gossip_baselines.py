@@ -164,3 +164,15 @@ def test_with_the_indicator_its_rule_ends_it_at_the_thousandth_step_however_far_
     assert stopped.steps >= 1_000  # the change of a step without a violated row is 1 / t
     best = runs.optimum(X[:, :-1], y, 1e-4, has_constant=True)
     assert min(runs.objective(X, y, 1e-4, w) for w in stopped.models) > 1.01 * best.objective
+
+
+def test_deviations_are_of_nodes_within_trials_and_of_trials():
+    pytest.importorskip("matplotlib", reason="needs the plot extra")
+    from benchmarks.gossip_paper import spread
+
+    nodes = spread([{"accuracy": [0.8, 0.9]}, {"accuracy": [0.8, 0.9]}], "accuracy")
+    trials = spread([{"accuracy": [0.8, 0.8]}, {"accuracy": [0.9, 0.9]}], "accuracy")
+    both = spread([{"accuracy": [0.7, 0.9]}, {"accuracy": [0.8, 1.0]}], "accuracy")
+    assert nodes == pytest.approx((0.85, 0.05))
+    assert trials == pytest.approx((0.85, 0.05))
+    assert both == pytest.approx((0.85, np.hypot(0.1, 0.05)))
