@@ -33,7 +33,7 @@ from widemargin.peers.records import (
     Snapshot,
 )
 from widemargin.peers.rows import PeerRows
-from widemargin.peers.store import CODES, N_KINDS, NONE, Batch, Members, RecordStore, is_last
+from widemargin.peers.store import CODES, HANDLE, N_KINDS, NONE, Batch, Members, RecordStore, is_last
 from widemargin.peers.table import RecordTable
 from widemargin.problems.mean_hinge import MeanHinge
 from widemargin.problems.protocol import Certificate
@@ -171,7 +171,7 @@ class Peer:
             for record, before in zip(batch, known, strict=True)
             if before is None or before.number <= record.number
         ]
-        return np.array(handles, np.int64)
+        return np.array(handles, HANDLE)
 
     def _take_records(self, sender: int, handles: np.ndarray) -> None:
         if not len(handles):
@@ -385,10 +385,10 @@ class Peer:
 
     def _announce(self, record: Record) -> None:
         handle = self.store.put(record, self.algorithm.model, self._own_moment)
-        self.table.take_all(np.array([handle]))
+        self.table.take_all(np.array([handle], HANDLE))
         self._is_lie(record)  # or lets a loss be checked that was stated for this proposal or query
         self._has_new_moments |= isinstance(record, Moments)
-        self.delivery.queue(np.array([handle]))
+        self.delivery.queue(np.array([handle], HANDLE))
 
     def _update_metric(self) -> None:
         """Make the metric again when all members have announced their moments, or twice as many of a few.
@@ -398,8 +398,8 @@ class Peer:
         members = self.table.membership
         if self._has_new_moments or members is not self._metric_members:
             self._metric_members = members
-            n_known = len(self.table.newest[Moments])
-            if 2 * self._n_in_metric <= n_known <= _MANY_PEERS or self.table.has_all(Moments):
+            n_known, are_all_there = len(self.table.newest[Moments]), self.table.is_network_known
+            if 2 * self._n_in_metric <= n_known <= _MANY_PEERS or (are_all_there and self.table.has_all(Moments)):
                 handles = self.table.known_of(Moments)
                 self.algorithm.set_metric(self.store.once("metric", handles, self.algorithm.metric_of))
                 self._n_in_metric, self._has_new_moments = n_known, False
