@@ -199,7 +199,7 @@ class Soak:
             [
                 f"changes: {sum(self.changes.values())} ({done})",
                 f"certificates: {self.n_certificates} of gap {TOL:g} for all members, {self.n_bounds} bounds checked",
-                f"time to certify again, and to start: median {np.median(self.seconds):.1f} s, most {max(self.seconds):.1f} s",
+                f"seconds to start and certify: median {np.median(self.seconds):.1f}, most {max(self.seconds):.1f}",
                 f"ticks to certify again, to about {EVERY / PACE:.0f}: {ticks}",
                 f"messages: {sent} sent, {lost} of them lost, {refused} refused",
                 f"memory, third to last quarter of a life: {growth}, from {first:.0f} MiB",
