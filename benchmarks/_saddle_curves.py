@@ -9,6 +9,7 @@ import scipy.sparse as sp
 from sklearn.svm import NuSVC
 
 from benchmarks import _harness as harness
+from benchmarks._jobs import Jobs
 from benchmarks._ranks import Recording, accuracies, solve_alone, solve_on_ranks, units
 from benchmarks._sets import ALPHA, Rows, load, nu_of, shuffled, split
 from benchmarks.baselines.gilbert import Gilbert
@@ -28,7 +29,7 @@ def problem_of(y: np.ndarray) -> NuMargin:
     return NuMargin(nu_of(y, ALPHA))
 
 
-def seconds_curves(name: str, peer_limit: float) -> dict[str, Any]:
+def seconds_curves(name: str, jobs: Jobs, peer_limit: float) -> dict[str, Any]:
     """Objective and test accuracy against seconds: Saddle-SVC, Newton and NuSVC at alpha .85 (Figures 1 and 2)."""
     train, test = split(name)
     problem, limits = problem_of(train.y), Limits(GAP, 10_000, 20.0)
@@ -45,15 +46,15 @@ def seconds_curves(name: str, peer_limit: float) -> dict[str, Any]:
             "gap": result.certificate.relative,
             "stop": result.stop_reason,
         }
-    found["curves"]["NuSVC"] = nu_svc_curve(name, peer_limit)
+    found["curves"]["NuSVC"] = nu_svc_curve(name, jobs, peer_limit)
     return found
 
 
-def nu_svc_curve(name: str, limit: float) -> dict[str, Any]:
+def nu_svc_curve(name: str, jobs: Jobs, limit: float) -> dict[str, Any]:
     """NuSVC stopped after more and more steps, as long as a run ends within its time limit."""
     curve: dict[str, Any] = {"seconds": [], "distance": [], "accuracy": [], "stop": f"limit of {limit:g} s"}
     for max_iter in LADDER:
-        point = harness.in_child(nu_svc_point, name, max_iter, limit=limit)
+        point = jobs(nu_svc_point, name, max_iter, limit=limit)
         if point is None:
             break
         for key in ("seconds", "distance", "accuracy"):
@@ -142,12 +143,14 @@ def accuracy_curves(name: str, limit: float) -> dict[str, Any]:
 
 
 def hogwild_curve(train: Rows, test: Rows, n_sweeps: int) -> dict[str, Any]:
-    """HOGWILD!'s accuracy after every fiftieth of a pass over the rows."""
+    """HOGWILD!'s accuracy after every fiftieth of a pass over the rows, by a thread for each client."""
     models: list[Any] = []
 
     def watch(progress: Any) -> None:
         models.append(progress.model)
 
-    result = solve_alone(Hogwild(share=0.02), Hinge(HOGWILD_C), train, Limits(0.0, n_sweeps), watch=watch)
+    result = solve_alone(
+        Hogwild(share=0.02, n_threads=RANKS), Hinge(HOGWILD_C), train, Limits(0.0, n_sweeps), watch=watch
+    )
     accuracy = [float(np.mean(np.sign(test.X @ model.coef + model.intercept) == test.y)) for model in models]
     return {"units": units(result, RANKS, train.X.shape[1]), "accuracy": accuracy}

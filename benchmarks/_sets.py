@@ -61,7 +61,7 @@ def load(name: str) -> Rows:
 def split(name: str) -> tuple[Rows, Rows]:
     """Training and test rows: the published split where there is one, else a fixed tenth held out."""
     train = load(name)
-    if name in ("a1a", "a9a", "ijcnn1", "madelon"):
+    if name in ("a1a", "a9a", "ijcnn1", "madelon", "w8a"):
         return train, load(f"{name}.t")
     X, X_test, y, y_test = train_test_split(*train, test_size=HOLD_OUT, random_state=SEED, stratify=train.y)
     return Rows(X, y), Rows(X_test, y_test)

@@ -2,17 +2,19 @@
 
     python -m benchmarks.kernel_paper                              all sections
     python -m benchmarks.kernel_paper --only table_2,figure_2      some; each writes its own file
+    python -m benchmarks.kernel_paper --only figure_2 --sets adult one set; what the others have found stays
 
 A. Cotter, S. Shalev-Shwartz, N. Srebro: The Kernelized Stochastic Batch Perceptron, ICML 2012. Sections: table_2 (the
 problems solved, with and without a bias), figure_2 (test error over kernel evaluations), table_1 (bounds beside what
 Figure 2 needed), figure_3 (random Fourier features). All in processes of one thread. What bounds a run is in ``SETS``:
-passes over the rows, kernel evaluations, seeds.
+passes over the rows, kernel evaluations, seeds. The runs of Figure 2 are kept one by one in ``figure_2.jobs.jsonl`` as
+they end, and one that was interrupted goes on from there; ``--fresh`` drops them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +23,7 @@ from benchmarks import _figures as figures
 from benchmarks import _harness as harness
 from benchmarks import _kernel_runs as runs
 from benchmarks import _kernel_sets as sets
+from benchmarks._jobs import Jobs
 from benchmarks._kernel_runs import LIBSVM, Peers, Section
 from benchmarks.baselines import (
     fourier_features,
@@ -40,39 +43,57 @@ class Bounds(NamedTuple):
     """How far Figures 2 and 3 go on one set."""
 
     epochs: int  # passes over the rows of methods that walk
-    most: float  # kernel evaluations over n^2
+    perceptron_epochs: int
+    most: float  # kernel evaluations over n^2: ten are ten epochs of a method that needs a kernel row a step
     most_as_written: float  # the same for one row a step
     seeds: int
     features: tuple[int, ...]  # numbers of random Fourier features, one inner product each
     fourier_seeds: int
 
 
+# The paper's: ten runs of ten epochs, the Perceptron on Adult a hundred. MNIST is reduced: a run as written would be
+# 600,000 products of 60,000 x 784 entries.
 SETS = {
-    "reuters": Bounds(10, 10.0, 1.0, 3, (8, 32, 128, 512, 2048), 2),
-    "adult": Bounds(3, 1.5, 0.15, 3, (8, 32, 128, 512), 2),
-    "mnist8": Bounds(1, 0.3, 0.02, 1, (8, 32, 128), 1),
+    "reuters": Bounds(10, 10, 10.0, 10.0, 10, (8, 32, 128, 512, 2048), 10),
+    "adult": Bounds(10, 100, 10.0, 10.0, 10, (8, 32, 128, 512), 10),
+    "mnist8": Bounds(1, 1, 0.3, 0.02, 1, (8, 32, 128), 1),
 }
+N_CHECKPOINTS = 40
 METHODS: dict[str, Callable[..., Any]] = {
     "Pegasos": kernel_pegasos.train,
     "SDCA": kernel_sdca.train,
     "SMO": kernel_smo.train,
     "Perceptron": kernel_perceptron.train,
 }
+WALKS = ("SBP", "SMO", "SDCA", "Pegasos", "Perceptron", "SBP as written")  # the slowest last
+WITHIN = (2, 1, 0.5, 0.1)  # points of the exact solution's error
 EXCESS = (0.05, 0.01)  # eps of Table 1
+QUICK = ("reuters", "adult")
+
+OPTIONS: dict[str, Any] = {"--sets": {"help": "sets of the figures, with commas between them"}, **harness.FRESH}
 
 
 def main() -> None:
-    chosen = harness.arguments(QUESTION, SECTIONS)
+    chosen = harness.arguments(QUESTION, SECTIONS, options=OPTIONS)
     peers = Peers(quick=chosen.quick, keep=True)
     for name in chosen.only:
         print(f"\n== {name}", flush=True)
-        SECTIONS[name](Section(name, quick=chosen.quick), peers)
+        SECTIONS[name](PaperSection(name, quick=chosen.quick, sets=chosen.sets, fresh=chosen.fresh), peers)
+
+
+class PaperSection(Section):
+    """A section that knows its sets, and whether kept runs count."""
+
+    def __init__(self, name: str, *, quick: bool, sets: str | None, fresh: bool) -> None:
+        super().__init__(name, quick=quick)
+        self.sets = sets.split(",") if sets else list(QUICK if quick else SETS)
+        self.fresh = fresh
 
 
 # -- Table 2 -----------------------------------------------------------------------------------------------------------
 
 
-def table_2(report: Section, peers: Peers) -> None:
+def table_2(report: PaperSection, peers: Peers) -> None:
     """The problems of Table 2 solved: exactly, by the perceptron given C and given the paper's slack, by LIBSVM."""
     found: dict[str, Any] = {}
     rows = []
@@ -142,19 +163,25 @@ def perceptron(name: str, quick: bool, slack: float | None) -> dict[str, Any]:
 # -- Figure 2 ----------------------------------------------------------------------------------------------------------
 
 
-def figure_2(report: Section, peers: Peers) -> None:
+def figure_2(report: PaperSection, peers: Peers) -> None:
     """Test error over kernel evaluations, without a bias."""
-    found: dict[str, Any] = {}
-    for name in ("reuters", "adult") if report.quick else SETS:
-        exact = exact_solution(report, name)
+    jobs = Jobs(report.folder / "figure_2.jobs.jsonl", fresh=report.fresh)
+    found: dict[str, Any] = report.read("figure_2").get("figure_2", {})
+    for name in report.sets:
+        exact, bounds = exact_solution(report, name), limits(name, report.quick)
         highest = exact["test_error"] + max(0.04, exact["test_error"])  # what lies above is cut off
-        found[name] = {"n": exact["n"], "optimum": exact["test_error"], "highest": highest, "runs": {}}
-        for who in ("SBP", "SBP as written", *METHODS):
+        found[name] = {"n": exact["n"], "optimum": exact["test_error"], "highest": highest, "bounds": bounds._asdict()}
+        found[name]["runs"] = curves_of = {}
+        for who in WALKS:
             print(f"figure 2: {name}, {who}", flush=True)
-            found[name]["runs"][who] = runs.in_child(curves, name, who, report.quick)
+            seeds = range(1 if who == "SMO" else bounds.seeds)  # SMO has nothing random
+            limit = 4 * 3_600.0
+            each = [jobs(curve, name, who, bounds_of(who, bounds), seed, report.quick, limit=limit) for seed in seeds]
+            curves_of[who] = [slim(points) for points in each]
+            found[name]["within"] = crossings(found[name])
             report.add("figure_2", found)
-        figures.draw_figure_2(report, found)
         show_crossings(name, found[name])
+    figures.draw_figure_2(report, found)
 
 
 def exact_solution(report: Section, name: str) -> dict[str, Any]:
@@ -163,31 +190,38 @@ def exact_solution(report: Section, name: str) -> dict[str, Any]:
     return before[name]["exact"] if name in before else runs.in_child(solution, name, report.quick)
 
 
-def curves(name: str, who: str, quick: bool) -> list[Any]:
-    """Child: points along one method's way, a list for each seed; SMO has nothing random and runs once."""
-    task, bounds = runs.load(name, quick), limits(name, quick)
-    n_seeds = 1 if who == "SMO" else min(2, bounds.seeds) if who == "SBP as written" else bounds.seeds
-    return [curve(task, who, bounds, seed) for seed in range(n_seeds)]
-
-
 def limits(name: str, quick: bool) -> Bounds:
-    return Bounds(1, 0.5, 0.05, 2, (8, 32), 1) if quick else SETS[name]
+    return Bounds(1, 1, 0.5, 0.05, 2, (8, 32), 1) if quick else SETS[name]
 
 
-def curve(task: Any, who: str, bounds: Bounds, seed: int) -> list[dict[str, Any]]:
+def bounds_of(who: str, bounds: Bounds) -> tuple[int, float]:
+    """Epochs and kernel evaluations over n^2 that end a run of this method."""
+    epochs = bounds.perceptron_epochs if who == "Perceptron" else bounds.epochs
+    most = bounds.most_as_written if who == "SBP as written" else max(bounds.most, float(epochs))
+    return epochs, most if bounds.most >= 1 else bounds.most
+
+
+def curve(name: str, who: str, most: Sequence[float], seed: int, quick: bool) -> list[dict[str, Any]]:
+    """Child: points along one method's way."""
+    task, (epochs, most_evaluations) = runs.load(name, quick), most
     rows, rng = task[1:6], np.random.default_rng(seed)
     if who == "SBP":
-        return our_curve(task, bounds, seed)
-    most = bounds.most_as_written if who == "SBP as written" else bounds.most
-    checkpoints = [int(part * len(task.y) ** 2) for part in np.geomspace(5e-4, most, 40)]
+        return our_curve(task, most_evaluations, seed)
+    checkpoints = [int(part * len(task.y) ** 2) for part in np.geomspace(5e-4, most_evaluations, N_CHECKPOINTS)]
     if who == "SBP as written":
         points = kernel_sbp.train(*rows, sets.PAPER_NU[task.name], checkpoints, rng)
     else:
-        points = METHODS[who](*rows, task.C, checkpoints, rng, max_epochs=bounds.epochs)
+        points = METHODS[who](*rows, task.C, checkpoints, rng, max_epochs=int(epochs))
     return [point._asdict() for point in points]
 
 
-def our_curve(task: Any, bounds: Bounds, seed: int) -> list[dict[str, Any]]:
+def slim(points: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What a picture needs of each point, and all of the last: ten runs of six methods are many."""
+    kept = ("kernel_evaluations", "test_error", "draws")
+    return [{key: point[key] for key in kept} for point in points[:-1]] + points[-1:]
+
+
+def our_curve(task: Any, most: float, seed: int) -> list[dict[str, Any]]:
     """Fits with the same seed that end after 1, 2, 3, 4, 6, 8, 12 ... sweeps: each is the model one has by then.
 
     The last is where the rows held out say stop. What the final bounds in float64 cost is not of the paper's
@@ -210,18 +244,27 @@ def our_curve(task: Any, bounds: Bounds, seed: int) -> list[dict[str, Any]]:
                 "stop": model.stop_reason_,
             }
         )
-        if model.stop_reason_ != "max_iter" or points[-1]["kernel_evaluations"] > bounds.most * n * n:
+        if model.stop_reason_ != "max_iter" or points[-1]["kernel_evaluations"] > most * n * n:
             return points
         sweeps += max(1, 2 ** (sweeps.bit_length() - 2))
 
 
+def crossings(result: dict[str, Any]) -> dict[str, dict[str, float | None]]:
+    """Kernel evaluations over n^2, medians of runs, until the error is so many points from the exact solution's."""
+    return {
+        who: {
+            f"{points:g}": evaluations_to(curves_, result["optimum"] + points / 100, result["n"]) for points in WITHIN
+        }
+        for who, curves_ in result["runs"].items()
+    }
+
+
 def show_crossings(name: str, result: dict[str, Any]) -> None:
-    """Kernel evaluations over n^2, medians of seeds, until the error is this near to the exact solution's."""
-    rows = []
-    for who, curves_ in result["runs"].items():
-        cells = [evaluations_to(curves_, result["optimum"] + points / 100, result["n"]) for points in (2, 1, 0.5, 0.1)]
-        rows.append([who, *cells, 100 * float(np.mean([curve_[-1]["test_error"] for curve_ in curves_]))])
-    head = ["method", "within 2 points", "1", "0.5", "0.1", "last error %"]
+    rows = [
+        [who, *cells.values(), 100 * float(np.mean([curve_[-1]["test_error"] for curve_ in result["runs"][who]]))]
+        for who, cells in result["within"].items()
+    ]
+    head = ["method", *(f"{points:g} points" for points in WITHIN), "last error %"]
     harness.show(f"{name}: K / n^2 until within so much of {100 * result['optimum']:.2f}%, and for good", head, rows)
 
 
@@ -239,7 +282,7 @@ def evaluations_to(curves_: list[Any], error: float, n: int) -> float | None:
 # -- Table 1 -----------------------------------------------------------------------------------------------------------
 
 
-def table_1(report: Section, peers: Peers) -> None:
+def table_1(report: PaperSection, peers: Peers) -> None:
     """The bounds at the exact solution u, in units of n^2, beside what Figure 2 needed for the same promise."""
     curves_of = report.read("figure_2").get("figure_2", {})
     if not curves_of:
@@ -277,29 +320,32 @@ def table_1_bounds(loss: float, squared: float, eps: float) -> dict[str, float]:
 # -- Figure 3 ----------------------------------------------------------------------------------------------------------
 
 
-def figure_3(report: Section, peers: Peers) -> None:
+def figure_3(report: PaperSection, peers: Peers) -> None:
     """Test error over inner products of rows: kernel evaluations of SBP, random Fourier features."""
-    before, found = report.read("figure_2").get("figure_2", {}), {}
-    for name in ("reuters", "adult") if report.quick else SETS:
+    jobs = Jobs(report.folder / "figure_3.jobs.jsonl", fresh=report.fresh)
+    before, found = report.read("figure_2").get("figure_2", {}), report.read("figure_3").get("figure_3", {})
+    for name in report.sets:
         print(f"figure 3: {name}", flush=True)
-        exact = exact_solution(report, name)
-        sbp = before[name]["runs"]["SBP"] if name in before else runs.in_child(curves, name, "SBP", report.quick)
+        exact, bounds = exact_solution(report, name), limits(name, report.quick)
+        most = bounds_of("SBP", bounds)
+        again = name not in before
+        sbp = [jobs(curve, name, "SBP", most, 0, report.quick)] if again else before[name]["runs"]["SBP"]
+        fourier = [
+            jobs(fourier_curve, name, bounds.features, seed, report.quick) for seed in range(bounds.fourier_seeds)
+        ]
         found[name] = {"n": exact["n"], "optimum": exact["test_error"], "runs": {"SBP": sbp}}
-        found[name]["runs"]["Fourier features"] = runs.in_child(fourier_curves, name, report.quick)
+        found[name]["runs"]["Fourier features"] = fourier
         report.add("figure_3", found)
-        figures.draw_figure_3(report, found)
+    figures.draw_figure_3(report, found)
 
 
-def fourier_curves(name: str, quick: bool) -> list[Any]:
-    """Child: one point for each number of features, a list for each seed."""
-    task, bounds = runs.load(name, quick), limits(name, quick)
-    products = [k * len(task.y) for k in bounds.features]
-    found = []
-    for seed in range(bounds.fourier_seeds):
-        with harness.quietly():
-            points = fourier_features.train(*task[1:6], task.C, products, np.random.default_rng(seed))
-        found.append([point._asdict() for point in points])
-    return found
+def fourier_curve(name: str, features: Sequence[int], seed: int, quick: bool) -> list[dict[str, Any]]:
+    """Child: one point for each number of features."""
+    task = runs.load(name, quick)
+    products = [k * len(task.y) for k in features]
+    with harness.quietly():
+        points = fourier_features.train(*task[1:6], task.C, products, np.random.default_rng(seed))
+    return [point._asdict() for point in points]
 
 
 SECTIONS = {"table_2": table_2, "figure_2": figure_2, "table_1": table_1, "figure_3": figure_3}

@@ -1,12 +1,17 @@
 """Are the tables and figures of the saddle point paper what one finds when one measures again?
 
+    python -m benchmarks.saddle_paper                         all sections
+    python -m benchmarks.saddle_paper --only table_4          some; what the others have found stays
+
 Y. Jin, L. Huang, J. Li: SVM via Saddle Point Optimization: New Bounds and Distributed Algorithms, 2017. Tables 1 to 4
 and Figures 1, 2, 3, 4 and 6, for the sets that are at hand; ``tables.md`` in the folder of results holds our numbers
-beside the paper's.
+beside the paper's. NuSVC runs to its end, hours where rows are many; its runs are kept one by one in
+``nu_svc.jobs.jsonl`` as they end, and one that was interrupted goes on from there.
 """
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -17,6 +22,7 @@ from benchmarks import _figures as figures
 from benchmarks import _harness as harness
 from benchmarks import _saddle_curves as curves
 from benchmarks._harness import Report
+from benchmarks._jobs import Jobs
 from benchmarks._ranks import solve_alone
 from benchmarks._sets import ALPHA, load, nu_of, split
 from benchmarks.baselines import saddle_as_written
@@ -29,7 +35,8 @@ from widemargin.solvers.saddle import SaddlePoint
 QUESTION = __doc__
 GAP = 1e-3  # the paper's epsilon
 BETA = 0.1  # the paper leaves it open; its synthetic sets have this ratio of distances
-NOT_AVAILABLE = ("a5a", "gisette", "w8a")
+NOT_AVAILABLE = ("a5a", "gisette")
+PEER_LIMIT = 4 * 3_600.0  # of one run of NuSVC
 
 # What the paper prints: objective and seconds of Saddle-SVC, then of Gilbert.
 PAPER_1 = {
@@ -48,6 +55,7 @@ PAPER_2 = {
     "mushrooms": (8124, 3916, 4208, 112, 0.188),
     "iris.scale": (150, 100, 50, 4, 0.978),
     "ijcnn1": (49990, 4853, 45137, 22, 0.590),
+    "w8a": (49749, 1479, 48270, 300, 0.038),
     "skin_nonskin": (245057, 50859, 194198, 3, 0.982),
 }
 # Objective and test accuracy of LIBSVM, then of Saddle-SVC.
@@ -65,6 +73,7 @@ PAPER_3 = {
 # Test accuracy and seconds of Saddle-SVC, then of LinearSVC.
 PAPER_4 = {
     "skin_nonskin": (0.931, 40.0, 0.913, 654.0),
+    "w8a": (0.984, 3075.0, 0.986, 12.5),
     "sparse-100000-128-10": (0.804, 393.0, 0.830, 28.2),
     "sparse-100000-128-50": (0.844, 369.0, 0.843, 214.0),
     "sparse-100000-128-90": (0.825, 363.0, 0.828, 537.0),
@@ -73,24 +82,41 @@ LINEAR_C = 8.0
 
 
 def main() -> None:
-    quick = harness.arguments(QUESTION.splitlines()[0]).quick
-    report = Report("saddle_paper", quick=quick)
+    chosen = harness.arguments(QUESTION, SECTIONS, options=harness.FRESH)
+    report = Sections("saddle_paper", quick=chosen.quick)
+    jobs = Jobs(report.folder / "nu_svc.jobs.jsonl", fresh=chosen.fresh)
     report.add("not_available", NOT_AVAILABLE)
-    pages = [
-        table_1(report, limit=2.0 if quick else 20.0),
-        table_2(report),
-        table_3(report, ["phishing"] if quick else ["a9a", "phishing", "ijcnn1"], limit=5.0 if quick else 25.0),
-        table_4(report, ["skin_nonskin"] if quick else list(PAPER_4), limit=10.0 if quick else 60.0),
-    ]
-    write_tables(report, pages)
-    figure_1_and_2(report, quick)
-    figure_3_4_and_6(report, quick)
+    for name in chosen.only:
+        print(f"\n== {name}", flush=True)
+        SECTIONS[name](report, jobs)
+        if name in PAGES:
+            write_tables(report)
 
 
-def table_1(report: Report, limit: float) -> str:
+class Sections(Report):
+    """A report that begins with what earlier runs have found; each section says when it was measured."""
+
+    def __init__(self, name: str, *, quick: bool) -> None:
+        super().__init__(name, quick=quick)
+        path = self.folder / "results.json"
+        before = json.loads(path.read_text(encoding="utf8")) if path.exists() else {}
+        self._content = {**before, **self._content, "dates": before.get("dates", {})}
+
+    def add(self, section: str, content: Any) -> None:
+        self._content["dates"][section] = harness.machine()["date"]
+        super().add(section, content)
+
+    def found(self, section: str) -> Any:
+        return self._content.get(section)
+
+
+def table_1(report: Sections, jobs: Jobs) -> None:
     """Hard margin: distance and seconds of the paper's method, of ours, and of Gilbert, all to gap 1e-3."""
-    found = {name: hard_margin(name, limit) for name in PAPER_1 if not (report.quick and "-512" in name)}
-    report.add("table_1", found)
+    limit = 2.0 if report.quick else 20.0
+    report.add("table_1", {name: hard_margin(name, limit) for name in PAPER_1 if not (report.quick and "-512" in name)})
+
+
+def page_1(found: dict[str, Any]) -> str:
     head = ["set", "exact", "saddle b=1", "s", "saddle", "s", "auto", "s", "Gilbert", "s"]
     head += ["as written", "its error", "rounds"]
     head += ["paper: saddle", "s", "Gilbert", "s"]
@@ -132,7 +158,7 @@ def over_limit(each: dict[str, Any]) -> str:
     return (">" if each["stop"] == "max_time" else "") + harness.text(each["seconds"])
 
 
-def table_2(report: Report) -> str:
+def table_2(report: Sections, jobs: Jobs) -> None:
     """The sets as we have them."""
     found = {}
     for name in PAPER_2:
@@ -141,49 +167,60 @@ def table_2(report: Report) -> str:
         density = float((X.nnz if sp.issparse(X) else np.count_nonzero(X)) / np.prod(X.shape))
         found[name] = (X.shape[0], n_positive, X.shape[0] - n_positive, X.shape[1], density)
     report.add("table_2", found)
+
+
+def page_2(found: dict[str, Any]) -> str:
     head = ["set", "n", "n1", "n2", "d", "nnz", "paper: n", "n1", "n2", "d", "nnz"]
     rows = [[name, *found[name], *PAPER_2[name]] for name in found]
     rows += [[name, "not available", *[None] * 9] for name in NOT_AVAILABLE]
     return table("Table 2. The sets", head, rows)
 
 
-def table_3(report: Report, sets: list[str], limit: float) -> str:
+def table_3(report: Sections, jobs: Jobs) -> None:
     """Small alpha: does nu still give a model?"""
-    found = {}
+    found: dict[str, Any] = {}
     for name, alpha in PAPER_3:
-        if name in sets:
-            found[f"{name} {alpha}"] = small_nu(name, alpha, limit)
+        if name == "phishing" or not report.quick:
+            found[f"{name} {alpha}"] = small_nu(name, alpha, jobs)
             report.add("table_3", found)
+
+
+def page_3(found: dict[str, Any]) -> str:
     head = ["set", "alpha", "distance^2 / 2 at most", "at least", "stopped by", "test acc.", "s"]
+    head += ["Saddle-SVC: at most", "stopped by", "test acc.", "s"]
     head += ["NuSVC distance^2 / 2", "test acc.", "s", "paper: LIBSVM", "acc.", "Saddle-SVC", "acc."]
     rows = []
     for (name, alpha), paper in PAPER_3.items():
         each = found.get(f"{name} {alpha}")
         if each is None:
             continue
-        ours, peer = each["ours"], each["NuSVC"] or {}
+        ours, saddle, peer = each["ours"], each.get("saddle", {}), each["NuSVC"] or {}
         cells = [
             ours["primal"] ** 2 / 2,
             max(0.0, ours["dual"]) ** 2 / 2,
             ours["stop"],
             ours["accuracy"],
             ours["seconds"],
+            saddle and saddle["primal"] ** 2 / 2,
+            *(saddle.get(key) for key in ("stop", "accuracy", "seconds")),
         ]
-        theirs = [None if not peer else peer["distance"] ** 2 / 2, peer.get("accuracy")]
-        rows.append([name, alpha, *cells, *theirs, harness.at_most(peer.get("seconds"), limit), *paper])
+        theirs = [None if not peer else peer["distance"] ** 2 / 2, peer.get("accuracy"), peer.get("seconds")]
+        rows.append([name, alpha, *(None if cell == {} else cell for cell in cells), *theirs, *paper])
     return table("Table 3. nu-SVM at small alpha", head, rows)
 
 
-def small_nu(name: str, alpha: float, limit: float) -> dict[str, Any]:
-    """One line of Table 3."""
+def small_nu(name: str, alpha: float, jobs: Jobs) -> dict[str, Any]:
+    """One line of Table 3: the default solver, the paper's, and NuSVC."""
     train, test = split(name)
-    nu = nu_of(train.y, alpha)
-    with harness.quietly():
-        timing, model = harness.measure_peer(lambda: NuMarginSVC(nu=nu, tol=GAP, max_time=limit).fit(*train), repeats=1)
-    proof = model.certificate_
-    ours = {"primal": proof.primal, "dual": proof.dual, "stop": model.stop_reason_, "seconds": timing.seconds}
-    ours["accuracy"] = float(model.score(*test))
-    return {"ours": ours, "NuSVC": harness.in_child(nu_svc_at, name, nu, limit=limit)}
+    nu, found = nu_of(train.y, alpha), {}
+    for key, solver in (("ours", "auto"), ("saddle", "saddle")):
+        with harness.quietly():
+            job = NuMarginSVC(nu=nu, solver=solver, tol=GAP, max_time=25.0, random_state=0)
+            timing, model = harness.measure_peer(lambda job=job: job.fit(*train), repeats=1)
+        proof = model.certificate_
+        found[key] = {"primal": proof.primal, "dual": proof.dual, "stop": model.stop_reason_}
+        found[key] |= {"seconds": timing.seconds, "accuracy": float(model.score(*test))}
+    return {**found, "NuSVC": jobs(nu_svc_at, name, nu, limit=PEER_LIMIT)}
 
 
 def nu_svc_at(name: str, nu: float) -> dict[str, Any]:
@@ -194,12 +231,15 @@ def nu_svc_at(name: str, nu: float) -> dict[str, Any]:
     return {"seconds": timing.seconds, "distance": distance, "accuracy": float(model.score(*test))}
 
 
-def table_4(report: Report, sets: list[str], limit: float) -> str:
+def table_4(report: Sections, jobs: Jobs) -> None:
     """Dense and sparse rows: nu beside LinearSVC, by test accuracy and seconds."""
-    found = {}
-    for name in sets:
-        found[name] = beside_linear(name, limit)
+    found: dict[str, Any] = {}
+    for name in ["skin_nonskin"] if report.quick else PAPER_4:
+        found[name] = beside_linear(name, 10.0 if report.quick else 60.0)
         report.add("table_4", found)
+
+
+def page_4(found: dict[str, Any]) -> str:
     head = ["set", "nnz", "auto: acc.", "s", "saddle: acc.", "s", "gap", "LinearSVC: acc.", "s", "converged"]
     head += ["paper: Saddle-SVC", "s", "LinearSVC", "s"]
     rows = []
@@ -208,9 +248,8 @@ def table_4(report: Report, sets: list[str], limit: float) -> str:
         cells = [each["nnz"]]
         for who in ("auto", "saddle"):
             cells += [each[who]["accuracy"], each[who]["seconds"]]
-        cells += [each["saddle"]["gap"], linear.get("accuracy"), harness.at_most(linear.get("seconds"), limit)]
+        cells += [each["saddle"]["gap"], linear.get("accuracy"), linear.get("seconds")]
         rows.append([name, *cells, linear.get("converged"), *PAPER_4[name]])
-    rows.append(["w8a", "not available", *[None] * (len(head) - 2)])
     return table(f"Table 4. nu-SVM (alpha .85) and LinearSVC (C = {LINEAR_C:g})", head, rows)
 
 
@@ -253,7 +292,7 @@ def table(title: str, head: list[str], rows: list[list[Any]]) -> str:
     return harness.markdown(title, head, rows)
 
 
-def write_tables(report: Report, pages: list[str]) -> None:
+def write_tables(report: Sections) -> None:
     """All tables as one page of Markdown."""
     facts = harness.machine()
     lines = [
@@ -262,46 +301,73 @@ def write_tables(report: Report, pages: list[str]) -> None:
         f'one thread of {facts["cpu"]}, scikit-learn {facts["packages"]["scikit-learn"]}. Columns after "paper:" are '
         "the paper's own, from another machine. A time with > is a limit that was reached.",
         f"Not available here: {', '.join(NOT_AVAILABLE)}.",
-        *pages,
+        *(page(report.found(name)) for name, page in PAGES.items() if report.found(name)),
     ]
     path = report.folder / "tables.md"
     path.write_text("\n\n".join(lines), encoding="utf8")
     print(f"tables: {path.relative_to(harness.ROOT)}", flush=True)
 
 
-def figure_1_and_2(report: Report, quick: bool) -> None:
+def figure_1(report: Sections, jobs: Jobs) -> None:
     """Objective and accuracy against seconds."""
-    sets = ["phishing"] if quick else ["phishing", "a9a", "ijcnn1", "skin_nonskin"]
-    found = {name: curves.seconds_curves(name, 5.0 if quick else 25.0) for name in sets}
+    sets = ["phishing"] if report.quick else ["phishing", "a9a", "ijcnn1", "skin_nonskin"]
+    found = {name: curves.seconds_curves(name, jobs, PEER_LIMIT) for name in sets}
     report.add("figure_1", found)
     figures.draw_seconds(report, "figure_1", found, "Figure 1: nu-SVM at alpha .85, objective and accuracy over time")
-    sizes = (500, 1_000) if quick else (5_000, 20_000, 50_000)
-    found = {
-        f"nonseparable-{n}-512": curves.seconds_curves(f"nonseparable-{n}-512", 5.0 if quick else 30.0) for n in sizes
-    }
+
+
+def figure_2(report: Sections, jobs: Jobs) -> None:
+    """The same with growing data."""
+    sizes = (500, 1_000) if report.quick else (5_000, 20_000, 50_000)
+    names = [f"nonseparable-{n}-512" for n in sizes]
+    found = {name: curves.seconds_curves(name, jobs, PEER_LIMIT) for name in names}
     report.add("figure_2", found)
     figures.draw_seconds(report, "figure_2", found, "Figure 2: the same with growing data, d = 512")
 
 
-def figure_3_4_and_6(report: Report, quick: bool) -> None:
-    """Margin, objective and accuracy against communication."""
-    limit = 2.0 if quick else 15.0
-    sets = ["mushrooms", *([] if quick else [f"separable-10000-{d}" for d in (128, 256, 512)])]
-    found = {name: curves.margin_curves(name, limit) for name in sets}
+def figure_3(report: Sections, jobs: Jobs) -> None:
+    """Margin against communication, hard margin."""
+    sets = ["mushrooms", *([] if report.quick else [f"separable-10000-{d}" for d in (128, 256, 512)])]
+    found = {name: curves.margin_curves(name, limit_of(report)) for name in sets}
     report.add("figure_3", found)
     title = "Figure 3: hull distance and margin over communication, hard margin"
     figures.draw_units(report, "figure_3", found, ("distance", "margin"), title, curves.RANKS)
-    sets = ["phishing"] if quick else ["madelon", "phishing", "a9a"]
-    found = {name: curves.objective_curves(name, limit) for name in sets}
+
+
+def figure_4(report: Sections, jobs: Jobs) -> None:
+    """Objective against communication, nu."""
+    sets = ["phishing"] if report.quick else ["madelon", "phishing", "a9a"]
+    found = {name: curves.objective_curves(name, limit_of(report)) for name in sets}
     report.add("figure_4", found)
     title = "Figure 4: hull distance over communication, nu-SVM at alpha .85"
     figures.draw_units(report, "figure_4", found, ("distance",), title, curves.RANKS)
-    sets = ["phishing"] if quick else ["nonseparable-10000-128", "nonseparable-10000-256", "phishing", "a9a"]
-    found = {name: curves.accuracy_curves(name, limit / 3) for name in sets}
+
+
+def figure_6(report: Sections, jobs: Jobs) -> None:
+    """Accuracy against communication, beside HOGWILD!"""
+    sets = ["phishing"] if report.quick else ["nonseparable-10000-128", "nonseparable-10000-256", "phishing", "a9a"]
+    found = {name: curves.accuracy_curves(name, limit_of(report)) for name in sets}
     report.add("figure_6", found)
     title = f"Figure 6: accuracy on test rows over communication; HOGWILD! with C = {curves.HOGWILD_C:g}"
     figures.draw_units(report, "figure_6", found, ("accuracy",), title, curves.RANKS)
 
+
+def limit_of(report: Sections) -> float:
+    return 2.0 if report.quick else 15.0
+
+
+SECTIONS = {
+    "table_1": table_1,
+    "table_2": table_2,
+    "table_4": table_4,
+    "figure_3": figure_3,
+    "figure_4": figure_4,
+    "figure_6": figure_6,
+    "table_3": table_3,
+    "figure_1": figure_1,
+    "figure_2": figure_2,
+}
+PAGES = {"table_1": page_1, "table_2": page_2, "table_3": page_3, "table_4": page_4}
 
 if __name__ == "__main__":
     main()

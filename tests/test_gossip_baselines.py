@@ -12,9 +12,10 @@ from sklearn.svm import LinearSVC
 pytest.importorskip("benchmarks", reason="baselines are not in the distribution")
 
 from benchmarks import _gossip_runs as runs
-from benchmarks.baselines import cutting_plane, pegasos
+from benchmarks.baselines import cutting_plane, gadget_as_printed, pegasos
 
 from tests.problems_at_hand import overlapping
+from widemargin.peers import topology
 
 ALPHA = 1e-2
 
@@ -121,3 +122,57 @@ def test_a_true_gap_is_that_of_the_worst_model(rows, optimum):
     models = np.stack([best.w, np.zeros_like(best.w)])
     assert runs.worst_gap(X, y, ALPHA, models, best.objective) == pytest.approx(1.0 / best.objective - 1.0)
     np.testing.assert_allclose(runs.errors(X, y, models)[1], np.mean(y > 0))
+
+
+@pytest.fixture(scope="module")
+def network(rows):
+    X, y = rows
+    graph = topology.build("random-regular", 6, 3, 0)
+    return [(X[part], y[part]) for part in runs.parts(len(y), 6, 0)], graph
+
+
+def test_push_sum_estimates_the_mean_at_every_node(network):
+    _, graph = network
+    values = np.random.default_rng(0).normal(size=(6, 4))
+    for n_rounds, tolerance in ((1, None), (60, 1e-6)):
+        found = gadget_as_printed.push_sum(values, graph, np.random.default_rng(1), n_rounds)
+        off = np.abs(found - values.mean(axis=0)).max()
+        assert off > 0.1 if tolerance is None else off < tolerance
+
+
+def test_gadget_as_printed_goes_to_the_means_of_the_classes_and_its_rule_does_not_end_it(network, rows, optimum):
+    shards, graph = network
+    X, y = rows
+    end = gadget_as_printed.train(shards, 1e-4, graph, np.random.default_rng(0), max_steps=1_500)
+    assert not end.has_stopped
+    best = runs.optimum(X[:, :-1], y, 1e-4, has_constant=True)
+    assert min(runs.objective(X, y, 1e-4, w) for w in end.models) > 5 * best.objective
+    mean = y @ X / len(y)
+    cosines = end.models @ mean / (np.linalg.norm(end.models, axis=1) * np.linalg.norm(mean))
+    assert cosines.min() > 0.98  # not a word about margins
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_with_the_indicator_its_rule_ends_it_at_the_thousandth_step_however_far_the_optimum_is(network, rows, seed):
+    shards, graph = network
+    X, y = rows
+    stopped = gadget_as_printed.train(
+        shards, 1e-4, graph, np.random.default_rng(seed), has_indicator=True, max_steps=5_000
+    )
+    assert stopped.has_stopped
+    assert stopped.change <= gadget_as_printed.EPSILON
+    assert stopped.steps >= 1_000  # the change of a step without a violated row is 1 / t
+    best = runs.optimum(X[:, :-1], y, 1e-4, has_constant=True)
+    assert min(runs.objective(X, y, 1e-4, w) for w in stopped.models) > 1.01 * best.objective
+
+
+def test_deviations_are_of_nodes_within_trials_and_of_trials():
+    pytest.importorskip("matplotlib", reason="needs the plot extra")
+    from benchmarks.gossip_paper import spread
+
+    nodes = spread([{"accuracy": [0.8, 0.9]}, {"accuracy": [0.8, 0.9]}], "accuracy")
+    trials = spread([{"accuracy": [0.8, 0.8]}, {"accuracy": [0.9, 0.9]}], "accuracy")
+    both = spread([{"accuracy": [0.7, 0.9]}, {"accuracy": [0.8, 1.0]}], "accuracy")
+    assert nodes == pytest.approx((0.85, 0.05))
+    assert trials == pytest.approx((0.85, 0.05))
+    assert both == pytest.approx((0.85, np.hypot(0.1, 0.05)))

@@ -203,3 +203,13 @@ def test_the_batch_perceptron_as_written_learns_the_moons(moons):
     assert len(points) == 2
     assert points[-1].test_error < 0.12  # at slack 0.1 about a tenth of the rows is given up
     assert points[-1].test_error <= points[0].test_error + 0.05
+
+
+def test_its_water_level_is_the_closed_form_from_any_guess():
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        n, slack = int(rng.integers(1, 30)), float(rng.choice([0.0, rng.random()]))
+        c = np.round(rng.normal(size=n), int(rng.integers(0, 3)))  # with ties
+        level = kernel_sbp.water_level(c, n * slack, float(rng.normal(scale=3)))
+        closed = ((n * slack + np.cumsum(np.sort(c))) / np.arange(1, n + 1)).min()
+        np.testing.assert_allclose(level, closed, rtol=1e-12, atol=1e-12)

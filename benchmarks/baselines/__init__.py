@@ -1,1 +1,1 @@
-"""Algorithms that the papers compare with, on the library's own protocol; they are not in the wheel."""
+"""Algorithms that the papers compare with, and the papers' own as they are printed; they are not in the wheel."""

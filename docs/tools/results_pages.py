@@ -1,7 +1,8 @@
 """Pages that are made when the documentation is built.
 
 Each folder of ``benchmarks/results`` becomes a page with its bars, pictures and tables; ``result_tables`` makes the
-tables of the page of benchmarks, ``api_page`` the reference; ARCHITECTURE, CONTRIBUTING and CHANGELOG become pages.
+tables of the page of benchmarks, ``papers`` those of what is there of each paper, ``api_page`` the reference;
+ARCHITECTURE, CONTRIBUTING and CHANGELOG become pages.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import json
 import re
 from pathlib import Path
 
-from tools import api_page
+from tools import api_page, papers
 from tools.result_tables import TABLES, table
 
 PROJECT = ("ARCHITECTURE", "CONTRIBUTING", "CHANGELOG")
@@ -31,6 +32,8 @@ def write(results: Path, docs: Path) -> None:
     _put(docs / "api" / "index.rst", api_page.page())
     for name, make in TABLES.items():
         _put(docs / "_generated" / f"{name}.md", make(results))
+    for name, text in papers.pages(papers.load()).items():
+        _put(docs / "_generated" / f"{name}.md", text)
     folders = sorted(path for path in results.iterdir() if path.is_dir() and not path.name.endswith("-quick"))
     for folder in folders:
         _put(docs / "results" / f"{folder.name}.md", _page(folder))

@@ -450,3 +450,47 @@ def test_secrets_and_addresses_are_checked():
     with pytest.raises(ValueError, match=r"Cannot listen at .*: Address already in use"):
         ZmqPeers(2, taken.address, SharedKeys.of(SECRET), 1000)
     taken.close()
+
+
+DEAF = """
+import sys, time
+from widemargin.comm.zmq_keys import SharedKeys
+from widemargin.comm.zmq_peers import ZmqPeers
+peers = ZmqPeers(1, "127.0.0.1:0", SharedKeys.of(sys.argv[1]), 10_000)
+print(peers.address, flush=True)
+sys.stdin.readline()  # a long tick
+time.sleep(6)  # two heartbeats of ZeroMQ, if there were any
+n = sum(len(peers.receive(0.01)) for _ in range(20))
+peers.close()
+print(n, flush=True)
+"""
+
+
+def test_a_member_that_sends_more_than_is_read_and_goes_away_does_no_harm():
+    path = os.pathsep.join(each for each in sys.path if each)
+    deaf = subprocess.Popen(
+        [sys.executable, "-c", DEAF, SECRET], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": path},
+    )  # fmt: skip
+    try:
+        flood = ZmqPeers(2, "127.0.0.1:0", SharedKeys.of(SECRET), 10_000)
+        try:
+            flood.link(1, deaf.stdout.readline().strip())
+            n_sent = n_full = 0
+            deadline = time.monotonic() + 30
+            while n_full < 20 and time.monotonic() < deadline:  # until all queues stay full
+                flood.send(1, bytes(9_000))
+                n_sent += not flood.gone()
+                if flood.gone():
+                    n_full += n_sent > 0
+                    time.sleep(0.05)
+            assert n_full == 20
+        finally:
+            flood.close()
+        out, _ = deaf.communicate("\n", timeout=60)
+        assert deaf.returncode == 0
+        assert int(out) > 0
+    finally:
+        if deaf.poll() is None:
+            deaf.kill()
+        deaf.wait(timeout=20)

@@ -78,7 +78,7 @@ class Metric(NamedTuple):
 
     id: float  # checksum of the moments in it
     matrix: np.ndarray  # (d, d), or the diagonal
-    total: float  # of the weights of all rows
+    largest_price: np.ndarray  # (d,), of all rows together
 
 
 @dataclass
@@ -146,9 +146,8 @@ class GossipADMM:
         """Use this metric, and drop all prices: they were in another one."""
         if metric.id == self._metric_id:
             return
-        self._metric_id, self.metric, total, self._inverse = *metric, None
-        diagonal = np.diagonal(self.metric) if self.is_full else self.metric
-        self._largest_price = _MAX_PRICE * total * (np.sqrt(diagonal) + self.problem.alpha * self._largest_model)
+        self._metric_id, self.metric, self._largest_price = metric
+        self._inverse = None
         self._unpriced = set(self.neighbours)
         self.neighbours = {j: Neighbour(centre, np.zeros_like(centre)) for j, (centre, _) in self.neighbours.items()}
 
@@ -165,8 +164,9 @@ class GossipADMM:
         floor = _METRIC_FLOOR * np.where(diagonal > 0, diagonal, float(diagonal.mean()) or 1.0)
         if self.is_full and not _is_positive_definite(metric + np.diag(floor / 2)):
             metric = np.diag(diagonal)  # some moments are invalid: all peers that have them do the same
+        largest_price = _MAX_PRICE * total * (np.sqrt(diagonal + floor) + self.problem.alpha * self._largest_model)
         matrix = metric + np.diag(floor) if self.is_full else metric + floor
-        return Metric(self._checksum_of(moments), matrix, total)
+        return Metric(self._checksum_of(moments), matrix, largest_price)
 
     def _checksum_of(self, moments: list[Moments]) -> float:
         """A number that tells metrics apart, from bytes that are the same at all peers."""

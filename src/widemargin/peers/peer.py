@@ -17,6 +17,7 @@ import numpy as np
 
 from widemargin.peers import cutting_planes, records
 from widemargin.peers.claims import Claims, contradiction
+from widemargin.peers.collected import News
 from widemargin.peers.cutting_planes import Cut
 from widemargin.peers.delivery import Delivery
 from widemargin.peers.proofs import Proof
@@ -35,7 +36,7 @@ from widemargin.peers.records import (
 )
 from widemargin.peers.rows import PeerRows
 from widemargin.peers.store import CODES, N_KINDS, NONE, Batch, Members, RecordStore, is_last
-from widemargin.peers.table import News, RecordTable
+from widemargin.peers.table import RecordTable
 from widemargin.problems.mean_hinge import MeanHinge
 from widemargin.problems.protocol import Certificate
 

@@ -4,7 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from widemargin.peers.cutting_planes import Cut
+from widemargin.peers.cutting_planes import Cut, points_of
+from widemargin.peers.records import About, Answer, HingeCosts, Query, Snapshot
 from widemargin.problems.mean_hinge import MeanHinge
 from widemargin.problems.protocol import Certificate
 from widemargin.rounding import gamma
@@ -66,3 +67,28 @@ def upper_bounds(problem: MeanHinge, models: np.ndarray, costs: np.ndarray, tota
     loss = gamma(models.shape[2] + 2 * n_peers + 16)
     squares = np.einsum("mkj,mkj->mk", models, models)
     return Candidates(models, np.asarray(problem.primal_value(costs / total, squares)) * (1 + loss))
+
+
+def of_snapshots(problem: MeanHinge, snapshots: list[Snapshot]) -> tuple[float, Lower]:
+    """The total weight of all rows, and the bound from the dual variables in snapshots."""
+    total = sum(snapshot.total for snapshot in snapshots)
+    cuts = [snapshot.dual for snapshot in snapshots]
+    return total, lower_bounds(problem, cuts, total) if total > 0 else Lower(np.zeros(0), np.zeros(0))
+
+
+def of_costs(
+    problem: MeanHinge, total: float, proposal: About, model: np.ndarray, records: list[HingeCosts]
+) -> Candidates:
+    """The objective of a proposal, from the costs of all."""
+    _, number, digest = proposal
+    of_proposal = [each.costs[(each.proposals == number) & (each.digests == digest)][-1] for each in records]
+    return upper_bounds(problem, model[None], np.sum(of_proposal, axis=0)[None], total, len(records))
+
+
+def of_answers(problem: MeanHinge, total: float, query: Query, answers: list[Answer]) -> tuple[Lower, Candidates]:
+    """Both bounds from the answers of all; what rounding takes includes the allowances in their costs."""
+    bounds, lost = lower_bounds(problem, [answer.combined for answer in answers], total)
+    costs = np.sum([answer.costs for answer in answers], axis=0)
+    allowance = np.sum([answer.allowances.min(axis=0) for answer in answers], axis=0) / total
+    points = upper_bounds(problem, points_of(query.models), costs, total, len(answers))
+    return Lower(bounds, lost + allowance), points

@@ -187,7 +187,7 @@ def cuts_in(record: Snapshot | Answer) -> list[tuple[int, Cut]]:
 
 def is_sound(record: Record, model: np.ndarray, moment: np.ndarray | None) -> bool:
     """Whether all arrays of a record are finite, and of the shapes that follow from these two."""
-    if record.number < 0 or record.peer < 0:
+    if record.peer < 0 or record.number < 0 or tick_of(record.number) > LAST_TICK:
         return False
     if isinstance(record, Accusation):
         return 0 < len(record.evidence) <= MOST_EVIDENCE and all(

@@ -7,14 +7,15 @@ proposals and queries, from all of which a proof is made. A table uses nothing t
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any, NamedTuple
+from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 
 from widemargin.compiled.networks import reach
-from widemargin.peers.cutting_planes import CutTable, points_of
-from widemargin.peers.proofs import Candidates, Lower, Proof, lower_bounds, upper_bounds
+from widemargin.peers.collected import Collection, News
+from widemargin.peers.cutting_planes import CutTable
+from widemargin.peers.proofs import Candidates, Proof, of_answers, of_costs, of_snapshots
 from widemargin.peers.records import (
     KEPT,
     KINDS,
@@ -43,62 +44,6 @@ _SMALLEST_GAP = 1e-7  # below which cuts cannot be told apart in float64
 _SPARE = 8  # slots more than there are peers
 
 
-class News(NamedTuple):
-    """What a peer learns from some records."""
-
-    handles: np.ndarray  # of those that are newer than what was known
-    before: np.ndarray  # what was known in their place
-    known: np.ndarray  # keys of those that were known
-
-
-class Newest(Mapping[int, Any]):
-    """The newest records of one kind, by peer."""
-
-    def __init__(self, table: "RecordTable", kind: type) -> None:
-        self._table, self._kind = table, kind
-
-    def __getitem__(self, peer: int) -> Any:
-        store, table = self._table.store, self._table
-        slot = store.find(peer)
-        handle = NONE if slot is None else table.handle_at(slot * N_KINDS + CODES[self._kind])
-        if handle == NONE:
-            raise KeyError(peer)
-        return store.record(handle)
-
-    def __iter__(self) -> Iterator[int]:
-        slots = np.flatnonzero(self._table.newest_of(self._kind))
-        return iter(self._table.store.peers[slots].tolist())
-
-    def __len__(self) -> int:
-        return int(np.count_nonzero(self._table.newest_of(self._kind)))
-
-
-@dataclass
-class _Collection:
-    """The records of one topic that have come, by slot."""
-
-    handles: np.ndarray
-    count: int = 0
-
-    def add(self, slots: np.ndarray, handles: np.ndarray, n_slots: int) -> None:
-        if n_slots > len(self.handles):
-            self.handles = np.concatenate([self.handles, np.zeros(n_slots - len(self.handles), np.int32)])
-        self.count += int(np.count_nonzero(self.handles[slots] == NONE))
-        self.handles[slots] = handles
-
-    def drop(self, slot: int) -> None:
-        if slot < len(self.handles) and self.handles[slot] != NONE:
-            self.handles[slot] = NONE
-            self.count -= 1
-
-    def of(self, members: Members) -> np.ndarray | None:
-        """The records of all members, in their order; None if one is missing."""
-        if self.count < len(members) or members.slots.max() >= len(self.handles):
-            return None
-        handles = self.handles[members.slots]
-        return handles if handles.all() else None
-
-
 @dataclass(eq=False)
 class RecordTable:
     """The records that one peer has received; ``store`` may be shared with other peers of the process."""
@@ -113,9 +58,9 @@ class RecordTable:
     excluded: set[int] = field(default_factory=set)  # peers whose records are refused
     changed_at: int = 0  # last tick in which some peer's rows or neighbours changed: the same at all peers
     _newest: np.ndarray = field(default_factory=lambda: np.zeros(N_KINDS * _SPARE, np.int32))  # handles by key
-    _of_tick: dict[int, _Collection] = field(default_factory=dict)  # snapshots
-    _costs: dict[About, _Collection] = field(default_factory=dict)  # of proposals
-    _answers: dict[About, _Collection] = field(default_factory=dict)  # to queries
+    _of_tick: dict[int, Collection] = field(default_factory=dict)  # snapshots
+    _costs: dict[About, Collection] = field(default_factory=dict)  # of proposals
+    _answers: dict[About, Collection] = field(default_factory=dict)  # to queries
     _members: Members | None = None  # None: to be found again
     _is_known: bool = False
     _has_all_cuts: bool = False  # whether ``cuts`` has those of all members
@@ -125,11 +70,11 @@ class RecordTable:
     _is_changed: bool = True  # since the last proof
 
     def __post_init__(self) -> None:
-        self.store.add_user(self)
         self.cuts = CutTable(self.me)
+        self.store.add_user(self)
 
     @cached_property
-    def newest(self) -> dict[type, Newest]:
+    def newest(self) -> dict[type, "Newest"]:
         """The newest records of each kind, by peer."""
         return {kind: Newest(self, kind) for kind in KINDS}
 
@@ -137,7 +82,7 @@ class RecordTable:
         yield self._newest
         yield from (each.handles for each in self._collections())
 
-    def _collections(self) -> Iterator[_Collection]:
+    def _collections(self) -> Iterator[Collection]:
         for by_topic in (self._of_tick, self._costs, self._answers):
             yield from by_topic.values()
 
@@ -252,18 +197,18 @@ class RecordTable:
             of_tick = topics == topic
             tick = store.things[topic][1]
             if tick not in self._of_tick:
-                self._of_tick[tick] = _Collection(np.zeros(store.n_peers, np.int32))
+                self._of_tick[tick] = Collection(np.zeros(store.n_peers, np.int32))
             self._of_tick[tick].add(slots[of_tick], handles[of_tick], store.n_peers)
         for old in sorted(self._of_tick)[:-KEPT]:
             del self._of_tick[old]
 
-    def _begin(self, into: dict[About, _Collection], about: About, newest: np.ndarray) -> None:
+    def _begin(self, into: dict[About, Collection], about: About, newest: np.ndarray) -> None:
         """Collect what is about a proposal or query, from now on and among what has come already."""
         if about not in into:
-            into[about] = _Collection(np.zeros(self.store.n_peers, np.int32))
+            into[about] = Collection(np.zeros(self.store.n_peers, np.int32))
             self._collect(into, newest[newest != NONE])
 
-    def _collect(self, into: dict[About, _Collection], handles: np.ndarray) -> None:
+    def _collect(self, into: dict[About, Collection], handles: np.ndarray) -> None:
         """Keep costs and answers about known proposals and queries, if they are of the rows in the peer's snapshot."""
         store = self.store
         slots = store.keys[handles] // N_KINDS
@@ -299,8 +244,7 @@ class RecordTable:
             self._add_cuts(newest[newest != NONE])
         elif not is_proposer and self._has_all_cuts:
             self._has_all_cuts = False
-            for peer in [peer for peer in self.cuts.by_peer if peer != self.me]:
-                self.cuts.forget(peer)
+            self.cuts.forget_others()
 
     # -- records out -------------------------------------------------------------------------------------------------
 
@@ -416,7 +360,7 @@ class RecordTable:
         handles = self._of_all(self._of_tick[tick])
         return [] if handles is None else self.store.records(handles)
 
-    def _of_all(self, collection: _Collection | None) -> np.ndarray | None:
+    def _of_all(self, collection: Collection | None) -> np.ndarray | None:
         return None if collection is None else collection.of(self.membership)
 
     def current_proposals(self) -> list[About]:
@@ -465,47 +409,22 @@ class RecordTable:
 
     def _improve(self, proposal: About | None, answered: tuple[Query, int] | None) -> None:
         """Compute both bounds, and keep the better of the old and the new for each problem."""
-        tick = self.common_tick()
+        once, problem, tick = self.store.once, self.problem, self.common_tick()
         of_tick = None if tick is None else self._of_all(self._of_tick[tick])
         snapshots = self.latest_handles(Snapshot) if of_tick is None else of_tick
-        total, lower = self.store.once("snapshots", snapshots, self._of_snapshots)
+        total, (dual, lost) = once("snapshots", snapshots, partial(of_snapshots, problem))
         if total <= 0:
             return  # nobody has a row
-        dual, lost = lower
         candidates = []
-        if proposal is not None:
-            handles = self._of_all(self._costs[proposal])
-            assert handles is not None
-            candidates.append(
-                self.store.once((proposal, total), handles, lambda each: self._of_costs(each, proposal, total))
-            )
-        if answered is not None:
-            handles = self._of_all(self._answers[_about(*answered)])
-            assert handles is not None
-            combined, allowance, points = self.store.once(
-                (_about(*answered), total), handles, lambda each: self._of_answers(each, answered[0], total)
-            )
-            dual, lost = np.maximum(dual, combined.bounds), combined.lost + allowance
+        if proposal is not None and (costs := self._of_all(self._costs[proposal])) is not None:
+            compute = partial(of_costs, problem, total, proposal, self.proposals[proposal])
+            candidates.append(once((proposal, total), costs, compute))
+        if answered is not None and (answers := self._of_all(self._answers[_about(*answered)])) is not None:
+            compute_all = partial(of_answers, problem, total, answered[0])
+            lower, points = once((_about(*answered), total), answers, compute_all)
+            dual, lost = np.maximum(dual, lower.bounds), lower.lost
             candidates.append(points)
         self._keep_best(dual, lost, candidates, total, is_answered=answered is not None)
-
-    def _of_snapshots(self, snapshots: list[Snapshot]) -> tuple[float, Lower]:
-        total = sum(snapshot.total for snapshot in snapshots)
-        nothing = Lower(np.zeros(0), np.zeros(0))
-        return total, lower_bounds(self.problem, [each.dual for each in snapshots], total) if total > 0 else nothing
-
-    def _of_costs(self, records: list[HingeCosts], proposal: About, total: float) -> Candidates:
-        _, number, digest = proposal
-        of_proposal = [each.costs[(each.proposals == number) & (each.digests == digest)][-1] for each in records]
-        costs, model = np.sum(of_proposal, axis=0), self.proposals[proposal]
-        return upper_bounds(self.problem, model[None], costs[None], total, len(records))
-
-    def _of_answers(self, answers: list[Answer], query: Query, total: float) -> tuple[Lower, np.ndarray, Candidates]:
-        lower = lower_bounds(self.problem, [answer.combined for answer in answers], total)
-        costs = np.sum([answer.costs for answer in answers], axis=0)
-        allowance = np.sum([answer.allowances.min(axis=0) for answer in answers], axis=0) / total
-        points = points_of(query.models)
-        return lower, allowance, upper_bounds(self.problem, points, costs, total, len(answers))
 
     def _keep_best(
         self, dual: np.ndarray, lost: np.ndarray, candidates: list[Candidates], total: float, *, is_answered: bool
@@ -541,3 +460,25 @@ class RecordTable:
 
 def _about(query: Query, digest: int) -> About:
     return query.peer, query.number, digest
+
+
+class Newest(Mapping[int, Any]):
+    """The newest records of one kind, by peer."""
+
+    def __init__(self, table: "RecordTable", kind: type) -> None:
+        self._table, self._kind = table, kind
+
+    def __getitem__(self, peer: int) -> Any:
+        store, table = self._table.store, self._table
+        slot = store.find(peer)
+        handle = NONE if slot is None else table.handle_at(slot * N_KINDS + CODES[self._kind])
+        if handle == NONE:
+            raise KeyError(peer)
+        return store.record(handle)
+
+    def __iter__(self) -> Iterator[int]:
+        slots = np.flatnonzero(self._table.newest_of(self._kind))
+        return iter(self._table.store.peers[slots].tolist())
+
+    def __len__(self) -> int:
+        return int(np.count_nonzero(self._table.newest_of(self._kind)))

@@ -1,0 +1,116 @@
+"""Saddle-SVC and Saddle-DSVC as printed: the rules are one projection, the clients one solver, and what they cost."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+from sklearn.svm import SVC, NuSVC
+
+pytest.importorskip("benchmarks", reason="baselines are not in the distribution")
+
+from benchmarks.baselines import saddle_nu_as_written as written
+
+from tests.problems_at_hand import overlapping
+from widemargin import NuMarginSVC, max_nu
+
+
+def case(seed):
+    """Masses with sum one, and a cap that some exceed."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(4, 40))
+    eta = rng.exponential(size=n) ** 2
+    eta /= eta.sum()
+    return eta, float(rng.uniform(1.05, 3.0)) / n
+
+
+def cap_at_85(y):
+    """The paper's nu for alpha = .85."""
+    return 1 / (0.85 * min((y > 0).sum(), (y < 0).sum()))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_rule_1_is_rules_2_and_3(seed):
+    """Lemma 11: the entropic projection onto {sum 1, at most cap}, by a general solver and as printed."""
+    eta, cap = case(seed)
+    n = len(eta)
+    start = np.full(n, 1 / n)
+    found = minimize(
+        lambda p: float(p @ np.log(p / eta)),
+        start,
+        jac=lambda p: np.log(p / eta) + 1,
+        bounds=[(1e-12, cap)] * n,
+        constraints={"type": "eq", "fun": lambda p: p.sum() - 1, "jac": lambda p: np.ones(n)},
+        options={"ftol": 1e-15, "maxiter": 1_000},
+    )
+    by_loop, rounds = written.loop_12(eta, cap)
+    by_sorting, _ = written.rule_2(eta, cap)
+    assert 1 <= rounds <= 1 / cap + 1
+    for p in (by_loop, by_sorting):
+        assert p.sum() == pytest.approx(1, abs=1e-10)
+        assert p.max() <= cap * (1 + 1e-12)
+        assert p @ np.log(p / eta) == pytest.approx(found.fun, abs=1e-6)
+    np.testing.assert_allclose(by_loop, by_sorting, atol=1e-10)
+
+
+@pytest.mark.parametrize("is_hard", [True, False])
+@pytest.mark.parametrize("k", [1, 3])
+def test_any_number_of_clients_makes_the_same_iterates_and_pays_for_them(is_hard, k):
+    X, y = overlapping(3, n=60)
+    cap = None if is_hard else cap_at_85(y)
+    settings = {"epsilon": 1e-2, "beta": 0.1, "n_iterations": 200, "cap": cap}
+    one = written.solve([(X, y)], np.random.default_rng(0), **settings)
+    parts = [(X[part], y[part]) for part in np.array_split(np.arange(len(y)), k)]
+    several = written.solve(parts, np.random.default_rng(0), **settings)
+    np.testing.assert_allclose(several.w, one.w, atol=1e-10)
+    if cap is None:
+        assert several.n_scalars == 200 * k * 9  # three rounds: the library's one exchange has 3 + 2 each way
+    else:
+        assert several.n_scalars > 200 * k * 9
+        assert several.projection_rounds == one.projection_rounds
+
+
+def test_the_rounds_of_the_loop_grow_with_the_rows():
+    """At most 1 / nu rounds is no constant at the paper's alpha: masses that fall by halves need a part of it."""
+    rounds = {n: written.loop_12(2.0 ** -np.arange(1.0, n + 1), 1 / (0.85 * n))[1] for n in (50, 200, 800)}
+    assert rounds[50] < rounds[200] / 2 < rounds[800] / 4
+    assert all(number <= 0.85 * n + 1 for n, number in rounds.items())
+
+
+def test_masses_that_no_cap_holds_divide_by_zero():
+    with pytest.raises(ZeroDivisionError):
+        written.loop_12(np.array([0.5, 0.3, 0.2]), 0.3)
+
+
+def test_it_closes_in_on_the_distance_of_the_reduced_hulls():
+    X, y = overlapping(3, n=60)
+    X = X + 0.8 * y[:, None]
+    cap = cap_at_85(y)
+    distances = [
+        written.solve(
+            [(X, y)], np.random.default_rng(0), epsilon=1e-2, beta=0.05, n_iterations=n_iterations, cap=cap
+        ).distance
+        for n_iterations in (50, 4_000)
+    ]
+    model = NuMarginSVC(nu=0.85 * max_nu(y), tol=1e-6).fit(X, y)
+    best = model.certificate_.primal
+    assert best * (1 - 1e-6) <= distances[1] <= best * 1.05
+    assert distances[1] < distances[0]
+
+
+@pytest.mark.parametrize("is_hard", [True, False])
+def test_the_offset_of_footnote_2_is_libsvms_for_the_hard_margin_only(is_hard):
+    X, y = overlapping(3, n=60)
+    X = X * np.where(y > 0, 2.0, 0.5)[:, None] + 2.0 * y[:, None]  # one class is four times as wide
+    if is_hard:
+        X = X + 3.0 * y[:, None]
+    peer = SVC(kernel="linear", C=1e8, tol=1e-8) if is_hard else NuSVC(kernel="linear", nu=0.85 * max_nu(y), tol=1e-8)
+    peer.fit(X, y)
+    masses = peer.dual_coef_[0]
+    plus, minus = (
+        np.abs(masses[side]) @ X[peer.support_[side]] / np.abs(masses[side]).sum() for side in (masses > 0, masses < 0)
+    )
+    w = plus - minus
+    theirs = -peer.intercept_[0] * np.linalg.norm(w) / np.linalg.norm(peer.coef_[0])
+    off = abs(written.offset(plus, minus) - theirs) / float(w @ w)
+    assert off < 1e-4 if is_hard else off > 0.01
