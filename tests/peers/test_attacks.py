@@ -17,7 +17,7 @@ from tests.peers.networks import (
     split,
 )
 from widemargin.peers.claims import Claims, contradiction
-from widemargin.peers.records import Proposal, digest_of
+from widemargin.peers.records import Proposal, digest_of, is_sound
 from widemargin.peers.table import RecordTable
 from widemargin.problems.mean_hinge import MeanHinge
 
@@ -87,9 +87,10 @@ def test_eight_of_ten_recover_from_what_no_record_proves_once_two_are_revoked(at
                     for liar in LIARS:
                         peer.exclude(liar)
             network.go()
+            assert all(is_sound(record, peer.model, peer._own_moment) for peer in honest for record in said_by(peer))
             proofs = [peer.proof for peer in honest]
             for proof in filter(None, proofs):
-                assert all(each.dual <= each.primal for each in proof.certificates)
+                assert all(each.dual <= each.primal <= 1.0 for each in proof.certificates)
                 if proof.members == set(HONEST):
                     assert_brackets(proof, [exact])
                 elif attack.startswith("payload"):  # the records are honest, and so is what follows from them
@@ -103,6 +104,10 @@ def test_eight_of_ten_recover_from_what_no_record_proves_once_two_are_revoked(at
     rows, y, weight = rows_of(HONEST)
     values = [objective(peer.algorithm.model[0], rows, y, weight, ALPHA) for peer in honest]
     assert max(values) <= 1.05 * exact, values
+
+
+def said_by(peer):
+    return [newest[peer.number] for newest in peer.table.newest.values() if peer.number in newest]
 
 
 def rows_of(numbers):

@@ -62,11 +62,14 @@ class Candidates(NamedTuple):
 def upper_bounds(problem: MeanHinge, models: np.ndarray, costs: np.ndarray, total: float, n_peers: int) -> Candidates:
     """Upper bounds of the objective of models, (models, problems, d), from the sums of their hinge losses.
 
-    All terms are positive: a square of d terms, a sum over peers, a total and five operations more.
+    All terms are positive: a square of d terms, a sum over peers, a total and five operations more. A model that
+    overflows, as one between two huge ones, has the bound infinity.
     """
     loss = gamma(models.shape[2] + 2 * n_peers + 16)
-    squares = np.einsum("mkj,mkj->mk", models, models)
-    return Candidates(models, np.asarray(problem.primal_value(costs / total, squares)) * (1 + loss))
+    with np.errstate(over="ignore", invalid="ignore"):
+        squares = np.einsum("mkj,mkj->mk", models, models)
+        values = np.asarray(problem.primal_value(costs / total, squares)) * (1 + loss)
+    return Candidates(models, np.fmin(values, np.inf))
 
 
 def of_snapshots(problem: MeanHinge, snapshots: list[Snapshot]) -> tuple[float, Lower]:

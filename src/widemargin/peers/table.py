@@ -429,7 +429,8 @@ class RecordTable:
     def _keep_best(
         self, dual: np.ndarray, lost: np.ndarray, candidates: list[Candidates], total: float, *, is_answered: bool
     ) -> None:
-        model, primal = np.zeros_like(candidates[0].models[0]), np.full(len(dual), np.inf)
+        # The model of zeros has an objective of 1, whatever the rows are: bounds are finite whatever was proposed.
+        model, primal = np.zeros_like(candidates[0].models[0]), np.ones(len(dual))
         if self.best is not None:
             model = self.best.model.copy()
             primal, known = np.array([(each.primal, each.dual) for each in self.best.certificates]).T
