@@ -688,6 +688,7 @@ def draw_sizes(report: Report, found: Mapping[str, Any], level: float) -> None:
     by_shape: dict[str, dict[int, Any]] = {}
     for key, each in found.items():
         by_shape.setdefault(key.split(", ")[0], {})[each[0]["n_peers"]] = each
+    middle = max(set.intersection(*(set(by_size) for by_size in by_shape.values())))  # of all shapes
     for k, (shape, by_size) in enumerate(by_shape.items()):
         style = {"color": harness.COLOURS[k], "marker": "osD^vX"[k], "markersize": 5, "label": shape}
         ticks = {n: _median_ticks([run["to"][f"{level:g}"] for run in each]) for n, each in by_size.items()}
@@ -695,17 +696,16 @@ def draw_sizes(report: Report, found: Mapping[str, Any], level: float) -> None:
         panels[0, 0].plot(sizes, [ticks[n] for n in sizes], **style)
         gaps = [median(run["spectral gap"] for run in by_size[n]) for n in sizes]
         panels[0, 2].plot(gaps, [ticks[n] for n in sizes], **{**style, "linestyle": ":"})
-        middle = max(n for n in by_size if n <= 100)
         each = by_size[middle]
         levels = {name: _median_ticks([run["to"][name] for run in each]) for name in each[0]["to"]}
         way = sorted((1 / float(name), value) for name, value in levels.items() if value is not None)
         if way:
             gap = median(run["spectral gap"] for run in each)
-            label = f"{shape}, {gap:.2g}"
-            panels[0, 1].plot(*zip(*way, strict=True), **{**style, "label": label})
+            panels[0, 1].plot(*zip(*way, strict=True), **{**style, "label": f"_{shape}"})
+            panels[0, 1].annotate(f"{gap:.2g}", way[-1], (4, -3), textcoords="offset points", fontsize=7.5)
     panels[0, 0].set(xscale="log", yscale="log", xlabel="peers", ylabel=f"ticks to a certified {level:g} at every peer")
     panels[0, 1].set(xscale="log", yscale="log", xlabel="1 / certified gap", ylabel=f"ticks, {middle} peers")
-    panels[0, 1].legend(title="spectral gap", fontsize=7.5, title_fontsize=7.5)
+    panels[0, 1].set_title("beside each line: its spectral gap", fontsize=8.5)
     panels[0, 2].set(
         xscale="log", yscale="log", xlabel="spectral gap (Metropolis weights)", ylabel=f"ticks to {level:g}"
     )
