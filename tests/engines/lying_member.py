@@ -11,11 +11,10 @@ import numpy as np
 
 from tests.peers.liars import LIES
 from widemargin.cli import main
-from widemargin.peers.loop import PeerLoop
 from widemargin.peers.peer import Peer
 from widemargin.peers.records import NUMBERS_PER_INCARNATION, HingeCosts, Snapshot
 
-announce, message_to, write = Peer._announce, Peer._message, PeerLoop._write
+announce, message_to = Peer._announce, Peer._message
 rng = np.random.default_rng(0)
 
 
@@ -75,16 +74,6 @@ def be_of_the_future():
     Peer._message = changed
 
 
-def flood():
-    """Send every message five hundred times."""
-
-    def changed(loop, messages):
-        for _ in range(500):
-            write(loop, messages)
-
-    PeerLoop._write = changed
-
-
 def send_garbage():
     """Send payloads of huge random numbers to neighbours."""
 
@@ -97,7 +86,7 @@ def send_garbage():
     Peer._message = changed
 
 
-OTHERS = {each.__name__: each for each in (equivocate, speak_for_another, be_of_the_future, flood, send_garbage)}
+OTHERS = {each.__name__: each for each in (equivocate, speak_for_another, be_of_the_future, send_garbage)}
 
 if __name__ == "__main__":
     lie = sys.argv.pop(1)

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -21,10 +22,11 @@ from sklearn.datasets import dump_svmlight_file
 
 from tests.engines.test_zmq_peers import ALPHA, TOL, Shell, optimum
 from widemargin.cli import main
+from widemargin.comm import rates
 from widemargin.comm.identity import Identity
 from widemargin.comm.members import MemberList, Membership
 from widemargin.comm.zmq_keys import MemberKeys
-from widemargin.comm.zmq_peers import ask
+from widemargin.comm.zmq_peers import ZmqPeers, ask
 
 pytestmark = pytest.mark.xdist_group("peers in processes")
 ROOT = Path(__file__).parents[2]
@@ -144,12 +146,11 @@ def test_members_agree_and_strangers_find_no_door(folder, shells):
 
 
 PROVED = {"equivocate", "low_costs", "heavy"}
-CUT_OFF = {"be_of_the_future", "flood"}
 
 
 @pytest.mark.parametrize(
     "lie",
-    ["equivocate", "be_of_the_future", "flood", "send_garbage"]
+    ["equivocate", "be_of_the_future", "send_garbage"]
     + [pytest.param(each, marks=pytest.mark.long) for each in ("low_costs", "heavy", "speak_for_another")],
 )
 def test_the_others_certify_their_own_rows_whatever_one_member_does(lie, folder, shells):
@@ -160,21 +161,81 @@ def test_the_others_certify_their_own_rows_whatever_one_member_does(lie, folder,
         revoke(folder, honest[0].members, "mallory")
     for shell in honest:
         assert_certified(shell, folder, [0, 1, 2])
+    if lie == "be_of_the_future":  # the member that it joined by hears it, and perhaps no other
+        honest[0].wait_until(lambda: honest[0].events("cut off"))
+        (event,) = honest[0].events("cut off")
+        assert event["name"] == "mallory"
+        assert "which cannot have come yet" in event["why"]
     for shell in honest:
         if lie in PROVED or lie == "send_garbage":
             shell.wait_until(lambda shell=shell: shell.events("excluded"))
             (event,) = shell.events("excluded")
             assert (event["member"], event["name"]) == (3, "mallory")
             assert event["why"] == ("revoked" if lie == "send_garbage" else "its records contradict each other")
-        elif lie in CUT_OFF:
-            shell.wait_until(lambda shell=shell: shell.events("cut off"))
-            (event,) = shell.events("cut off")
-            assert event["name"] == "mallory"
-            assert ("tick" if lie == "be_of_the_future" else "messages a second") in event["why"]
         else:
-            assert shell.figures()[2] > 0
             assert not shell.events("excluded")
+    assert lie != "speak_for_another" or any(shell.figures()[2] > 0 for shell in honest)
     assert all(shell.process.poll() is None for shell in honest)
+
+
+def owners_and_list():
+    organiser, owners = Identity.create("organiser"), [Identity.create(name) for name in NAMES]
+    members = MemberList("clinics", organiser.card.key)
+    for owner in owners:
+        members = members.with_member(owner.card, 80, organiser)
+    return organiser, owners, members
+
+
+def test_a_member_that_sends_too_much_is_cut_off_and_others_are_not(monkeypatch):
+    monkeypatch.setattr(rates, "MESSAGES_PER_SECOND", 20)
+    _, owners, members = owners_and_list()
+    one, two, flood = (
+        ZmqPeers(k, "127.0.0.1:0", MemberKeys(owners[k], Membership(members)), 10_000) for k in (0, 1, 3)
+    )
+    try:
+        two.link(0, one.address)
+        flood.link(0, one.address)
+        came, deadline = set(), time.monotonic() + 60
+        while time.monotonic() < deadline and not (one._refused_members and 1 in came):
+            for _ in range(20):
+                flood.send(0, b"more")
+            two.send(0, b"now and then")
+            came |= {sender for sender, _ in one.receive(0.05)}
+        assert one.offenders() == {3: "more than 20 messages a second"}
+        one.refuse(3)
+        before = one.refused
+        while time.monotonic() < deadline and one.refused == before:
+            flood.send(0, b"more")
+            two.send(0, b"now and then")
+            assert {sender for sender, _ in one.receive(0.05)} <= {1}
+        assert one.refused > before
+    finally:
+        for transport in (one, two, flood):
+            transport.close()
+
+
+def test_who_writes_is_told_by_the_key_of_the_connection_and_a_revoked_member_is_not_heard():
+    organiser, owners, members = owners_and_list()
+    one, two = (ZmqPeers(k, "127.0.0.1:0", MemberKeys(owners[k], Membership(members)), 10_000) for k in (0, 1))
+    try:
+        two.number = 2  # what it says it is
+        two.link(0, one.address)
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and not (came := one.receive(0.05)):
+            two.send(0, b"hello")
+        assert {sender for sender, _ in came} == {1}
+        assert one.newcomers() == []  # 2 introduced itself with the key of 1
+        assert one.refused > 0
+        one._keys.membership.take(members.without("bob", organiser))
+        one.receive(0.2)  # what was on its way
+        before = one.refused
+        while time.monotonic() < deadline and one.refused == before:
+            two.send(0, b"hello")
+            assert one.receive(0.05) == []
+        assert one.refused > before
+    finally:
+        one.close()
+        two.close()
 
 
 def test_members_are_added_and_revoked_while_the_network_runs(folder, shells):

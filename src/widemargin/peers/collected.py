@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from widemargin.peers.store import NONE, Members
+from widemargin.peers.store import HANDLE, NONE, Members
 
 
 class News(NamedTuple):
@@ -25,7 +25,7 @@ class Collection:
 
     def add(self, slots: np.ndarray, handles: np.ndarray, n_slots: int) -> None:
         if n_slots > len(self.handles):
-            self.handles = np.concatenate([self.handles, np.zeros(n_slots - len(self.handles), np.int32)])
+            self.handles = np.concatenate([self.handles, np.zeros(n_slots - len(self.handles), HANDLE)])
         self.count += int(np.count_nonzero(self.handles[slots] == NONE))
         self.handles[slots] = handles
 

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from widemargin.peers.records import Record, incarnation_of
-from widemargin.peers.store import is_last
+from widemargin.peers.store import HANDLE, is_last
 from widemargin.peers.table import RecordTable
 
 WINDOW = 60  # messages that can be acknowledged
 _ALL_BITS = (1 << WINDOW) - 1
 _RECORD_BYTES = 1 << 22  # in one message; a longer record goes alone
-_NOTHING = np.zeros(0, np.int64)
+_NOTHING = np.zeros(0, HANDLE)
 
 
 @dataclass(eq=False)

@@ -35,7 +35,7 @@ from widemargin.peers.records import (
     Statement,
 )
 from widemargin.peers.rows import PeerRows
-from widemargin.peers.store import CODES, N_KINDS, NONE, Batch, Members, RecordStore, is_last
+from widemargin.peers.store import CODES, HANDLE, N_KINDS, NONE, Batch, Members, RecordStore, is_last
 from widemargin.peers.table import RecordTable
 from widemargin.problems.mean_hinge import MeanHinge
 from widemargin.problems.protocol import Certificate
@@ -181,7 +181,7 @@ class Peer:
                 continue
             if known is None or known.number <= record.number:
                 handles.append(store.put(record if known is None or known.number != record.number else known))
-        return np.array(handles, np.int64)
+        return np.array(handles, HANDLE)
 
     def _take_records(self, sender: int, handles: np.ndarray) -> None:
         store = self.store
@@ -439,8 +439,8 @@ class Peer:
         self.claims.forget(liar)
         self.exclude(liar)
         accusation = self.store.put(Accusation(liar, 1, evidence), self.algorithm.model, self._own_moment)
-        self.table.take_all(np.array([accusation]))
-        self.delivery.queue(np.array([accusation]))
+        self.table.take_all(np.array([accusation], HANDLE))
+        self.delivery.queue(np.array([accusation], HANDLE))
         _LOG.warning("Peer %d is excluded: its records contradict each other.", liar)
 
     def _forget_departed(self) -> None:
@@ -451,10 +451,10 @@ class Peer:
     def _announce(self, record: Statement) -> None:
         record = record if self.notary is None else self.notary.signed(record)
         handle = self.store.put(record, self.algorithm.model, self._own_moment)
-        self.table.take_all(np.array([handle]))
+        self.table.take_all(np.array([handle], HANDLE))
         self._is_lie(record)  # or lets a loss be checked that was stated for this proposal or query
         self._has_new_moments |= isinstance(record, Moments)
-        self.delivery.queue(np.array([handle]))
+        self.delivery.queue(np.array([handle], HANDLE))
 
     def _update_metric(self) -> None:
         """Make the metric again when all members have announced their moments, or twice as many of a few.
@@ -464,8 +464,8 @@ class Peer:
         members = self.table.membership
         if self._has_new_moments or members is not self._metric_members:
             self._metric_members = members
-            n_known = len(self.table.newest[Moments])
-            if 2 * self._n_in_metric <= n_known <= _MANY_PEERS or self.table.has_all(Moments):
+            n_known, are_all_there = len(self.table.newest[Moments]), self.table.is_network_known
+            if 2 * self._n_in_metric <= n_known <= _MANY_PEERS or (are_all_there and self.table.has_all(Moments)):
                 handles = self.table.known_of(Moments)
                 self.algorithm.set_metric(self.store.once("metric", handles, self.algorithm.metric_of))
                 self._n_in_metric, self._has_new_moments = n_known, False

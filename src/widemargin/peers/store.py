@@ -32,6 +32,7 @@ from widemargin.peers.records import (
 N_KINDS = len(KINDS)
 CODES = {kind: code for code, kind in enumerate(KINDS)}
 NONE = 0  # the handle of no record
+HANDLE = np.int32  # there are many arrays of them
 _FIRST_RECORDS = 1 << 10
 _UNSWEPT_BYTES = 1 << 20  # of records, before those in no use are dropped
 _OBJECT_BYTES = 1 << 11  # of the objects that a record consists of, beside its numbers

@@ -31,7 +31,7 @@ from widemargin.peers.records import (
     cuts_in,
     tick_of,
 )
-from widemargin.peers.store import CODES, N_KINDS, NONE, Members, RecordStore
+from widemargin.peers.store import CODES, HANDLE, N_KINDS, NONE, Members, RecordStore
 from widemargin.problems.mean_hinge import MeanHinge
 from widemargin.problems.protocol import Certificate
 
@@ -57,7 +57,7 @@ class RecordTable:
     best: Proof | None = None
     excluded: set[int] = field(default_factory=set)  # peers whose records are refused
     changed_at: int = 0  # last tick in which some peer's rows or neighbours changed: the same at all peers
-    _newest: np.ndarray = field(default_factory=lambda: np.zeros(N_KINDS * _SPARE, np.int32))  # handles by key
+    _newest: np.ndarray = field(default_factory=lambda: np.zeros(N_KINDS * _SPARE, HANDLE))  # handles by key
     _of_tick: dict[int, Collection] = field(default_factory=dict)  # snapshots
     _costs: dict[About, Collection] = field(default_factory=dict)  # of proposals
     _answers: dict[About, Collection] = field(default_factory=dict)  # to queries
@@ -115,14 +115,14 @@ class RecordTable:
         """Keep a record if it is newer than the one known; whether it was."""
         if record.peer in self.excluded:
             return False
-        return len(self.take_all(np.array([self.store.put(record)])).handles) > 0
+        return len(self.take_all(np.array([self.store.put(record)], HANDLE)).handles) > 0
 
     def take_all(self, handles: np.ndarray) -> News:
         """Keep those of some records, each of another key, that are newer than the ones known."""
         store = self.store
         if N_KINDS * store.n_peers > len(self._newest):
             n_more = N_KINDS * (store.n_peers + _SPARE) - len(self._newest)
-            self._newest = np.concatenate([self._newest, np.zeros(n_more, np.int32)])
+            self._newest = np.concatenate([self._newest, np.zeros(n_more, HANDLE)])
         keys = store.keys[handles]
         before = self._newest[keys]
         numbers, known_numbers = store.numbers[handles], store.numbers[before]
@@ -197,7 +197,7 @@ class RecordTable:
             of_tick = topics == topic
             tick = store.things[topic][1]
             if tick not in self._of_tick:
-                self._of_tick[tick] = Collection(np.zeros(store.n_peers, np.int32))
+                self._of_tick[tick] = Collection(np.zeros(store.n_peers, HANDLE))
             self._of_tick[tick].add(slots[of_tick], handles[of_tick], store.n_peers)
         for old in sorted(self._of_tick)[:-KEPT]:
             del self._of_tick[old]
@@ -205,7 +205,7 @@ class RecordTable:
     def _begin(self, into: dict[About, Collection], about: About, newest: np.ndarray) -> None:
         """Collect what is about a proposal or query, from now on and among what has come already."""
         if about not in into:
-            into[about] = Collection(np.zeros(self.store.n_peers, np.int32))
+            into[about] = Collection(np.zeros(self.store.n_peers, HANDLE))
             self._collect(into, newest[newest != NONE])
 
     def _collect(self, into: dict[About, Collection], handles: np.ndarray) -> None:
