@@ -34,7 +34,8 @@ CODES = {kind: code for code, kind in enumerate(KINDS)}
 NONE = 0  # the handle of no record
 HANDLE = np.int32  # there are many arrays of them
 _FIRST_RECORDS = 1 << 10
-_UNSWEPT_BYTES = 1 << 18  # of numbers in records, which take several times that, before those in no use are dropped
+_UNSWEPT_BYTES = 1 << 20  # of records, before those in no use are dropped
+_OBJECT_BYTES = 1 << 11  # of the objects that a record consists of, beside its numbers
 _SHARED = 32  # results that are kept
 _FIELDS: dict[str, type] = {
     "keys": np.int64,
@@ -182,7 +183,7 @@ class RecordStore:
             getattr(self, name)[handle] = 0
         self.keys[handle] = self.key_of(type(record), record.peer)
         self.numbers[handle], self.sizes[handle] = record.number, n_bytes_of(record)
-        self._n_bytes += int(self.sizes[handle])
+        self._n_bytes += int(self.sizes[handle]) + _OBJECT_BYTES
         if isinstance(record, Snapshot | HingeCosts | Answer):
             self.rows[handle] = self._id_of((record.peer, *rows_of(record)))
         thing: Thing | None = None
@@ -281,7 +282,7 @@ class RecordStore:
             if isinstance(record, Snapshot):
                 self.links[handle] = self._links_of(record.neighbours)
         self._shared.clear()
-        self._n_bytes = int(self.sizes[used].sum())
+        self._n_bytes = int(self.sizes[used].sum()) + _OBJECT_BYTES * len(used)
         self._most_bytes = _UNSWEPT_BYTES + 2 * self._n_bytes
 
 
