@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from widemargin.cli._say import columns, console, remark
-from widemargin.data.files import write_whole
 
 ListFile = Annotated[Path, typer.Argument(help="The list of members.", show_default=False)]
 Organiser = Annotated[Path, typer.Option(help="The organiser's identity, which signs the list.")]
@@ -26,6 +25,7 @@ def keygen(
       widemargin peer keygen alice
     """
     from widemargin.comm.identity import Identity
+    from widemargin.data.files import write_whole
 
     identity = Identity.create(name)
     key, card = folder / f"{name}.key", folder / f"{name}.card"
