@@ -59,6 +59,10 @@ def ring(k):
     return {i: sorted({(i - 1) % k, (i + 1) % k} - {i}) for i in range(k)}
 
 
+def star(k):
+    return {0: list(range(1, k)), **{leaf: [0] for leaf in range(1, k)}}
+
+
 def chords(k):
     """A ring whose opposite peers are neighbours, too: three each where k is even."""
     return {i: sorted({(i - 1) % k, (i + 1) % k, (i + k // 2) % k} - {i}) for i in range(k)}
@@ -97,7 +101,7 @@ class Network:
         rows = self.parts[number]
         algorithm: Any = GossipADMM(self.problem, rows, of_work, self.is_full)
         if self.solver == "push-sum":
-            algorithm = PushSum(self.problem, rows, of_work, self.batch_size, self.rounds, self.fan_out)
+            algorithm = PushSum(self.problem, rows, of_work, self.batch_size, self.rounds)
         neighbours = list(self.graph[number])
         return Peer(number, self.problem, algorithm, neighbours, self.fan_out, of_messages, incarnation, self.store)
 

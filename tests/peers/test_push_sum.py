@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from tests.peers.networks import ALPHA, Network, chords, even, objective, optimum, overlapping_rows, ring, split
+from tests.peers.networks import ALPHA, Network, chords, even, objective, optimum, overlapping_rows, ring, split, star
 from widemargin.comm.faults import Faults
 from widemargin.peers.push_sum import PushSum
 from widemargin.peers.rows import PeerRows
@@ -20,7 +20,8 @@ UNEVEN = [40, 10, 20, 30, 15, 5]
 
 def pushing(faults=None, sizes=UNEVEN, alpha=0.1, **more):
     parts = split(X, CODES, sizes, order=BY_LABEL)
-    return Network(parts, chords(len(sizes)), alpha=alpha, solver="push-sum", faults=faults or Faults(), **more)
+    settings = {"graph": chords(len(sizes)), "solver": "push-sum", "faults": faults or Faults()} | more
+    return Network(parts, alpha=alpha, **settings)
 
 
 def held(network):
@@ -51,9 +52,9 @@ def under_way(network):
     ],
     ids=["sound", "loss", "everything", "cut"],
 )
-@pytest.mark.parametrize("fan_out", [1, 3])
-def test_mass_is_conserved_for_thousands_of_ticks(faults, fan_out):
-    network = pushing(faults, fan_out=fan_out)
+@pytest.mark.parametrize("shape", [{"fan_out": 1}, {"fan_out": 3}, {"graph": star(6)}], ids=["1", "3", "star"])
+def test_mass_is_conserved_for_thousands_of_ticks(faults, shape):
+    network = pushing(faults, **shape)
     for _ in range(2):
         network.go(500)
         weight = held(network)[0] + under_way(network)[0]
@@ -76,15 +77,15 @@ def test_sums_are_conserved_too_where_no_step_is_made():
 
 def test_a_share_that_was_lost_arrives_with_the_next_letter():
     rng = np.random.default_rng
-    one, other = (
-        PushSum(MeanHinge(ALPHA), PeerRows(X[:9], Y[None, :9], np.ones(9)), rng(k), fan_out=1) for k in (0, 1)
-    )
+    one, other = (PushSum(MeanHinge(ALPHA), PeerRows(X[:9], Y[None, :9], np.ones(9)), rng(k)) for k in (0, 1))
     one.receive(1, other.payload(0))
     other.receive(0, one.payload(1))
     one.work()
+    one.divide_among([1])
     given = one._share.copy()
     one.payload(1)  # which is lost
     one.work()
+    one.divide_among([1])
     given += one._share
     other.receive(0, one.payload(1))
     np.testing.assert_allclose(other.pair, np.concatenate([[9.0], np.zeros(6)]) + given)
@@ -93,13 +94,14 @@ def test_a_share_that_was_lost_arrives_with_the_next_letter():
 
 def test_what_is_not_fetched_stays_and_shares_are_by_those_that_may_be_written_to():
     network = pushing(fan_out=2).go(3)
-    algorithm = network.peers[0].algorithm
+    algorithm, readers = network.peers[0].algorithm, network.peers[0].neighbours[:2]
     before = algorithm.pair[0]
     algorithm.rounds = 10**9
     algorithm.work()
+    algorithm.divide_among(readers)
     assert algorithm._share[0] == pytest.approx(before / 3)
     assert algorithm.pair[0] == before
-    algorithm.payload(1)
+    algorithm.payload(readers[0])
     assert algorithm.pair[0] == pytest.approx(before * 2 / 3)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.peers.networks import Network, assert_brackets, chords, even, overlapping_rows, split
+from tests.peers.networks import Network, assert_brackets, chords, even, overlapping_rows, split, star
 from widemargin.comm.faults import Faults
 from widemargin.peers.protocol import Message
 from widemargin.peers.records import Answer, Moments
@@ -110,24 +110,47 @@ def test_partners_that_crash_are_replaced(seed):
         assert_brackets(peer.proof, network.optima(left))
 
 
-def test_the_hub_of_a_star_writes_to_all_leaves_in_turns():
-    k = 10
-    star = {0: list(range(1, k)), **{j: [0] for j in range(1, k)}}
-    X, codes = overlapping_rows(120)
-    network = Network(split(X, codes, even(120, k)), star).go(2)
-    hub, written = network.peers[0], []
-    tick = hub.tick
+def written_by(peer):
+    """The addressees of a peer in each tick, from now on."""
+    tick, written = peer.tick, []
 
     def noted():
         messages = tick()
         written.append([to for to, _ in messages])
         return messages
 
-    hub.tick = noted
-    network.go(12)
+    peer.tick = noted
+    return written
+
+
+def test_the_hub_of_a_star_writes_to_all_leaves_in_turns():
+    k = 10
+    X, codes = overlapping_rows(120)
+    network = Network(split(X, codes, even(120, k)), star(k), fan_out=1).go(2)
+    written = written_by(network.peers[0])
+    network.go(3 * (k - 1))
     turns = [to for each in written for to in each]
-    assert all(set(turns[at : at + k - 1]) == set(range(1, k)) for at in range(0, 3 * (k - 1), k - 1))
-    network.until(1e-3, 100)
+    assert all(set(turns[at : at + k - 1]) == set(range(1, k)) for at in range(0, len(turns), k - 1))
+    network.until(1e-3, 400)
+
+
+def test_the_hub_answers_leaves_in_every_tick_that_could_write_to_more_neighbours_than_they_have():
+    k = 10
+    X, codes = overlapping_rows(120)
+    network = Network(split(X, codes, even(120, k)), star(k), fan_out=2)
+    written = written_by(network.peers[0])
+    network.go(20)
+    assert len(written[0]) == 2  # it does not know yet how many neighbours they have
+    assert sorted(written[-1]) == list(range(1, k))
+
+
+def test_a_star_needs_no_more_than_twice_the_ticks_of_a_ring_with_chords():
+    X, codes = overlapping_rows(240)
+    parts = split(X, codes, even(240, 24))
+    ticks = {
+        name: Network(parts, graph).until(1e-3, 400) for name, graph in (("star", star(24)), ("chords", chords(24)))
+    }
+    assert ticks["star"] <= 2 * ticks["chords"]
 
 
 def test_records_in_no_use_leave_the_store():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.peers.networks import Network, assert_brackets, chords, even, overlapping_rows, ring, split
+from tests.peers.networks import Network, assert_brackets, chords, even, overlapping_rows, ring, split, star
 from widemargin.comm.faults import Faults
 from widemargin.peers.records import KINDS, Accusation, Moments, Proposal, Query, Snapshot
 from widemargin.peers.rows import PeerRows
@@ -286,8 +286,7 @@ def _have_certified(network, members, gap):
 
 def test_leaves_of_a_star_do_not_take_its_hub_for_gone():
     """It writes to one of eleven in a tick, and to each of them again after eleven: they wait by its neighbours."""
-    graph = {0: list(range(1, 12)), **{leaf: [0] for leaf in range(1, 12)}}
-    network = Network(split(X, CODES, even(200, 12)), graph, fan_out=1, is_full=False)
+    network = Network(split(X, CODES, even(200, 12)), star(12), fan_out=1, is_full=False)
     network.go(60)
     for _ in range(150):
         network.go()

@@ -67,7 +67,8 @@ class GossipSVC(LinearClassifier):
     degree : int, default=3
         Degree of a random regular graph; mean degree of an Erdos-Renyi graph.
     fan_out : int, default=3
-        Number of neighbours that a peer writes to in each tick, chosen at random if it has more.
+        Number of neighbours that a peer writes to in each tick, in turns if it has more. Neighbours that have fewer
+        than ``fan_out`` neighbours themselves, such as the leaves of a star, are answered in every tick.
     solver : {"admm", "push-sum"}, default="admm"
         ``"admm"`` is one-way relaxed ADMM, beside which the peers build a model of the objective from cutting planes:
         it converges on rows of any scale, offset and width. ``"push-sum"`` is the paper's GADGET, corrected: it needs

@@ -44,6 +44,7 @@ from widemargin.compiled import peer_passes
 from widemargin.data.shard import csr_arrays
 from widemargin.pauses import is_time_up
 from widemargin.peers.cutting_planes import Cut
+from widemargin.peers.protocol import Algorithm
 from widemargin.peers.records import Moments
 from widemargin.peers.rows import PeerRows
 from widemargin.problems.mean_hinge import MeanHinge
@@ -82,7 +83,7 @@ class Metric(NamedTuple):
 
 
 @dataclass
-class GossipADMM:
+class GossipADMM(Algorithm):
     """The state of one peer."""
 
     problem: MeanHinge

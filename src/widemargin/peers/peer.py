@@ -142,7 +142,9 @@ class Peer:
         if self.algorithm.has_cuts:
             self._query()
             self._answer()
-        return [(to, self._message(to)) for to in self._addressees()]
+        addressees = self._addressees()
+        self.algorithm.divide_among(addressees)
+        return [(to, self._message(to)) for to in addressees]
 
     def receive(self, message: Message) -> None:
         """Take in a message; one that is stale, malformed or from a stranger is counted and refused."""
@@ -350,15 +352,21 @@ class Peer:
         self._has_changed = True
 
     def _addressees(self) -> list[int]:
-        """The partners whose turn it is; now and then one that is silent, or that could connect two networks."""
+        """The partners whose turn it is; now and then one that is silent, or that could connect two networks.
+
+        Of many partners ``fan_out`` take turns. Those with fewer neighbours than that write to all of them in every
+        tick, and are answered in every tick: else the leaves of a star would wait for its hub.
+        """
         partners = self._partners
         chosen = partners
         if len(partners) > self.fan_out:
-            chosen = sorted(partners, key=lambda j: self._turns.get(j, 0.0))[: self.fan_out]
-            self._turns.update(dict.fromkeys(chosen, float(self._worked)))
+            few = [j for j in partners if (self.table.degree_of(j) or self.fan_out) < self.fan_out]
+            others = sorted(set(partners).difference(few), key=lambda j: self._turns.get(j, 0.0))
+            self._turns.update(dict.fromkeys(others[: self.fan_out], float(self._worked)))
+            chosen = few + others[: self.fan_out]
         if self._worked % _PROBE_TICKS == 0 and len(partners) < len(self.neighbours):
-            others = self.table.members if self.table.is_network_known else ()
-            silent = [j for j in self.neighbours if j not in partners and j not in others]
+            members = self.table.members if self.table.is_network_known else ()
+            silent = [j for j in self.neighbours if j not in partners and j not in members]
             if silent:
                 chosen = [*chosen, silent[(self._worked // _PROBE_TICKS) % len(silent)]]
         return chosen

@@ -47,6 +47,10 @@ class Algorithm(Protocol):
     def work(self) -> None:
         """One tick of work on the own rows."""
 
+    def divide_among(self, addressees: Sequence[int]) -> None:
+        """Take note that payloads for these neighbours are next, and for no others."""
+        return
+
     def payload(self, to: int) -> np.ndarray:
         """What a neighbour is sent now."""
 

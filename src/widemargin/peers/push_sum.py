@@ -28,6 +28,7 @@ its former incarnation held, and what was on the way to it, is lost. A partition
 [2] Dominguez-Garcia, Hadjicostis, Vaidya: Resilient Networked Control of Distributed Energy Resources, 2012.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -59,14 +60,13 @@ class Edge:
 
 @dataclass
 class PushSum(Algorithm):
-    """The state of one peer; ``rounds`` are ticks between two steps, ``fan_out`` the most messages of a tick."""
+    """The state of one peer; ``rounds`` are ticks between two steps."""
 
     problem: MeanHinge
     rows: PeerRows
     rng: np.random.Generator
     batch_size: int = 32
     rounds: int = 1
-    fan_out: int = 1
     has_cuts: ClassVar[bool] = False  # the paper's method, and nothing else
     model: np.ndarray = field(init=False)  # the mean of the iterates, (problems, d)
     pair: np.ndarray = field(init=False)  # omega, then s of every problem
@@ -97,12 +97,15 @@ class PushSum(Algorithm):
         return (_HEADER + len(self.pair),)
 
     def work(self) -> None:
-        """A step, if it is due, and the share that each addressee will get."""
+        """A step, if it is due."""
         if self._ticks % self.rounds == 0:
             self._step()
         self._ticks += 1
-        n_readers = sum(self._may_have_more(edge) for edge in self.edges.values())
-        self._share = self.pair / (1 + min(n_readers, self.fan_out))
+
+    def divide_among(self, addressees: Sequence[int]) -> None:
+        """The share of the pair that each of them gets which reads what it is sent."""
+        n_readers = sum(j in self.edges and self._may_have_more(self.edges[j]) for j in addressees)
+        self._share = self.pair / (1 + n_readers)
 
     def payload(self, to: int) -> np.ndarray:
         """All that was ever given to a neighbour, including a share of this tick."""

@@ -114,7 +114,7 @@ class Network:
         if self.algorithm == "admm":
             algorithm = GossipADMM(self.problem, rows, for_work, self.is_metric_full)
         else:
-            algorithm = PushSum(self.problem, rows, for_work, self.batch_size, self.rounds, self.fan_out)
+            algorithm = PushSum(self.problem, rows, for_work, self.batch_size, self.rounds)
         neighbours, store = list(self.graph[number]), store or RecordStore()
         own = number, self.problem, algorithm, neighbours, self.fan_out, for_messages, incarnation
         return Peer(*own, store, claims, notary)
