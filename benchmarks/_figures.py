@@ -690,26 +690,27 @@ def draw_sizes(report: Report, found: Mapping[str, Any], level: float) -> None:
         by_shape.setdefault(key.split(", ")[0], {})[each[0]["n_peers"]] = each
     middle = max(set.intersection(*(set(by_size) for by_size in by_shape.values())))  # of all shapes
     for k, (shape, by_size) in enumerate(by_shape.items()):
-        style = {"color": harness.COLOURS[k], "marker": "osD^vX"[k], "markersize": 5, "label": shape}
-        ticks = {n: _median_ticks([run["to"][f"{level:g}"] for run in each]) for n, each in by_size.items()}
+        each = by_size[middle]
+        gap = median(run["spectral gap"] for run in each)
+        label = f"{shape} (spectral gap {gap:.2g})"
+        style = {"color": harness.COLOURS[k], "marker": "osD^vX"[k], "markersize": 5, "label": label}
+        ticks = {n: _median_ticks([run["to"][f"{level:g}"] for run in runs]) for n, runs in by_size.items()}
         sizes = [n for n in by_size if ticks[n] is not None]
         panels[0, 0].plot(sizes, [ticks[n] for n in sizes], **style)
         gaps = [median(run["spectral gap"] for run in by_size[n]) for n in sizes]
         panels[0, 2].plot(gaps, [ticks[n] for n in sizes], **{**style, "linestyle": ":"})
-        each = by_size[middle]
         levels = {name: _median_ticks([run["to"][name] for run in each]) for name in each[0]["to"]}
         way = sorted((1 / float(name), value) for name, value in levels.items() if value is not None)
         if way:
-            gap = median(run["spectral gap"] for run in each)
             panels[0, 1].plot(*zip(*way, strict=True), **{**style, "label": f"_{shape}"})
-            panels[0, 1].annotate(f"{gap:.2g}", way[-1], (4, -3), textcoords="offset points", fontsize=7.5)
-    panels[0, 0].set(xscale="log", yscale="log", xlabel="peers", ylabel=f"ticks to a certified {level:g} at every peer")
-    panels[0, 1].set(xscale="log", yscale="log", xlabel="1 / certified gap", ylabel=f"ticks, {middle} peers")
-    panels[0, 1].set_title("beside each line: its spectral gap", fontsize=8.5)
-    panels[0, 2].set(
-        xscale="log", yscale="log", xlabel="spectral gap (Metropolis weights)", ylabel=f"ticks to {level:g}"
+    panels[0, 0].set(
+        xlabel="peers", ylabel=f"ticks to a certified {level:g} at every peer", title="Size of the network"
     )
-    _finish(report, figure, panels, "sizes", 6)
+    panels[0, 1].set(xlabel="1 / certified gap", ylabel="ticks", title=f"Accuracy, {middle} peers")
+    panels[0, 2].set(xlabel="spectral gap (Metropolis weights)", ylabel=f"ticks to {level:g}", title="Spectral gap")
+    for panel in panels[0]:
+        panel.set(xscale="log", yscale="log")
+    _finish(report, figure, panels, "sizes", 3)
 
 
 def _median_ticks(values: Sequence[int | None]) -> float | None:

@@ -123,11 +123,13 @@ def trace(
     is_metric_full: bool = True,
     batch_size: int = 32,
     prepare: Callable[[Peer], None] | None = None,
+    is_store_shared: bool = True,
     ticks: Sequence[int] | range = range(1, 1_001),
 ) -> None:
     """Run a network and ``look`` at it after these ticks, until it says that it has seen enough.
 
-    ``prepare`` may change a peer before it begins.
+    ``prepare`` may change a peer before it begins. With a store of its own, each peer checks all records that it
+    receives, as it does in a process of its own.
     """
     network = Network(
         problem=MeanHinge(task.alpha),
@@ -148,7 +150,7 @@ def trace(
     store = RecordStore()
 
     def begin(number: int, incarnation: int) -> Peer:
-        peer = network.begin(number, owned[number], seed, incarnation, store)
+        peer = network.begin(number, owned[number], seed, incarnation, store if is_store_shared else RecordStore())
         if prepare is not None:
             prepare(peer)
         return peer

@@ -50,14 +50,8 @@ LOSS_COSTS, SORTED_TICKS = 2.5, 1_000
 POINTS = 0.2  # of accuracy, beside LinearSVC
 SCALE_SECONDS, HUGE_GIB = 120.0, 8.0
 SHAPE_COSTS = 2.0  # times the ticks of a random regular network
-COMPARED = ("complete", "random-regular")
-LARGEST = {
-    "random-regular": 300,
-    "erdos-renyi": 30,
-    "grid": 30,
-    "ring": 30,
-    "star": 30,
-}  # networks of these shapes; 100 of others
+COMPARED = ("complete", "random-regular", "star")
+LARGEST = {"random-regular": 300, "erdos-renyi": 30, "grid": 30, "ring": 30}  # networks of these shapes; 100 of others
 QUICK_ROWS = 2_000
 PUSH_SUM_TICKS = 20_000  # limit
 _TRUE = 1e-9  # rounding, in comparisons of bounds

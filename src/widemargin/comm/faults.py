@@ -124,6 +124,8 @@ class FaultyWire:
 
     def is_cut(self, one: int, other: int) -> bool:
         """Whether a partition separates these two now."""
+        if not self.faults.partition:
+            return False
         return any(
             first <= self.now <= last and (one in peers) != (other in peers)
             for first, last, peers in self.faults.partition

@@ -45,7 +45,8 @@ _STARTING_TICKS = 4 * MAX_MISSED_MESSAGES  # at least, until neighbours that wer
 _PROBE_TICKS = 10  # between messages to a silent neighbour
 _SNAPSHOT_TICKS = 4  # between two snapshots, at least
 _DOUBLING_TICKS = 64  # snapshots become half as frequent after two of these, after four, and so on
-_MANY_PEERS = 16  # from which snapshots are rarer
+_MANY_PEERS = 16  # from which snapshots are rarer: half as frequent with twice as many peers
+_FEWER_SNAPSHOTS = 64  # times at most, for that
 _OVERDUE_TICKS = 3  # after which unacknowledged records are sent again
 _DATA_VERSIONS = 1 << 62
 _TOLERATED_TICKS = 100_000  # beyond the highest to which this peer lets itself be advanced
@@ -395,7 +396,8 @@ class Peer:
         of the ticks it needed.
         """
         doublings = self.ticks // _DOUBLING_TICKS - self.table.changed_at // _DOUBLING_TICKS
-        return _SNAPSHOT_TICKS << max(1, doublings, len(self.table.membership) // _MANY_PEERS).bit_length() - 1
+        for_size = min(len(self.table.membership) // _MANY_PEERS, _FEWER_SNAPSHOTS)
+        return _SNAPSHOT_TICKS << max(1, doublings, for_size).bit_length() - 1
 
     @property
     def _period(self) -> int:
