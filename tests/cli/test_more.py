@@ -24,7 +24,7 @@ def test_models_side_by_side_and_one_that_is_ended(folder, command):
     """The limit holds: SVC would take much longer for these rows, the others a tenth of a second."""
     X, y = make_nonseparable(30_000, 60, ratio=0.5, random_state=0)
     np.savez(folder / "rows.npz", X=X, y=y)
-    ended = command("compare", "rows.npz", "--only", "SVC,SGDClassifier,kernel (linear)", "--limit", 3, "--json")
+    ended = command("compare", "rows.npz", "--only", "SVC,SGDClassifier,kernel (linear)", "--limit", 8, "--json")
     assert ended.code == 0, ended.err
     found = json.loads(ended.out)
     assert list(found) == ["SVC", "SGDClassifier", "KernelSVC (linear)", "largest class alone"]

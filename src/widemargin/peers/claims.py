@@ -31,7 +31,6 @@ import numpy as np
 
 from widemargin.peers.cutting_planes import Cut, points_of
 from widemargin.peers.records import (
-    About,
     Answer,
     HingeCosts,
     Moments,
@@ -145,19 +144,19 @@ class Claims:
 
     def _check_costs(self, record: HingeCosts | Answer) -> tuple[Statement, ...] | None:
         """Check stated losses against all cuts of the member, once the models that they are of are known."""
+        known = self._costs.setdefault(record.peer, deque(maxlen=_KEPT_RECORDS))
+        checked = {id(each.asked) for each in known if each.record is record}
+        models = [model for model in self._models.get(record.proposer, ()) if id(model) not in checked]
+        stated = [each for model in models if (each := _costs_of(record, model)) is not None]
+        if not stated:
+            return None
+        known.extend(stated)
         cuts = list(self._cuts.get(record.peer, ()))
         stacked = _stacked(cuts)
-        known = self._costs.setdefault(record.peer, deque(maxlen=_KEPT_RECORDS))
-        for model in self._models.get(record.proposer, ()):
-            if any(each.record is record and each.asked is model for each in known):
-                continue
-            stated = _costs_of(record, model)
-            if stated is None:
-                continue
-            known.append(stated)
-            if stacked is not None and (below := _is_below(stated, stacked)).any():
-                owner = [each for each in cuts for _ in cuts_in(each)][int(np.argmax(below))]
-                return (record, model) if owner is record else (record, owner, model)
+        for each in stated:
+            if stacked is not None and (below := _is_below(each, stacked)).any():
+                owner = [owner for owner in cuts for _ in cuts_in(owner)][int(np.argmax(below))]
+                return (record, each.asked) if owner is record else (record, owner, each.asked)
         return None
 
 
@@ -204,20 +203,15 @@ def _stacked(records: Iterable[Snapshot | Answer]) -> Cut | None:
 
 def _costs_of(record: HingeCosts | Answer, asked: Proposal | Query) -> _Costs | None:
     """The losses that a record states for a proposal or query; None if it is about another."""
-    if isinstance(record, Answer):
-        if not isinstance(asked, Query) or (record.proposer, record.query, record.digest) != _about(asked):
-            return None
-        return _Costs(record, asked, points_of(asked.models), record.costs)
-    if not isinstance(asked, Proposal) or record.proposer != asked.peer:
+    if record.proposer != asked.peer:
         return None
-    _, number, digest = _about(asked)
-    is_of = (record.proposals == number) & (record.digests == digest)
-    costs = record.costs[is_of]
-    return _Costs(record, asked, np.array([asked.model] * len(costs)), costs) if len(costs) else None
-
-
-def _about(asked: Proposal | Query) -> About:
-    return asked.peer, asked.number, digest_of(asked.model if isinstance(asked, Proposal) else asked.models)
+    if isinstance(record, Answer) and isinstance(asked, Query) and record.query == asked.number:
+        is_of = record.digest == digest_of(asked.models)
+        return _Costs(record, asked, points_of(asked.models), record.costs) if is_of else None
+    if isinstance(record, HingeCosts) and isinstance(asked, Proposal) and asked.number in record.proposals:
+        costs = record.costs[(record.proposals == asked.number) & (record.digests == digest_of(asked.model))]
+        return _Costs(record, asked, np.array([asked.model] * len(costs)), costs) if len(costs) else None
+    return None
 
 
 def _is_below(stated: _Costs, cuts: Cut) -> np.ndarray:
