@@ -30,7 +30,7 @@ def test_models_side_by_side_and_one_that_is_ended(folder, command):
     assert list(found) == ["SVC", "SGDClassifier", "KernelSVC (linear)", "largest class alone"]
     assert found["largest class alone"] == {"test_error": pytest.approx(0.5, abs=0.02)}
     assert found["KernelSVC (linear)"]["warning"] is None
-    assert found["SVC"] == {"timeout": 3.0}
+    assert found["SVC"] == {"timeout": 8.0}
     for name in ("SGDClassifier", "KernelSVC (linear)"):
         assert found[name]["seconds"] > 0
         assert 0 < found[name]["test_error"] < 0.5

@@ -68,7 +68,7 @@ def upper_bounds(problem: MeanHinge, models: np.ndarray, costs: np.ndarray, tota
     loss = gamma(models.shape[2] + 2 * n_peers + 16)
     with np.errstate(over="ignore", invalid="ignore"):
         squares = np.einsum("mkj,mkj->mk", models, models)
-        values = np.asarray(problem.primal_value(costs / total, squares)) * (1 + loss)
+        values = np.vectorize(problem.primal_value, otypes=[float])(costs / total, squares) * (1 + loss)
     return Candidates(models, np.fmin(values, np.inf))
 
 

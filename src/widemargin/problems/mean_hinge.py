@@ -11,7 +11,6 @@ as in LIBLINEAR. Both bounds follow from sums over rows: the hinge losses of all
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from widemargin.problems._classes import require_positive
 
@@ -28,8 +27,8 @@ class MeanHinge:
     def check(self, total_positive: float, total_negative: float) -> None:
         """Accept any classes: also one alone, or none, has a solution."""
 
-    def primal_value(self, loss: Any, size: Any) -> Any:
-        """``F(w)``, from the mean hinge loss and ``||w||^2``; of many models at once, from arrays."""
+    def primal_value(self, loss: float, size: float) -> float:
+        """``F(w)``, from the mean hinge loss and ``||w||^2``."""
         return 0.5 * self.alpha * size + loss
 
     def dual_value(self, gain: float, size: float) -> float:
