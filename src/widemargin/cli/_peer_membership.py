@@ -31,14 +31,19 @@ class OwnMembership:
     def __init__(self, identity: Identity, path: Path, incarnation: int) -> None:
         self.identity, self.incarnation, self._path = identity, incarnation, path
         self.membership = Membership(MemberList.read(path))
-        found = self.membership.newest.with_key(identity.card.key)
+        newest = self.membership.newest
+        found = newest.with_key(identity.card.key)
         if found is None:
+            if any(each.card.key == identity.card.key for each in newest.members.values()):
+                raise ValueError(f"The list in {path} has revoked {identity.name}: ask the organiser why.")
             raise ValueError(
                 f"{identity.name} is not on the list of members in {path}: send your card to the organiser, who adds "
                 "it with widemargin peer enroll."
             )
         if found.card != identity.card:
-            raise ValueError(f"The list in {path} has another card of {identity.name}: send the new one.")
+            raise ValueError(
+                f"The list in {path} has another card of {identity.name}: send the organiser the present one."
+            )
         self.member: Member = found
         self.keys = MemberKeys(identity, self.membership)
         self._seen, self._due = self._stamp(), 0.0
@@ -55,7 +60,7 @@ class OwnMembership:
         if n_rows > self.member.max_rows:
             raise ValueError(
                 f"{self.identity.name} has {n_rows:g} rows; the list of members allows {self.member.max_rows:g}. Ask "
-                "the organiser to enroll you with more."
+                "the organiser to revoke you and to enroll you with more."
             )
 
     def follow_file(self) -> None:
@@ -101,7 +106,9 @@ def acting_as(identity_path: Path, members_path: Path) -> Iterator[OwnMembership
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
-                raise ValueError(f"Another process is {identity.name}: an identity is used by one at a time.") from None
+                raise ValueError(
+                    f"Another process is {identity.name}: stop it first, as only one may use {identity_path} at a time."
+                ) from None
         yield OwnMembership(identity, members_path, _next_start(identity_path))
 
 
@@ -113,7 +120,10 @@ def _next_start(identity_path: Path) -> int:
     except FileNotFoundError:
         last = 0
     except (OSError, ValueError) as error:
-        raise ValueError(f"{path} does not hold the number of the last start: {error}.") from error
+        why = error.strerror if isinstance(error, OSError) else "it must hold one whole number"
+        raise ValueError(
+            f"Cannot read the number of the last start from {path}: {why}. If the clock is right, delete the file."
+        ) from error
     start = max(last + 1, int(time.time() - _FIRST_START) // _START_SECONDS)
     write_whole(path, f"{start}\n".encode("ascii"))
     return start

@@ -64,7 +64,10 @@ class Card(NamedTuple):
             keys = (bytes.fromhex(content[name]) for name in ("key", "curve", "signature"))
             card = cls(check_name(content["name"]), *keys)
         except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"{where} is not the card of an owner: {error}.") from error
+            raise ValueError(
+                f"{where} is not the card of an owner: {what_is_wrong(error)}. "
+                "widemargin peer keygen writes the card as NAME.card."
+            ) from error
         if (len(card.key), len(card.curve)) != (KEY_BYTES, KEY_BYTES):
             raise ValueError(f"{where} is not the card of an owner: its keys must have {KEY_BYTES} bytes.")
         if not is_signed_by(card.key, card._signed(), card.signature):
@@ -109,7 +112,9 @@ class Identity:
                 raise ValueError("another format")
             return cls(content["name"], bytes.fromhex(content["seed"]), bytes.fromhex(content["curve"]))
         except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"{path} is not an identity; widemargin peer keygen makes one.") from error
+            raise ValueError(
+                f"{path} is not an identity: widemargin peer keygen writes the identity as NAME.key."
+            ) from error
 
     def write(self, path: Path) -> None:
         """Keep it in a new file that only its owner can read; FileExistsError if there is one."""
@@ -126,6 +131,13 @@ class Identity:
 def is_open_to_others(path: Path) -> bool:
     """Whether other users of this machine can read a file."""
     return os.name == "posix" and bool(path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH))
+
+
+def what_is_wrong(error: Exception) -> str:
+    """Why JSON is not what was expected, for a message."""
+    if isinstance(error, KeyError):
+        return f"it has no field {error}"
+    return "its fields have wrong types" if isinstance(error, TypeError) else str(error).rstrip(".")
 
 
 def _json_in(path: Path, what: str) -> Any:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from widemargin.comm.identity import KEY_BYTES, Card, Identity, check_name, is_signed_by
+from widemargin.comm.identity import KEY_BYTES, Card, Identity, check_name, is_signed_by, what_is_wrong
 from widemargin.data.files import write_whole
 
 MAX_MEMBERS = 2000
@@ -71,7 +71,9 @@ class MemberList:
                 raise ValueError(f"it must have at most {MAX_MEMBERS} members")
             members = [_member(each, where) for each in entries]
         except (KeyError, TypeError, ValueError, RecursionError) as error:
-            raise ValueError(f"{where} is not a list of members: {error}.") from error
+            raise ValueError(
+                f"{where} is not a list of members: {what_is_wrong(error)}. Ask the organiser for the list."
+            ) from error
         found = cls(network, organiser, numbers[0], {each.number: each for each in members}, numbers[1], signature)
         found._check_members(members, where)
         if not is_signed_by(organiser, found._signed(), signature):
@@ -94,6 +96,7 @@ class MemberList:
 
     def with_member(self, card: Card, max_rows: float, organiser: Identity) -> MemberList:
         """The next list, with one more member; ValueError if that owner is on it."""
+        self._check_organiser(organiser)
         if any(each.name == card.name or each.card.key == card.key for each in self.active.values()):
             raise ValueError(f"{card.name} is on the list of members, by this name or key. Revoke that member first.")
         member = Member(self.next_member, card, _rows(max_rows))
@@ -118,7 +121,9 @@ class MemberList:
         found = next((each for each in self.active.values() if each.name == name), None)
         if found is None:
             names = ", ".join(sorted(each.name for each in self.active.values()))
-            raise ValueError(f"{name!r} is not on the list of members of {self.network}: {names or 'nobody is'}.")
+            is_revoked = any(each.name == name for each in self.members.values())
+            why = "has been revoked" if is_revoked else f"is not on the list of members of {self.network}"
+            raise ValueError(f"{name!r} {why}. Members are: {names or 'none'}.")
         return found
 
     def with_key(self, key: bytes) -> Member | None:
@@ -151,10 +156,13 @@ class MemberList:
     def _signed(self) -> bytes:
         return _SIGNED + json.dumps(self._content(), sort_keys=True, separators=(",", ":")).encode()
 
-    def _signed_by(self, organiser: Identity) -> MemberList:
-        """The same with the next number, signed."""
+    def _check_organiser(self, organiser: Identity) -> None:
         if organiser.card.key != self.organiser:
             raise ValueError(f"{organiser.name} is not the organiser of {self.network}: another key signed its list.")
+
+    def _signed_by(self, organiser: Identity) -> MemberList:
+        """The same with the next number, signed."""
+        self._check_organiser(organiser)
         if len(self.members) > MAX_MEMBERS:
             raise ValueError(f"A network has at most {MAX_MEMBERS} members.")
         numbered = replace(self, number=self.number + 1)

@@ -43,6 +43,10 @@ _FLUSH_MS = 300  # for the last messages
 _UNACKNOWLEDGED_MS = 10_000  # after which what was sent counts as lost, and the connection too
 _POLL_MS = 100  # between checks whether to close
 _ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9_.-]+):([0-9]{1,5})")
+_ADVICE = {  # if a peer cannot listen
+    zmq.EADDRINUSE: "Choose another port; 0 is any free one.",
+    zmq.EADDRNOTAVAIL: "Choose an address of this machine, and give others theirs as the advertised one.",
+}
 _MONITORED = zmq.EVENT_ACCEPTED | zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
 
 
@@ -99,8 +103,7 @@ def ask(address: str, keys: Keys, number: int, timeout: float, member: int = -1)
         _connect(socket, address)
         socket.send(_REQUEST + json.dumps({"ask": "terms", "number": number}).encode())
         if not socket.poll(round(1000 * timeout)):
-            must = "the same secret" if keys.membership is None else "this key, and a list that both of you are on"
-            raise ValueError(f"No peer answers at {address}: check that one runs there, with {must}.")
+            raise ValueError(f"No peer answers at {address}: check that {_who_must_run(keys, member)}.")
         answer = _parsed(socket.recv())
     try:
         peers = {int(each): _check_foreign(where) for each, where in answer["peers"]}
@@ -167,7 +170,8 @@ class ZmqPeers:
         try:
             self._listener.bind(f"tcp://{host}:{'*' if port == '0' else port}")
         except zmq.ZMQError as error:
-            raise ValueError(f"Cannot listen at {listen}: {error.strerror}.") from error
+            why = str(error.strerror).split(" (addr=")[0]
+            raise ValueError(f"Cannot listen at {listen}: {why}. {_ADVICE.get(error.errno, '')}".strip()) from error
         self._poller = zmq.Poller()
         for socket in (self._listener, self._monitor):
             self._poller.register(socket, zmq.POLLIN)
@@ -369,6 +373,13 @@ class ZmqPeers:
             _put(self._listener, [name, _REQUEST + json.dumps(answer).encode()])
         else:
             raise ValueError("unknown request")
+
+
+def _who_must_run(keys: Keys, member: int) -> str:
+    """What must be true for a member to answer."""
+    if keys.membership is None:
+        return "one runs there, with the same secret"
+    return f"{keys.membership.newest.members[member].name} runs there, and that both have the newest list of members"
 
 
 def _secure_caller(socket: zmq.Socket[bytes], keys: Keys, to: int) -> None:
