@@ -226,7 +226,7 @@ def _screen(console: Console, ready: _Ready, request: Request) -> Screen | _Line
     if request.watch and console.is_terminal:
         about = ready.transport.address, ready.peer.algorithm.rows.n_rows, ready.terms.tol
         wraps = Console(highlight=False)  # a panel keeps to the width of the terminal, printed lines do not
-        return Screen(wraps, *about, request.every)
+        return Screen(wraps, *about, request.every, ready.terms.at_least)
     return _Line(console, request.every or (_SECONDS_PER_LINE if request.watch else None))
 
 
@@ -261,11 +261,11 @@ class _Line:
 
 def _figures(report: PeerReport) -> str:
     optimum = "" if (proof := report.certificate) is None else f"  optimum in [{', '.join(proof.as_text(9))}]"
-    return (
-        f"tick {report.ticks}  gap {report.gap:.2e}  consensus {report.consensus:.2e}  peers {len(report.members)}  "
-        f"neighbours {len(report.live_neighbours)}  sent {report.messages_sent} ({_size(report.bytes_sent)})  "
-        f"received {report.messages_received} ({_size(report.bytes_received)})  refused {report.refused}  "
-        f"{report.seconds:.1f} s{optimum}"
+    return (  # what matters most first: a terminal may cut the line
+        f"tick {report.ticks}  gap {report.gap:.2e}{optimum}  peers {len(report.members)}  "
+        f"neighbours {len(report.live_neighbours)}  {report.seconds:.1f} s  consensus {report.consensus:.2e}  "
+        f"sent {report.messages_sent} ({_size(report.bytes_sent)})  "
+        f"received {report.messages_received} ({_size(report.bytes_received)})  refused {report.refused}"
     )
 
 
