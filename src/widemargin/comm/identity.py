@@ -1,9 +1,9 @@
-"""Who an owner of rows is: an Ed25519 key that signs, and a CURVE key for connections that it certifies.
+"""Identities of owners: an Ed25519 key for signatures, and a CURVE key for connections that the first key certifies.
 
-An identity is a file that its owner keeps; the card that goes with it is public. The organiser of a network, who is an
-identity as well, puts the cards of members on a list and signs it (``members``).
+An owner keeps the file of its identity secret; the card that goes with it is public. The organiser of a network has an
+identity, too, puts the cards of members on a list, and signs the list (``members``).
 
-Every signature is of bytes that begin with what they are for, so that a signature of one thing is none of another.
+All signed bytes begin with their purpose, so that a signature for one purpose is not valid for another.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MAX_FILE_BYTES = 10_000
 
 
 def check_name(name: Any) -> str:
-    """The same name, if owners and networks may have it; else ValueError."""
+    """Return the name if it is allowed for owners and networks; else raise ValueError."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ValueError(f"{name!r} is not a name: 1 to 64 letters, digits, '.', '_' or '-', no '.', '_' or '-' first.")
     return name
@@ -45,7 +45,7 @@ def is_signed_by(key: bytes, data: bytes, signature: bytes) -> bool:
 
 
 class Card(NamedTuple):
-    """What others need to know of an owner: name and public keys, signed by the owner."""
+    """What others need to know about an owner: name and public keys, signed by the owner."""
 
     name: str
     key: bytes  # Ed25519, for signatures
@@ -54,7 +54,7 @@ class Card(NamedTuple):
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """The card in a file; ValueError if there is none."""
+        """Read the card in a file; ValueError if there is none."""
         return cls.of(_json_in(path, "card"), str(path))
 
     @classmethod
@@ -88,7 +88,7 @@ class Card(NamedTuple):
 
 
 class Identity:
-    """An owner's secret keys, and the public card; :meth:`create` makes a new one."""
+    """The secret keys and the public card of an owner; :meth:`create` makes new ones."""
 
     def __init__(self, name: str, seed: bytes, curve_secret: bytes) -> None:
         self.name = check_name(name)
@@ -105,7 +105,7 @@ class Identity:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """The identity in a file; ValueError if there is none."""
+        """Read the identity in a file; ValueError if there is none."""
         content = _json_in(path, "identity")
         try:
             if content["format"] != _FORMAT:
@@ -117,7 +117,7 @@ class Identity:
             ) from error
 
     def write(self, path: Path) -> None:
-        """Keep it in a new file that only its owner can read; FileExistsError if there is one."""
+        """Write a new file that only its owner can read; FileExistsError if the file exists."""
         seed, curve = bytes(self._key).hex(), self.curve_secret.hex()
         content = {"format": _FORMAT, "name": self.name, "seed": seed, "curve": curve}
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))  # whose mode the file keeps

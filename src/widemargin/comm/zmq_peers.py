@@ -1,14 +1,14 @@
-"""Peers in shells and on machines of their own, connected by ZeroMQ.
+"""Connect peers in shells and on separate machines by ZeroMQ.
 
-Each peer listens at one address and has one connection to every neighbour it writes to. All traffic is encrypted by
-CURVE. Where peers share a secret, whoever knows it is a member: it keeps strangers out, and does not protect members
-from each other. Where there is a list of members, each has a key of its own, and connections tell who writes: nobody
-speaks for another, a member that is revoked is not heard any more, and one that sends too much is cut off.
+Each peer listens at one address, and has one connection to every neighbour that it writes to. CURVE encrypts all
+traffic. With a shared secret, whoever knows it is a member: it keeps strangers out, and does not protect members from
+each other. With a list of members, each has its own key, and connections identify the sender: nobody speaks for
+another, a revoked member is not heard any more, and one that sends too much is cut off.
 
-Messages to a peer that is not there are dropped, and few are queued for one that is slow. Further requests are in
-JSON: a newcomer asks for the terms of the network before it listens itself; a peer introduces itself to a neighbour
-that it does not hear from; it tells neighbours whom else it hears from, so that they can reach each other once it is
-gone; and it passes on a new list of members.
+Messages to an absent peer are dropped, and only a few are queued for a slow one. Other requests are in JSON: a newcomer
+asks for the terms of the network before it listens itself; a peer introduces itself to a neighbour that it does not
+hear from; it tells neighbours which peers it hears from, so that they can reach each other once it is gone; and it
+passes on a new list of members.
 """
 
 import ipaddress
@@ -61,7 +61,7 @@ class Welcome(NamedTuple):
 
 
 def check_address(text: str) -> str:
-    """The same text, if it has the form HOST:PORT; else ValueError."""
+    """Return the text if it has the form HOST:PORT; else raise ValueError."""
     match = _ADDRESS.fullmatch(text)
     with suppress(ValueError):
         if match is not None and int(match[2]) <= 65535:
@@ -83,15 +83,15 @@ def _is_wildcard(host: str, *, is_name_resolved: bool) -> bool:
 
 
 def _check_foreign(text: str) -> str:
-    """The address of another peer, which has a port and a machine; else ValueError.
+    """Return the address of another peer if it names a machine and a port; else raise ValueError.
 
-    It may come from another peer, so its name is not looked up here: this could take long.
+    The address may come from another peer, so its host name is not looked up here: this could take long.
     """
     host, port = check_address(text).rsplit(":", 1)
     if int(port) == 0:
         raise ValueError(f"{text!r} is not the address of another peer: its port is 0.")
     if _is_wildcard(host, is_name_resolved=False):
-        raise ValueError(f"{text!r} is not the address of another peer: it means all interfaces of any machine.")
+        raise ValueError(f"{text!r} is not the address of another peer: it means all interfaces, on any machine.")
     return text
 
 
@@ -241,7 +241,7 @@ class ZmqPeers:
                 return messages
 
     def newcomers(self) -> list[int]:
-        """Peers that have introduced themselves since the last call, or one to write to if too few are heard."""
+        """Peers that have introduced themselves since the last call; also one to write to, if too few are heard."""
         found, self._newcomers = self._newcomers, []
         if (other := self._contacts.reach_out(self._clock())) is not None:
             with suppress(ValueError):  # the name of its host may be unknown here
@@ -254,17 +254,17 @@ class ZmqPeers:
         return self._gone
 
     def offenders(self) -> dict[int, str]:
-        """Members that sent too much since the last call, and of what."""
+        """Members that sent too much since the last call, with the limit that each exceeded."""
         found, self._offenders = self._offenders, {}
         return found
 
     def refuse(self, number: int) -> None:
-        """Hear and write no more to a member."""
+        """Neither hear a member nor write to it from now on."""
         self._refused_members.add(number)
         self.forget(number)
 
     def forget(self, number: int) -> None:
-        """Close the connection to a neighbour that will not come back, or will introduce itself."""
+        """Close the connection to a neighbour that is gone for good, or will introduce itself again."""
         self._contacts.forget(number)
         self._gone.discard(number)
         if number in self._links:
@@ -280,7 +280,7 @@ class ZmqPeers:
         self._context.destroy(linger=_FLUSH_MS)
 
     def _authenticate_all(self) -> None:
-        """Accept the keys for connecting (ZeroMQ's authentication protocol, version 1.0)."""
+        """Decide which keys may connect (ZeroMQ's authentication protocol, version 1.0)."""
         while not self._is_closing.is_set():
             if self._zap.poll(_POLL_MS):
                 version, request, _, _, _, mechanism, *credentials = self._zap.recv_multipart()
@@ -327,13 +327,13 @@ class ZmqPeers:
         return messages
 
     def _sender_of(self, name: bytes, frame: zmq.Frame) -> int:
-        """Who wrote a frame: by the key of its connection, or as it says where all share a secret."""
+        """The sender of a frame: by the key of its connection, or as it states if all share a secret."""
         if self._keys.membership is None:
             return int.from_bytes(name[1:], "big")
         return int(frame.get("User-Id"))
 
     def _is_allowed(self, member: int, n_bytes: int) -> bool:
-        """Whether a member is still one, and has not sent too much."""
+        """Whether the sender is still a member, and has not sent too much."""
         membership = self._keys.membership
         if membership is None or member in self._refused_members or member not in membership.newest.active:
             return False
@@ -343,7 +343,7 @@ class ZmqPeers:
         return excess is None
 
     def _send_list(self, to: int, socket: zmq.Socket[bytes]) -> None:
-        """Pass on the list of members if a neighbour has not been sent it."""
+        """Send a neighbour the list of members, unless it was sent already."""
         membership = self._keys.membership
         if membership is not None and self._lists_sent.get(to) != membership.newest.number:
             request = {"ask": "members", "number": self.number, "list": membership.newest.text()}
