@@ -1,4 +1,4 @@
-"""What a member of a network brings: its identity, the list that it follows, and a number for this start."""
+"""What a member of a network needs to run: its identity, the list of members, and a number for this start."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _AT = re.compile(r"([^@]+)@(.+)")
 
 
 class OwnMembership:
-    """This owner's part in a network; :func:`acting_as` makes it."""
+    """The membership of this owner in a network; :func:`acting_as` makes it."""
 
     def __init__(self, identity: Identity, path: Path, incarnation: int) -> None:
         self.identity, self.incarnation, self._path = identity, incarnation, path
@@ -64,7 +64,7 @@ class OwnMembership:
             )
 
     def follow_file(self) -> None:
-        """Take a newer list from its file, and keep one that other members have sent there, now and then."""
+        """Once a second, take a newer list from the file, and save one there that other members have sent."""
         if time.monotonic() < self._due:
             return
         self._due = time.monotonic() + _LOOK_SECONDS
@@ -93,9 +93,9 @@ class OwnMembership:
 
 @contextmanager
 def acting_as(identity_path: Path, members_path: Path) -> Iterator[OwnMembership]:
-    """Be a member, with a start number that no earlier start had, while no other process uses the identity.
+    """Act as a member with a new start number, and keep other processes from using the identity meanwhile.
 
-    Records of two processes under one number would prove to all that this member lies.
+    If two processes signed records under one number, this would prove to all that the member lies.
     """
     identity = Identity.read(identity_path)
     if is_open_to_others(identity_path):
@@ -113,7 +113,7 @@ def acting_as(identity_path: Path, members_path: Path) -> Iterator[OwnMembership
 
 
 def _next_start(identity_path: Path) -> int:
-    """Higher than at every earlier start, also if the file that counts them is lost and the clock is right."""
+    """A number above that of every earlier start, even if the file that counts them is lost, with a right clock."""
     path = identity_path.with_name(f"{identity_path.name}.starts")
     try:
         last = int(path.read_text(encoding="ascii"))

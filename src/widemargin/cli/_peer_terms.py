@@ -1,4 +1,4 @@
-"""The terms of a network: what the peer that begins it decides, and all others are told."""
+"""The terms of a network, which the peer that begins it chooses and all others get."""
 
 from __future__ import annotations
 

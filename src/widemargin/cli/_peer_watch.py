@@ -1,4 +1,4 @@
-"""``widemargin peer --watch``: a peer and its neighbours on the whole terminal, drawn again every so often."""
+"""``widemargin peer --watch``: a peer and its neighbours on the whole terminal, redrawn regularly."""
 
 from __future__ import annotations
 
