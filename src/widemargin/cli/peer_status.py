@@ -28,7 +28,6 @@ def peer_status(
     from widemargin.cli._say import console
     from widemargin.reports import network_report
 
-    for log in logs:
-        check_outputs({"the page": output}, log)
+    check_outputs({"the page": output}, *logs)
     network_report(logs, title=title).save(output)
     console().print(f"page saved as {output}", markup=False)
