@@ -73,6 +73,14 @@ def test_before_anything_is_known_it_says_so():
         assert words in text
 
 
+def test_a_narrow_terminal_keeps_the_names_of_figures_and_says_who_is_missing():
+    text = shown(View(report(0.1), "a:1", 10, 1e-3, NEIGHBOURS, at_least=5), width=50, height=20)
+    assert {len(line) for line in text.splitlines()} == {50}
+    assert len(text.splitlines()) <= 20
+    for words in ("certified gap", "consensus error", "6,000 rows of 3 members; w", "…"):
+        assert words in text
+
+
 def test_many_neighbours_and_events_leave_room_for_each_other():
     many = [Neighbour(k, None, 1, 0.1, 10.0) for k in range(50)]
     text = shown(View(report(0.1), "a:1", 10, 1e-3, many, events=[f"event {k}" for k in range(40)]), height=30)

@@ -100,9 +100,9 @@ def panel(view: View, height: int = 40, *, has_blocks: bool = True) -> Renderabl
 def _figures(view: View, *, has_blocks: bool) -> Table:
     report, rates, n = view.report, view.rates, len(view.report.members)
     proof, members = report.certificate, f"{n} member{'' if n == 1 else 's'}"
-    lines = Table.grid(padding=(0, 2))
-    lines.add_column(style="cyan", no_wrap=True, min_width=len("consensus error"))
-    lines.add_column(overflow="ellipsis", no_wrap=True)
+    lines = Table.grid(padding=(0, 2), expand=True)
+    lines.add_column(style="cyan", no_wrap=True)
+    lines.add_column(overflow="ellipsis", no_wrap=True, ratio=1)
     gap = Text("none yet" if proof is None else f"{report.gap:.2e}")
     gap.stylize("green" if report.gap <= view.tol else "yellow")
     gap.append(f"  tol {view.tol:.0e}  ", style="dim")
@@ -112,7 +112,7 @@ def _figures(view: View, *, has_blocks: bool) -> Table:
     lines.add_row("certified gap", gap)
     lines.add_row("optimum in", "no bounds yet" if proof is None else f"[{', '.join(proof.as_text(9))}]")
     whose = f"{report.total:,.0f} rows of {members}" if proof is not None else f"{members} known"
-    lines.add_row("for", whose if n >= view.at_least else f"{whose}; {view.at_least} must meet before any may stop")
+    lines.add_row("for", whose if n >= view.at_least else f"{whose}; waits for {view.at_least} to meet")
     lines.add_row("consensus error", f"{report.consensus:.2e}" if math.isfinite(report.consensus) else "not known yet")
     for name, n_messages, n_bytes, per_second in (
         ("sent", report.messages_sent, report.bytes_sent, rates[:2]),
@@ -127,7 +127,7 @@ def _figures(view: View, *, has_blocks: bool) -> Table:
 
 def _table(neighbours: Sequence[Neighbour], names: Mapping[int, str]) -> Table:
     table = Table(box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
-    table.add_column("neighbour", no_wrap=True, overflow="ellipsis", min_width=17)
+    table.add_column("neighbour", no_wrap=True, overflow="ellipsis")
     table.add_column("state", no_wrap=True)
     for name in ("last tick", "gap", "rows"):
         table.add_column(name, justify="right", no_wrap=True)
