@@ -148,4 +148,7 @@ def _json_in(path: Path, what: str) -> Any:
             raise ValueError(f"it has more than {_MAX_FILE_BYTES:,} bytes")
         return json.loads(content)
     except (OSError, ValueError, RecursionError) as error:
-        raise ValueError(f"Cannot read the {what} in {path}: {getattr(error, 'strerror', error)}.") from error
+        why = getattr(error, "strerror", error)
+        raise ValueError(
+            f"Cannot read the {what} in {path}: {why}. widemargin peer keygen writes NAME.key and NAME.card."
+        ) from error

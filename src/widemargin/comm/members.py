@@ -54,7 +54,9 @@ class MemberList:
             with path.open("rb") as file:
                 return cls.parse(file.read(MAX_LIST_BYTES + 1), str(path))
         except OSError as error:
-            raise ValueError(f"Cannot read the list of members in {path}: {error.strerror}.") from error
+            raise ValueError(
+                f"Cannot read the list of members in {path}: {error.strerror}. Ask the organiser for it."
+            ) from error
 
     @classmethod
     def parse(cls, data: bytes, where: str = "the list of members") -> Self:
@@ -122,8 +124,8 @@ class MemberList:
         if found is None:
             names = ", ".join(sorted(each.name for each in self.active.values()))
             is_revoked = any(each.name == name for each in self.members.values())
-            why = "has been revoked" if is_revoked else f"is not on the list of members of {self.network}"
-            raise ValueError(f"{name!r} {why}. Members are: {names or 'none'}.")
+            why = "has been revoked from" if is_revoked else "is not on"
+            raise ValueError(f"{name!r} {why} the list of members of {self.network}: {names or 'nobody is'}.")
         return found
 
     def with_key(self, key: bytes) -> Member | None:

@@ -45,7 +45,7 @@ _POLL_MS = 100  # between checks whether to close
 _ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9_.-]+):([0-9]{1,5})")
 _ADVICE = {  # if a peer cannot listen
     zmq.EADDRINUSE: "Choose another port; 0 is any free one.",
-    zmq.EADDRNOTAVAIL: "Choose an address of this machine, and give others theirs as the advertised one.",
+    zmq.EADDRNOTAVAIL: "Listen at an address of this machine; if others use another address, advertise that one.",
 }
 _MONITORED = zmq.EVENT_ACCEPTED | zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
 
@@ -152,7 +152,7 @@ class ZmqPeers:
     def _listen_at(self, listen: str, advertise: str | None) -> str:
         host, port = listen.rsplit(":", 1)
         if advertise is None and _is_wildcard(host, is_name_resolved=True):
-            raise ValueError(f"A peer that listens at {listen} must be told how others reach it: advertise an address.")
+            raise ValueError(f"{listen} is no address for others: say how others reach it, by --advertise HOST:PORT.")
         # ZeroMQ asks this socket who may connect; a thread answers, also during a long tick.
         self._zap = self._context.socket(zmq.REP)
         self._zap.bind("inproc://zeromq.zap.01")
