@@ -199,8 +199,8 @@ class Screen:
         events = [self._encodable(each) for each in self._events]
         if len(report.members) >= self._at_least:
             self._at_least = 1
-        about = neighbours_of(loop), self._rates(report), events, encodable, self._at_least
-        self._last = View(report, *self._about, *about)
+        near, rates = neighbours_of(loop), self._rates(report)
+        self._last = View(report, *self._about, near, rates, events, encodable, self._at_least)
         self._live.update(self._drawn(self._last), refresh=True)
 
     def _drawn(self, view: View) -> RenderableType:

@@ -43,7 +43,7 @@ _FLUSH_MS = 300  # for the last messages
 _UNACKNOWLEDGED_MS = 10_000  # after which what was sent counts as lost, and the connection too
 _POLL_MS = 100  # between checks whether to close
 _ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9_.-]+):([0-9]{1,5})")
-_ADVICE = {  # if a peer cannot listen
+_ADVICE: dict[int | None, str] = {  # if a peer cannot listen
     zmq.EADDRINUSE: "Choose another port; 0 is any free one.",
     zmq.EADDRNOTAVAIL: "Listen at an address of this machine; if others use another address, advertise that one.",
 }
