@@ -80,7 +80,8 @@ def blocks():
             title, _, code = text.partition("\n")
             found.append((title.removeprefix("# "), code, []))
         else:
-            found[-1][2].extend(" ".join(line.split()) for line in text.splitlines())
+            parts = [part for line in text.splitlines() for part in line.split("...")]  # "..." stands for anything
+            found[-1][2].extend(" ".join(part.split()) for part in parts if part.strip())
     return found
 
 

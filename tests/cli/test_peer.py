@@ -74,7 +74,10 @@ def run(monkeypatch, *options):
         (["--data", "rows.svm", "--classes", "1"], "at least two different classes"),
         (["--data", "rows.svm", "--classes", "a,b"], "must be numbers"),
         (["--data", "rows.svm", "--classes", "1,2"], "rows.svm: y has the classes [-1]; the known classes are [1, 2]."),
-        (["--data", "rows.svm", "--features", "2"], "has 3 features and the network 2"),
+        (
+            ["--data", "rows.svm", "--features", "2"],
+            "has 3 features and the network has 2. Begin",
+        ),
         (["--data", "rows.svm", "--model", "no/where.npz"], "There is no folder no"),
         (["--data", "rows.svm", "--number", str(1 << 40)], "must be below"),
         (["--data", "rows.svm", "--join", "127.0.0.1:1", "--alpha", "1"], "decided by the peer that begins"),

@@ -59,8 +59,8 @@ def test_the_panel_has_every_figure_at_any_width(width):
     assert {len(line) for line in text.splitlines()} == {width}
     for figure in (
         "peer 7 (Clinic) at 192.0.2.1:5555", "tick 412, 1 h 6 min", "1,500", "3.20e-04", "tol 1e-03", "0.25]",
-        "6,000 rows of 3 members", "1.00e-02", "1,234 messages, 5.5 MB; now 12 messages, 3.4 kB per second",
-        "4,321 messages, 770 kB; now 6 messages, 1.2 kB per second", "9; 5 came too late",
+        "6,000 rows of 3 members", "1.00e-02", "1,234 messages, 5.5 MB; now 12/s, 3.4 kB/s",
+        "4,321 messages, 770 kB; now 6/s, 1.2 kB/s", "9; 5 came too late",
         "981744593231", "2 (Bank)", "silent for 12 s", "silent for 1 min 30 s", "alive", "411", "never", "3.2e-04",
         "20:00:00 excluded: 2 (Bank): two records",
     ):  # fmt: skip
@@ -70,6 +70,14 @@ def test_the_panel_has_every_figure_at_any_width(width):
 def test_before_anything_is_known_it_says_so():
     text = shown(View(report(None, members=(7,)), "a:1", 10, 1e-3))
     for words in ("none yet", "no bounds yet", "1 member known", "no neighbours yet"):
+        assert words in text
+
+
+def test_a_narrow_terminal_keeps_the_names_of_figures_and_says_who_is_missing():
+    text = shown(View(report(0.1), "a:1", 10, 1e-3, NEIGHBOURS, at_least=5), width=50, height=20)
+    assert {len(line) for line in text.splitlines()} == {50}
+    assert len(text.splitlines()) <= 20
+    for words in ("certified gap", "consensus error", "6,000 rows of 3 members; w", "…"):
         assert words in text
 
 

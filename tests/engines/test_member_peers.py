@@ -272,9 +272,10 @@ def test_whatever_is_wrong_with_a_membership_is_said_in_a_sentence(folder, capsy
     np.savez(folder / "many", X=np.random.default_rng(0).normal(size=(81, 6)), y=np.resize([1, -1], 81))
     for options, sentence in (
         (["--data", "alice.svm", "--identity", "alice.key"], "--identity and --members go together"),
+        (["--data", "alice.svm", *own, "--secret-file", "secret"], "--secret-file and --identity exclude each other"),
         (["--data", "alice.svm", "--identity", "bob.card", "--members", "members.json"], "bob.card is not an identity"),
         (["--data", "alice.svm", "--identity", "stranger.key", "--members", "members.json"], "stranger is not on the"),
-        (["--data", "alice.svm", "--identity", "alice.key", "--members", "few.json"], "alice is not on the list"),
+        (["--data", "alice.svm", "--identity", "alice.key", "--members", "few.json"], "few.json has revoked alice"),
         (["--data", "alice.svm", *own, "--number", "7"], "--number is for peers that share a secret"),
         (["--data", "alice.svm", *own, "--join", "127.0.0.1:1"], "must be NAME@HOST:PORT"),
         (["--data", "alice.svm", *own, "--join", "zoe@127.0.0.1:1"], "'zoe' is not on the list of members"),
@@ -288,7 +289,19 @@ def test_whatever_is_wrong_with_a_membership_is_said_in_a_sentence(folder, capsy
         (["enroll", "new.json", "--card", "bob.card", "--rows", "5", "--organiser", "organiser.key"], "give --network"),
         (["revoke", "members.json", "--name", "zoe", "--organiser", "organiser.key"], "'zoe' is not on the list"),
         (["revoke", "members.json", "--name", "bob", "--organiser", "bob.key"], "bob is not the organiser"),
-        (["members", "alice.card"], "is not a list of members"),
+        (["revoke", "few.json", "--name", "alice", "--organiser", "organiser.key"], "'alice' has been revoked"),
+        (
+            ["members", "alice.card"],
+            "not a list of members: it has no field 'members'. Ask the organiser",
+        ),
+        (
+            ["enroll", "members.json", "--card", "bob.key", "--rows", "5", "--organiser", "organiser.key"],
+            "bob.key is not the card of an owner: it has no field 'key'. widemargin peer keygen writes the card as",
+        ),
+        (
+            ["enroll", "members.json", "--card", "bob.card", "--rows", "5", "--organiser", "bob.key"],
+            "bob is not the organiser",
+        ),
     ):
         assert widemargin("peer", *options) == 2
         assert sentence in capsys.readouterr().err

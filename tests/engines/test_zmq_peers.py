@@ -28,8 +28,7 @@ from widemargin.comm.zmq_peers import ZmqPeers, ask  # noqa: E402
 ALPHA, TOL = 0.01, 1e-3
 SECRET = "of this network alone"
 FIGURES = re.compile(
-    r"tick (\d+)  gap (\S+)  .*  peers (\d+)  neighbours (\d+)  .*  refused (\d+)  .* s"
-    r"(?:  optimum in \[(\S+), (\S+)\])?"
+    r"tick (\d+)  gap (\S+)(?:  optimum in \[(\S+), (\S+)\])?  peers (\d+)  neighbours (\d+)  .* s  .*  refused (\d+)"
 )
 
 
@@ -72,9 +71,9 @@ class Shell:
     def figures(self):
         """Of its newest line: gap, peers, refused, and the interval of the optimum."""
         found = FIGURES.findall(self.text)
-        if not found or not found[-1][-1]:
+        if not found or not found[-1][2]:
             return np.inf, 0, 0, (-np.inf, np.inf)
-        _, gap, peers, _, refused, low, high = found[-1]
+        _, gap, low, high, peers, _, refused = found[-1]
         return float(gap), int(peers), int(refused), (float(low), float(high))
 
     def wait_for_network_of(self, n_peers):

@@ -64,7 +64,7 @@ def test_it_says_who_is_done_who_is_lost_and_what_is_certified(tmp_path):
     state = seen.text("state")
     assert page.title == "Network of 3 peers"
     assert "2 peers have a model within 0.050% of the best possible, for the 200 rows of 2 members." in state
-    assert "3 wrote no line for a while, and none that says why it stopped." in state
+    assert "Lost, without a reason in the log: 3." in state
     assert "2 done, 1 lost" in state
     assert "worst certified gap 0.050% gap asked for 0.1%" in state
     peers = seen.text("peers")
@@ -89,14 +89,14 @@ def test_peers_that_certify_for_others_are_pointed_out(tmp_path):
     logs = a_network()
     logs[2] = logs[2].rsplit("\n", 2)[0] + "\n" + status(2, -4, 5e-4, [2], [], "stop", reason="max_time") + "\n"
     state = page_of(tmp_path, logs)[0].text("state")
-    assert "each for the rows of the members that it counts" in state
-    assert "Peers count 2 different sets of members: the network split or changes." in state
+    assert "each for the rows of the members in its own certificate" in state
+    assert "Certificates are for 2 different sets of members: the network is split or changing." in state
     assert "1 done, 1 stopped, 1 lost" in state
 
 
 def test_members_without_a_log_are_counted_and_drawn(tmp_path):
     seen, page = page_of(tmp_path, {1: a_network()[1]})
-    assert "Of 1 member there is no log." in seen.text("state")
+    assert "1 member has no log here." in seen.text("state")
     assert "Grey: no certificate or no log." in page.html
 
 

@@ -1,4 +1,4 @@
-"""What happens to a peer, as lines of JSON that are complete whenever the peer is stopped or killed."""
+"""The log of a peer: events as lines of JSON, which are complete even if the peer is killed."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _LOOK_SECONDS = 0.1  # between two looks at the peer
 
 
 class PeerLog:
-    """Appends one line for each event to a file, or does nothing without one; ``note(loop)`` after every tick.
+    """Appends one line for each event to a file, if there is one; call ``note(loop)`` after every tick.
 
-    ``tell`` is given every event, too, whether there is a file or not.
+    ``tell`` gets every event, too, whether there is a file or not.
 
-    Every line has ``event``, ``peer`` and ``time`` (seconds since 1970). Where there is a list of members, ``name`` is
-    that of the peer at its start, and else of the member or neighbour that an event is about. Events are start,
-    neighbour came, neighbour gone, members (a first certificate for other members than before), members list (a newer
-    one), excluded and cut off (a member, and why), refused (how many in all), status and stop.
+    Every line has ``event``, ``peer`` and ``time`` (seconds since 1970). With a list of members, ``name`` is the name
+    of the peer in a start event, and otherwise of the member or neighbour that the event is about. Events are start,
+    neighbour came, neighbour gone, members (the first certificate for a new set of members), members list (a newer
+    list), excluded and cut off (a member, and why), refused (how many in all), status and stop.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class PeerLog:
         self._write("start", number, **self._name_of(number), address=address, rows=n_rows, tol=tol)
 
     def note(self, loop: PeerLoop) -> None:
-        """Write what has changed since the last look."""
+        """Write what has changed since the last call."""
         if not self._has_listener or not self._is_due("look", _LOOK_SECONDS):
             return
         number, live = loop.peer.number, set(loop.peer.live_neighbours)
@@ -81,7 +81,7 @@ class PeerLog:
             self._write("status", number, **_figures(report))
 
     def _note_members(self, loop: PeerLoop) -> None:
-        """A newer list, members that are excluded, and members that this peer does not hear any more."""
+        """Write about a newer list, and members that are excluded or cut off."""
         number = loop.peer.number
         if self._membership is not None and self._membership.newest.number > self._list:
             self._list = self._membership.newest.number

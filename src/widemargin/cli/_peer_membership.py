@@ -1,4 +1,4 @@
-"""What a member of a network brings: its identity, the list that it follows, and a number for this start."""
+"""What a member of a network needs to run: its identity, the list of members, and a number for this start."""
 
 from __future__ import annotations
 
@@ -26,19 +26,24 @@ _AT = re.compile(r"([^@]+)@(.+)")
 
 
 class OwnMembership:
-    """This owner's part in a network; :func:`acting_as` makes it."""
+    """The membership of this owner in a network; :func:`acting_as` makes it."""
 
     def __init__(self, identity: Identity, path: Path, incarnation: int) -> None:
         self.identity, self.incarnation, self._path = identity, incarnation, path
         self.membership = Membership(MemberList.read(path))
-        found = self.membership.newest.with_key(identity.card.key)
+        newest = self.membership.newest
+        found = newest.with_key(identity.card.key)
         if found is None:
+            if any(each.card.key == identity.card.key for each in newest.members.values()):
+                raise ValueError(f"The list in {path} has revoked {identity.name}: ask the organiser why.")
             raise ValueError(
                 f"{identity.name} is not on the list of members in {path}: send your card to the organiser, who adds "
                 "it with widemargin peer enroll."
             )
         if found.card != identity.card:
-            raise ValueError(f"The list in {path} has another card of {identity.name}: send the new one.")
+            raise ValueError(
+                f"The list in {path} has another card of {identity.name}: send the organiser the present one."
+            )
         self.member: Member = found
         self.keys = MemberKeys(identity, self.membership)
         self._seen, self._due = self._stamp(), 0.0
@@ -55,11 +60,11 @@ class OwnMembership:
         if n_rows > self.member.max_rows:
             raise ValueError(
                 f"{self.identity.name} has {n_rows:g} rows; the list of members allows {self.member.max_rows:g}. Ask "
-                "the organiser to enroll you with more."
+                "the organiser to revoke you and to enroll you with more."
             )
 
     def follow_file(self) -> None:
-        """Take a newer list from its file, and keep one that other members have sent there, now and then."""
+        """Once a second, take a newer list from the file, and save one there that other members have sent."""
         if time.monotonic() < self._due:
             return
         self._due = time.monotonic() + _LOOK_SECONDS
@@ -88,9 +93,9 @@ class OwnMembership:
 
 @contextmanager
 def acting_as(identity_path: Path, members_path: Path) -> Iterator[OwnMembership]:
-    """Be a member, with a start number that no earlier start had, while no other process uses the identity.
+    """Act as a member with a new start number, and keep other processes from using the identity meanwhile.
 
-    Records of two processes under one number would prove to all that this member lies.
+    If two processes signed records under one number, this would prove to all that the member lies.
     """
     identity = Identity.read(identity_path)
     if is_open_to_others(identity_path):
@@ -101,19 +106,24 @@ def acting_as(identity_path: Path, members_path: Path) -> Iterator[OwnMembership
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
-                raise ValueError(f"Another process is {identity.name}: an identity is used by one at a time.") from None
+                raise ValueError(
+                    f"Another process is {identity.name}: stop it first, as only one may use {identity_path} at a time."
+                ) from None
         yield OwnMembership(identity, members_path, _next_start(identity_path))
 
 
 def _next_start(identity_path: Path) -> int:
-    """Higher than at every earlier start, also if the file that counts them is lost and the clock is right."""
+    """A number above that of every earlier start, even if the file that counts them is lost, with a right clock."""
     path = identity_path.with_name(f"{identity_path.name}.starts")
     try:
         last = int(path.read_text(encoding="ascii"))
     except FileNotFoundError:
         last = 0
     except (OSError, ValueError) as error:
-        raise ValueError(f"{path} does not hold the number of the last start: {error}.") from error
+        why = error.strerror if isinstance(error, OSError) else "it must hold one whole number"
+        raise ValueError(
+            f"Cannot read the number of the last start from {path}: {why}. If the clock is right, delete the file."
+        ) from error
     start = max(last + 1, int(time.time() - _FIRST_START) // _START_SECONDS)
     write_whole(path, f"{start}\n".encode("ascii"))
     return start

@@ -153,7 +153,7 @@ def _prepare(request: Request, own: OwnMembership | None) -> _Ready:
 
 
 def _number(request: Request, own: OwnMembership | None) -> int:
-    """This peer's number: that on the list, that which was given, or a random one."""
+    """This peer's number: from the list, from ``--number``, or random."""
     if own is not None:
         return own.member.number
     number = secrets.randbelow(HIGHEST_NUMBER) if request.number is None else request.number
@@ -165,7 +165,7 @@ def _number(request: Request, own: OwnMembership | None) -> int:
 def _joined(
     join: str, begins: dict[str, Any], keys: Keys, number: int, own: OwnMembership | None
 ) -> tuple[Terms, int, dict[int, str], int]:
-    """The terms of a member's network, this peer's incarnation there, neighbours, and the tick it has reached."""
+    """The terms of a member's network, this peer's incarnation there, neighbours, and the tick of the network."""
     given = [name for name, value in begins.items() if value is not None]
     if given:
         raise ValueError(f"--{given[0].replace('_', '-')} is decided by the peer that begins the network.")
@@ -182,7 +182,7 @@ def _joined(
 
 
 def _listed(peers: dict[int, str], own: OwnMembership) -> dict[int, str]:
-    """Those whose keys are on the list here, which may be older than that of the member who told of them."""
+    """Those peers whose keys are on the list here, which may be older than the list of the member that named them."""
     return {number: address for number, address in peers.items() if number in own.membership.newest.active}
 
 
@@ -194,7 +194,7 @@ def _chosen(known: dict[int, str], first: int, degree: int) -> dict[int, str]:
 
 
 def _next_incarnation(peer: Peer, number: int) -> int:
-    """One that the peer of this number has not had, as far as ``peer`` knows."""
+    """An incarnation that the peer of this number has not had, as far as ``peer`` knows."""
     known = [newest[number].number for newest in peer.table.newest.values() if number in newest]
     return incarnation_of(max(known)) + 1 if known else 0
 
@@ -226,7 +226,7 @@ def _screen(console: Console, ready: _Ready, request: Request) -> Screen | _Line
     if request.watch and console.is_terminal:
         about = ready.transport.address, ready.peer.algorithm.rows.n_rows, ready.terms.tol
         wraps = Console(highlight=False)  # a panel keeps to the width of the terminal, printed lines do not
-        return Screen(wraps, *about, request.every)
+        return Screen(wraps, *about, request.every, ready.terms.at_least)
     return _Line(console, request.every or (_SECONDS_PER_LINE if request.watch else None))
 
 
@@ -261,11 +261,11 @@ class _Line:
 
 def _figures(report: PeerReport) -> str:
     optimum = "" if (proof := report.certificate) is None else f"  optimum in [{', '.join(proof.as_text(9))}]"
-    return (
-        f"tick {report.ticks}  gap {report.gap:.2e}  consensus {report.consensus:.2e}  peers {len(report.members)}  "
-        f"neighbours {len(report.live_neighbours)}  sent {report.messages_sent} ({_size(report.bytes_sent)})  "
-        f"received {report.messages_received} ({_size(report.bytes_received)})  refused {report.refused}  "
-        f"{report.seconds:.1f} s{optimum}"
+    return (  # what matters most first: a terminal may cut the line
+        f"tick {report.ticks}  gap {report.gap:.2e}{optimum}  peers {len(report.members)}  "
+        f"neighbours {len(report.live_neighbours)}  {report.seconds:.1f} s  consensus {report.consensus:.2e}  "
+        f"sent {report.messages_sent} ({_size(report.bytes_sent)})  "
+        f"received {report.messages_received} ({_size(report.bytes_received)})  refused {report.refused}"
     )
 
 

@@ -1,4 +1,4 @@
-"""The terms of a network: what the peer that begins it decides, and all others are told."""
+"""The terms of a network, which the peer that begins it chooses and all others get."""
 
 from __future__ import annotations
 
@@ -89,7 +89,8 @@ class Terms(NamedTuple):
         X, d, classes, y = rows.X, rows.X.shape[1], np.array(self.classes), plain_labels(rows.y)
         if d > self.n_features or (d < self.n_features and not sp.issparse(X)):
             n = self.n_features
-            raise ValueError(f"{path} has {d} features and the network {n}: give --features when it begins.")
+            what_to_do = f"Begin the network with --features {d}." if d > n else "Add the missing columns."
+            raise ValueError(f"{path} has {d} features and the network has {n}. {what_to_do}")
         if d < self.n_features:
             X = sp.csr_matrix((X.data, X.indices, X.indptr), shape=(X.shape[0], self.n_features))
         if (classes.dtype.kind == "U") != (y.dtype.kind == "U"):

@@ -1,4 +1,4 @@
-"""``widemargin peer --watch``: a peer and its neighbours on the whole terminal, drawn again every so often."""
+"""``widemargin peer --watch``: a peer and its neighbours on the whole terminal, redrawn regularly."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _RATE_SECONDS = 5.0  # over which traffic per second is measured
 _KEPT_EVENTS = 100
 _LEAST_EVENTS = 3  # that have room below a long table of neighbours
 _FIXED_LINES = 13  # of the panel without neighbours and events
-_LEAST_HEIGHT = 24
+_LEAST_HEIGHT = 20
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _MIN_GAP = 1e-16  # on a logarithmic scale
 
@@ -66,6 +66,7 @@ class View:
     rates: Rates = _NO_TRAFFIC
     events: Sequence[str] = ()  # the newest last
     names: Mapping[int, str] = field(default_factory=dict)  # of members, where they have some
+    at_least: int = 1  # members that must have met before any may stop
 
 
 def neighbours_of(loop: PeerLoop) -> list[Neighbour]:
@@ -99,9 +100,9 @@ def panel(view: View, height: int = 40, *, has_blocks: bool = True) -> Renderabl
 def _figures(view: View, *, has_blocks: bool) -> Table:
     report, rates, n = view.report, view.rates, len(view.report.members)
     proof, members = report.certificate, f"{n} member{'' if n == 1 else 's'}"
-    lines = Table.grid(padding=(0, 2))
+    lines = Table.grid(padding=(0, 2), expand=True)
     lines.add_column(style="cyan", no_wrap=True)
-    lines.add_column(overflow="ellipsis", no_wrap=True)
+    lines.add_column(overflow="ellipsis", no_wrap=True, ratio=1)
     gap = Text("none yet" if proof is None else f"{report.gap:.2e}")
     gap.stylize("green" if report.gap <= view.tol else "yellow")
     gap.append(f"  tol {view.tol:.0e}  ", style="dim")
@@ -110,13 +111,14 @@ def _figures(view: View, *, has_blocks: bool) -> Table:
     lines.add_row("own rows", f"{view.n_rows:,}")
     lines.add_row("certified gap", gap)
     lines.add_row("optimum in", "no bounds yet" if proof is None else f"[{', '.join(proof.as_text(9))}]")
-    lines.add_row("for", f"{report.total:,.0f} rows of {members}" if proof is not None else f"{members} known")
+    whose = f"{report.total:,.0f} rows of {members}" if proof is not None else f"{members} known"
+    lines.add_row("for", whose if n >= view.at_least else f"{whose}; waits for {view.at_least} to meet")
     lines.add_row("consensus error", f"{report.consensus:.2e}" if math.isfinite(report.consensus) else "not known yet")
     for name, n_messages, n_bytes, per_second in (
         ("sent", report.messages_sent, report.bytes_sent, rates[:2]),
         ("received", report.messages_received, report.bytes_received, rates[2:]),
     ):
-        now = f"{per_second[0]:,.0f} messages, {amount(per_second[1])} per second"
+        now = f"{per_second[0]:,.0f}/s, {amount(per_second[1])}/s"
         lines.add_row(name, f"{n_messages:,} messages, {amount(n_bytes)}; now {now}")
     refused = Text(f"{report.refused:,}", style="yellow" if report.refused else "")
     lines.add_row("refused", refused + Text(f"; {report.stale:,} came too late", style="dim"))
@@ -124,8 +126,8 @@ def _figures(view: View, *, has_blocks: bool) -> Table:
 
 
 def _table(neighbours: Sequence[Neighbour], names: Mapping[int, str]) -> Table:
-    table = Table(box=SIMPLE_HEAD, expand=True, padding=(0, 1), pad_edge=False)
-    table.add_column("neighbour", ratio=1, no_wrap=True, overflow="ellipsis")
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
+    table.add_column("neighbour", no_wrap=True, overflow="ellipsis")
     table.add_column("state", no_wrap=True)
     for name in ("last tick", "gap", "rows"):
         table.add_column(name, justify="right", no_wrap=True)
@@ -162,10 +164,13 @@ def sparkline(gaps: Sequence[float], tol: float, width: int = 32) -> str:
 class Screen:
     """Draws the panel while a peer runs, and leaves the last one behind; ``hear`` takes the events of its log."""
 
-    def __init__(self, console: Console, address: str, n_rows: int, tol: float, every: float | None = None) -> None:
+    def __init__(
+        self, console: Console, address: str, n_rows: int, tol: float, every: float | None = None, at_least: int = 1
+    ) -> None:
         self._console = console
         self._live = Live(console=self._console, screen=True, auto_refresh=False)
         self._about, self._every, self._due = (address, n_rows, tol), every or DEFAULT_SECONDS, 0.0
+        self._at_least = at_least  # while fewer have met
         self._names: dict[int, str] = {}
         self._events: deque[str] = deque(maxlen=_KEPT_EVENTS)
         self._traffic: deque[tuple[float, ...]] = deque()  # seconds, and the four counts of Rates
@@ -192,7 +197,10 @@ class Screen:
         self._due, report = now + self._every, loop.report()
         encodable = {number: self._encodable(name) for number, name in self._names.items()}
         events = [self._encodable(each) for each in self._events]
-        self._last = View(report, *self._about, neighbours_of(loop), self._rates(report), events, encodable)
+        if len(report.members) >= self._at_least:
+            self._at_least = 1
+        near, rates = neighbours_of(loop), self._rates(report)
+        self._last = View(report, *self._about, near, rates, events, encodable, self._at_least)
         self._live.update(self._drawn(self._last), refresh=True)
 
     def _drawn(self, view: View) -> RenderableType:

@@ -23,55 +23,61 @@ def peer(
         Path | None,
         typer.Option(help="Rows of this peer: LIBSVM text, .csv or .parquet (label last), .npz; .xz, .gz, .bz2."),
     ] = None,
-    listen: Annotated[str, typer.Option(help="HOST:PORT to listen at; port 0 is any free one.")] = "127.0.0.1:0",
+    listen: Annotated[str, typer.Option(help="HOST:PORT to listen at; port 0 means any free port.")] = "127.0.0.1:0",
     join: Annotated[
-        str | None, typer.Option(help="[NAME@]HOST:PORT of a member; without it, a network begins here.")
+        str | None,
+        typer.Option(help="HOST:PORT of a peer, NAME@HOST:PORT with --members. Default: begin a network."),
     ] = None,
-    identity: Annotated[Path | None, typer.Option(help="This owner's identity, by keygen; with --members.")] = None,
+    identity: Annotated[Path | None, typer.Option(help="NAME.key of this owner, from keygen; needs --members.")] = None,
     members: Annotated[
-        Path | None, typer.Option(help="The list of members, signed by the organiser; followed while the peer runs.")
+        Path | None, typer.Option(help="The list of members, from enroll. The peer reads newer lists while it runs.")
     ] = None,
     secret_file: Annotated[Path | None, typer.Option(help="File with the secret that all peers share.")] = None,
     secret: Annotated[
-        str | None, typer.Option(envvar="WIDEMARGIN_SECRET", help="The secret itself; safer in the environment.")
+        str | None,
+        typer.Option(envvar="WIDEMARGIN_SECRET", help="The secret itself; safer in the environment."),
     ] = None,
-    advertise: Annotated[str | None, typer.Option(help="HOST:PORT by which others reach this peer.")] = None,
+    advertise: Annotated[str | None, typer.Option(help="HOST:PORT that others use. Default: as --listen.")] = None,
     model: Annotated[
         Path | None,
-        typer.Option(help="Save the model here, for predict, evaluate and inspect; .npz saves only arrays."),
+        typer.Option(help="Save the model here, for predict, evaluate and inspect; .npz has arrays only."),
     ] = None,
     max_time: Annotated[float | None, typer.Option(min=0, help="Stop after so many seconds in any case.")] = None,
     max_ticks: Annotated[int | None, typer.Option(min=1, help="Stop after so many ticks of this peer.")] = None,
-    pace: Annotated[float, typer.Option(min=0, help="Least seconds between two ticks.")] = 0.02,
-    silence: Annotated[float, typer.Option(min=0.1, help="Seconds after which a silent neighbour is dropped.")] = 2.0,
+    pace: Annotated[float, typer.Option(min=0, help="Minimum seconds between two ticks.")] = 0.02,
+    silence: Annotated[float, typer.Option(min=0.1, help="Drop a neighbour after so many seconds of silence.")] = 2.0,
     every: Annotated[
-        float | None, typer.Option(min=0.01, help="Print figures, or draw them, every so many seconds.")
+        float | None,
+        typer.Option(min=0.01, help="Print figures, or redraw --watch, every so many seconds."),
     ] = None,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Show neighbours, gap, traffic and events on the whole terminal.")
+        bool, typer.Option("--watch", help="Show gap, traffic, neighbours and events on the whole terminal.")
     ] = False,
-    log: Annotated[Path | None, typer.Option(help="Append what happens to this file, one line of JSON each.")] = None,
-    number: Annotated[int | None, typer.Option(min=0, help="Number of a peer that returns; default: random.")] = None,
+    log: Annotated[Path | None, typer.Option(help="Append events to this file, one line of JSON each.")] = None,
+    number: Annotated[int | None, typer.Option(min=0, help="Number of a peer that returns. Default: random.")] = None,
     zero_based: ZeroBased = False,
     alpha: Annotated[float | None, _term("Weight of the penalty. Default: 0.0001.")] = None,
     tol: Annotated[float | None, _term("Certified relative gap at which to stop. Default: 0.001.")] = None,
-    peers: Annotated[int | None, _term("Peers that must have met before any may stop. Default: 2.")] = None,
-    classes: Annotated[str | None, _term("All labels, separated by commas. Default: those in the file.")] = None,
-    features: Annotated[int | None, _term("Number of features. Default: that of the file.")] = None,
-    degree: Annotated[int | None, _term("Neighbours of a peer that joins. Default: 3.")] = None,
-    fan_out: Annotated[int | None, _term("Neighbours that a peer writes to in each tick. Default: 3.")] = None,
-    intercept: Annotated[bool | None, _term("Default: --intercept.", "--intercept/--no-intercept")] = None,
+    peers: Annotated[int | None, _term("No peer stops before this many have met. Default: 2.")] = None,
+    classes: Annotated[str | None, _term("All labels, separated by commas. Default: the labels in the file.")] = None,
+    features: Annotated[int | None, _term("Number of features. Default: as in the file.")] = None,
+    degree: Annotated[int | None, _term("Neighbours of each peer that joins. Default: 3.")] = None,
+    fan_out: Annotated[int | None, _term("Neighbours that each peer writes to in a tick. Default: 3.")] = None,
+    intercept: Annotated[bool | None, _term("Fit an intercept. Default: yes.", "--intercept/--no-intercept")] = None,
 ) -> None:
     """Train a linear SVM with other peers, each of which keeps its rows.
 
-    One peer begins a network and the others join it. All get the model of all rows, with a certificate. Peers share a
-    secret, or each has an identity and is on a list of members (see keygen and enroll).
+    One peer begins a network and the others join it. All get one model of
+    all rows, with a certificate. The peers share a secret, as below, or have
+    identities and a list of members (see keygen and enroll).
 
     [bold]Example[/bold], in three terminals:
 
       python -c "import secrets; print(secrets.token_urlsafe(32))" > secret
 
-      widemargin peer --data part1.svm --secret-file secret --listen 127.0.0.1:5555 --peers 3 --model model.wm
+      chmod 600 secret
+
+      widemargin peer --data part1.svm --secret-file secret --listen 127.0.0.1:5555 --peers 3
 
       widemargin peer --data part2.svm --secret-file secret --join 127.0.0.1:5555
 
@@ -93,6 +99,8 @@ def peer(
     shared = None if identity is not None else _secret(secret, secret_file)
     if (identity is None) != (members is None):
         raise ValueError("--identity and --members go together: the list has the keys of all members.")
+    if identity is not None and secret_file is not None:
+        raise ValueError("--secret-file and --identity exclude each other: members have keys in place of a secret.")
     if identity is not None and number is not None:
         raise ValueError("--number is for peers that share a secret: the list gives each member its number.")
     where = listen, join, advertise, model

@@ -11,12 +11,12 @@ import typer
 from widemargin.cli._say import columns, console, remark
 
 ListFile = Annotated[Path, typer.Argument(help="The list of members.", show_default=False)]
-Organiser = Annotated[Path, typer.Option(help="The organiser's identity, which signs the list.")]
+Organiser = Annotated[Path, typer.Option(help="NAME.key of the organiser, who signs the list.")]
 
 
 def keygen(
     name: Annotated[str, typer.Argument(help="Name of the owner: letters, digits, '.', '_', '-'.", show_default=False)],
-    folder: Annotated[Path, typer.Option(help="Folder for both files.")] = Path(),
+    folder: Annotated[Path, typer.Option(help="Write both files in this folder.")] = Path(),
 ) -> None:
     """Make an identity: NAME.key, which you keep, and NAME.card, which you send to the organiser.
 
@@ -31,24 +31,24 @@ def keygen(
     key, card = folder / f"{name}.key", folder / f"{name}.card"
     for path in (key, card):
         if path.exists():
-            raise ValueError(f"{path} exists: an identity is made once, and others know its keys.")
+            raise ValueError(f"{path} exists, and is kept: others may know its keys. Choose another name or folder.")
     if not folder.is_dir():
-        raise ValueError(f"There is no folder {folder}.")
+        raise ValueError(f"There is no folder {folder}: make it first, or choose another.")
     identity.write(key)
     write_whole(card, (json.dumps(identity.card.content(), indent=1) + "\n").encode())
-    typer.echo(f"identity {key}: keep it secret\ncard     {card}: send it to the organiser")
+    typer.echo(f"identity {key}: keep it secret\ncard     {card}: send it to the organiser of your network")
 
 
 def enroll(
     members: ListFile,
-    card: Annotated[Path, typer.Option(help="The new member's card.")],
-    rows: Annotated[float, typer.Option(min=1, help="The largest total weight of its rows.")],
+    card: Annotated[Path, typer.Option(help="NAME.card of the new member.")],
+    rows: Annotated[float, typer.Option(min=1, help="The largest number of rows (total weight) it may bring.")],
     organiser: Organiser,
-    network: Annotated[str | None, typer.Option(help="Name of a new network, when the list begins.")] = None,
+    network: Annotated[str | None, typer.Option(help="Name of the network; only for a new list.")] = None,
 ) -> None:
-    """Add a member to the list, which begins with the first one.
+    """Add a member to the list, and begin the list if there is none.
 
-    Peers that run take the new list from the file of any of them, and pass it on.
+    Running peers read the new list from their file, and pass it on to the others.
 
     [bold]Example[/bold]:
 
@@ -60,10 +60,12 @@ def enroll(
     signer = Identity.read(organiser)
     if members.exists():
         if network is not None:
-            raise ValueError(f"{members} exists and has a name: --network is for a new list.")
+            raise ValueError(
+                f"{members} has the list of a network already: leave out --network, which begins a new list."
+            )
         known = MemberList.read(members)
     elif network is None:
-        raise ValueError(f"There is no list {members}: give --network NAME to begin one.")
+        raise ValueError(f"There is no list {members}: check the path, or give --network NAME to begin a list.")
     else:
         known = MemberList(check_name(network), signer.card.key)
     changed = known.with_member(Card.read(card), rows, signer)
@@ -74,10 +76,10 @@ def enroll(
 
 def revoke(
     members: ListFile,
-    name: Annotated[str, typer.Option(help="The member.")],
+    name: Annotated[str, typer.Option(help="Name of the member.")],
     organiser: Organiser,
 ) -> None:
-    """Revoke a member; peers that run exclude it as soon as the new list reaches them.
+    """Revoke a member: running peers exclude it as soon as the new list reaches them.
 
     [bold]Example[/bold]:
 
@@ -92,7 +94,7 @@ def revoke(
 
 
 def members(members: ListFile) -> None:
-    """Show the members on a list, whose signatures are checked.
+    """Check the signatures of a list, and show its members.
 
     [bold]Example[/bold]:
 

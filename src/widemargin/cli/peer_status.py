@@ -9,13 +9,14 @@ import typer
 
 
 def peer_status(
-    logs: Annotated[list[Path], typer.Argument(help="Logs of peers (widemargin peer --log), one or more of each.")],
+    logs: Annotated[list[Path], typer.Argument(help="Logs that widemargin peer --log wrote; a peer may have several.")],
     output: Annotated[Path, typer.Option(help="Write the page here, as HTML.")] = Path("network.html"),
     title: Annotated[str | None, typer.Option(help="Heading of the page. Default: Network of ... peers.")] = None,
 ) -> None:
-    """Show a network of peers on one page of HTML, from their logs.
+    """Make one page of HTML about a network, from the logs of its peers.
 
-    The page has the state, gap, traffic and neighbours of every peer, and what happened; it needs no other file.
+    The page has the state, gap, traffic and neighbours of every peer, and
+    all events. It needs no other file.
 
     [bold]Example[/bold]:
 
@@ -27,7 +28,6 @@ def peer_status(
     from widemargin.cli._say import console
     from widemargin.reports import network_report
 
-    for log in logs:
-        check_outputs({"the page": output}, log)
+    check_outputs({"the page": output}, *logs)
     network_report(logs, title=title).save(output)
     console().print(f"page saved as {output}", markup=False)

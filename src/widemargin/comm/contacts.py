@@ -1,7 +1,7 @@
-"""Whom a peer can write to, and whom it could if too many of its neighbours fall silent.
+"""The peers that a peer can write to, and others that it could reach if too many of its neighbours fall silent.
 
-Neighbours tell each other now and then who else they hear from. A peer that hears from too few neighbours writes to
-one of these others, so that a network stays in one piece when the peer in its middle is gone.
+Neighbours regularly tell each other which peers they hear from. A peer that hears from too few neighbours writes to one
+of these others. So a network stays connected when the peer in its middle is gone.
 """
 
 import math
@@ -9,13 +9,13 @@ from collections.abc import Iterable
 
 import numpy as np
 
-HEARD_SECONDS = 5.0  # after a message, for which its sender counts as present
+HEARD_SECONDS = 5.0  # for which the sender of a message counts as present
 TELL_SECONDS = 1.0  # between two lists of neighbours to the same neighbour
 MOST_TOLD = 16  # neighbours in a list
-_MOST_KNOWN = 64  # peers that others have told of
+_MOST_KNOWN = 64  # peers named by neighbours
 _KNOWN_SECONDS = 60.0  # for which they are remembered
 _SILENT_SECONDS = 1.0  # without a message, after which a peer introduces itself again
-_REACH_SECONDS = 2.0  # for a peer that was written to first to answer, before the next is tried
+_REACH_SECONDS = 2.0  # to wait for the answer of one peer, before the next is tried
 
 
 class Contacts:
@@ -38,7 +38,7 @@ class Contacts:
         self._introduced[number] = now
 
     def is_silent(self, number: int, now: float) -> bool:
-        """Whether it is time to introduce oneself, again or for the first time."""
+        """Whether it is time to introduce oneself to a neighbour, for the first time or again."""
         last = max(self._heard.get(number, -math.inf), self._introduced.get(number, -math.inf))
         return last < now - _SILENT_SECONDS
 
@@ -47,14 +47,14 @@ class Contacts:
         return [(j, at) for j, at in self.addresses.items() if self._heard.get(j, -math.inf) >= now - HEARD_SECONDS]
 
     def is_to_be_told(self, number: int, now: float) -> bool:
-        """Whether a neighbour has not been sent a list of neighbours for a while; it counts as told from now on."""
+        """Whether a neighbour is due a list of neighbours; it counts as told from now on."""
         is_due = self._told.get(number, -math.inf) < now - TELL_SECONDS
         if is_due:
             self._told[number] = now
         return is_due
 
     def learn(self, peers: Iterable[tuple[int, str]], now: float) -> None:
-        """Remember peers that a neighbour hears from; the oldest go if there are too many."""
+        """Remember peers that a neighbour hears from; drop the oldest if there are too many."""
         for number, address in peers:
             self._others.pop(number, None)
             self._others[number] = address, now
@@ -62,7 +62,7 @@ class Contacts:
             del self._others[number]
 
     def reach_out(self, now: float) -> tuple[int, str] | None:
-        """A peer to write to if too few neighbours are present; None if they are enough, or nobody else is known."""
+        """A peer to write to if too few neighbours are present; None if enough are, or nobody else is known."""
         if now < self._reached + _REACH_SECONDS:
             return None
         self._reached, present = now, dict(self.present(now))

@@ -1,9 +1,9 @@
-"""Who an owner of rows is: an Ed25519 key that signs, and a CURVE key for connections that it certifies.
+"""Identities of owners: an Ed25519 key for signatures, and a CURVE key for connections that the first key certifies.
 
-An identity is a file that its owner keeps; the card that goes with it is public. The organiser of a network, who is an
-identity as well, puts the cards of members on a list and signs it (``members``).
+An owner keeps the file of its identity secret; the card that goes with it is public. The organiser of a network has an
+identity, too, puts the cards of members on a list, and signs the list (``members``).
 
-Every signature is of bytes that begin with what they are for, so that a signature of one thing is none of another.
+All signed bytes begin with their purpose, so that a signature for one purpose is not valid for another.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MAX_FILE_BYTES = 10_000
 
 
 def check_name(name: Any) -> str:
-    """The same name, if owners and networks may have it; else ValueError."""
+    """Return the name if it is allowed for owners and networks; else raise ValueError."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ValueError(f"{name!r} is not a name: 1 to 64 letters, digits, '.', '_' or '-', no '.', '_' or '-' first.")
     return name
@@ -45,7 +45,7 @@ def is_signed_by(key: bytes, data: bytes, signature: bytes) -> bool:
 
 
 class Card(NamedTuple):
-    """What others need to know of an owner: name and public keys, signed by the owner."""
+    """What others need to know about an owner: name and public keys, signed by the owner."""
 
     name: str
     key: bytes  # Ed25519, for signatures
@@ -54,7 +54,7 @@ class Card(NamedTuple):
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """The card in a file; ValueError if there is none."""
+        """Read the card in a file; ValueError if there is none."""
         return cls.of(_json_in(path, "card"), str(path))
 
     @classmethod
@@ -64,7 +64,10 @@ class Card(NamedTuple):
             keys = (bytes.fromhex(content[name]) for name in ("key", "curve", "signature"))
             card = cls(check_name(content["name"]), *keys)
         except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"{where} is not the card of an owner: {error}.") from error
+            raise ValueError(
+                f"{where} is not the card of an owner: {what_is_wrong(error)}. "
+                "widemargin peer keygen writes the card as NAME.card."
+            ) from error
         if (len(card.key), len(card.curve)) != (KEY_BYTES, KEY_BYTES):
             raise ValueError(f"{where} is not the card of an owner: its keys must have {KEY_BYTES} bytes.")
         if not is_signed_by(card.key, card._signed(), card.signature):
@@ -85,7 +88,7 @@ class Card(NamedTuple):
 
 
 class Identity:
-    """An owner's secret keys, and the public card; :meth:`create` makes a new one."""
+    """The secret keys and the public card of an owner; :meth:`create` makes new ones."""
 
     def __init__(self, name: str, seed: bytes, curve_secret: bytes) -> None:
         self.name = check_name(name)
@@ -102,17 +105,19 @@ class Identity:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """The identity in a file; ValueError if there is none."""
+        """Read the identity in a file; ValueError if there is none."""
         content = _json_in(path, "identity")
         try:
             if content["format"] != _FORMAT:
                 raise ValueError("another format")
             return cls(content["name"], bytes.fromhex(content["seed"]), bytes.fromhex(content["curve"]))
         except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"{path} is not an identity; widemargin peer keygen makes one.") from error
+            raise ValueError(
+                f"{path} is not an identity: widemargin peer keygen writes the identity as NAME.key."
+            ) from error
 
     def write(self, path: Path) -> None:
-        """Keep it in a new file that only its owner can read; FileExistsError if there is one."""
+        """Write a new file that only its owner can read; FileExistsError if the file exists."""
         seed, curve = bytes(self._key).hex(), self.curve_secret.hex()
         content = {"format": _FORMAT, "name": self.name, "seed": seed, "curve": curve}
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))  # whose mode the file keeps
@@ -128,6 +133,13 @@ def is_open_to_others(path: Path) -> bool:
     return os.name == "posix" and bool(path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH))
 
 
+def what_is_wrong(error: Exception) -> str:
+    """Why JSON is not what was expected, for a message."""
+    if isinstance(error, KeyError):
+        return f"it has no field {error}"
+    return "its fields have wrong types" if isinstance(error, TypeError) else str(error).rstrip(".")
+
+
 def _json_in(path: Path, what: str) -> Any:
     try:
         with path.open("rb") as file:
@@ -136,4 +148,7 @@ def _json_in(path: Path, what: str) -> Any:
             raise ValueError(f"it has more than {_MAX_FILE_BYTES:,} bytes")
         return json.loads(content)
     except (OSError, ValueError, RecursionError) as error:
-        raise ValueError(f"Cannot read the {what} in {path}: {getattr(error, 'strerror', error)}.") from error
+        why = getattr(error, "strerror", error)
+        raise ValueError(
+            f"Cannot read the {what} in {path}: {why}. widemargin peer keygen writes NAME.key and NAME.card."
+        ) from error

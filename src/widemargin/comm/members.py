@@ -1,7 +1,7 @@
-"""Who belongs to a network: a list that the organiser numbers and signs, and that peers pass on while they run.
+"""The list of members of a network, which the organiser numbers and signs, and running peers pass on.
 
-A list with a higher number replaces one with a lower number, so that a member is added or revoked while the network
-runs. Every member has a number that no other ever has, and a cap for the total weight of its rows.
+A list with a higher number replaces one with a lower number. So the organiser can add and revoke members while the
+network runs. Every member has a number that is never given to another, and a cap on the total weight of its rows.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from widemargin.comm.identity import KEY_BYTES, Card, Identity, check_name, is_signed_by
+from widemargin.comm.identity import KEY_BYTES, Card, Identity, check_name, is_signed_by, what_is_wrong
 from widemargin.data.files import write_whole
 
 MAX_MEMBERS = 2000
@@ -38,7 +38,7 @@ class Member(NamedTuple):
 
 @dataclass(frozen=True)
 class MemberList:
-    """One list; ``number`` tells which of two is newer, ``next_member`` is the number of the next who is added."""
+    """One list. The newer of two has the higher ``number``; ``next_member`` is the number of the next new member."""
 
     network: str
     organiser: bytes  # public key
@@ -49,16 +49,18 @@ class MemberList:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """The list in a file; ValueError if there is none, or its signatures are wrong."""
+        """Read the list in a file; ValueError if there is none, or a signature is wrong."""
         try:
             with path.open("rb") as file:
                 return cls.parse(file.read(MAX_LIST_BYTES + 1), str(path))
         except OSError as error:
-            raise ValueError(f"Cannot read the list of members in {path}: {error.strerror}.") from error
+            raise ValueError(
+                f"Cannot read the list of members in {path}: {error.strerror}. Ask the organiser for it."
+            ) from error
 
     @classmethod
     def parse(cls, data: bytes, where: str = "the list of members") -> Self:
-        """The list in some bytes; ValueError unless it is complete and signed, and so are all its cards."""
+        """The list in some bytes; ValueError unless it is complete, and it and all its cards are signed."""
         if len(data) > MAX_LIST_BYTES:
             raise ValueError(f"{where} has more than {MAX_LIST_BYTES:,} bytes.")
         try:
@@ -71,7 +73,9 @@ class MemberList:
                 raise ValueError(f"it must have at most {MAX_MEMBERS} members")
             members = [_member(each, where) for each in entries]
         except (KeyError, TypeError, ValueError, RecursionError) as error:
-            raise ValueError(f"{where} is not a list of members: {error}.") from error
+            raise ValueError(
+                f"{where} is not a list of members: {what_is_wrong(error)}. Ask the organiser for the list."
+            ) from error
         found = cls(network, organiser, numbers[0], {each.number: each for each in members}, numbers[1], signature)
         found._check_members(members, where)
         if not is_signed_by(organiser, found._signed(), signature):
@@ -93,7 +97,8 @@ class MemberList:
         return json.dumps({**self._content(), "signature": self.signature.hex()}, indent=1) + "\n"
 
     def with_member(self, card: Card, max_rows: float, organiser: Identity) -> MemberList:
-        """The next list, with one more member; ValueError if that owner is on it."""
+        """The next list, with one more member; ValueError if that owner is a member already."""
+        self._check_organiser(organiser)
         if any(each.name == card.name or each.card.key == card.key for each in self.active.values()):
             raise ValueError(f"{card.name} is on the list of members, by this name or key. Revoke that member first.")
         member = Member(self.next_member, card, _rows(max_rows))
@@ -103,7 +108,7 @@ class MemberList:
         return changed._signed_by(organiser)
 
     def without(self, name: str, organiser: Identity) -> MemberList:
-        """The next list, with a member revoked; its number is given to nobody else."""
+        """The next list, with a member revoked; its number is never given to another."""
         member = self.named(name)
         members = {**self.members, member.number: member._replace(is_revoked=True)}
         return replace(self, members=members)._signed_by(organiser)
@@ -118,7 +123,9 @@ class MemberList:
         found = next((each for each in self.active.values() if each.name == name), None)
         if found is None:
             names = ", ".join(sorted(each.name for each in self.active.values()))
-            raise ValueError(f"{name!r} is not on the list of members of {self.network}: {names or 'nobody is'}.")
+            is_revoked = any(each.name == name for each in self.members.values())
+            why = "has been revoked from" if is_revoked else "is not on"
+            raise ValueError(f"{name!r} {why} the list of members of {self.network}: {names or 'nobody is'}.")
         return found
 
     def with_key(self, key: bytes) -> Member | None:
@@ -132,7 +139,7 @@ class MemberList:
 
     @property
     def fingerprint(self) -> str:
-        """Identifies organiser and network for the eye, and for signatures of records."""
+        """A short text that identifies organiser and network, for people and for signatures of records."""
         return hashlib.blake2b(self.organiser + self.network.encode(), digest_size=16).hexdigest()
 
     def _content(self) -> dict[str, Any]:
@@ -151,10 +158,13 @@ class MemberList:
     def _signed(self) -> bytes:
         return _SIGNED + json.dumps(self._content(), sort_keys=True, separators=(",", ":")).encode()
 
-    def _signed_by(self, organiser: Identity) -> MemberList:
-        """The same with the next number, signed."""
+    def _check_organiser(self, organiser: Identity) -> None:
         if organiser.card.key != self.organiser:
             raise ValueError(f"{organiser.name} is not the organiser of {self.network}: another key signed its list.")
+
+    def _signed_by(self, organiser: Identity) -> MemberList:
+        """The same with the next number, signed."""
+        self._check_organiser(organiser)
         if len(self.members) > MAX_MEMBERS:
             raise ValueError(f"A network has at most {MAX_MEMBERS} members.")
         numbered = replace(self, number=self.number + 1)
@@ -162,16 +172,18 @@ class MemberList:
 
 
 class Membership:
-    """The newest list that one peer knows; others replace it."""
+    """The newest list that one peer knows; newer ones replace it."""
 
     def __init__(self, newest: MemberList) -> None:
         self.newest = newest
 
     def take(self, other: MemberList) -> bool:
-        """Take a newer list of the same network; whether it is newer. ValueError if it is of another network."""
+        """Take a list of the same network if it is newer; return whether it was. ValueError for another network."""
         known = self.newest
         if (other.network, other.organiser) != (known.network, known.organiser):
-            raise ValueError(f"A list of the network {other.network} of another organiser is none of {known.network}.")
+            raise ValueError(
+                f"The list of {other.network} is of another network or by another organiser, not of {known.network}."
+            )
         if other.number <= known.number:
             return False
         self.newest = other

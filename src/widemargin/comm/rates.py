@@ -1,20 +1,20 @@
-"""How much one member may send: what is more is an attack or a fault, and would keep the others from their work."""
+"""Limits on what one member may send: more is an attack or a fault, and would keep the others from their work."""
 
 from __future__ import annotations
 
 MESSAGES_PER_SECOND, BYTES_PER_SECOND = 2_000, 1 << 26
-_BURST_SECONDS = 10.0  # of these, at once
+_BURST_SECONDS = 10.0  # worth of these may come at once
 _CONNECTIONS_PER_SECOND, _CONNECTIONS_AT_ONCE = 1.0, 60
 
 
 class Allowance:
-    """Something that grows by a rate up to a most, and is spent."""
+    """An allowance that grows at a rate up to a maximum, and is spent."""
 
     def __init__(self, rate: float, most: float, now: float) -> None:
         self._rate, self._most, self._left, self._at = rate, most, most, now
 
     def spend(self, amount: float, now: float) -> bool:
-        """Spend an amount if there is enough; whether there was."""
+        """Spend an amount if enough is left; return whether it was."""
         self._left, self._at = min(self._most, self._left + self._rate * (now - self._at)), now
         is_enough = self._left >= amount
         self._left -= amount if is_enough else 0
@@ -22,7 +22,7 @@ class Allowance:
 
 
 class Rates:
-    """What each member has sent lately; ``longest`` is the longest message, of which two must be allowed."""
+    """What each member has sent lately; two messages of the ``longest`` length are always allowed at once."""
 
     def __init__(self, longest: int) -> None:
         self._most_bytes = max(_BURST_SECONDS * BYTES_PER_SECOND, 2 * longest)
@@ -31,7 +31,7 @@ class Rates:
         self._connections: dict[str, Allowance] = {}
 
     def excess(self, member: int, n_bytes: int, now: float) -> str | None:
-        """What a member has sent too much of, with one more message of this length; None if it has not."""
+        """The limit that a member exceeds with one more message of this length; None if it exceeds none."""
         if member not in self._messages:
             most = _BURST_SECONDS * MESSAGES_PER_SECOND
             self._messages[member] = Allowance(MESSAGES_PER_SECOND, most, now)

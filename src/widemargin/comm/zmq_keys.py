@@ -1,4 +1,4 @@
-"""Who may connect: all who share a secret, or the members on a list, each with a key of its own."""
+"""Keys that decide who may connect: one secret shared by all, or one key for each member on a list."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class KeyPair(NamedTuple):
 
 
 class Keys(Protocol):
-    """The keys of one peer, and those that it accepts."""
+    """The keys of one peer, and the keys that it accepts."""
 
     @property
     def listener(self) -> KeyPair:
@@ -38,14 +38,14 @@ class Keys(Protocol):
         """The list of members, if every member has a key of its own."""
 
     def listener_of(self, number: int) -> bytes:
-        """The public key at which a peer listens; ValueError if it is no member."""
+        """The public key that a peer listens with; ValueError if it is not a member."""
 
     def admits(self, key: bytes) -> str | None:
-        """What to call the owner of a public key; None if it may not connect."""
+        """The name for the owner of a public key; None if it may not connect."""
 
 
 class SharedKeys(NamedTuple):
-    """One secret for all: whoever knows it is a member, and may say to be any of them."""
+    """One secret for all: whoever knows it is a member, and can claim to be any member."""
 
     listener: KeyPair
     caller: KeyPair
@@ -69,7 +69,7 @@ class SharedKeys(NamedTuple):
 
 
 class MemberKeys:
-    """The key of one member, and those on the list: connections tell who is at the other end."""
+    """The key of one member, and the keys on the list: a connection identifies the member at the other end."""
 
     def __init__(self, identity: Identity, membership: Membership) -> None:
         self.listener = self.caller = KeyPair(identity.card.curve, identity.curve_secret)

@@ -1,14 +1,14 @@
-"""Peers in shells and on machines of their own, connected by ZeroMQ.
+"""Connect peers in shells and on separate machines by ZeroMQ.
 
-Each peer listens at one address and has one connection to every neighbour it writes to. All traffic is encrypted by
-CURVE. Where peers share a secret, whoever knows it is a member: it keeps strangers out, and does not protect members
-from each other. Where there is a list of members, each has a key of its own, and connections tell who writes: nobody
-speaks for another, a member that is revoked is not heard any more, and one that sends too much is cut off.
+Each peer listens at one address, and has one connection to every neighbour that it writes to. CURVE encrypts all
+traffic. With a shared secret, whoever knows it is a member: it keeps strangers out, and does not protect members from
+each other. With a list of members, each has its own key, and connections identify the sender: nobody speaks for
+another, a revoked member is not heard any more, and one that sends too much is cut off.
 
-Messages to a peer that is not there are dropped, and few are queued for one that is slow. Further requests are in
-JSON: a newcomer asks for the terms of the network before it listens itself; a peer introduces itself to a neighbour
-that it does not hear from; it tells neighbours whom else it hears from, so that they can reach each other once it is
-gone; and it passes on a new list of members.
+Messages to an absent peer are dropped, and only a few are queued for a slow one. Other requests are in JSON: a newcomer
+asks for the terms of the network before it listens itself; a peer introduces itself to a neighbour that it does not
+hear from; it tells neighbours which peers it hears from, so that they can reach each other once it is gone; and it
+passes on a new list of members.
 """
 
 import ipaddress
@@ -43,6 +43,10 @@ _FLUSH_MS = 300  # for the last messages
 _UNACKNOWLEDGED_MS = 10_000  # after which what was sent counts as lost, and the connection too
 _POLL_MS = 100  # between checks whether to close
 _ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9_.-]+):([0-9]{1,5})")
+_ADVICE: dict[int | None, str] = {  # if a peer cannot listen
+    zmq.EADDRINUSE: "Choose another port; 0 is any free one.",
+    zmq.EADDRNOTAVAIL: "Listen at an address of this machine; if others use another address, advertise that one.",
+}
 _MONITORED = zmq.EVENT_ACCEPTED | zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
 
 
@@ -57,7 +61,7 @@ class Welcome(NamedTuple):
 
 
 def check_address(text: str) -> str:
-    """The same text, if it has the form HOST:PORT; else ValueError."""
+    """Return the text if it has the form HOST:PORT; else raise ValueError."""
     match = _ADDRESS.fullmatch(text)
     with suppress(ValueError):
         if match is not None and int(match[2]) <= 65535:
@@ -79,15 +83,15 @@ def _is_wildcard(host: str, *, is_name_resolved: bool) -> bool:
 
 
 def _check_foreign(text: str) -> str:
-    """The address of another peer, which has a port and a machine; else ValueError.
+    """Return the address of another peer if it names a machine and a port; else raise ValueError.
 
-    It may come from another peer, so its name is not looked up here: this could take long.
+    The address may come from another peer, so its host name is not looked up here: this could take long.
     """
     host, port = check_address(text).rsplit(":", 1)
     if int(port) == 0:
         raise ValueError(f"{text!r} is not the address of another peer: its port is 0.")
     if _is_wildcard(host, is_name_resolved=False):
-        raise ValueError(f"{text!r} is not the address of another peer: it means all interfaces of any machine.")
+        raise ValueError(f"{text!r} is not the address of another peer: it means all interfaces, on any machine.")
     return text
 
 
@@ -99,8 +103,7 @@ def ask(address: str, keys: Keys, number: int, timeout: float, member: int = -1)
         _connect(socket, address)
         socket.send(_REQUEST + json.dumps({"ask": "terms", "number": number}).encode())
         if not socket.poll(round(1000 * timeout)):
-            must = "the same secret" if keys.membership is None else "this key, and a list that both of you are on"
-            raise ValueError(f"No peer answers at {address}: check that one runs there, with {must}.")
+            raise ValueError(f"No peer answers at {address}: check that {_who_must_run(keys, member)}.")
         answer = _parsed(socket.recv())
     try:
         peers = {int(each): _check_foreign(where) for each, where in answer["peers"]}
@@ -149,7 +152,7 @@ class ZmqPeers:
     def _listen_at(self, listen: str, advertise: str | None) -> str:
         host, port = listen.rsplit(":", 1)
         if advertise is None and _is_wildcard(host, is_name_resolved=True):
-            raise ValueError(f"A peer that listens at {listen} must be told how others reach it: advertise an address.")
+            raise ValueError(f"{listen} is no address for others: say how others reach it, by --advertise HOST:PORT.")
         # ZeroMQ asks this socket who may connect; a thread answers, also during a long tick.
         self._zap = self._context.socket(zmq.REP)
         self._zap.bind("inproc://zeromq.zap.01")
@@ -167,7 +170,8 @@ class ZmqPeers:
         try:
             self._listener.bind(f"tcp://{host}:{'*' if port == '0' else port}")
         except zmq.ZMQError as error:
-            raise ValueError(f"Cannot listen at {listen}: {error.strerror}.") from error
+            why = str(error.strerror).split(" (addr=")[0]
+            raise ValueError(f"Cannot listen at {listen}: {why}. {_ADVICE.get(error.errno, '')}".strip()) from error
         self._poller = zmq.Poller()
         for socket in (self._listener, self._monitor):
             self._poller.register(socket, zmq.POLLIN)
@@ -237,7 +241,7 @@ class ZmqPeers:
                 return messages
 
     def newcomers(self) -> list[int]:
-        """Peers that have introduced themselves since the last call, or one to write to if too few are heard."""
+        """Peers that have introduced themselves since the last call; also one to write to, if too few are heard."""
         found, self._newcomers = self._newcomers, []
         if (other := self._contacts.reach_out(self._clock())) is not None:
             with suppress(ValueError):  # the name of its host may be unknown here
@@ -250,17 +254,17 @@ class ZmqPeers:
         return self._gone
 
     def offenders(self) -> dict[int, str]:
-        """Members that sent too much since the last call, and of what."""
+        """Members that sent too much since the last call, with the limit that each exceeded."""
         found, self._offenders = self._offenders, {}
         return found
 
     def refuse(self, number: int) -> None:
-        """Hear and write no more to a member."""
+        """Neither hear a member nor write to it from now on."""
         self._refused_members.add(number)
         self.forget(number)
 
     def forget(self, number: int) -> None:
-        """Close the connection to a neighbour that will not come back, or will introduce itself."""
+        """Close the connection to a neighbour that is gone for good, or will introduce itself again."""
         self._contacts.forget(number)
         self._gone.discard(number)
         if number in self._links:
@@ -276,7 +280,7 @@ class ZmqPeers:
         self._context.destroy(linger=_FLUSH_MS)
 
     def _authenticate_all(self) -> None:
-        """Accept the keys for connecting (ZeroMQ's authentication protocol, version 1.0)."""
+        """Decide which keys may connect (ZeroMQ's authentication protocol, version 1.0)."""
         while not self._is_closing.is_set():
             if self._zap.poll(_POLL_MS):
                 version, request, _, _, _, mechanism, *credentials = self._zap.recv_multipart()
@@ -323,13 +327,13 @@ class ZmqPeers:
         return messages
 
     def _sender_of(self, name: bytes, frame: zmq.Frame) -> int:
-        """Who wrote a frame: by the key of its connection, or as it says where all share a secret."""
+        """The sender of a frame: by the key of its connection, or as it states if all share a secret."""
         if self._keys.membership is None:
             return int.from_bytes(name[1:], "big")
         return int(frame.get("User-Id"))
 
     def _is_allowed(self, member: int, n_bytes: int) -> bool:
-        """Whether a member is still one, and has not sent too much."""
+        """Whether the sender is still a member, and has not sent too much."""
         membership = self._keys.membership
         if membership is None or member in self._refused_members or member not in membership.newest.active:
             return False
@@ -339,7 +343,7 @@ class ZmqPeers:
         return excess is None
 
     def _send_list(self, to: int, socket: zmq.Socket[bytes]) -> None:
-        """Pass on the list of members if a neighbour has not been sent it."""
+        """Send a neighbour the list of members, unless it was sent already."""
         membership = self._keys.membership
         if membership is not None and self._lists_sent.get(to) != membership.newest.number:
             request = {"ask": "members", "number": self.number, "list": membership.newest.text()}
@@ -369,6 +373,13 @@ class ZmqPeers:
             _put(self._listener, [name, _REQUEST + json.dumps(answer).encode()])
         else:
             raise ValueError("unknown request")
+
+
+def _who_must_run(keys: Keys, member: int) -> str:
+    """What must be true for a member to answer."""
+    if keys.membership is None:
+        return "one runs there, with the same secret"
+    return f"{keys.membership.newest.members[member].name} runs there, and that both have the newest list of members"
 
 
 def _secure_caller(socket: zmq.Socket[bytes], keys: Keys, to: int) -> None:

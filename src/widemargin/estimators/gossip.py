@@ -70,13 +70,13 @@ class GossipSVC(LinearClassifier):
         Number of neighbours that a peer writes to in each tick, in turns if it has more. Neighbours that have fewer
         than ``fan_out`` neighbours themselves, such as the leaves of a star, are answered in every tick.
     solver : {"admm", "push-sum"}, default="admm"
-        ``"admm"`` is one-way relaxed ADMM, beside which the peers build a model of the objective from cutting planes:
-        it converges on rows of any scale, offset and width. ``"push-sum"`` is the paper's GADGET, corrected: it needs
-        little memory per peer, but hundreds of times more messages to reach a gap of one percent.
+        ``"admm"`` is one-way relaxed ADMM. The peers also build a model of the objective from cutting planes, so that
+        the fit converges on rows of any scale, offset and width. ``"push-sum"`` is the paper's GADGET, corrected. It
+        needs little memory per peer, but hundreds of times more messages to reach a gap of one percent.
     metric : {"auto", "full", "diagonal"}, default="auto"
-        How ADMM measures the distance between models: by all second moments of the features, which takes several times
-        fewer ticks, or by their diagonal. Every peer sends these moments of its rows to all others once. ``"auto"`` is
-        ``"full"`` if this takes at most a million numbers in total.
+        How ADMM measures the distance between models: by all second moments of the features, or by their diagonal.
+        ``"full"`` takes several times fewer ticks. Every peer sends the moments of its rows to all others once.
+        ``"auto"`` is ``"full"`` if this takes at most a million numbers in total.
     batch_size : int, default=32
         Rows that a peer draws per step of push-sum.
     rounds : int, default=1
@@ -101,11 +101,11 @@ class GossipSVC(LinearClassifier):
     max_time : float, default=None
         Maximum time in seconds; None is no limit.
     privacy : (epsilon, delta) or None, default=None
-        Members see what members see, and are not protected from each other. A pair releases nothing but a model with
-        noise, from which others learn little about any single row: see ``docs/privacy.md``. It needs ``classes`` and
-        ``account``, an ``alpha`` and features chosen without these rows, and rows of weight 1.
+        Members see what members see, and are not protected from each other. With a pair, ``fit`` releases only a model
+        with noise, from which others learn little about any single row: see ``docs/privacy.md``. It needs ``classes``
+        and ``account``, an ``alpha`` and features chosen without these rows, and rows of weight 1.
     clip : float, default=1.0
-        Rows whose norm, constant feature included, is larger are scaled down to it; only with ``privacy``.
+        Largest norm of a row, constant feature included; longer rows are scaled down to it. Only with ``privacy``.
     classes : array-like or None, default=None
         All classes, which are public; only with ``privacy``.
     account : str, path or None, default=None
@@ -128,11 +128,11 @@ class GossipSVC(LinearClassifier):
         the rest. With the rbf kernel, coefficients of its random features.
     intercept_ : ndarray of shape (1,) or (n_classes,)
     nodes_ : dict of int to Node
-        Every running peer: ``coef_`` and ``intercept_``, certified ``gap``, ``consensus_error``, messages and bytes
+        For every running peer: ``coef_`` and ``intercept_``, certified ``gap``, ``consensus_error``, messages and bytes
         sent and received, live neighbours.
     peer_ : int
-        In a model that ``widemargin peer`` saved, the number of its peer. Then ``nodes_`` has the members that the
-        certificate is for: ``n_rows`` as they state them, and no gap or traffic but those of this peer.
+        In a model that ``widemargin peer`` saved, the number of the peer that saved it. Then ``nodes_`` has the members
+        that the certificate is for, with ``n_rows`` as they state them; gap and traffic are known for this peer only.
     consensus_ : float
         Largest ``consensus_error`` of all peers.
     graph_ : dict of int to list of int
@@ -151,9 +151,9 @@ class GossipSVC(LinearClassifier):
     parts_, training_, n_features_in_, feature_names_in_
         As in :class:`NuMarginSVC`, with one part per class.
     release_ : Release
-        With ``privacy``: its terms, the noise, and bounds on the loss that were known before any row was seen. Then
-        there are no ``nodes_``, ``graph_``, ``consensus_``, ``training_``, and ``certificate_`` says what holds for any
-        rows.
+        With ``privacy``: the terms, the noise, and bounds on the loss that were known before any row was seen. Then
+        there are no ``nodes_``, ``graph_``, ``consensus_`` or ``training_``, and ``certificate_`` is one that holds for
+        any rows.
 
     See Also
     --------
@@ -162,9 +162,9 @@ class GossipSVC(LinearClassifier):
 
     Notes
     -----
-    For rows that can be brought together KernelSVC is much faster. Messages are not private: each peer sends all others
-    its model, weighted sums of its rows and, with ADMM, second moments of its features. If it has few rows, these
-    reveal much about them. ``privacy`` is about what others learn, who see the released model only.
+    If you can bring the rows together, KernelSVC is much faster. Messages are not private: each peer sends all others
+    its model, weighted sums of its rows and, with ADMM, second moments of its features. If a peer has few rows, these
+    reveal much about them. ``privacy`` limits what people learn who see only the released model.
 
     References
     ----------
@@ -305,7 +305,7 @@ class GossipSVC(LinearClassifier):
         sample_weight: Any = None,
         peer: int | Literal["new"] | None = None,
     ) -> Self:
-        """Continue with new rows, for present peers or for one that joins; all keep their state and earlier rows.
+        """Continue with new rows, at present peers or at one that joins; all peers keep their state and earlier rows.
 
         Parameters
         ----------
@@ -511,7 +511,7 @@ def _formula(model: GossipSVC) -> Formula:
     if model.fit_intercept:
         symbols.append("the intercept as the weight of a constant feature")
     return Formula(
-        "A linear classifier of rows that stay with the peers of a network with no server.",
+        "A linear classifier. The rows stay with the peers of a network without a server.",
         "minimise (α/2)‖<var>w</var>‖² + (1/<var>N</var>) Σ<sub>i</sub> "
         f"max(0, 1 − <var>y</var><sub>i</sub> <var>w</var>·{row})",
         symbols,

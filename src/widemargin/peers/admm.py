@@ -1,4 +1,4 @@
-"""Consensus among neighbours by messages that may get lost: one-way relaxed ADMM for the linear SVM.
+"""Consensus of neighbours with messages that may be lost: one-way relaxed ADMM for the linear SVM.
 
     minimise  sum_i f_i(w_i)   subject to  w_i = w_j for neighbours
     with      f_i(w) = sum of own hinge losses + alpha n_i/2 ||w||^2
@@ -11,19 +11,20 @@ It sends to j:   w_i   and   p_ij + rho M (c_ij - w_i).  The receiver of  (w, p'
 
     c <- (1 - a) c + a w         p <- (1 - a) p - a p',       a = 0.9
 
-Nothing is acknowledged: a lost message changes nothing, a stale one is dropped. [1] keeps z = rho c + p as one vector;
-kept apart, c and p stay valid when rho or M change. At the end c = w, and the prices of both sides cancel, whatever rho
-and M were. A neighbour counts from its first message on.
+Nothing is acknowledged: a lost message changes nothing, and a stale one is dropped. [1] keeps z = rho c + p as one
+vector; kept apart, c and p stay valid when rho or M change. At the end c = w, and the prices of both sides cancel,
+whatever rho and M were. A neighbour counts from its first message on.
 
-M is the mean second moment of all rows, or its diagonal if there are many features: differences of models count as much
-as they change scores. Peers announce their moments once. rho is the curvature of a peer's losses if a tenth of its rows
-lay on the kinks, and is then balanced between the primal and the dual residual [2]: each peer suggests one, all use the
-median. A peer without live neighbours uses its own last model as a neighbour.
+M is the mean second moment of all rows, or its diagonal if there are many features. So a difference of models counts as
+much as it changes scores. Peers announce their moments once. rho begins as the curvature of a peer's losses if a tenth
+of its rows lay on the kinks. It is then balanced between the primal and the dual residual [2]: each peer suggests a
+rho, and all use the median. A peer without live neighbours uses its own last model as a neighbour.
 
-What a neighbour sends is clipped to what an optimum can have: alpha/2 ||w||^2 <= F(0) = 1 bounds the model, and the
-losses on one side of an edge, at most N times the root mean square of each feature, the price. Huge numbers would
-stay in the prices between others for long, as differences of them. Clipping and the median limit what a member that
-sends garbage can disturb; they prove nothing, and do not stop it from keeping models apart until it is excluded.
+A peer clips what a neighbour sends to what is possible at an optimum. alpha/2 ||w||^2 <= F(0) = 1 bounds the model. The
+losses on one side of an edge, at most N times the root mean square of each feature, bound the price. Without clipping,
+huge numbers would stay in the prices between other peers for long, as differences. Clipping and the median limit what a
+member that sends garbage can disturb. They prove nothing, and do not stop it from keeping models apart until it is
+excluded.
 
 [1] Bastianello, Carli, Schenato, Todescato: Asynchronous Distributed Optimization over Lossy Networks via Relaxed ADMM:
     Stability and Linear Convergence, 2021.
@@ -183,7 +184,7 @@ class GossipADMM(Algorithm):
             self.rho, self._inverse = rho, None
 
     def suggest_rho(self) -> float:
-        """A rho that would balance the distance of neighbours with the change of models."""
+        """A rho that would balance the distance between neighbours with the change of models."""
         if min(self._moved, self._apart) > _ROUNDING * self._squared(self.model):
             ratio = float(np.sqrt(self._apart / self._moved))
             if not 1 / _MAX_IMBALANCE < ratio < _MAX_IMBALANCE:
@@ -193,7 +194,7 @@ class GossipADMM(Algorithm):
         return self.suggestion
 
     def work(self) -> None:
-        """Coordinate passes until the model of the own rows, drawn to those of the neighbours, is nearly solved."""
+        """Run coordinate passes until the own model, drawn to those of the neighbours, is nearly optimal."""
         if self._inverse is None:
             self._prepare()
         towards = np.zeros_like(self.model)
@@ -244,14 +245,14 @@ class GossipADMM(Algorithm):
         )
 
     def drop_neighbour(self, neighbour: int) -> None:
-        """Forget a silent neighbour, whose last model would attract this one for ever."""
+        """Forget a silent neighbour: its last model would attract this one for ever."""
         self._sent.pop(neighbour, None)
         self._unpriced.discard(neighbour)
         if self.neighbours.pop(neighbour, None) is not None:
             self._inverse = None
 
     def restart(self) -> None:
-        """Forget what neighbours sent, and the rho that was learnt from it: some of it came from a liar."""
+        """Forget what neighbours sent, and the rho derived from it, as some of it came from a liar."""
         for neighbour in list(self.neighbours):
             self.drop_neighbour(neighbour)
         self._moved = self._apart = 0.0

@@ -1,4 +1,4 @@
-"""Which records of a member contradict each other: what a peer can know of another's rows without seeing them.
+"""Find records of a member that contradict each other, without seeing the member's rows.
 
     H_k(w) >= A_k - V_k.w        for every w and all dual variables 0 <= a <= weight of the rows of member k
 
@@ -7,19 +7,19 @@ for the rounding of both: a stated loss is at least the exact one, a stated A at
 ``Cut.errors`` of the stated one. A member that computes what it should is therefore never accused, at any scale. A loss
 at a queried model that is lowered by more than the allowance is found, because the answer's own cut there is exact.
 
-Checked, too: dual variables within the weights (0 <= A <= total), one total weight for one data version, the cap that
-the list of members gives, and that nobody says two things under one number to different peers.
+Further checks: dual variables are within the weights (0 <= A <= total), one data version has one total weight, the
+total is within the cap on the list of members, and no member says two things under one number to different peers.
 
-What then holds. The stated planes of a member lie below all losses that it stated, up to the errors that it stated, and
-so below the largest convex function h that is nowhere above those losses. A bracket is then one of the objective with h
-in place of the member's losses: dual <= primal, whatever was said.
+What this guarantees. The stated planes of a member lie below all losses that it stated, up to its stated errors, and
+so below the largest convex function h that is nowhere above those losses. A bracket then holds for the objective with h
+in place of the member's losses: dual <= primal, whatever the member said.
 
 What a liar can still do: state losses and cuts of invented rows, up to its allowed weight; not answer, or state
-worthless cuts, so that nothing is certified until it is revoked; slow the others down. Only its last records are kept:
-a loss below a plane that was forgotten makes dual > primal at worst, and ``RecordTable`` starts again.
+worthless cuts, so that nothing is certified until it is revoked; slow the others down. Only its last records are kept.
+If a loss lies below a plane that was forgotten, then at worst dual > primal, and ``RecordTable`` starts again.
 
-Costs carry a digest of the model that they are of. Without it a proposer could send one model to a member and
-another to the rest, and have an honest member accused.
+Costs carry a digest of the model that they belong to. Without it, a proposer could send one model to a member and
+another to the rest, and so have an honest member accused.
 """
 
 from collections import deque
@@ -66,8 +66,8 @@ class _Costs(NamedTuple):
 def contradiction(evidence: Sequence[Statement], caps: Mapping[int, float] = NO_CAPS) -> int | None:
     """The member that these records prove to lie; None if they prove nothing.
 
-    They are two records under one number, or one or two records of the member and the proposal or query that a loss was
-    stated for. Whoever calls this has checked that each record is of the peer that it names.
+    The evidence is two records under one number, or one or two records of the member with the proposal or query that a
+    loss was stated for. The caller has checked that each record comes from the peer that it names.
     """
     if len(evidence) == 2 and _are_two_versions(*evidence):
         return evidence[0].peer
@@ -92,7 +92,7 @@ def contradiction(evidence: Sequence[Statement], caps: Mapping[int, float] = NO_
 
 @dataclass
 class Claims:
-    """What the members have said last; ``caps`` has the largest total weight of each that has one."""
+    """The last statements of all members; ``caps`` has the largest total weight of each member that has one."""
 
     caps: Mapping[int, float] = field(default_factory=dict)
     _models: dict[int, deque[Proposal | Query]] = field(default_factory=dict)
@@ -103,12 +103,12 @@ class Claims:
     _noted: dict[tuple[type, int], deque[Statement]] = field(default_factory=dict)  # the last of each kind and member
 
     def other_version(self, record: Statement) -> tuple[Statement, ...] | None:
-        """A record that was noted under the same number and says something else, with this one; or None."""
+        """This record with a different one that was noted under the same number; None if there is none."""
         noted = self._noted.get((type(record), record.peer), ())
         return next(((each, record) for each in noted if _are_two_versions(each, record)), None)
 
     def check(self, record: Statement) -> tuple[Statement, ...] | None:
-        """Note a record; the records that contradict it, with itself, or None."""
+        """Note a record; return it with the records that contradict it, or None."""
         self._noted.setdefault((type(record), record.peer), deque(maxlen=_KEPT_NUMBERS)).append(record)
         if isinstance(record, Proposal | Query):
             self._models.setdefault(record.peer, deque(maxlen=_KEPT_MODELS)).append(record)
@@ -161,7 +161,7 @@ class Claims:
 
 
 def _are_two_versions(one: Statement, other: Statement) -> bool:
-    """Whether a member said two things under one number, which it never does of itself."""
+    """Whether a member said two different things under one number, which an honest one never does."""
     is_one_number = type(one) is type(other) and (one.peer, one.number) == (other.peer, other.number)
     return is_one_number and one is not other and not _is_same(one, other)
 
@@ -217,8 +217,8 @@ def _costs_of(record: HingeCosts | Answer, asked: Proposal | Query) -> _Costs | 
 def _is_below(stated: _Costs, cuts: Cut) -> np.ndarray:
     """Whether some stated loss is below each cut, by more than all roundings, (cuts,).
 
-    A product of d terms and what is done with it is off by ``gamma(2 d + 32)`` of the sum of the sizes of its terms.
-    Losses that are too large to be sent are stated smaller than they are, and prove nothing.
+    A product of d terms, with the operations that follow, is off by at most ``gamma(2 d + 32)`` times the sum of the
+    sizes of its terms. Losses that are too large to be sent are stated smaller than they are, and prove nothing.
     """
     rounding = gamma(2 * stated.points.shape[2] + 32)
     costs = np.where(stated.costs < LARGEST_LOSS, stated.costs, np.inf)

@@ -1,4 +1,4 @@
-"""What one peer has received about one thing: a proposal, a query, or a tick of snapshots."""
+"""The records that one peer has received about one topic: a proposal, a query, or the snapshots of a tick."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -18,7 +18,7 @@ class News(NamedTuple):
 
 @dataclass
 class Collection:
-    """The records of one topic that have come, by slot."""
+    """The received records about one topic, by slot."""
 
     handles: np.ndarray
     count: int = 0

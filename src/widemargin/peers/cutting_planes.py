@@ -1,4 +1,4 @@
-"""A model of the objective that all peers build together, and where it says to look next.
+"""A model of the objective that all peers build together, and the points where it asks for new cuts.
 
 The hinge losses of peer j are  H_j(w) = max over 0 <= a <= m of  A(a) - V(a).w,  so any dual variables of its rows give
 a cut, a plane below H_j. The peer with the lowest number minimises
@@ -6,14 +6,14 @@ a cut, a plane below H_j. The peer with the lowest number minimises
     alpha/2 ||w||^2 + 1/N sum_j max_t (A_jt - V_jt.w)            over the cuts t that it knows of every peer j
 
 by a primal-dual interior-point method, and asks all for new cuts at three points: the best model so far, the minimiser
-of the model, and a point on the central path, where the model is as far above its minimum as a third of the gap. The
-weights of the cuts at the minimum are dual variables of all rows. Each peer combines its own cuts with them and sends
-the A and V that result, from which everyone has a lower bound; the hinge losses at points between the best model and
-the other two give an upper one.
+of the model, and a point on the central path, where the model is above its minimum by a third of the gap. The weights
+of the cuts at the minimum are dual variables of all rows. Each peer combines its own cuts with these weights, and sends
+the A and V that result. From these, everyone has a lower bound. The hinge losses at points between the best model and
+the other two give an upper bound.
 
-The minimiser does not depend on the units of columns, on offsets or on the number of features, so that this converges
-where ADMM, which knows columns by their moments, does not. Central points are what makes it fast [1]: minimisers alone
-take several times more rounds.
+The minimiser does not depend on the units of columns, on offsets or on the number of features. So this converges where
+ADMM, which knows only the moments of columns, does not. Central points make it fast [1]: with minimisers alone it takes
+several times more rounds.
 
 [1] Goffin, Vial: Convex nondifferentiable optimization: a survey focused on the analytic center cutting plane method,
     2002. Teo, Vishwanathan, Smola, Le: Bundle methods for regularized risk minimization, 2010.
@@ -101,10 +101,10 @@ class CutTable:
     _dropped: dict[int, Cut] = field(default_factory=dict)  # the last of the own cuts that are not in ``by_peer``
 
     def add(self, peer: int, new: list[tuple[int, Cut]]) -> None:
-        """Add cuts with their numbers; old ones go if there are too many, first those that the last query did not use.
+        """Add cuts with their numbers; if there are too many, drop old ones, first those the last query did not use.
 
-        The newest half stays. After many queries at one optimum nearly all old cuts have a weight, and new ones would
-        go before any query has seen them: when rows change, nobody would learn where the new optimum is.
+        The newest half stays. After many queries at one optimum nearly all old cuts have a weight, and new cuts would
+        be dropped before any query has seen them. When rows change, nobody would then learn where the new optimum is.
         """
         cuts = self.by_peer.setdefault(peer, {})
         cuts.update(new)
@@ -124,20 +124,20 @@ class CutTable:
             del self._dropped[number]
 
     def own(self) -> dict[int, Cut]:
-        """The own cuts, also those dropped lately: the proposer, who has received other records, may weigh them still.
+        """The own cuts, including recently dropped ones: the proposer knows other records, and may still weigh them.
 
-        A cut that its peer does not have is missing in every answer, and the lower bound stands still.
+        If a peer lacks one of its own cuts, its answers lack it, too, and the lower bound does not improve.
         """
         return {**self._dropped, **self.by_peer.get(self.me, {})}
 
     def forget(self, peer: int) -> None:
-        """The peer has other rows."""
+        """Forget the cuts of a peer that has other rows now."""
         self.by_peer.pop(peer, None)
         if peer == self.me:
             self._dropped.clear()
 
     def forget_others(self) -> None:
-        """Forget all but the own cuts, which others may go on to weigh."""
+        """Forget all but the own cuts, which others may still weigh."""
         self.by_peer = {peer: cuts for peer, cuts in self.by_peer.items() if peer == self.me}
 
     def note_use(self, owners: np.ndarray, numbers: np.ndarray, weights: np.ndarray) -> None:

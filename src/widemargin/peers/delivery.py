@@ -1,10 +1,11 @@
-"""Which records each neighbour still lacks, on a network that loses messages.
+"""Track which records each neighbour still lacks, on a network that loses messages.
 
-A new record is queued for all neighbours but the one it came from, and goes with the next message. Every message
-acknowledges those received from its addressee: the number of the newest, and a bit for each of the ones before. A
-record is queued again if its message was lost or not acknowledged in time, unless a newer one has replaced it. So each
-record crosses each edge about once. Answers to a query of which not all are known go also when newer ones are there:
-neighbours that are seldom written to could not prove anything from the first half of one round and of the next.
+A new record is queued for all neighbours except the one that sent it, and goes with the next message. Every message
+acknowledges the messages received from its addressee: the number of the newest, and a bit for each of those before. A
+record is queued again if its message was lost or not acknowledged in time, unless a newer record has replaced it. So
+each record crosses each edge about once. Answers to a query are sent until all answers to it are known, even if newer
+ones exist: half of the answers of one round and half of the next would prove nothing to a neighbour that rarely gets
+messages.
 """
 
 from collections.abc import Iterator
@@ -67,11 +68,11 @@ class Delivery:
             self.pending[neighbour] = [left] if len(left) else []
 
     def lacking(self, neighbour: int) -> list[Record]:
-        """The records that are to be sent to a neighbour."""
+        """The records to send to a neighbour."""
         return self.table.store.records(self.table.current(_distinct(self.pending[neighbour])))
 
     def records_for(self, to: int, number: int, overdue: int) -> tuple[np.ndarray, int]:
-        """Records that go with the message of this number, and their bytes; those sent before ``overdue`` go again."""
+        """Records for the message of this number, and their bytes; records sent before ``overdue`` are sent again."""
         for late in [sent for sent in self._unconfirmed.get(to, ()) if sent < overdue]:
             self._queue_again(to, late)
         if not self.pending[to]:
@@ -110,7 +111,7 @@ class Delivery:
         return bool(last) and incarnation_of(number) > incarnation_of(last)
 
     def mark_received(self, sender: int, number: int) -> bool:
-        """Note that a message came; whether it is newer than all before."""
+        """Note a received message; return whether it is newer than all before."""
         last, bits = (0, 0) if self.has_restarted(sender, number) else self.received_from(sender)
         ahead = number - last
         if ahead <= 0:

@@ -1,18 +1,18 @@
-"""A peer in real time: ticks by the clock, bytes in and out, and when to stop, with nobody to ask.
+"""Run a peer in real time: tick by the clock, send and receive bytes, and decide alone when to stop.
 
-A tick begins at least ``pace`` seconds after the last, once no neighbour is more than a few ticks behind, or after a
-twelfth of ``silence``: a dead neighbour slows the others for about ``silence`` seconds and then counts as gone.
+A tick begins at least ``pace`` seconds after the last. It waits until no neighbour is more than a few ticks behind, but
+at most a twelfth of ``silence``. So a dead neighbour slows the others for about ``silence`` seconds, and then counts as
+gone.
 
 A peer is done when it has certified ``tol``, or rounding keeps its gap open, and the newest snapshots of all members
-say the same of theirs. It keeps that proof
-and continues until its neighbours are done, too, or silent: leaving earlier would change the network of peers that do
-not know yet. If a new peer comes in the meantime, all continue.
+state the same. It keeps that proof and continues until its neighbours are done, too, or silent: if it left earlier, it
+would change the network of peers that do not know yet. If a new peer joins in the meantime, all continue.
 
 The first byte of every message is 1 if the sender is done, else 0. Messages that are malformed, too long or from
 strangers are counted and refused.
 
-Where there is a list of members, they may be added and revoked while the network runs. A member that sends more than is
-allowed, or names ticks that cannot have come yet, is cut off: this peer does not hear it any more. That proves nothing
+With a list of members, members may be added and revoked while the network runs. A peer cuts off a member that sends
+more than is allowed, or names ticks that cannot have come yet: it ignores that member from then on. This proves nothing
 to others, who judge for themselves.
 """
 
@@ -63,32 +63,32 @@ class Transport(Protocol):
         """Become reachable; the loop calls this once, when it is ready."""
 
     def send(self, to: int, data: bytes) -> None:
-        """Send to a peer, if it is there; never waits and never fails."""
+        """Send to a peer if it is present; never waits and never fails."""
 
     def receive(self, wait: float) -> list[tuple[int | None, bytes]]:
-        """The messages that have come, after at most ``wait`` seconds; with their senders, if connections tell."""
+        """The messages received within ``wait`` seconds, with their senders if connections identify them."""
 
     def newcomers(self) -> list[int]:
-        """Peers that want to be neighbours, or are to be, since the last call."""
+        """New neighbours since the last call: peers that introduced themselves, or that this peer should write to."""
 
     def gone(self) -> set[int]:
         """Neighbours whose connections are known to be closed."""
 
     def forget(self, number: int) -> None:
-        """Write no more to a neighbour that has been silent for long; it may introduce itself again."""
+        """Stop writing to a neighbour that has been silent for long; it may introduce itself again."""
 
     def close(self) -> None:
         """Close all connections."""
 
 
 class MemberTransport(Transport, Protocol):
-    """Knows by their keys who the others are."""
+    """A transport that identifies other members by their keys."""
 
     def offenders(self) -> dict[int, str]:
-        """Members that sent too much since the last call, and of what."""
+        """Members that sent too much since the last call, with the limit that each exceeded."""
 
     def refuse(self, number: int) -> None:
-        """Hear and write no more to a member."""
+        """Neither hear a member nor write to it from now on."""
 
 
 @dataclass(frozen=True)
@@ -155,8 +155,8 @@ class PeerLoop:
     """Runs one peer over one transport; ``watch(loop)`` is called after every tick and stops it by returning True.
 
     ``clock`` may jump: a step back delays nothing, and a step forward only counts towards ``max_time`` and ``grace``.
-    ``membership`` is the list of members where there is one, with a transport that knows them; ``tick`` is the one that
-    the network had reached when this peer joined.
+    ``membership`` is the list of members, if there is one; the transport must know them. ``tick`` is the tick that the
+    network had reached when this peer joined.
     """
 
     def __init__(
@@ -262,7 +262,7 @@ class PeerLoop:
         )
 
     def consensus(self) -> float:
-        """Distance of the own model to the mean of the members' newest, relative to that mean."""
+        """Distance of the own model to the mean of the members' newest models, relative to that mean."""
         models = [snapshot.model for snapshot in self.peer.table.latest(Snapshot)]
         if not models:
             return math.inf
@@ -388,7 +388,7 @@ class PeerLoop:
         return self._members is not None and self.peer.number not in self._members.active
 
     def _cut_off_offenders(self) -> None:
-        """Hear no more of members that send too much, or name ticks that cannot have come yet."""
+        """Cut off members that send too much, or name ticks that cannot have come yet."""
         transport = cast("MemberTransport", self.transport)
         found, ahead, limit = transport.offenders(), self.peer.too_far_ahead, self._tick_limit
         if limit is not None and limit.can_judge():

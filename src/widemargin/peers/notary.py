@@ -1,9 +1,11 @@
-"""Signatures of records: nobody speaks for another member, and what a member has said can be shown to all.
+"""Sign records and check signatures: nobody can speak for another member, and signed records prove what was said.
 
-A record that names a neighbour who is not on the list is not valid: nobody fills the tables of others with strangers.
+A record that names a neighbour who is not on the list is not valid: otherwise a member could fill the tables of others
+with strangers.
 
-A signature covers the bytes of a record on the wire and the context: the network, its organiser and its terms, which
-include a random number of the run. So no record of one run is one of another.
+A signature covers the bytes of one record on the wire, and its context: the network, the organiser and the terms, which
+include a random number of the run. So a record of one run is not valid in another. Each record has its own signature:
+messages batch signed records, and never sum them. Simulations do not sign.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ _SIGNED = b"widemargin record 1\n"
 
 
 class MemberNotary:
-    """Signs as one member, and checks by the newest list of members."""
+    """Signs records as one member, and checks those of others against the newest list of members."""
 
     def __init__(self, identity: Identity, membership: Membership, terms: dict[str, Any]) -> None:
         self._identity, self._membership = identity, membership

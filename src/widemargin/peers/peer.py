@@ -3,8 +3,8 @@
     tick      drop neighbours that are silent, work on the own rows, send records that are due, write messages
     receive   take in a message, and the records of other peers that come with it
 
-The same peer runs in a simulation, on a Dask worker and in a shell. The payload of a message is not acknowledged; its
-records are, and go again if they were lost (``delivery``). Peers need not start together or be equally fast: a peer
+The same peer runs in a simulation, on a Dask worker and in a shell. Records in a message are acknowledged, and sent
+again if they were lost (``delivery``); the payload is not. Peers need not start together or be equally fast: a peer
 that hears of a later tick than its own continues from there, so that snapshots of the same tick can be compared.
 Silence is measured in the peer's own ticks of work.
 """
@@ -232,10 +232,10 @@ class Peer:
             self.delivery.queue_all_for(neighbour)
 
     def exclude(self, number: int) -> None:
-        """Go on without a member that was proved to lie or was revoked, as if it had never been there.
+        """Continue without a member that was proved to lie or was revoked, as if it had never been there.
 
-        Its records are forgotten and refused, also where others pass them on, and it is nobody's neighbour. The best
-        proof is forgotten: it stands for the rows of all. Excluding twice changes nothing.
+        Forget and refuse its records, also those that others pass on, and drop it as a neighbour. Forget the best
+        proof, which counts its rows. Excluding a member twice changes nothing.
         """
         if number == self.number:
             raise ValueError(f"Peer {number} cannot exclude itself: only others can.")
@@ -257,7 +257,7 @@ class Peer:
         return member in self.table.newest[Accusation]
 
     def remove_neighbour(self, neighbour: int) -> None:
-        """Write no more to a neighbour, and forget what it was sent; its records stay."""
+        """Stop writing to a neighbour, and forget what it was sent; its records stay."""
         self._drop(neighbour)
         self.neighbours.remove(neighbour)
         self.delivery.remove(neighbour)
@@ -281,7 +281,7 @@ class Peer:
         return self.notary is None or isinstance(record, Accusation) or self.notary.is_valid(record)
 
     def _is_too_far_ahead(self, member: int, number: int) -> bool:
-        """Whether a member names a tick that the network cannot have reached, by far; noted if so."""
+        """Whether a member names a tick far beyond what the network can have reached; if so, it is noted."""
         tick = records.tick_of(number)
         is_too_far = tick > self.highest_tick + _TOLERATED_TICKS
         if is_too_far:
@@ -289,12 +289,12 @@ class Peer:
         return is_too_far
 
     def _new_data_version(self) -> int:
-        """A random number, combined with a checksum of the rows: a seed may be used again with other rows."""
+        """A random number combined with a checksum of the rows, as a seed may be used again with other rows."""
         rows = self.algorithm.rows
         return int(self.rng.integers(_DATA_VERSIONS)) ^ zlib.crc32(rows.combine(rows.weight).tobytes())
 
     def _restarted_neighbours(self, news: News) -> list[int]:
-        """Neighbours that have other rows than before: they may have restarted, and lack all records."""
+        """Neighbours with other rows than before: they may have restarted, and then lack all records."""
         rows, peers = self.store.rows, self.store.peers
         keys = self.store.keys[news.handles]
         is_other = (news.before != NONE) & (rows[news.handles] != rows[news.before])
@@ -319,19 +319,20 @@ class Peer:
     def ticks_between_messages(self, neighbour: int) -> float:
         """Mean number of ticks between two messages of a neighbour, by the degree in its newest snapshot.
 
-        Before there is a snapshot, by how many neighbours are heard here. The hub of a star writes to each leaf seldom.
+        Before there is a snapshot, use the number of neighbours that are heard here. The hub of a star rarely writes to
+        each leaf.
         """
         degree = self.table.degree_of(neighbour)
         return max(1.0, (len(self._heard) if degree is None else degree) / self.fan_out)
 
     @property
     def _is_starting(self) -> bool:
-        """Whether neighbours not heard yet may still be about to come."""
+        """Whether neighbours that were not heard yet may still be starting."""
         return self._worked <= max(_STARTING_TICKS, MAX_MISSED_MESSAGES * len(self._partners_at_first) / self.fan_out)
 
     @property
     def _partners_at_first(self) -> list[int]:
-        """Neighbours that this peer writes to whether it hears from them or not: all, or a few at random of many."""
+        """Neighbours that this peer writes to even if it does not hear from them: all, or a random few of many."""
         n = max(2, self.fan_out)
         if len(self.neighbours) <= 2 * n:
             return self.neighbours
@@ -341,8 +342,9 @@ class Peer:
     def _find_partners(self) -> list[int]:
         """Neighbours that this peer writes to regularly, and expects to hear from.
 
-        In a complete graph all edges together carry no more messages than a few of them, and older ones. So a peer with
-        many neighbours begins with a few, and those that write to it; an edge that neither end has chosen rests.
+        In a complete graph, using all edges brings no more messages than using a few, and older ones. So a peer with
+        many neighbours begins with a few of them, and with those that write to it. An edge that neither end has chosen
+        is idle.
         """
         return sorted(self._heard.keys() | self._partners_at_first) if self._is_starting else sorted(self._heard)
 
@@ -353,10 +355,11 @@ class Peer:
         self._has_changed = True
 
     def _addressees(self) -> list[int]:
-        """The partners whose turn it is; now and then one that is silent, or that could connect two networks.
+        """The partners whose turn it is, and sometimes one that is silent or that could connect two networks.
 
-        Of many partners ``fan_out`` take turns. Those with fewer neighbours than that write to all of them in every
-        tick, and are answered in every tick: else the leaves of a star would wait for its hub.
+        If there are many partners, ``fan_out`` of them have their turn. Partners with fewer neighbours than ``fan_out``
+        write to all of these in every tick, and get an answer in every tick: otherwise the leaves of a star would wait
+        for the hub.
         """
         partners = self._partners
         chosen = partners

@@ -1,4 +1,4 @@
-"""Bounds of the objective from sums over peers, with allowance for their rounding."""
+"""Bounds on the objective from sums over peers, which allow for rounding."""
 
 from typing import NamedTuple
 

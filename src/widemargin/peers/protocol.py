@@ -1,4 +1,4 @@
-"""What peers send each other, what each of them counts, and what an algorithm has to do."""
+"""The messages that peers send each other, the traffic that each counts, and what an algorithm must provide."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -48,14 +48,14 @@ class Algorithm(Protocol):
         """One tick of work on the own rows."""
 
     def divide_among(self, addressees: Sequence[int]) -> None:
-        """Take note that payloads for these neighbours are next, and for no others."""
+        """Prepare payloads for these neighbours, and for no others."""
         return
 
     def payload(self, to: int) -> np.ndarray:
-        """What a neighbour is sent now."""
+        """The payload for a neighbour in this tick."""
 
     def receive(self, sender: int, payload: np.ndarray) -> None:
-        """Take in what a neighbour sent."""
+        """Use the payload that a neighbour sent."""
 
     def drop_neighbour(self, neighbour: int) -> None:
         """Forget a neighbour that has fallen silent."""

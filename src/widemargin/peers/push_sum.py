@@ -2,8 +2,9 @@
 
     minimise  F(w) = alpha/2 ||w||^2 + 1/N sum of the hinge losses of all peers
 
-Peer i holds a pair  (s_i, omega_i),  at first  (0, n_i),  n_i the total weight of its rows; its model is their ratio.
-The mass is the sum of all pairs, at peers and in messages. In each tick, by the steps of Algorithm 2,
+Peer i holds a pair  (s_i, omega_i), which begins as  (0, n_i)  with n_i the total weight of its rows. Its model is the
+ratio s_i / omega_i. The mass is the sum of all pairs, at peers and in messages. Each tick takes these steps of
+Algorithm 2:
 
     (a)-(c)    L_i = mean over a mini-batch of  y x  where  y w.x < 1,     w = s_i / omega_i,  within (h)'s ball
     (d), (e)   s_i <- s_i + n_i step (L_i - alpha w),     step = 1 / (alpha (t + t0)),   t0 = 1 / alpha
@@ -11,18 +12,18 @@ The mass is the sum of all pairs, at peers and in messages. In each tick, by the
 
 The result is the mean of the pairs with weights t. Differences from the paper, and why:
 
-* its step (c) takes  y x  of every row, violated or not, and ends near the majority class;
-* n_i, so that every row counts alike; and t0, without which the first steps have length 1 / alpha;
+* the paper's step (c) takes  y x  of every row, violated or not, and ends near the majority class;
+* n_i makes every row count alike, and t0 shortens the first steps, which would have length 1 / alpha;
 * rows are drawn without replacement in each pass, so that the shares of passes in which they were violated are dual
   variables whose V is near alpha N w, and give a lower bound;
-* the mean, since the last iterate is as noisy as its last steps, and more so where omega is small;
+* the result is a mean, as the last iterate is as noisy as its last steps, and more so where omega is small;
 * pairs are not reset between steps; shares of 1 / (1 + number of addressees) conserve mass on any graph;
-* a message carries all that was ever given on its edge, and the receiver takes the difference [2]: what was lost
-  arrives with the next message.
+* a message carries the total ever given on its edge, and the receiver takes the difference [2]: what a lost message
+  carried arrives with the next one.
 
-Mass is given only to neighbours that answer; others get messages that add nothing. Each incarnation of a peer has a
-random identifier, and a message names the incarnation that its sums are for. A peer that restarts brings (0, n_i); what
-its former incarnation held, and what was on the way to it, is lost. A partition that heals loses nothing.
+A peer gives mass only to neighbours that answer; others get messages that add nothing. Each incarnation of a peer has a
+random identifier, and a message names the incarnation that its sums are for. A peer that restarts begins with (0, n_i);
+the mass of its former incarnation, and the mass on the way to it, are lost. A partition that heals loses nothing.
 
 [1] Dutta, Nataraj: GADGET SVM: A Gossip-bAseD sub-GradiEnT Solver for Linear SVMs, 2018.
 [2] Dominguez-Garcia, Hadjicostis, Vaidya: Resilient Networked Control of Distributed Energy Resources, 2012.
@@ -103,12 +104,12 @@ class PushSum(Algorithm):
         self._ticks += 1
 
     def divide_among(self, addressees: Sequence[int]) -> None:
-        """The share of the pair that each of them gets which reads what it is sent."""
+        """Set the share of the pair that each addressee gets, if it reads its messages."""
         n_readers = sum(j in self.edges and self._may_have_more(self.edges[j]) for j in addressees)
         self._share = self.pair / (1 + n_readers)
 
     def payload(self, to: int) -> np.ndarray:
-        """All that was ever given to a neighbour, including a share of this tick."""
+        """The total ever given to a neighbour, including its share of this tick."""
         edge = self.edges.get(to)
         if edge is None:
             return np.concatenate([[self._identifier, 0.0, self.steps], np.zeros_like(self.pair)])

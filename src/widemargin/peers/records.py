@@ -1,12 +1,12 @@
-"""What peers tell each other about their own rows, and how a peer certifies a model with nobody to ask.
+"""What peers tell each other about their own rows, and how a peer certifies a model on its own.
 
     D = A/N - ||V||^2 / (2 alpha N^2) <= F*         A, V: sums over peers, each peer's taken at any time
     F(w) = alpha/2 ||w||^2 + H(w)/N >= F*           H: the sum over peers of their hinge losses at the same w
 
-Both bounds allow for the rounding of what they are computed from: a peer rounds its A down and its losses up, and says
-how far its V may be off; ``RecordTable`` allows for the sums over peers.
+Both bounds allow for rounding: a peer rounds its A down and its losses up, and states how far its V may be off.
+``RecordTable`` allows for the rounding of the sums over peers.
 
-Seven kinds of record are gossiped, and the newest of each peer counts:
+Peers gossip seven kinds of record, and use the newest of each peer:
 
     Moments      second moments of its features, once
     Snapshot     its A and V, its model, and the neighbours it receives from, at ticks that are the same for all
@@ -16,17 +16,17 @@ Seven kinds of record are gossiped, and the newest of each peer counts:
     Answer       the hinge losses of its rows at points between those models, new cuts, and the weighted sum of old ones
     Accusation   records of a member that contradict each other, passed on by whoever finds them (``claims``)
 
-A peer with the hinge costs of all members knows the exact objective of a proposal; with all snapshots it has a lower
-bound, which is tight if they are of the same tick. Costs count only beside a snapshot of the same rows: both carry a
-data version, drawn at random when a peer starts or gets rows. Sums estimated by averaging would prove nothing: with
+A peer that has the hinge costs of all members knows the exact objective of a proposal. With all snapshots it has a
+lower bound, which is tight if they are of the same tick. Costs count only with a snapshot of the same rows: both carry
+a data version, drawn at random when a peer starts or gets rows. Sums estimated by averaging would prove nothing: with
 errors of 10% in the weights, D exceeds F* about half of the time.
 
 The members of a network are the peers reached from oneself along the neighbours in snapshots. A peer that falls silent
-drops out of the others' snapshots; their network then has its own optimum. A peer that is excluded is no
-member, whoever names it, and nothing that it said counts.
+drops out of the others' snapshots; their network then has its own optimum. An excluded peer is not a member, even if
+others name it as a neighbour, and none of its records count.
 
-Costs and answers carry a digest of the models that they are of. Costs of different models under one number, by a
-proposer that sends different models to different peers, would add up to an objective that no model has.
+Costs and answers carry a digest of the models that they belong to. A proposer might send different models under one
+number to different peers: the sum of their costs would be an objective that no model has.
 """
 
 import hashlib
@@ -50,7 +50,7 @@ def tick_of(number: int) -> int:
 
 
 def digest_of(models: np.ndarray) -> int:
-    """Identifies the models of a proposal or query."""
+    """A number that identifies the models of a proposal or query."""
     data = np.ascontiguousarray(models, dtype="<f8").tobytes()
     return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little", signed=True)
 
@@ -111,7 +111,7 @@ class HingeCosts(NamedTuple):
 
 
 class Query(NamedTuple):
-    """Models at which cuts are wanted, and how to combine those that there are."""
+    """Models at which new cuts are wanted, and weights to combine the known ones."""
 
     peer: int
     number: int
@@ -123,7 +123,7 @@ class Query(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What one peer's rows say to a query of another."""
+    """The answer of one peer, from its rows, to a query of another."""
 
     peer: int
     number: int
@@ -143,7 +143,7 @@ Statement = Moments | Snapshot | Proposal | HingeCosts | Query | Answer
 
 
 class Accusation(NamedTuple):
-    """Statements of a member that contradict each other (``claims``), so that all exclude it. Anyone may pass it on."""
+    """Records of a member that contradict each other (``claims``): all exclude it. Anyone may pass this on."""
 
     peer: int  # the member that is accused
     number: int  # 1: the first accusation is as good as any other
@@ -175,7 +175,7 @@ def n_bytes_of(record: Record | Cut) -> int:
 
 
 def cuts_in(record: Snapshot | Answer) -> list[tuple[int, Cut]]:
-    """The cuts in a record, and what their peer calls them.
+    """The cuts in a record, with the numbers that their peer gave them.
 
     The combination is one of them: those that it is made of may be dropped, and the bound is not lost.
     """

@@ -1,4 +1,4 @@
-"""The rows of one peer, and the sums over them that its messages are made of."""
+"""The rows of one peer, and the sums over them that it sends."""
 
 import math
 from dataclasses import dataclass
@@ -108,7 +108,7 @@ class PeerRows:
         return np.where(is_finite, upper, LARGEST_LOSS), np.where(is_finite, allowance, LARGEST_LOSS)
 
     def is_violated(self, models: np.ndarray) -> np.ndarray:
-        """Whether ``y_i w.x_i < 1``, (problems, n), by a model of each problem."""
+        """Whether ``y_i w.x_i < 1`` with the model of each problem, (problems, n)."""
         return np.asarray(self.signs * np.asarray(self.X @ models.T).T < 1.0)
 
     def cut(self, dual: np.ndarray) -> Cut:

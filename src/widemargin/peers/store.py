@@ -1,10 +1,10 @@
 """The records that the peers of one process know, each under a handle: peers keep and pass on arrays of handles.
 
-In a simulation the table of every peer has the records of all, and each of them crosses every edge. With arrays of
-small integers in place of records this is a few array operations for each message. A handle stands for one record that
-was checked once. What follows from equal sets of records is computed once for all peers that have received them.
+In a simulation the table of every peer has the records of all, and each record crosses every edge. With arrays of small
+integers in place of records, each message takes a few array operations. A handle stands for one record that was checked
+once. What follows from a set of records is computed once for all peers that have received this set.
 
-A peer in a process of its own has a store to itself.
+A peer in its own process has its own store.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -51,14 +51,14 @@ Thing = tuple[Any, ...]  # a kind of record, and the tick, proposal, query or pr
 
 
 class User(Protocol):
-    """Whatever keeps handles."""
+    """An object that keeps handles."""
 
     def handles_in_use(self) -> Iterator[np.ndarray]:
         """Arrays of all of them."""
 
 
 class Members:
-    """The members of a network. Equal ones are the same object in a process, so that ``is`` compares them."""
+    """The members of a network. In a process, equal members are the same object, so that ``is`` compares them."""
 
     def __init__(self, slots: np.ndarray, numbers: np.ndarray) -> None:
         self.proposer = int(numbers.min())  # the one with the lowest number
@@ -78,7 +78,7 @@ class Members:
 
 
 class RecordStore:
-    """Records and what is asked of them most, as arrays by handle.
+    """Records by handle, with their most used figures as arrays.
 
     ``keys`` numbers the pairs of a peer and a kind of record; of each pair, the newest record counts. ``rows`` tells
     the rows of a peer apart, ``links`` is where a snapshot's neighbours begin in ``pool``, and ``topics`` says what a
@@ -257,7 +257,7 @@ class RecordStore:
     # -- records out -------------------------------------------------------------------------------------------------
 
     def sweep(self) -> None:
-        """Drop the records that nobody keeps, once there are many. Only between messages: nobody holds handles then."""
+        """Drop records that nobody keeps, once there are many. Call between messages, when nobody holds handles."""
         if self._n_bytes < self._most_bytes:
             return
         is_used = np.zeros(len(self._records), dtype=bool)

@@ -1,7 +1,7 @@
 """All records that one peer knows, and what follows from them: who the members are, and the best proof.
 
-The table holds handles of a ``RecordStore``: the newest of each peer and kind, and those of the last few ticks,
-proposals and queries, from all of which a proof is made. A table uses nothing that its peer has not received.
+The table holds handles of a ``RecordStore``: the newest record of each peer and kind, and those of the last few ticks,
+proposals and queries, from which a proof is made. A table uses only what its peer has received.
 """
 
 import math
@@ -91,7 +91,7 @@ class RecordTable:
         return self._newest[CODES[kind] :: N_KINDS]
 
     def current(self, handles: np.ndarray) -> np.ndarray:
-        """Those of some records that are the newest of their keys, or answers of which not all are known yet."""
+        """The given records that are the newest of their keys, or answers to a query that lacks some answers."""
         newest = self._newest[self.store.keys[handles]]
         is_newest = newest == handles
         if is_newest.all():
@@ -112,13 +112,13 @@ class RecordTable:
     # -- records in --------------------------------------------------------------------------------------------------
 
     def take(self, record: Record) -> bool:
-        """Keep a record if it is newer than the one known; whether it was."""
+        """Keep a record if it is newer than the known one; return whether it was."""
         if record.peer in self.excluded:
             return False
         return len(self.take_all(np.array([self.store.put(record)], HANDLE)).handles) > 0
 
     def take_all(self, handles: np.ndarray) -> News:
-        """Keep those of some records, each of another key, that are newer than the ones known."""
+        """Keep those records that are newer than the known ones; all have different keys."""
         store = self.store
         if N_KINDS * store.n_peers > len(self._newest):
             n_more = N_KINDS * (store.n_peers + _SPARE) - len(self._newest)
@@ -203,7 +203,7 @@ class RecordTable:
             del self._of_tick[old]
 
     def _begin(self, into: dict[About, Collection], about: About, newest: np.ndarray) -> None:
-        """Collect what is about a proposal or query, from now on and among what has come already."""
+        """Collect the records about a proposal or query: those that have come already, and later ones."""
         if about not in into:
             into[about] = Collection(np.zeros(self.store.n_peers, HANDLE))
             self._collect(into, newest[newest != NONE])
@@ -236,7 +236,7 @@ class RecordTable:
                 self.cuts.add(record.peer, cuts_in(record))
 
     def _gather_cuts(self) -> None:
-        """The proposer knows the cuts of all members: those of their newest records, when it begins to be it."""
+        """Give a new proposer the cuts of all members, from their newest records."""
         is_proposer = self.proposer == self.me
         if is_proposer and not self._has_all_cuts:
             self._has_all_cuts = True
@@ -249,7 +249,7 @@ class RecordTable:
     # -- records out -------------------------------------------------------------------------------------------------
 
     def exclude(self, peer: int) -> None:
-        """Forget a peer and all that rests on what it said; the others go on with their own records."""
+        """Forget a peer and everything that depends on its records."""
         self.excluded.add(peer)
         self._forget(peer)
         self._forget_best()
@@ -268,9 +268,10 @@ class RecordTable:
         self.cuts.forget(peer)
 
     def forget_departed(self, tick: int) -> list[int]:
-        """Forget cuts of peers that left long ago, and all records of such peers but the last few; whose these are.
+        """Forget the cuts of peers that left long ago, and all records of these but the last few.
 
-        Peers that have received the same records forget the same ones: the metric must be the same for all.
+        Returns the peers whose records are forgotten. Peers that have received the same records forget the same ones,
+        as the metric must be the same for all.
         """
         known = self.newest[Snapshot]
         if len(known) <= len(self.membership):
@@ -297,7 +298,7 @@ class RecordTable:
 
     @property
     def membership(self) -> Members:
-        """The members as one object, which is another as soon as they are others."""
+        """The members as one object; when the members change, it is another object."""
         if self._members is None:
             store = self.store
             me, n_peers = store.slot_of(self.me), store.n_peers
@@ -402,7 +403,7 @@ class RecordTable:
         self.best, self._n_stalled, self._gap_to_beat = None, 0, math.inf
 
     def _drop_superseded(self, costed: About | None, answered: tuple[Query, int] | None) -> None:
-        """Records about what is older than that of which all are known will not be used any more."""
+        """Drop records about proposals or queries older than one for which all records are known."""
         for table, newer in ((self._costs, costed), (self._answers, None if answered is None else _about(*answered))):
             for old in [key for key in table if newer is not None and key[0] == newer[0] and key < newer]:
                 del table[old]

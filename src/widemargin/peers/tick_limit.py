@@ -1,8 +1,8 @@
-"""How far a network can have come: ticks take time, and a member that names a far later one is not believed.
+"""The highest tick that a network can have reached: a member that names a far later one is not believed.
 
-Peers continue from the latest tick that they hear of, so that one member could drive the ticks of all to the end of
-their numbers. A tick is possible if it is at most as many after the first as the fastest network makes. A peer whose
-clock stood still, as on a machine that slept, hears of impossible ticks from most of the others, and believes them.
+Peers continue from the latest tick that they hear of, so one member could otherwise drive all of them to the last
+possible number. A tick is possible if the fastest network could have reached it by now. If most of the others name
+impossible ticks, the own clock stood still, as on a machine that slept, and the peer believes them.
 """
 
 from statistics import median_low
@@ -25,13 +25,13 @@ class TickLimit:
         return self._tick + int(_TICKS_PER_SECOND * (now - self._at)) + _SPARE_TICKS
 
     def note(self, member: int, tick: int, now: float) -> None:
-        """A member has said what its tick is; if most are ahead of what is possible, the clock here is wrong."""
+        """Note the tick that a member names; if most name impossible ticks, the clock here is wrong."""
         self._said[member] = tick
         if len(self._said) >= _FEWEST and (most := median_low(self._said.values())) > self.highest(now):
             self._tick, self._at = most, now
 
     def can_judge(self) -> bool:
-        """Whether enough members were heard to tell one that is wrong from a wrong clock."""
+        """Whether enough members were heard to tell a wrong member from a wrong clock."""
         return len(self._said) >= _FEWEST
 
     def forget(self, member: int) -> None:

@@ -1,4 +1,4 @@
-"""The graph of a network: by name, or as the user gives it."""
+"""The graph of a network, by name or as the user gives it."""
 
 from math import isqrt
 from operator import index

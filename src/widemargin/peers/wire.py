@@ -1,13 +1,13 @@
-"""Messages as bytes, and how bytes of unknown origin become a message or are refused.
+"""Encode messages as bytes, and decode bytes of unknown origin or refuse them.
 
     magic "WMPR" | version | number of records | shape of the payload | sender | number | ack | ack bits
     payload: float64
     each record: kind | count | peer | number, then its own numbers, then a signature where members sign
 
-All is little-endian, and all lengths follow from the message format that the peers of a network share. Nothing is
-unpickled, and nothing is allocated before its bytes are known to be there: a message takes no more memory than bytes on
-the wire. Numbers must be finite with finite squares; losses and weights must not be negative. Only the form is checked
-here, signatures by ``notary``, and what members say of their rows by ``claims``.
+All numbers are little-endian, and all lengths follow from the message format that the peers of a network share. Nothing
+is unpickled. Nothing is allocated before its bytes have arrived: a message takes no more memory than bytes on the wire.
+Numbers must be finite and have finite squares; losses and weights must not be negative. This module checks only the
+form; ``notary`` checks signatures, and ``claims`` checks what members state about their rows.
 """
 
 import math

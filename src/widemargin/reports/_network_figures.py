@@ -26,7 +26,7 @@ _UNITS = (("seconds", 1.0, 300.0), ("minutes", 60.0, 3 * 3600.0), ("hours", 3600
 _MARKS = {
     "neighbour came": ("^", FIRST, 4.5, "came"),
     "neighbour gone": ("v", SECOND, 4.5, "gone"),
-    "members": ("|", INK, 7.0, "certificate for others"),
+    "members": ("|", INK, 7.0, "other members"),
     "excluded": ("s", SECOND, 6.5, "excluded"),
 }
 _MARKS |= dict.fromkeys(("cut off", "revoked"), _MARKS["excluded"])
@@ -113,7 +113,7 @@ def gaps(peers: Sequence[Named], clock: Clock, tol: float | None) -> Picture:
         ax.annotate("tol", (1.01, tol), xycoords=("axes fraction", "data"), va="center", color=INK, fontsize=8.5)
     _finish(ax, clock, "certified gap")
     _name_lines(ax, peers)
-    what = f"The certified gap of {_each(peers)}{f'; dotted: tol = {tol:g}' if tol else ''}."
+    what = f"The certified gap of {_each(peers)}{f'; dotted line: tol = {tol:g}' if tol else ''}."
     label = f"Certified gaps over {clock.unit}" + (f"; they end between {_ends(peers)}." if shown else ": none.")
     return Picture(figure, label, f"{what} A circle: stopped; a cross: no further line.")
 
@@ -163,11 +163,9 @@ def lanes(peers: Sequence[Named], clock: Clock) -> Picture:
         figure.legend(kinds.values(), kinds.keys(), handletextpad=0.1, columnspacing=0.8, **where)
     left_out = f" {len(shown)} of {len(peers)} peers." if len(shown) < len(peers) else ""
     label = f"When {len(shown)} peers ran, and {sum(len(each.history.events) for each in shown)} events."
-    words = (
-        "When each peer ran, when neighbours came and were gone, its first certificate for other members than before"
-    )
+    words = "When each peer ran, when neighbours came and went, when it first certified the gap for other members"
     if _MARKS["excluded"][-1] in kinds:
-        words += ", and members that it excluded, cut off or knew to be revoked"
+        words += ", and when it excluded or cut off a member"
     return Picture(figure, label, f"{words}. A circle: stopped; a cross: no further line.{left_out}")
 
 

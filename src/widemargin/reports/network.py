@@ -147,7 +147,7 @@ def _areas(nodes: Mapping[int, Any], n_peers: int) -> dict[int, float]:
 
 
 def _shades(ax: Any, gaps: Mapping[int, float]) -> tuple[Any, Any]:
-    """A function from gaps to colours, and the scale of the colour bar, which covers at least a decade."""
+    """A function from gaps to colours, and the scale of the colour bar, which covers at least two decades."""
     from matplotlib import colormaps
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import LogNorm
@@ -157,7 +157,7 @@ def _shades(ax: Any, gaps: Mapping[int, float]) -> tuple[Any, Any]:
         return None, None
     high = max(values)
     low = max(min(values), high / _GAP_RANGE)
-    room = max(1.0, float(np.sqrt(10 * low / high)))
+    room = max(1.0, float(np.sqrt(100 * low / high)))
     scale: Any = ScalarMappable(LogNorm(low / room, high * room), colormaps["viridis"])
 
     return lambda gap: scale.to_rgba(max(gap, 1e-16)), scale

@@ -161,14 +161,14 @@ class _Page:
         else:
             text = f"{who} {has} a model within {percent(worst)} of the best possible, {self._for_whom()}."
         if lost:
-            names = ", ".join(lost[:5]) + (f" and {len(lost) - 5} more" if len(lost) > 5 else "")
-            text += f" {names} wrote no line for a while, and none that says why it stopped."
+            names = _few(lost)
+            text += f" Lost, without a reason in the log: {names}."
         return text
 
     def _for_whom(self) -> str:
         found = [peer.run.figures for peer in self.present if peer.run.figures is not None]
         if len({each.members for each in found}) > 1:
-            return "each for the rows of the members that it counts"
+            return "each for the rows of the members in its own certificate"
         n = len(found[0].members)
         return f"for the {_count(found[0].rows)} rows of {n} member{'' if n == 1 else 's'}"
 
@@ -176,10 +176,16 @@ class _Page:
         found = [peer.run.figures.members for peer in self.present if peer.run.figures is not None]
         remarks = []
         if len(set(found)) > 1:
-            remarks.append(f"Peers count {len(set(found))} different sets of members: the network split or changes.")
+            n_sets = len(set(found))
+            remarks.append(
+                f"Certificates are for {n_sets} different sets of members: the network is split or changing."
+            )
         logged, members = set(self.logs.peers), {number for each in found for number in each}
         if missing := len(members - logged):
-            remarks.append(f"Of {missing} member{'' if missing == 1 else 's'} there is no log.")
+            remarks.append(f"{missing} member{' has' if missing == 1 else 's have'} no log here.")
+        if excluded := sorted(self._excluded()):
+            names = _few([named(each, self.logs.names) for each in excluded])
+            remarks.append(f"Excluded, revoked or cut off: {names}.")
         return remarks
 
     def table(self) -> Content:
@@ -194,7 +200,7 @@ class _Page:
             links.append((each.name, run.address or "?", f"{len(peer.runs):,}", *_heard(run.figures, self.logs.names)))
         note = f"{_MAX_PEERS} of {len(self.peers)} peers." if len(self.peers) > _MAX_PEERS else ""
         head = ("peer", "state", "last line", "rows", "ticks", "gap", "members", "consensus")
-        certified = Table(head, models, f"Own rows, and what is certified for how many members; {self._date()}", 2)
+        certified = Table(head, models, f"Rows of each peer, and its certificate; {self._date()}", 2)
         titles = ("peer", "address", "runs", "sent", "received", "refused", "neighbours")
         heard = Table(titles, links, "Connections of the newest run, and live neighbours as last reported", 2)
         return {"certified": certified, "heard": heard, "note": note}
@@ -225,8 +231,8 @@ class _Page:
         ]
         graph = self._graph()
         note = (
-            "Times are UTC, each by the clock of the peer's own machine: where clocks differ, so do times of the same "
-            "moment, and only times of one peer compare."
+            "Times are UTC, each by the clock of the peer's own machine. Where clocks differ, only times of one peer "
+            "compare."
         )
         if len(graph.graph_) <= _MAX_DRAWN_PEERS:
             pictures.append(drawn.graph(graph, len(graph.graph_) - len(self.peers)))
@@ -278,8 +284,8 @@ class _Page:
             lines.append((file.name, f"{file.n_lines:,}", f"{file.n_skipped:,}", "; ".join(remarks) or "whole"))
         note = (
             f"A peer writes a line at least every two seconds. One without a line in the last {_LOST_SECONDS:.0f} "
-            "seconds before this page was made counts as lost; a log that was copied earlier, or a clock that is off, "
-            "looks the same."
+            "seconds before this page was made counts as lost. A log that was copied earlier looks the same, and so "
+            "does one from a machine whose clock is slow."
         )
         n_more = len(self.logs.files) - len(lines)
         note += f" {n_more} more files are not listed." if n_more else ""
@@ -303,6 +309,10 @@ def _heard(figures: Figures | None, names: dict[int, str]) -> tuple[str, ...]:
     near += [f"{len(figures.neighbours) - len(near):,} more"] if len(figures.neighbours) > len(near) else []
     traffic = amount(figures.sent), amount(figures.received)
     return *traffic, f"{figures.refused:,}", ", ".join(near) or "none"
+
+
+def _few(names: list[str]) -> str:
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
 def _percent(gap: float) -> str:
