@@ -238,6 +238,33 @@ def test_who_writes_is_told_by_the_key_of_the_connection_and_a_revoked_member_is
         two.close()
 
 
+def test_lists_that_are_none_and_endless_addresses_are_refused_and_the_peer_lives():
+    _, owners, members = owners_and_list()
+    content = json.loads(members.text())
+    content["members"][0]["rows"] = 10**400
+    requests = [{"ask": "members", "list": each} for each in (5, None, [], {}, "[]", "\ud800", json.dumps(content))]
+    requests += [{"ask": "meet", "address": f"{name}:5"} for name in ("a" * 254, "a." * 200, "[" + "1:" * 100 + "]")]
+    one, two = (ZmqPeers(k, "127.0.0.1:0", MemberKeys(owners[k], Membership(members)), 10_000) for k in (0, 1))
+    try:
+        two.link(0, one.address)
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and not one.receive(0.05):
+            two.send(0, b"hello")
+        for request in requests:
+            before = one.refused
+            two._links[0].send(b"J" + json.dumps({**request, "number": 1}).encode())
+            while time.monotonic() < deadline and one.refused == before:
+                one.receive(0.05)
+            assert one.refused > before, request
+        two._links[0].send(b"J" + json.dumps({"ask": "members", "list": members.text(), "number": 1}).encode())
+        before = one.refused
+        one.receive(0.2)
+        assert one.refused == before
+    finally:
+        one.close()
+        two.close()
+
+
 def test_members_are_added_and_revoked_while_the_network_runs(folder, shells):
     few = folder / "few.json"
     for k, name in enumerate(NAMES[:2]):

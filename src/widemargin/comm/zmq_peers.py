@@ -42,7 +42,7 @@ _MESSAGE, _REQUEST = b"L", b"J"  # first byte of a frame
 _FLUSH_MS = 300  # for the last messages
 _UNACKNOWLEDGED_MS = 10_000  # after which what was sent counts as lost, and the connection too
 _POLL_MS = 100  # between checks whether to close
-_ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9_.-]+):([0-9]{1,5})")
+_ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]{1,64}\]|[A-Za-z0-9_.-]{1,253}):([0-9]{1,5})")
 _MONITORED = zmq.EVENT_ACCEPTED | zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
 
 
@@ -308,7 +308,7 @@ class ZmqPeers:
                 break
             data = frames[0].bytes if len(frames) == 1 else b""
             sender = self._sender_of(name.bytes, frames[-1] if frames else name)
-            if self._keys.membership is not None and not self._is_allowed(sender, len(data)):
+            if self._keys.membership is not None and not self._is_allowed(sender, data):
                 self.refused += 1
             elif data[:1] == _MESSAGE:
                 self._contacts.hear(sender, self._clock())
@@ -328,12 +328,13 @@ class ZmqPeers:
             return int.from_bytes(name[1:], "big")
         return int(frame.get("User-Id"))
 
-    def _is_allowed(self, member: int, n_bytes: int) -> bool:
+    def _is_allowed(self, member: int, data: bytes) -> bool:
         """Whether a member is still one, and has not sent too much."""
         membership = self._keys.membership
         if membership is None or member in self._refused_members or member not in membership.newest.active:
             return False
-        if (excess := self._rates.excess(member, n_bytes, self._clock())) is not None:
+        is_request = data[:1] == _REQUEST
+        if (excess := self._rates.excess(member, len(data), self._clock(), is_request=is_request)) is not None:
             self._offenders[member] = excess
             self._refused_members.add(member)
         return excess is None
@@ -362,7 +363,8 @@ class ZmqPeers:
                 raise ValueError("not the numbers of peers")
             self._contacts.learn([each for each in others if each[0] != self.number], self._clock())
         elif request["ask"] == "members" and membership is not None:
-            membership.take(MemberList.parse(request["list"].encode()))
+            if (text := str(request["list"])) != membership.newest.text():  # which has many signatures
+                membership.take(MemberList.parse(text.encode()))
         elif request["ask"] == "terms" and self._answer is not None:
             peers = [(self.number, self.address), *self._contacts.present(self._clock())]
             answer = {**self._answer(number), "number": self.number, "peers": peers}

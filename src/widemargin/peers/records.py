@@ -35,7 +35,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from widemargin.peers.cutting_planes import N_POINTS, N_QUERIED, Cut
+from widemargin.peers.cutting_planes import MOST_CUTS, N_POINTS, N_QUERIED, Cut
 
 KEPT = 4  # snapshots and proposals of a peer, and costed proposals in a record
 NUMBERS_PER_INCARNATION = 1 << 40  # a peer that restarts numbers its records above all that it sent before
@@ -207,7 +207,7 @@ def is_sound(record: Record, model: np.ndarray, moment: np.ndarray | None) -> bo
         n = len(record.cuts) if _is_list_of_integers(record.cuts) else -1
         is_whole = is_finite(record.models, (N_QUERIED, *model.shape)) and is_finite(record.weights, (n, len(model)))
         is_whole = is_whole and _is_list_of_integers(record.owners) and len(record.owners) == n
-        return is_whole and bool(record.weights.min(initial=0.0) >= 0)
+        return is_whole and bool(record.weights.min(initial=0.0) >= 0) and _are_cuts(record.owners, record.cuts)
     if not (_is_amount(record.total) and isinstance(record.data_version, int)):
         return False
     if isinstance(record, Answer):
@@ -220,6 +220,7 @@ def is_sound(record: Record, model: np.ndarray, moment: np.ndarray | None) -> bo
         and record.gap >= 0  # may be infinite
         and record.tick <= tick_of(record.number)  # a later one would push those of others out of the table
         and _is_list_of_integers(record.neighbours)
+        and len(np.unique(record.neighbours)) == len(record.neighbours)
         and _is_cut(record.dual, model.shape)
         and is_finite(record.model, model.shape)
     )
@@ -250,6 +251,14 @@ def _is_moment(values: np.ndarray, order: int) -> bool:
         return False
     lengths = np.sqrt(np.maximum(diagonal, _LEAST_SINGLE))  # a diagonal of zero may have been rounded down
     return bool((np.abs(values) <= _MAX_CORRELATION * lengths[rows] * lengths[columns]).all())
+
+
+def _are_cuts(owners: np.ndarray, cuts: np.ndarray) -> bool:
+    """Whether these may be cuts that peers have: each is named once, and they are not too many of one peer."""
+    order = np.lexsort((cuts, owners))
+    owners, cuts = owners[order], cuts[order]
+    is_twice = (owners[1:] == owners[:-1]) & (cuts[1:] == cuts[:-1])
+    return not is_twice.any() and not (owners[MOST_CUTS:] == owners[:-MOST_CUTS]).any()
 
 
 def _is_amount(value: float) -> bool:
