@@ -340,3 +340,36 @@ def test_a_start_has_a_higher_number_than_all_before_and_one_process_at_a_time(f
     (folder / "alice.key.starts").write_text("nonsense")
     with pytest.raises(ValueError, match="does not hold the number"), acting_as(key, members):
         pass
+
+
+def test_a_start_whose_number_was_lost_is_above_those_that_others_have_heard_of(folder):
+    from widemargin.cli._peer_membership import acting_as
+
+    key, members, starts = folder / "alice.key", folder / "members.json", folder / "alice.key.starts"
+    with acting_as(key, members) as own:
+        first = own.incarnation
+        own.start_from(0)  # nobody has heard of any
+        assert own.incarnation == first
+    starts.unlink()
+    with acting_as(key, members) as own:
+        own.start_from(first + 40)
+        assert own.incarnation == first + 40
+        with pytest.raises(ValueError, match=r"has heard of start .* of alice"):
+            own.start_from(1 << 60)  # whoever says so would use up all numbers
+    with acting_as(key, members) as own:
+        assert own.incarnation == first + 41
+
+
+def test_a_clock_far_ahead_does_not_spoil_an_identity(folder, monkeypatch):
+    from widemargin.cli import _peer_membership
+
+    key, members, starts = folder / "alice.key", folder / "members.json", folder / "alice.key.starts"
+    with _peer_membership.acting_as(key, members):
+        before = starts.read_text()
+    with monkeypatch.context() as patch:
+        patch.setattr(_peer_membership.time, "time", lambda: 4.3e9)  # 2106
+        with pytest.raises(ValueError, match="is the clock right"), _peer_membership.acting_as(key, members):
+            pass
+    assert starts.read_text() == before
+    with _peer_membership.acting_as(key, members) as own:
+        assert own.incarnation == int(before) + 1

@@ -107,7 +107,7 @@ def ask(address: str, keys: Keys, number: int, timeout: float, member: int = -1)
         peers.pop(number, None)  # its own earlier incarnation
         numbers = int(answer["number"]), dict(answer["terms"]), int(answer["life"])
         return Welcome(*numbers, peers, int(answer["tick"]))
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:  # OverflowError: Infinity, which JSON has here
         raise ValueError(f"This version does not understand the answer of the peer at {address}.") from error
 
 

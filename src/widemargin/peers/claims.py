@@ -101,9 +101,7 @@ class Claims:
 
     caps: Mapping[int, float] = field(default_factory=dict)
     _models: dict[int, deque[Proposal | Query]] = field(default_factory=dict)
-    _rows: dict[int, dict[tuple[int, int], Snapshot | HingeCosts | Answer]] = field(
-        default_factory=dict
-    )  # first of each
+    _rows: dict[int, dict[tuple[int, int], Statement]] = field(default_factory=dict)  # the first record of each
     _cuts: dict[int, deque[Snapshot | Answer]] = field(default_factory=dict)
     _costs: dict[int, deque[_Costs]] = field(default_factory=dict)
     _waiting: dict[int, deque[HingeCosts | Answer]] = field(default_factory=dict)  # for the model that they are of
