@@ -19,6 +19,7 @@ from widemargin.peers.records import (
     LAST_TICK,
     NUMBERS_PER_INCARNATION,
     Accusation,
+    Answer,
     Moments,
     Proposal,
     Query,
@@ -154,6 +155,22 @@ def test_two_records_under_one_number_exclude_their_peer_everywhere():
         there = on_the_wire(peer, peer._message(peer.neighbours[0])._replace(records=[accusation])).records[0]
         assert contradiction(there.evidence) == 1
         assert peer.notary.is_valid(there)
+
+
+def test_a_member_that_is_convicted_by_the_first_half_of_its_message_does_no_harm_with_the_second():
+    """Records of one kind are taken one after another, and accusations before all others."""
+    for which in ("answers", "accusations"):
+        network = signed_network()
+        peer, liar = network.peers[0], network.peers[1]
+        said = liar.table.newest[Answer][1]
+        heavy = [liar.notary.signed(said._replace(number=said.number + k, total=1e6)) for k in (20, 21)]
+        accusations = [Accusation(1, 1, (heavy[0],))] * 2
+        records = heavy if which == "answers" else accusations
+        peer.receive(on_the_wire(peer, liar._message(0)._replace(records=records)))
+        assert peer.table.excluded == {1}
+        del network.state.peers[1]
+        network.go(60)
+        assert peer.proof.members == {0, 2, 3, 4, 5}
 
 
 def test_evidence_that_is_none_excludes_nobody(network):
