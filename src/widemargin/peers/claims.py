@@ -56,6 +56,8 @@ _KEPT_NUMBERS = 4  # of each member and kind of record, to find another record u
 _SLACK = 1e-9  # of a total weight
 _LEAST = 2.0**-1000  # products that underflow change less
 
+_OfRows = Snapshot | HingeCosts | Answer
+
 NO_CAPS: Mapping[int, float] = {}
 
 
@@ -101,7 +103,7 @@ class Claims:
 
     caps: Mapping[int, float] = field(default_factory=dict)
     _models: dict[int, deque[Proposal | Query]] = field(default_factory=dict)
-    _rows: dict[int, dict[tuple[int, int], Statement]] = field(default_factory=dict)  # the first record of each
+    _rows: dict[int, dict[tuple[int, int], _OfRows]] = field(default_factory=dict)  # the first record of each
     _cuts: dict[int, deque[Snapshot | Answer]] = field(default_factory=dict)
     _costs: dict[int, deque[_Costs]] = field(default_factory=dict)
     _waiting: dict[int, deque[HingeCosts | Answer]] = field(default_factory=dict)  # for the model that they are of
@@ -212,7 +214,8 @@ def _costs_of(record: HingeCosts | Answer, asked: Proposal | Query) -> _Costs | 
         is_of = record.digest == digest_of(asked.models)
         return _Costs(record, asked, points_of(asked.models), record.costs) if is_of else None
     if isinstance(record, HingeCosts) and isinstance(asked, Proposal) and asked.number in record.proposals:
-        costs = record.costs[(record.proposals == asked.number) & (record.digests == digest_of(asked.model))]
+        is_of_model = (record.digests == digest_of(asked.model)).all(axis=1)
+        costs = record.costs[(record.proposals == asked.number) & is_of_model]
         return _Costs(record, asked, np.array([asked.model] * len(costs)), costs) if len(costs) else None
     return None
 

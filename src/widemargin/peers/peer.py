@@ -27,6 +27,7 @@ from widemargin.peers.records import (
     KINDS,
     Accusation,
     Answer,
+    Digest,
     HingeCosts,
     Moments,
     Proposal,
@@ -549,7 +550,7 @@ class Peer:
     def _cost_proposals(self) -> None:
         current = self.table.current_proposals()
         own = self.table.newest[HingeCosts].get(self.number)
-        known: dict[int, tuple[np.ndarray, int]] = {}  # costs and digests, by number
+        known: dict[int, tuple[np.ndarray, Digest]] = {}  # costs and digests, by number
         if own is not None and current and own.proposer == current[0][0] and own.data_version == self._data_version:
             each = own.proposals.tolist(), own.costs, own.digests.tolist()
             known = {number: (cost, digest) for number, cost, digest in zip(*each, strict=True)}
