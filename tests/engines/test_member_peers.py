@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -234,6 +235,36 @@ def test_who_writes_is_told_by_the_key_of_the_connection_and_a_revoked_member_is
             assert one.receive(0.05) == []
         assert one.refused > before
     finally:
+        one.close()
+        two.close()
+
+
+def test_all_parts_of_a_message_count_and_a_member_that_is_cut_off_connects_no_more(monkeypatch):
+    monkeypatch.setattr(rates, "BYTES_PER_SECOND", 1000)
+    _, owners, members = owners_and_list()
+    keys = [MemberKeys(owner, Membership(members)) for owner in owners]
+    one, two = (ZmqPeers(k, "127.0.0.1:0", keys[k], 10_000) for k in (0, 1))
+    one.host(lambda asking: {"terms": {}, "life": 0, "tick": 0})
+    stop = threading.Event()
+    reader = threading.Thread(target=lambda: [one.receive(0.05) for _ in iter(stop.is_set, True)])
+    try:
+        two.link(0, one.address)
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and not one.receive(0.05):
+            two.send(0, b"hello")
+        two._links[0].send_multipart([bytes(9000)] * 10)
+        while time.monotonic() < deadline and not one._refused_members:
+            one.receive(0.05)
+        assert one._refused_members == {1}
+        assert "MiB a second" in one.offenders()[1]
+        reader.start()
+        with pytest.raises(ValueError, match="No peer answers"):
+            ask(one.address, keys[1], 1, 1.0, member=0)
+        assert ask(one.address, keys[3], 3, 20.0, member=0).number == 0
+    finally:
+        stop.set()
+        if reader.is_alive():
+            reader.join()
         one.close()
         two.close()
 

@@ -281,11 +281,14 @@ class ZmqPeers:
             if self._zap.poll(_POLL_MS):
                 version, request, _, _, _, mechanism, *credentials = self._zap.recv_multipart()
                 name = self._keys.admits(credentials[0]) if mechanism == b"CURVE" and len(credentials) == 1 else None
-                if name is None or (name and not self._rates.may_connect(name, self._clock())):
+                if name is None or (name and not self._may_connect(name)):
                     status = [b"400", b"unknown key, or too many connections", b""]
                 else:
                     status = [b"200", b"OK", name.encode()]  # frames of this connection carry the name
                 self._zap.send_multipart([version, request, *status, b""])
+
+    def _may_connect(self, member: str) -> bool:
+        return int(member) not in self._refused_members and self._rates.may_connect(member, self._clock())
 
     def _count_refusals(self) -> None:
         """Count connections that end before their handshake; ZeroMQ does not say which one succeeded."""
@@ -308,7 +311,8 @@ class ZmqPeers:
                 break
             data = frames[0].bytes if len(frames) == 1 else b""
             sender = self._sender_of(name.bytes, frames[-1] if frames else name)
-            if self._keys.membership is not None and not self._is_allowed(sender, data):
+            n_bytes = sum(map(len, frames))  # of all parts, also where there should be one
+            if self._keys.membership is not None and not self._is_allowed(sender, n_bytes, data[:1] == _REQUEST):
                 self.refused += 1
             elif data[:1] == _MESSAGE:
                 self._contacts.hear(sender, self._clock())
@@ -328,13 +332,12 @@ class ZmqPeers:
             return int.from_bytes(name[1:], "big")
         return int(frame.get("User-Id"))
 
-    def _is_allowed(self, member: int, data: bytes) -> bool:
+    def _is_allowed(self, member: int, n_bytes: int, is_request: bool) -> bool:
         """Whether a member is still one, and has not sent too much."""
         membership = self._keys.membership
         if membership is None or member in self._refused_members or member not in membership.newest.active:
             return False
-        is_request = data[:1] == _REQUEST
-        if (excess := self._rates.excess(member, len(data), self._clock(), is_request=is_request)) is not None:
+        if (excess := self._rates.excess(member, n_bytes, self._clock(), is_request=is_request)) is not None:
             self._offenders[member] = excess
             self._refused_members.add(member)
         return excess is None
