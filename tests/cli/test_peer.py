@@ -17,7 +17,7 @@ pytest.importorskip("rich", reason="needs the cli extra")
 pytest.importorskip("zmq", reason="needs the gossip extra")
 
 from widemargin import GossipSVC
-from widemargin.cli import main
+from widemargin.cli import in_words, main
 from widemargin.cli._peer_run import _chosen
 from widemargin.cli._peer_terms import Terms
 from widemargin.data.rows import read_rows
@@ -217,6 +217,14 @@ def test_terms_that_make_no_sense_are_refused():
     for other, said in ((older, "2 or lower"), ({**good, "version": VERSION + 1}, str(VERSION + 1))):
         with pytest.raises(ValueError, match=f"messages have version {said}, and this peer's {VERSION}"):
             Terms.of(other)
+
+
+def test_what_a_member_answers_does_not_reach_the_terminal_as_codes():
+    with pytest.raises(ValueError, match="messages have version") as found:
+        Terms.of({"version": "\x1b]0;title\x07\x1b[2J\u202e"})
+    sentence = in_words(found.value)
+    assert sentence.isprintable()
+    assert "]0;title" in sentence
 
 
 def test_defaults_are_those_of_gossip_svc_and_help_says_so(folder, monkeypatch, capsys):

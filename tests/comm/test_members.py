@@ -110,6 +110,9 @@ def test_a_list_of_another_form_is_refused(change):
     content = json.loads(both().text())
     with pytest.raises(ValueError, match="is not a list of members"):
         MemberList.parse(json.dumps({**content, **change}).encode())
+    content["members"][1] |= {"rows": 10**400}  # which no float is as large as
+    with pytest.raises(ValueError, match="not a largest number of rows"):
+        MemberList.parse(json.dumps(content).encode())
     with pytest.raises(ValueError, match="more than"):
         MemberList.parse(b" " * (MAX_LIST_BYTES + 1))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from widemargin.comm.rates import BYTES_PER_SECOND, MESSAGES_PER_SECOND, Rates
+from widemargin.comm.rates import BYTES_PER_SECOND, MESSAGES_PER_SECOND, REQUESTS_PER_SECOND, Rates
 
 
 def test_a_member_at_the_rate_is_never_stopped_and_one_above_is():
@@ -20,6 +20,15 @@ def test_bytes_are_limited_but_two_long_messages_pass():
     assert rates.excess(1, longest, 0.0) is None
     assert rates.excess(1, longest, 0.0) is None
     assert "MiB a second" in rates.excess(1, longest, 0.0)
+
+
+def test_requests_are_fewer_than_messages():
+    rates = Rates(1000)
+    for k in range(20 * REQUESTS_PER_SECOND):
+        assert rates.excess(1, 100, k / REQUESTS_PER_SECOND, is_request=True) is None
+    found = [rates.excess(2, 100, 0.0, is_request=True) for _ in range(20 * REQUESTS_PER_SECOND)]
+    assert "requests a second" in next(filter(None, found))
+    assert rates.excess(2, 100, 0.0) is None  # which is no request
 
 
 def test_connections_are_limited_for_each_member():

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -238,6 +239,63 @@ def test_who_writes_is_told_by_the_key_of_the_connection_and_a_revoked_member_is
         two.close()
 
 
+def test_all_parts_of_a_message_count_and_a_member_that_is_cut_off_connects_no_more(monkeypatch):
+    monkeypatch.setattr(rates, "BYTES_PER_SECOND", 1000)
+    _, owners, members = owners_and_list()
+    keys = [MemberKeys(owner, Membership(members)) for owner in owners]
+    one, two = (ZmqPeers(k, "127.0.0.1:0", keys[k], 10_000) for k in (0, 1))
+    one.host(lambda asking: {"terms": {}, "life": 0, "tick": 0})
+    stop = threading.Event()
+    reader = threading.Thread(target=lambda: [one.receive(0.05) for _ in iter(stop.is_set, True)])
+    try:
+        two.link(0, one.address)
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and not one.receive(0.05):
+            two.send(0, b"hello")
+        two._links[0].send_multipart([bytes(9000)] * 10)
+        while time.monotonic() < deadline and not one._refused_members:
+            one.receive(0.05)
+        assert one._refused_members == {1}
+        assert "MiB a second" in one.offenders()[1]
+        reader.start()
+        with pytest.raises(ValueError, match="No peer answers"):
+            ask(one.address, keys[1], 1, 1.0, member=0)
+        assert ask(one.address, keys[3], 3, 20.0, member=0).number == 0
+    finally:
+        stop.set()
+        if reader.is_alive():
+            reader.join()
+        one.close()
+        two.close()
+
+
+def test_lists_that_are_none_and_endless_addresses_are_refused_and_the_peer_lives():
+    _, owners, members = owners_and_list()
+    content = json.loads(members.text())
+    content["members"][0]["rows"] = 10**400
+    requests = [{"ask": "members", "list": each} for each in (5, None, [], {}, "[]", "\ud800", json.dumps(content))]
+    requests += [{"ask": "meet", "address": f"{name}:5"} for name in ("a" * 254, "a." * 200, "[" + "1:" * 100 + "]")]
+    one, two = (ZmqPeers(k, "127.0.0.1:0", MemberKeys(owners[k], Membership(members)), 10_000) for k in (0, 1))
+    try:
+        two.link(0, one.address)
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and not one.receive(0.05):
+            two.send(0, b"hello")
+        for request in requests:
+            before = one.refused
+            two._links[0].send(b"J" + json.dumps({**request, "number": 1}).encode())
+            while time.monotonic() < deadline and one.refused == before:
+                one.receive(0.05)
+            assert one.refused > before, request
+        two._links[0].send(b"J" + json.dumps({"ask": "members", "list": members.text(), "number": 1}).encode())
+        before = one.refused
+        one.receive(0.2)
+        assert one.refused == before
+    finally:
+        one.close()
+        two.close()
+
+
 def test_members_are_added_and_revoked_while_the_network_runs(folder, shells):
     few = folder / "few.json"
     for k, name in enumerate(NAMES[:2]):
@@ -326,3 +384,36 @@ def test_a_start_has_a_higher_number_than_all_before_and_one_process_at_a_time(f
     (folder / "alice.key.starts").write_text("nonsense")
     with pytest.raises(ValueError, match="does not hold the number"), acting_as(key, members):
         pass
+
+
+def test_a_start_whose_number_was_lost_is_above_those_that_others_have_heard_of(folder):
+    from widemargin.cli._peer_membership import acting_as
+
+    key, members, starts = folder / "alice.key", folder / "members.json", folder / "alice.key.starts"
+    with acting_as(key, members) as own:
+        first = own.incarnation
+        own.start_from(0)  # nobody has heard of any
+        assert own.incarnation == first
+    starts.unlink()
+    with acting_as(key, members) as own:
+        own.start_from(first + 40)
+        assert own.incarnation == first + 40
+        with pytest.raises(ValueError, match=r"has heard of start .* of alice"):
+            own.start_from(1 << 60)  # whoever says so would use up all numbers
+    with acting_as(key, members) as own:
+        assert own.incarnation == first + 41
+
+
+def test_a_clock_far_ahead_does_not_spoil_an_identity(folder, monkeypatch):
+    from widemargin.cli import _peer_membership
+
+    key, members, starts = folder / "alice.key", folder / "members.json", folder / "alice.key.starts"
+    with _peer_membership.acting_as(key, members):
+        before = starts.read_text()
+    with monkeypatch.context() as patch:
+        patch.setattr(time, "time", lambda: 4.3e9)  # 2106
+        with pytest.raises(ValueError, match="is the clock right"), _peer_membership.acting_as(key, members):
+            pass
+    assert starts.read_text() == before
+    with _peer_membership.acting_as(key, members) as own:
+        assert own.incarnation == int(before) + 1

@@ -11,9 +11,20 @@ from tests.peers.networks import Network, chords, even, overlapping_rows, split
 from widemargin.comm.identity import Identity
 from widemargin.comm.members import MemberList, Membership
 from widemargin.peers.claims import Claims, contradiction
+from widemargin.peers.cutting_planes import MOST_CUTS
 from widemargin.peers.notary import MemberNotary
 from widemargin.peers.peer import Peer
-from widemargin.peers.records import KINDS, Accusation, Moments, Proposal, Snapshot
+from widemargin.peers.records import (
+    KINDS,
+    LAST_TICK,
+    NUMBERS_PER_INCARNATION,
+    Accusation,
+    Answer,
+    Moments,
+    Proposal,
+    Query,
+    Snapshot,
+)
 from widemargin.peers.wire import BadMessage, MessageFormat, decode, encode
 
 N = 6
@@ -146,6 +157,22 @@ def test_two_records_under_one_number_exclude_their_peer_everywhere():
         assert peer.notary.is_valid(there)
 
 
+def test_a_member_that_is_convicted_by_the_first_half_of_its_message_does_no_harm_with_the_second():
+    """Records of one kind are taken one after another, and accusations before all others."""
+    for which in ("answers", "accusations"):
+        network = signed_network()
+        peer, liar = network.peers[0], network.peers[1]
+        said = liar.table.newest[Answer][1]
+        heavy = [liar.notary.signed(said._replace(number=said.number + k, total=1e6)) for k in (20, 21)]
+        accusations = [Accusation(1, 1, (heavy[0],))] * 2
+        records = heavy if which == "answers" else accusations
+        peer.receive(on_the_wire(peer, liar._message(0)._replace(records=records)))
+        assert peer.table.excluded == {1}
+        del network.state.peers[1]
+        network.go(60)
+        assert peer.proof.members == {0, 2, 3, 4, 5}
+
+
 def test_evidence_that_is_none_excludes_nobody(network):
     peer, sender = network.peers[0], network.peers[1]
     one, two = peer.table.newest[Snapshot][3], peer.table.newest[Snapshot][4]
@@ -179,6 +206,62 @@ def test_an_accusation_within_an_accusation_is_refused(network):
     deep += encode(message._replace(records=[]))[12:] + head * 100_000
     with pytest.raises(BadMessage, match="no evidence of another"):
         decode(deep, form, form.limit_bytes)
+
+
+def test_a_record_that_nobody_signed_does_not_blame_its_peer():
+    """A record older than the known one is not checked: whoever names a far tick in it speaks for another."""
+    network = SignedNetwork(split(X, CODES, even(150, N)), chords(N), seed=1)
+    network.start({k: network.begin(k, 2) for k in range(N)}, np.random.default_rng(0))
+    network.go(20)
+    peer, sender = network.peers[0], network.peers[1]
+    peer.highest_tick = 1000
+    known = peer.table.newest[Snapshot][3]
+    older = known._replace(number=NUMBERS_PER_INCARNATION + LAST_TICK, signature=bytes(64))
+    assert older.number < known.number
+    peer.receive(on_the_wire(peer, sender._message(0)._replace(records=[older])))
+    assert not peer.too_far_ahead
+    ahead = network.peers[3].notary.signed(known._replace(number=known.number + LAST_TICK // 2))
+    peer.receive(on_the_wire(peer, network.peers[1]._message(0)._replace(records=[ahead])))
+    assert set(peer.too_far_ahead) == {3}
+
+
+def test_a_message_with_many_records_of_one_kind_is_refused(network):
+    peer, sender = network.peers[0], network.peers[1]
+    known = sender.table.newest[Snapshot][1]
+    many = [sender.notary.signed(Proposal(1, known.number + k, known.model)) for k in range(2000)]
+    refused = peer.traffic.refused
+    peer.receive(on_the_wire(peer, sender._message(0)._replace(records=many)))
+    assert peer.traffic.refused == refused + 1
+    assert 1 not in peer.table.newest[Proposal]
+
+
+def test_accusations_of_strangers_take_no_room(network):
+    peer, sender = network.peers[0], network.peers[1]
+    evidence = (sender.table.newest[Snapshot][1],)
+    before = peer.store.n_peers
+    accusations = [Accusation(N + k, 1, evidence) for k in range(1000)]
+    peer.receive(on_the_wire(peer, sender._message(0)._replace(records=accusations)))
+    assert peer.store.n_peers == before
+
+
+def test_what_no_honest_peer_names_is_refused(network):
+    """Neighbours and cuts that are named many times would make small messages large where they are read."""
+    peer, sender = network.peers[0], network.peers[1]
+    snapshot, query = sender.table.newest[Snapshot][1], network.peers[0].table.newest[Query][0]
+    weights = np.zeros((1, 1))
+    query = query._replace(peer=1, owners=np.array([2]), cuts=np.array([7]), weights=weights)
+    few, many = np.arange(MOST_CUTS), np.arange(MOST_CUTS + 1)
+    for record, is_good in (
+        (snapshot._replace(neighbours=np.array([0, 2])), True),
+        (snapshot._replace(neighbours=np.array([0, 2, 0])), False),
+        (query, True),
+        (query._replace(owners=np.array([N + 7])), False),
+        (query._replace(owners=np.array([2, 2]), cuts=np.array([7, 7]), weights=np.zeros((2, 1))), False),
+        (query._replace(owners=0 * few, cuts=few, weights=np.zeros((len(few), 1))), True),
+        (query._replace(owners=0 * many, cuts=many, weights=np.zeros((len(many), 1))), False),
+    ):
+        new = sender.notary.signed(record._replace(number=snapshot.number + LAST_TICK // 4))
+        assert peer._is_sound(on_the_wire(peer, sender._message(0)._replace(records=[new]))) == is_good, record
 
 
 def test_a_proposal_and_a_query_can_be_equivocated_too(network):

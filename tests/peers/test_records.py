@@ -36,7 +36,7 @@ def snapshot(peer, neighbours, number=1, tick=0, total=10.0, dual_sum=2.0, incar
 def hinge_costs(peer, cost, number=1, proposals=(1,), total=10.0, incarnation=0, proposer=0, data_version=5, model=W):
     costs = np.full((len(proposals), 1), float(cost))
     number += incarnation * NUMBERS_PER_INCARNATION
-    digests = np.full(len(proposals), records.digest_of(model))
+    digests = np.array([records.digest_of(model)] * len(proposals))
     return HingeCosts(peer, number, proposer, data_version, total, np.array(proposals, dtype=np.int64), costs, digests)
 
 

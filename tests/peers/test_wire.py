@@ -38,7 +38,9 @@ def records(rng):
             is_stuck=True,
         ),
         Proposal(7, 11, rng.normal(size=(2, 3))),
-        HingeCosts(9, 12, 7, 123, 30.0, np.array([11, 10]), rng.random((2, 2)), np.array([-5, 1 << 62])),
+        HingeCosts(
+            9, 12, 7, 123, 30.0, np.array([11, 10]), rng.random((2, 2)), np.array([[-5, 1 << 62], [1 << 61, -7]])
+        ),
         Query(7, 13, rng.normal(size=(3, 2, 3)), np.array([8, 9]), np.array([4, 7]), rng.random((2, 2))),
         Answer(
             peer=9,
@@ -51,7 +53,7 @@ def records(rng):
             allowances=rng.random((N_POINTS, 2)),
             combined=Cut(rng.random(2), rng.normal(size=(2, 3)), rng.random(2)),
             cuts=Cut(rng.random((3, 2)), rng.normal(size=(3, 2, 3)), rng.random((3, 2))),
-            digest=-(1 << 63),
+            digest=(-(1 << 63), (1 << 63) - 1),
         ),
     ]
 

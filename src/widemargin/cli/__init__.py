@@ -6,6 +6,8 @@ import os
 import sys
 from typing import Any, NoReturn
 
+from widemargin.cli._say import one_line
+
 _EXTRAS = {
     "typer": "cli",
     "rich": "cli",
@@ -61,9 +63,9 @@ def in_words(error: Exception) -> str:
     elif not isinstance(error, _EXPECTED):
         advice = "Set WIDEMARGIN_TRACEBACK=1 for a traceback, and please report it."
         text = f"Internal error: {type(error).__name__}: {error}. {advice}"
-    return " ".join(text.split())
+    return one_line(text)
 
 
 def _fail(sentence: str, code: int = 2) -> NoReturn:
-    sys.stderr.write(" ".join(sentence.split()) + "\n")
+    sys.stderr.write(one_line(sentence) + "\n")
     raise SystemExit(code) from None

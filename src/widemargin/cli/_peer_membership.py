@@ -19,6 +19,8 @@ try:
 except ImportError:  # Windows: nothing keeps an identity from being used twice at once
     fcntl = None  # type: ignore[assignment]
 
+MOST_STARTS = 1 << 22  # beyond which numbers of records would not fit into 63 bits
+_MOST_LOST = 1_000  # starts that others know of and the file does not
 _FIRST_START = 1_767_225_600  # 2026-01-01, in seconds since 1970
 _START_SECONDS = 240  # from one number of a start to the next, if the file of starts is lost
 _LOOK_SECONDS = 1.0  # between two looks at the file of the list
@@ -28,8 +30,8 @@ _AT = re.compile(r"([^@]+)@(.+)")
 class OwnMembership:
     """The membership of this owner in a network; :func:`acting_as` makes it."""
 
-    def __init__(self, identity: Identity, path: Path, incarnation: int) -> None:
-        self.identity, self.incarnation, self._path = identity, incarnation, path
+    def __init__(self, identity: Identity, path: Path, incarnation: int, starts: Path) -> None:
+        self.identity, self.incarnation, self._path, self._starts = identity, incarnation, path, starts
         self.membership = Membership(MemberList.read(path))
         newest = self.membership.newest
         found = newest.with_key(identity.card.key)
@@ -62,6 +64,17 @@ class OwnMembership:
                 f"{self.identity.name} has {n_rows:g} rows; the list of members allows {self.member.max_rows:g}. Ask "
                 "the organiser to revoke you and to enroll you with more."
             )
+
+    def start_from(self, unused: int) -> None:
+        """Take this number if it is higher: others remember starts that the file, which was lost, does not tell of."""
+        if unused > self.incarnation + _MOST_LOST:
+            raise ValueError(
+                f"The member that was asked has heard of start {unused - 1:,} of {self.identity.name}, and this is "
+                f"{self.incarnation:,}: restore {self._starts}, or join another member."
+            )
+        if unused > self.incarnation:
+            self.incarnation = unused
+            _keep_start(self._starts, unused)
 
     def follow_file(self) -> None:
         """Once a second, take a newer list from the file, and save one there that other members have sent."""
@@ -109,12 +122,16 @@ def acting_as(identity_path: Path, members_path: Path) -> Iterator[OwnMembership
                 raise ValueError(
                     f"Another process is {identity.name}: stop it first, as only one may use {identity_path} at a time."
                 ) from None
-        yield OwnMembership(identity, members_path, _next_start(identity_path))
+        starts = identity_path.with_name(f"{identity_path.name}.starts")
+        yield OwnMembership(identity, members_path, _next_start(starts), starts)
 
 
-def _next_start(identity_path: Path) -> int:
-    """A number above that of every earlier start, even if the file that counts them is lost, with a right clock."""
-    path = identity_path.with_name(f"{identity_path.name}.starts")
+def _next_start(path: Path) -> int:
+    """A number above that of every earlier start.
+
+    If the file that counts them is lost, the clock gives the number, which is above that of all starts more than some
+    minutes ago, unless there were many.
+    """
     try:
         last = int(path.read_text(encoding="ascii"))
     except FileNotFoundError:
@@ -125,5 +142,11 @@ def _next_start(identity_path: Path) -> int:
             f"Cannot read the number of the last start from {path}: {why}. If the clock is right, delete the file."
         ) from error
     start = max(last + 1, int(time.time() - _FIRST_START) // _START_SECONDS)
-    write_whole(path, f"{start}\n".encode("ascii"))
+    _keep_start(path, start)
     return start
+
+
+def _keep_start(path: Path, start: int) -> None:
+    if start >= MOST_STARTS:
+        raise ValueError(f"There is no start {start:,}, only {MOST_STARTS:,}: is the clock right, and is {path}?")
+    write_whole(path, f"{start}\n".encode("ascii"))

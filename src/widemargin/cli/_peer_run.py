@@ -20,7 +20,7 @@ from rich.text import Text
 from widemargin.callbacks import Interruption
 from widemargin.cli._input import check_outputs
 from widemargin.cli._peer_log import PeerLog
-from widemargin.cli._peer_membership import OwnMembership, acting_as
+from widemargin.cli._peer_membership import MOST_STARTS, OwnMembership, acting_as
 from widemargin.cli._peer_terms import Terms
 from widemargin.cli._peer_watch import Screen
 from widemargin.comm.protocol import HIGHEST_NUMBER
@@ -40,7 +40,6 @@ from widemargin.peers.wire import MessageFormat
 from widemargin.strategies.peers import Network, outcome_of_peer
 
 _ANSWER_SECONDS = 10.0  # to wait for a member's answer
-_MAX_INCARNATION = 1 << 22
 _SECONDS_PER_LINE = 2.0  # of --watch without a terminal
 _UNLIMITED_TICKS = int(np.iinfo(np.int32).max)  # max_iter of a model without --max-ticks
 
@@ -175,7 +174,9 @@ def _joined(
         member, address = own.member_at(join)
         welcome = ask(address, keys, number, _ANSWER_SECONDS, member.number)
     terms = Terms.of(welcome.terms)
-    if not 0 <= welcome.incarnation < _MAX_INCARNATION:
+    if own is not None:
+        own.start_from(welcome.incarnation)
+    elif not 0 <= welcome.incarnation < MOST_STARTS:
         raise ValueError(f"--number {number} has been used too often; leave it out to have another.")
     known = welcome.peers if own is None else _listed(welcome.peers, own)
     return terms, welcome.incarnation, _chosen(known, welcome.number, terms.degree), welcome.tick

@@ -17,9 +17,14 @@ def console(*, stderr: bool = False) -> Any:
     return Console(stderr=stderr, highlight=False, width=None if is_sized else 100)
 
 
+def one_line(text: str) -> str:
+    """Text in one line of printable characters: some of it may be from files or machines of others."""
+    return "".join(each if each.isprintable() else "\ufffd" for each in " ".join(text.split()))
+
+
 def remark(sentence: str) -> None:
     """Print a one-line note on stderr."""
-    sys.stderr.write(" ".join(sentence.split()) + "\n")
+    sys.stderr.write(one_line(sentence) + "\n")
 
 
 def facts(title: str, pairs: Iterable[tuple[str, str]]) -> Any:

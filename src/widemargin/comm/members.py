@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,6 +20,7 @@ MAX_MEMBERS = 2000
 MAX_LIST_BYTES = 1 << 20
 _SIGNED = b"widemargin members 1\n"
 _HIGHEST = 1 << 40  # of lists and members
+_MOST_ROWS = 1e100  # of a member; JSON may have whole numbers that no float is as large as
 
 
 class Member(NamedTuple):
@@ -202,6 +202,6 @@ def _whole(value: Any) -> int:
 
 
 def _rows(value: Any) -> float:
-    if type(value) not in (int, float) or not 0 < value < math.inf:
+    if type(value) not in (int, float) or not 0 < value < _MOST_ROWS:
         raise ValueError(f"{value!r} is not a largest number of rows")
     return float(value)

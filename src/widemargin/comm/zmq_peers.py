@@ -42,7 +42,7 @@ _MESSAGE, _REQUEST = b"L", b"J"  # first byte of a frame
 _FLUSH_MS = 300  # for the last messages
 _UNACKNOWLEDGED_MS = 10_000  # after which what was sent counts as lost, and the connection too
 _POLL_MS = 100  # between checks whether to close
-_ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9_.-]+):([0-9]{1,5})")
+_ADDRESS = re.compile(r"(\[[0-9a-fA-F:.]{1,64}\]|[A-Za-z0-9_.-]{1,253}):([0-9]{1,5})")
 _ADVICE: dict[int | None, str] = {  # if a peer cannot listen
     zmq.EADDRINUSE: "Choose another port; 0 is any free one.",
     zmq.EADDRNOTAVAIL: "Listen at an address of this machine; if others use another address, advertise that one.",
@@ -110,7 +110,7 @@ def ask(address: str, keys: Keys, number: int, timeout: float, member: int = -1)
         peers.pop(number, None)  # its own earlier incarnation
         numbers = int(answer["number"]), dict(answer["terms"]), int(answer["life"])
         return Welcome(*numbers, peers, int(answer["tick"]))
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:  # OverflowError: Infinity, which JSON has here
         raise ValueError(f"This version does not understand the answer of the peer at {address}.") from error
 
 
@@ -285,11 +285,14 @@ class ZmqPeers:
             if self._zap.poll(_POLL_MS):
                 version, request, _, _, _, mechanism, *credentials = self._zap.recv_multipart()
                 name = self._keys.admits(credentials[0]) if mechanism == b"CURVE" and len(credentials) == 1 else None
-                if name is None or (name and not self._rates.may_connect(name, self._clock())):
+                if name is None or (name and not self._may_connect(name)):
                     status = [b"400", b"unknown key, or too many connections", b""]
                 else:
                     status = [b"200", b"OK", name.encode()]  # frames of this connection carry the name
                 self._zap.send_multipart([version, request, *status, b""])
+
+    def _may_connect(self, member: str) -> bool:
+        return int(member) not in self._refused_members and self._rates.may_connect(member, self._clock())
 
     def _count_refusals(self) -> None:
         """Count connections that end before their handshake; ZeroMQ does not say which one succeeded."""
@@ -312,7 +315,8 @@ class ZmqPeers:
                 break
             data = frames[0].bytes if len(frames) == 1 else b""
             sender = self._sender_of(name.bytes, frames[-1] if frames else name)
-            if self._keys.membership is not None and not self._is_allowed(sender, len(data)):
+            n_bytes = sum(map(len, frames))  # of all parts, also where there should be one
+            if self._keys.membership is not None and not self._is_allowed(sender, n_bytes, data[:1] == _REQUEST):
                 self.refused += 1
             elif data[:1] == _MESSAGE:
                 self._contacts.hear(sender, self._clock())
@@ -332,12 +336,12 @@ class ZmqPeers:
             return int.from_bytes(name[1:], "big")
         return int(frame.get("User-Id"))
 
-    def _is_allowed(self, member: int, n_bytes: int) -> bool:
+    def _is_allowed(self, member: int, n_bytes: int, is_request: bool) -> bool:
         """Whether the sender is still a member, and has not sent too much."""
         membership = self._keys.membership
         if membership is None or member in self._refused_members or member not in membership.newest.active:
             return False
-        if (excess := self._rates.excess(member, n_bytes, self._clock())) is not None:
+        if (excess := self._rates.excess(member, n_bytes, self._clock(), is_request=is_request)) is not None:
             self._offenders[member] = excess
             self._refused_members.add(member)
         return excess is None
@@ -366,7 +370,8 @@ class ZmqPeers:
                 raise ValueError("not the numbers of peers")
             self._contacts.learn([each for each in others if each[0] != self.number], self._clock())
         elif request["ask"] == "members" and membership is not None:
-            membership.take(MemberList.parse(request["list"].encode()))
+            if (text := str(request["list"])) != membership.newest.text():  # which has many signatures
+                membership.take(MemberList.parse(text.encode()))
         elif request["ask"] == "terms" and self._answer is not None:
             peers = [(self.number, self.address), *self._contacts.present(self._clock())]
             answer = {**self._answer(number), "number": self.number, "peers": peers}

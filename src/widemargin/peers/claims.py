@@ -15,8 +15,12 @@ so below the largest convex function h that is nowhere above those losses. A bra
 in place of the member's losses: dual <= primal, whatever the member said.
 
 What a liar can still do: state losses and cuts of invented rows, up to its allowed weight; not answer, or state
-worthless cuts, so that nothing is certified until it is revoked; slow the others down. Only its last records are kept.
-If a loss lies below a plane that was forgotten, then at worst dual > primal, and ``RecordTable`` starts again.
+worthless cuts, so that nothing is certified until it is revoked; slow the others down. Only its last records are kept:
+a loss below a plane that was forgotten is not found, and a bracket may then hold for no rows at all, as it may hold for
+invented rows. If dual > primal results, ``RecordTable`` starts again.
+
+Records are compared with all others of the same rows, in whatever order they come: rows that a member had before may be
+those that others still count.
 
 Costs carry a digest of the model that they belong to. Without it, a proposer could send one model to a member and
 another to the rest, and so have an honest member accused.
@@ -47,9 +51,12 @@ from widemargin.rounding import gamma
 
 _KEPT_RECORDS = 16  # of each member, with cuts and with costs
 _KEPT_MODELS = 8  # proposals and queries of each member
+_KEPT_ROWS = 4  # data versions of each member
 _KEPT_NUMBERS = 4  # of each member and kind of record, to find another record under the same number
 _SLACK = 1e-9  # of a total weight
 _LEAST = 2.0**-1000  # products that underflow change less
+
+_OfRows = Snapshot | HingeCosts | Answer
 
 NO_CAPS: Mapping[int, float] = {}
 
@@ -96,7 +103,7 @@ class Claims:
 
     caps: Mapping[int, float] = field(default_factory=dict)
     _models: dict[int, deque[Proposal | Query]] = field(default_factory=dict)
-    _rows: dict[int, Snapshot | HingeCosts | Answer] = field(default_factory=dict)  # first record of the current rows
+    _rows: dict[int, dict[tuple[int, int], _OfRows]] = field(default_factory=dict)  # the first record of each
     _cuts: dict[int, deque[Snapshot | Answer]] = field(default_factory=dict)
     _costs: dict[int, deque[_Costs]] = field(default_factory=dict)
     _waiting: dict[int, deque[HingeCosts | Answer]] = field(default_factory=dict)  # for the model that they are of
@@ -118,19 +125,17 @@ class Claims:
             return (record,)
         if isinstance(record, Moments):
             return None
-        first = self._rows.get(record.peer)
-        if first is None or _rows_of(first) != _rows_of(record):
-            if first is not None and record.number < first.number:
-                return None  # of rows that it has no more
-            self.forget(record.peer)
-            self._rows[record.peer] = first = record
+        rows, by_rows = _rows_of(record), self._rows.setdefault(record.peer, {})
+        first = by_rows.setdefault(rows, record)
+        if len(by_rows) > _KEPT_ROWS:
+            del by_rows[next(iter(by_rows))]
         if first.total != record.total:
             return first, record
         if isinstance(record, Snapshot | Answer):
             self._cuts.setdefault(record.peer, deque(maxlen=_KEPT_RECORDS)).append(record)
             cuts = _stacked([record])
             for known in self._costs.get(record.peer, ()):
-                if cuts is not None and _is_below(known, cuts).any():
+                if cuts is not None and _rows_of(known.record) == rows and _is_below(known, cuts).any():
                     return known.record, record, known.asked
         if isinstance(record, HingeCosts | Answer):
             self._waiting.setdefault(record.peer, deque(maxlen=_KEPT_MODELS)).append(record)
@@ -138,7 +143,7 @@ class Claims:
         return None
 
     def forget(self, peer: int) -> None:
-        """The peer has other rows, or is excluded."""
+        """The peer is excluded."""
         for by_peer in (self._rows, self._cuts, self._costs, self._waiting):
             by_peer.pop(peer, None)
 
@@ -151,7 +156,7 @@ class Claims:
         if not stated:
             return None
         known.extend(stated)
-        cuts = list(self._cuts.get(record.peer, ()))
+        cuts = [each for each in self._cuts.get(record.peer, ()) if _rows_of(each) == _rows_of(record)]
         stacked = _stacked(cuts)
         for each in stated:
             if stacked is not None and (below := _is_below(each, stacked)).any():
@@ -209,7 +214,8 @@ def _costs_of(record: HingeCosts | Answer, asked: Proposal | Query) -> _Costs | 
         is_of = record.digest == digest_of(asked.models)
         return _Costs(record, asked, points_of(asked.models), record.costs) if is_of else None
     if isinstance(record, HingeCosts) and isinstance(asked, Proposal) and asked.number in record.proposals:
-        costs = record.costs[(record.proposals == asked.number) & (record.digests == digest_of(asked.model))]
+        is_of_model = (record.digests == digest_of(asked.model)).all(axis=1)
+        costs = record.costs[(record.proposals == asked.number) & is_of_model]
         return _Costs(record, asked, np.array([asked.model] * len(costs)), costs) if len(costs) else None
     return None
 

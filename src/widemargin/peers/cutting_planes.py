@@ -39,7 +39,7 @@ _TOWARDS_MINIMISER = (0.0625, 0.25, 0.5, 1.0)
 _STRETCHES = (1e-11, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 1e-2)
 N_POINTS = len(_TOWARDS_CENTRE) + len(_TOWARDS_MINIMISER) + len(_STRETCHES)
 _FEW_CUTS, _CUTS_PER_FEATURE, _MAX_CUTS = 600, 10, 1200  # that are kept of all peers together
-_LEAST_CUTS, _MOST_CUTS = 24, 400  # of each peer
+_LEAST_CUTS, MOST_CUTS = 24, 400  # of each peer
 _QUICK_WORK = 1e8  # multiplications in one step of the interior-point method, for which more are kept
 _DROPPED = 3  # times as many of the own cuts are remembered beside these
 _MAX_NUMBERS = 1 << 26  # in all cuts
@@ -112,7 +112,7 @@ class CutTable:
         d = vectors.shape[1]
         of_all = max(min(_FEW_CUTS + _CUTS_PER_FEATURE * d, _MAX_CUTS), int(_QUICK_WORK / d**2))
         of_all = min(of_all, _MAX_NUMBERS // vectors.size)
-        most = min(max(of_all // len(self.by_peer), _LEAST_CUTS), _MOST_CUTS)
+        most = min(max(of_all // len(self.by_peer), _LEAST_CUTS), MOST_CUTS)
         if len(cuts) <= most:
             return
         old = sorted(cuts)[: -(most // 2)]

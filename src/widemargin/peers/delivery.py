@@ -58,8 +58,8 @@ class Delivery:
             known.pop(neighbour, None)
 
     def mark_known(self, neighbour: int, keys: np.ndarray) -> None:
-        """A neighbour has sent these records itself."""
-        if self.pending[neighbour] and len(keys):
+        """A neighbour has sent these records itself; it may have been excluded by one of them."""
+        if self.pending.get(neighbour) and len(keys):
             pending = _joined(self.pending[neighbour])
             pending_keys = self.table.store.keys[pending]
             is_known = np.zeros(max(pending_keys.max(), keys.max()) + 1, dtype=bool)

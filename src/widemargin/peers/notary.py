@@ -1,6 +1,6 @@
 """Sign records and check signatures: nobody can speak for another member, and signed records prove what was said.
 
-A record that names a neighbour who is not on the list is not valid: otherwise a member could fill the tables of others
+A record that names somebody who is not on the list is not valid: otherwise a member could fill the tables of others
 with strangers.
 
 A signature covers the bytes of one record on the wire, and its context: the network, the organiser and the terms, which
@@ -14,9 +14,11 @@ import hashlib
 import json
 from typing import Any
 
+import numpy as np
+
 from widemargin.comm.identity import Identity, is_signed_by
 from widemargin.comm.members import Membership
-from widemargin.peers.records import Accusation, Record, Snapshot, Statement
+from widemargin.peers.records import Accusation, Query, Record, Snapshot, Statement
 from widemargin.peers.wire import statement_bytes
 
 _SIGNED = b"widemargin record 1\n"
@@ -39,6 +41,13 @@ class MemberNotary:
             return all(map(self.is_valid, record.evidence))
         members = self._membership.newest.members
         member = members.get(record.peer)
-        if member is None or (isinstance(record, Snapshot) and not members.keys() >= set(record.neighbours.tolist())):
+        if member is None or not members.keys() >= set(_named_in(record).tolist()):
             return False
         return is_signed_by(member.card.key, self._prefix + statement_bytes(record), record.signature)
+
+
+def _named_in(record: Statement) -> np.ndarray:
+    """The peers that a record speaks of, beside its own."""
+    if isinstance(record, Snapshot):
+        return record.neighbours
+    return record.owners if isinstance(record, Query) else np.zeros(0, np.int64)

@@ -11,6 +11,7 @@ Silence is measured in the peer's own ticks of work.
 
 import logging
 import zlib
+from collections import Counter
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -26,6 +27,7 @@ from widemargin.peers.records import (
     KINDS,
     Accusation,
     Answer,
+    Digest,
     HingeCosts,
     Moments,
     Proposal,
@@ -49,6 +51,7 @@ _MANY_PEERS = 16  # from which snapshots are rarer: half as frequent with twice 
 _FEWER_SNAPSHOTS = 64  # times at most, for that
 _OVERDUE_TICKS = 3  # after which unacknowledged records are sent again
 _DATA_VERSIONS = 1 << 62
+_MOST_ALIKE = 64  # records of one kind by one peer in a message: several answers, and one of each other kind
 _TOLERATED_TICKS = 100_000  # beyond the highest to which this peer lets itself be advanced
 _LOG = logging.getLogger("widemargin.peers")
 
@@ -180,9 +183,15 @@ class Peer:
         handles = []
         for record in batch:
             known = self.table.newest[type(record)].get(record.peer)
-            if self._is_too_far_ahead(record.peer, record.number) or self._is_other_version(record):
-                continue
-            if known is None or known.number <= record.number:
+            if isinstance(record, Accusation):
+                is_taken = record.peer in self.table.excluded or self._is_proved(record)
+            else:  # the signature of one that is older than the known one was not checked: it blames nobody
+                is_taken = not self._is_other_version(record) and (
+                    known is None
+                    or known.number == record.number
+                    or (known.number < record.number and not self._is_too_far_ahead(record.peer, record.number))
+                )
+            if is_taken:
                 handles.append(store.put(record if known is None or known.number != record.number else known))
         return np.array(handles, HANDLE)
 
@@ -269,7 +278,10 @@ class Peer:
         batch, shapes = message.records, (self.algorithm.model, self._own_moment)
         if isinstance(batch, Batch) and batch.store is self.store:
             return self.store.is_sound_for(batch.handles, *shapes)
-        return all(type(record) in KINDS and self._is_known_or_sound(record) for record in batch)
+        if not all(type(record) in KINDS for record in batch):
+            return False
+        alike = Counter((type(record), record.peer) for record in batch)
+        return max(alike.values(), default=0) <= _MOST_ALIKE and all(map(self._is_known_or_sound, batch))
 
     def _is_known_or_sound(self, record: Record) -> bool:
         known = self.table.newest[type(record)].get(record.peer)
@@ -437,13 +449,17 @@ class Peer:
         accused = accusation.peer
         if accused in self.table.excluded:
             self.delivery.mark_known(sender, np.array([self.store.key_of(Accusation, accused)]))
-        elif self.claims is not None and contradiction(accusation.evidence, self.claims.caps) == accused:
-            if self.notary is not None and not self.notary.is_valid(accusation):
-                return
+        elif self._is_proved(accusation):
             if accused == self.number:
                 self.is_accused = True
             else:
                 self._convict(accused, accusation.evidence)
+
+    def _is_proved(self, accusation: Accusation) -> bool:
+        """Whether the accused has signed the evidence, and it contradicts itself."""
+        if self.claims is None or contradiction(accusation.evidence, self.claims.caps) != accusation.peer:
+            return False
+        return self.notary is None or self.notary.is_valid(accusation)
 
     def _convict(self, liar: int, evidence: tuple[Statement, ...]) -> None:
         """Exclude a member whose records contradict each other, and show them to all."""
@@ -537,7 +553,7 @@ class Peer:
     def _cost_proposals(self) -> None:
         current = self.table.current_proposals()
         own = self.table.newest[HingeCosts].get(self.number)
-        known: dict[int, tuple[np.ndarray, int]] = {}  # costs and digests, by number
+        known: dict[int, tuple[np.ndarray, Digest]] = {}  # costs and digests, by number
         if own is not None and current and own.proposer == current[0][0] and own.data_version == self._data_version:
             each = own.proposals.tolist(), own.costs, own.digests.tolist()
             known = {number: (cost, digest) for number, cost, digest in zip(*each, strict=True)}

@@ -84,7 +84,9 @@ def of_costs(
 ) -> Candidates:
     """The objective of a proposal, from the costs of all."""
     _, number, digest = proposal
-    of_proposal = [each.costs[(each.proposals == number) & (each.digests == digest)][-1] for each in records]
+    of_proposal = [
+        each.costs[(each.proposals == number) & (each.digests == digest).all(axis=1)][-1] for each in records
+    ]
     return upper_bounds(problem, model[None], np.sum(of_proposal, axis=0)[None], total, len(records))
 
 

@@ -31,11 +31,12 @@ number to different peers: the sum of their costs would be an objective that no 
 
 import hashlib
 import math
+import struct
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from widemargin.peers.cutting_planes import N_POINTS, N_QUERIED, Cut
+from widemargin.peers.cutting_planes import MOST_CUTS, N_POINTS, N_QUERIED, Cut
 
 KEPT = 4  # snapshots and proposals of a peer, and costed proposals in a record
 NUMBERS_PER_INCARNATION = 1 << 40  # a peer that restarts numbers its records above all that it sent before
@@ -43,16 +44,22 @@ LAST_TICK = NUMBERS_PER_INCARNATION // 2  # whoever names a later one would lead
 _MAX_CORRELATION = 1 + 1e-3  # of two features; the excess is rounding
 _LEAST_SINGLE = float(np.finfo(np.float32).smallest_subnormal)
 
+Digest = tuple[int, int]
+
 
 def tick_of(number: int) -> int:
     """The tick in which a record or message of this number was sent."""
     return number % NUMBERS_PER_INCARNATION - 1
 
 
-def digest_of(models: np.ndarray) -> int:
-    """A number that identifies the models of a proposal or query."""
+def digest_of(models: np.ndarray) -> Digest:
+    """A number that identifies the models of a proposal or query.
+
+    It has 128 bits, as two integers: with 64 bits, a proposer could find two models with one digest in an hour.
+    """
     data = np.ascontiguousarray(models, dtype="<f8").tobytes()
-    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little", signed=True)
+    first, second = struct.unpack("<qq", hashlib.blake2b(data, digest_size=16).digest())
+    return first, second
 
 
 def incarnation_of(number: int) -> int:
@@ -106,7 +113,7 @@ class HingeCosts(NamedTuple):
     total: float  # of the weights of its rows
     proposals: np.ndarray  # their numbers, the newest first
     costs: np.ndarray  # upper bounds of hinge sums, (proposals, problems)
-    digests: np.ndarray  # of the proposals
+    digests: np.ndarray  # of the proposals, (proposals, 2)
     signature: bytes = b""
 
 
@@ -135,7 +142,7 @@ class Answer(NamedTuple):
     allowances: np.ndarray  # for rounding, in these
     combined: Cut  # of its cuts, by the weights of the query
     cuts: Cut  # at the three models, with one more axis in front
-    digest: int  # of the models of the query
+    digest: Digest  # of the models of the query
     signature: bytes = b""
 
 
@@ -155,7 +162,7 @@ Record = Statement | Accusation
 KINDS: tuple[type, ...] = (Moments, Snapshot, Proposal, HingeCosts, Query, Answer, Accusation)
 MOST_EVIDENCE = 3
 Kind = TypeVar("Kind", Moments, Snapshot, Proposal, HingeCosts, Query, Answer)
-About = tuple[int, int, int]  # proposer, number and digest of a proposal or query
+About = tuple[int, int, Digest]  # proposer, number and digest of a proposal or query
 
 
 def n_bytes_of(record: Record | Cut) -> int:
@@ -169,6 +176,8 @@ def n_bytes_of(record: Record | Cut) -> int:
         if isinstance(value, np.ndarray)
         else len(value)
         if isinstance(value, bytes)
+        else 8 * len(value)
+        if isinstance(value, tuple)
         else 8
         for value in record
     )
@@ -201,13 +210,14 @@ def is_sound(record: Record, model: np.ndarray, moment: np.ndarray | None) -> bo
     if isinstance(record, HingeCosts):
         n = len(record.proposals) if _is_list_of_integers(record.proposals) else -1
         is_whole = 0 < n <= KEPT and is_finite(record.costs, (n, len(model)))
-        is_whole = is_whole and _is_list_of_integers(record.digests) and len(record.digests) == n
+        is_whole = is_whole and isinstance(record.digests, np.ndarray) and record.digests.dtype.kind == "i"
+        is_whole = is_whole and record.digests.shape == (n, 2)
         return is_whole and _is_amount(record.total) and isinstance(record.data_version, int)
     if isinstance(record, Query):
         n = len(record.cuts) if _is_list_of_integers(record.cuts) else -1
         is_whole = is_finite(record.models, (N_QUERIED, *model.shape)) and is_finite(record.weights, (n, len(model)))
         is_whole = is_whole and _is_list_of_integers(record.owners) and len(record.owners) == n
-        return is_whole and bool(record.weights.min(initial=0.0) >= 0)
+        return is_whole and bool(record.weights.min(initial=0.0) >= 0) and _are_cuts(record.owners, record.cuts)
     if not (_is_amount(record.total) and isinstance(record.data_version, int)):
         return False
     if isinstance(record, Answer):
@@ -220,6 +230,7 @@ def is_sound(record: Record, model: np.ndarray, moment: np.ndarray | None) -> bo
         and record.gap >= 0  # may be infinite
         and record.tick <= tick_of(record.number)  # a later one would push those of others out of the table
         and _is_list_of_integers(record.neighbours)
+        and len(np.unique(record.neighbours)) == len(record.neighbours)
         and _is_cut(record.dual, model.shape)
         and is_finite(record.model, model.shape)
     )
@@ -250,6 +261,14 @@ def _is_moment(values: np.ndarray, order: int) -> bool:
         return False
     lengths = np.sqrt(np.maximum(diagonal, _LEAST_SINGLE))  # a diagonal of zero may have been rounded down
     return bool((np.abs(values) <= _MAX_CORRELATION * lengths[rows] * lengths[columns]).all())
+
+
+def _are_cuts(owners: np.ndarray, cuts: np.ndarray) -> bool:
+    """Whether these may be cuts that peers have: each is named once, and they are not too many of one peer."""
+    order = np.lexsort((cuts, owners))
+    owners, cuts = owners[order], cuts[order]
+    is_twice = (owners[1:] == owners[:-1]) & (cuts[1:] == cuts[:-1])
+    return not is_twice.any() and not (owners[MOST_CUTS:] == owners[:-MOST_CUTS]).any()
 
 
 def _is_amount(value: float) -> bool:

@@ -192,7 +192,7 @@ class RecordStore:
             self.rhos[handle] = record.rho if record.total > 0 else 0.0
             thing = Snapshot, record.tick
         elif isinstance(record, HingeCosts):
-            named = zip(record.proposals.tolist(), record.digests.tolist(), strict=True)
+            named = zip(record.proposals.tolist(), map(tuple, record.digests.tolist()), strict=True)
             thing = HingeCosts, *((record.proposer, *each) for each in named)
         elif isinstance(record, Answer):
             thing = Answer, (record.proposer, record.query, record.digest)

@@ -22,6 +22,7 @@ from widemargin.peers.records import (
     NUMBERS_PER_INCARNATION,
     About,
     Answer,
+    Digest,
     HingeCosts,
     Kind,
     Proposal,
@@ -52,7 +53,7 @@ class RecordTable:
     problem: MeanHinge
     store: RecordStore = field(default_factory=RecordStore)
     proposals: dict[About, np.ndarray] = field(default_factory=dict)  # the last few of each peer
-    queries: list[tuple[Query, int]] = field(default_factory=list)  # the last few of each peer, and their digests
+    queries: list[tuple[Query, Digest]] = field(default_factory=list)  # the last few of each peer, and their digests
     cuts: CutTable = field(init=False)  # the proposer's of all members, the others' own
     best: Proof | None = None
     excluded: set[int] = field(default_factory=set)  # peers whose records are refused
@@ -369,11 +370,11 @@ class RecordTable:
         proposer = self.proposer
         return sorted((key for key in self.proposals if key[0] == proposer), reverse=True)
 
-    def is_answered(self, query: Query, digest: int) -> bool:
+    def is_answered(self, query: Query, digest: Digest) -> bool:
         """Whether all members have answered."""
         return self._of_all(self._answers.get(_about(query, digest))) is not None
 
-    def last_query(self, peer: int) -> tuple[Query, int] | None:
+    def last_query(self, peer: int) -> tuple[Query, Digest] | None:
         """The newest query of a peer, and its digest."""
         return next((each for each in reversed(self.queries) if each[0].peer == peer), None)
 
@@ -402,13 +403,13 @@ class RecordTable:
     def _forget_best(self) -> None:
         self.best, self._n_stalled, self._gap_to_beat = None, 0, math.inf
 
-    def _drop_superseded(self, costed: About | None, answered: tuple[Query, int] | None) -> None:
+    def _drop_superseded(self, costed: About | None, answered: tuple[Query, Digest] | None) -> None:
         """Drop records about proposals or queries older than one for which all records are known."""
         for table, newer in ((self._costs, costed), (self._answers, None if answered is None else _about(*answered))):
             for old in [key for key in table if newer is not None and key[0] == newer[0] and key < newer]:
                 del table[old]
 
-    def _improve(self, proposal: About | None, answered: tuple[Query, int] | None) -> None:
+    def _improve(self, proposal: About | None, answered: tuple[Query, Digest] | None) -> None:
         """Compute both bounds, and keep the better of the old and the new for each problem."""
         once, problem, tick = self.store.once, self.problem, self.common_tick()
         of_tick = None if tick is None else self._of_all(self._of_tick[tick])
@@ -460,7 +461,7 @@ class RecordTable:
         return self._n_stalled >= _STALLED_PROOFS and (is_rounded or worst.relative < _SMALLEST_GAP)
 
 
-def _about(query: Query, digest: int) -> About:
+def _about(query: Query, digest: Digest) -> About:
     return query.peer, query.number, digest
 
 

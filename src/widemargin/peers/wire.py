@@ -40,13 +40,13 @@ from widemargin.peers.records import (
 )
 
 _MAGIC = b"WMPR"
-VERSION = 5  # of messages
+VERSION = 6  # of messages
 _HEADER = struct.Struct("<4sB3xI3Iqqqq")
 _RECORD = struct.Struct("<B3xIqq")
 _MOMENTS = struct.Struct("<d")
 _SNAPSHOT = struct.Struct("<qqdddq")
 _COSTS = struct.Struct("<qqd")
-_ANSWER = struct.Struct("<qqqqd")
+_ANSWER = struct.Struct("<qqqqqd")
 _FLOAT, _SINGLE, _INTEGER = np.dtype("<f8"), np.dtype("<f4"), np.dtype("<i8")
 _LARGEST = 1e100  # its square is finite, and so are sums of such squares
 _MIN_LIMIT_BYTES = 1 << 24  # several times what records may fill a message with
@@ -146,7 +146,7 @@ def _encoded(record: Statement) -> Iterator[bytes]:
             yield from (_raw(values, _INTEGER) for values in (record.owners, record.cuts))
             yield from (_raw(values, _FLOAT) for values in (record.weights, record.models))
         case Answer():
-            yield _ANSWER.pack(record.proposer, record.query, record.digest, record.data_version, record.total)
+            yield _ANSWER.pack(record.proposer, record.query, *record.digest, record.data_version, record.total)
             arrays = record.costs, record.allowances, *record.combined, *record.cuts
             yield from (_raw(values, _FLOAT) for values in arrays)
 
@@ -195,7 +195,7 @@ def _read_statement(
         _check(bool(proposals.min() > 0), "Hinge costs are of a proposal without a number.")
         costs = reader.array(_FLOAT, (count, form.n_problems))
         _check(bool(costs.min() >= 0), "A hinge cost is negative.")
-        digests = reader.array(_INTEGER, (count,))
+        digests = reader.array(_INTEGER, (count, 2))
         return HingeCosts(peer, number, proposer, data_version, total, proposals, costs, digests)
     if kind is Query:
         owners, cuts = reader.array(_INTEGER, (count,)), reader.array(_INTEGER, (count,))
@@ -203,14 +203,16 @@ def _read_statement(
         _check(count == 0 or bool(weights.min() >= 0), "A query has negative weights.")
         return Query(peer, number, reader.array(_FLOAT, (N_QUERIED, *shape)), owners, cuts, weights)
     if kind is Answer:
-        proposer, query, digest, data_version, total = reader.numbers(_ANSWER)
+        proposer, query, *digest, data_version, total = reader.numbers(_ANSWER)
         _check_peer(proposer)
         _check_number(query)
         _check_total(total)
         costs, allowances = (reader.array(_FLOAT, (N_POINTS, form.n_problems)) for _ in range(2))
         _check(bool(costs.min() >= 0), "A hinge cost is negative.")
         combined, new = _read_cut(reader, shape, total), _read_cut(reader, (N_QUERIED, *shape), total)
-        return Answer(peer, number, proposer, query, data_version, total, costs, allowances, combined, new, digest)
+        return Answer(
+            peer, number, proposer, query, data_version, total, costs, allowances, combined, new, (digest[0], digest[1])
+        )
     tick, data_version, total, rho, gap, is_stuck = reader.numbers(_SNAPSHOT)
     _check(0 <= tick < HIGHEST_NUMBER, f"There is no tick {tick}.")
     _check_total(total)
