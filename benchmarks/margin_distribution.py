@@ -298,7 +298,8 @@ def table_3(report: Section, jobs: SetJobs) -> None:
 def trees(report: Section, jobs: SetJobs, section: str, kernel: str, others: Sequence[str]) -> dict[str, Any]:
     """For every set its splits, each with what was measured of every method."""
     found = dict(jobs.before)
-    about = {"parts": 4 if report.quick else runs.TABLE_PARTS, "tol": runs.TOL, "limit": LIMIT}
+    paper = PAPER if kernel == "rbf" else PAPER_LINEAR
+    about = {"paper": paper, "parts": 4 if report.quick else runs.TABLE_PARTS, "tol": runs.TOL, "limit": LIMIT}
     for name, n_splits in SPLITS.items():
         chosen = parameters(report, jobs, name)
         if chosen is None:
@@ -329,6 +330,7 @@ def middle(each: dict[str, Any], who: str) -> dict[str, Any] | None:
         **{key: float(np.mean([one[key] for one in of])) for key in ("seconds", "parallel") if key in of[0]},
         **dict(zip(("leaves", "before", "accuracy"), right.mean(axis=0).tolist(), strict=True)),
         "sd": deviation(right[:, -1].tolist()) if len(of) > 1 else None,
+        "before_parallel": float(np.mean([these[-2:][0].get("parallel", np.nan) for these in levels])),
         "n": of[0]["n"],
         "n_rows": float(np.mean([these[-1].get("n_rows", of[0]["n"]) for these in levels])),
         "n_splits": len(of),
@@ -337,7 +339,7 @@ def middle(each: dict[str, Any], who: str) -> dict[str, Any] | None:
 
 def show_table(title: str, found: dict[str, Any], who: Sequence[str], paper: Printed) -> str:
     head = ["set", "training rows", "splits", "who", "accuracy", "sd", "leaves", "last but one", "s",
-            "s, a worker a part", "rows at the root", "the paper's", "its s"]  # fmt: skip
+            "s, a worker a part", "to the last but one", "rows at the root", "the paper's", "its s"]  # fmt: skip
     rows = []
     for name, each in found.items():
         for one in who:
@@ -346,12 +348,13 @@ def show_table(title: str, found: dict[str, Any], who: Sequence[str], paper: Pri
                 continue
             label = f"{name} (reduced: a sample)" if name in runs.SAMPLES else name
             if "over" in mine:
-                cells = [None, None, one, "N/A", None, None, None, f"over {mine['over']:g}", None, None]
+                cells = [None, None, one, "N/A", None, None, None, f"over {mine['over']:g}", None, None, None]
             else:
                 is_tree = "parallel" in mine
-                cells = [f"{mine['n']:,}", mine["n_splits"], one, f"{mine['accuracy']:.4f}", mine["sd"],
-                         mine["leaves"] if is_tree else None, mine["before"] if is_tree else None, mine["seconds"],
-                         mine.get("parallel"), mine["n_rows"] if is_tree else None]  # fmt: skip
+                early = [mine["leaves"], mine["before"]] if is_tree else [None, None]
+                cells = [f"{mine['n']:,}", mine["n_splits"], one, f"{mine['accuracy']:.4f}", mine["sd"], *early,
+                         mine["seconds"], mine.get("parallel"), mine["before_parallel"],
+                         mine["n_rows"] if is_tree else None]  # fmt: skip
             rows.append([label, *cells, *printed])
     harness.show(title, head, rows)
     return harness.markdown(title, head, rows)
