@@ -403,9 +403,7 @@ def draw_gradient_methods(report: Report, found: Mapping[str, Any], who: Sequenc
             if what == "above":
                 panel.set_yscale("log")
             else:
-                best = 100 * each["optimum"]["accuracy"]
-                panel.axhline(best, color="0.4", linestyle=":", label="the optimum")
-                panel.set_ylim(bottom=max(panel.get_ylim()[0], best - 25))  # the first steps may be below chance
+                panel.axhline(100 * each["optimum"]["accuracy"], color="0.4", linestyle=":", label="the optimum")
         _finish_grid(panels, len(found), "test accuracy %" if what == "accuracy" else "relative")
         figure.suptitle(title)
         _finish(report, figure, panels, name, 5)
