@@ -72,7 +72,7 @@ QUESTION = __doc__
 # Of the paper, and how many splits: the paper prints one number for each, which may be one split or a mean.
 SPLITS = {"svmguide1": 5, "phishing": 5, "a7a": 5, "cod-rna": 5, "ijcnn1": 1, "skin_nonskin": 1, "SUSY": 5}
 QUICK_SETS = ("svmguide1", "a7a")
-LIMIT = 3_600.0  # seconds of a job; the paper's was 48 hours
+LIMIT = 7_200.0  # seconds of a job, by the clock; the paper's was 48 hours
 # Of "accuracy".
 SETS = ("phishing", "a9a", "ijcnn1", "skin_nonskin")
 ACCURACY = dict(zip(SETS, (0.968, 0.850, 0.983, 0.997), strict=True))  # what is asked for
