@@ -34,6 +34,7 @@ METHODS = {
     "SGDClassifier": 3,
     "cutting plane": 4,
     "local only": 5,
+    "ODM": 6,
     "SODM": 0,
     "Ca-ODM": 1,
     "DiP-ODM": 2,
@@ -42,6 +43,9 @@ METHODS = {
     "Ca-SVM": 1,
     "DiP-SVM": 2,
     "DC-SVM": 3,
+    "SVRG": 5,
+    "DSVRG, 4 nodes": 0,
+    "CSVRG": 4,
     "CE": 6,
     "NAE": 1,
     "AE": 2,
@@ -298,6 +302,7 @@ def draw_margin_accuracy(
         panel.set_ylim(bottom=0)
         panel.set_title(name)
     panels[0, 0].set_ylabel("test error %")
+    figure.suptitle("Test error of every split, and its mean")
     _finish(report, figure, panels, "accuracy", 6)
 
 
@@ -320,50 +325,28 @@ def draw_speed(report: Report, found: Mapping[str, Any], tol: float) -> None:
     _finish(report, figure, panels, "speed")
 
 
-def draw_levels(report: Report, found: Mapping[str, Any]) -> None:
-    """Accuracy over seconds at every level of SODM, beside one machine (Figures 1 and 3)."""
-    names = list(dict.fromkeys(key.split(", ")[0] for key in found))
-    kernels = list(dict.fromkeys(key.split(", ")[1] for key in found))
-    figure, panels = harness.axes(len(names), len(kernels), width=3.6, height=3.3)
-    for row, kernel in enumerate(kernels):
-        for panel, name in zip(panels[row], names, strict=True):
-            each = found[f"{name}, {kernel}"]
-            for k, n_ranks in enumerate((1, 2)):
-                levels = each[f"{n_ranks} ranks"]["levels"]
-                times, right = [level["seconds"] for level in levels], [100 * level["accuracy"] for level in levels]
-                panel.plot(times, right, label=f"SODM, {n_ranks} rank{'s' * (n_ranks > 1)}", **harness.style(k))
-            single = each["single"]
-            style = {**harness.style(6), "markersize": 8}
-            panel.plot(single["seconds"], 100 * single["accuracy"], linestyle="", label="all rows at once", **style)
-            panel.set_xscale("log")
-            panel.set_title(f"{name}, {kernel} kernel")
-            if row == len(kernels) - 1:
-                panel.set_xlabel("seconds")
-        panels[row, 0].set_ylabel("test accuracy %")
-    _finish(report, figure, panels, "levels")
-
-
-def draw_speedups(report: Report, found: Mapping[str, Any], workers: Sequence[int]) -> None:
-    """Times faster than one worker, projected, and measured on two ranks (Figure 2)."""
-    kinds = ("to the root", "to the last two parts")
-    figure, panels = harness.axes(len(kinds))
-    for panel, kind in zip(panels.flat, kinds, strict=True):
-        for k, (key, each) in enumerate(found.items()):
-            style = {**harness.style(k // 2), "linestyle": "-" if "rbf" in key else ":"}
-            panel.plot(workers, each["projected"][kind], label=key, **style)
-            if kind == kinds[0]:
-                measured = each["1 ranks"]["seconds"] / each["2 ranks"]["seconds"]
-                panel.plot(2, measured, marker="x", color=style["color"], markersize=8, linestyle="")
-        panel.plot(workers, workers, color="grey", linestyle="--", label="as many workers as faster")
+def draw_tree_speedups(report: Report, found: Mapping[str, Any], workers: Sequence[int]) -> None:
+    """Times faster than one worker, a colour for each set: projected as curves, two threads as measured (crosses)."""
+    kinds = [(kernel, what) for kernel in ("rbf", "linear") for what in next(iter(found.values()))[kernel]["projected"]]
+    figure, panels = harness.axes(len(kinds), width=4.0, height=3.9)
+    for panel, (kernel, what) in zip(panels.flat, kinds, strict=True):
+        for k, (name, each) in enumerate(found.items()):
+            style, one = harness.style(k), each[kernel]
+            panel.plot(workers, one["projected"][what], label=name, **style)
+            if what in ("to the root", "a step on every row"):  # what is measured is that
+                measured = one["1"]["seconds"] / one["2"]["seconds"]
+                panel.plot(2, measured, marker="x", color=style["color"], markersize=9, linestyle="")
+        panel.plot(workers, workers, color="grey", linestyle="--", label="as many times faster as workers")
         panel.set_xscale("log", base=2)
         panel.set_yscale("log", base=2)
         panel.set_xticks(workers, [str(n) for n in workers])
         panel.set_yticks(workers, [str(n) for n in workers])
-        panel.set_xlabel("workers (projected; x: two threads)")
-        panel.set_title(f"SODM {kind}")
+        panel.set_xlabel("workers")
+        panel.set_title(f"{'RBF' if kernel == 'rbf' else kernel} kernel, {what}")
     panels[0, 0].set_ylabel("times faster than one")
-    harness.legend_below(figure, panels, 3)
-    _save_as_is(report, figure, "speedups")
+    figure.suptitle("Figure 2: SODM, curves projected from measured tasks; crosses: two threads, measured")
+    harness.legend_below(figure, panels, 8)
+    _save_as_is(report, figure, "figure_2")
 
 
 def _save_as_is(report: Report, figure: Any, name: str) -> None:
@@ -375,46 +358,66 @@ def _save_as_is(report: Report, figure: Any, name: str) -> None:
     report.picture(figure, name)
 
 
-def draw_tables(report: Report, found: Mapping[str, Any]) -> None:
-    """Accuracy over seconds at every level of every tree, a worker for each part (Figures 1 and 3)."""
-    for kernel, sets in found.items():
-        kinds = ("ODM", "SVM") if kernel == "rbf" else ("ODM",)
-        figure, panels = harness.axes(len(sets), len(kinds), width=3.6, height=3.3)
-        for row, kind in enumerate(kinds):
-            for panel, (name, each) in zip(panels[row], sets.items(), strict=True):
-                for who in (who for who in each if who in METHODS and (who.endswith("SVM") == (kind == "SVM"))):
-                    levels = each[who]["levels"]
-                    times, right = zip(*[(one["parallel"], 100 * one["accuracy"]) for one in levels], strict=True)
-                    panel.plot(times, right, label=who, **_style(who))
-                if kind == "ODM":
-                    alone = each["ODM"]
-                    style = {**harness.style(6), "markersize": 8}
-                    panel.plot(alone["seconds"], 100 * alone["accuracy"], linestyle="", label="ODM, at once", **style)
-                panel.set_xscale("log")
-                panel.set_title(f"{name}, {kernel}")
-                if row == len(kinds) - 1:
-                    panel.set_xlabel("seconds, a worker for each part")
-            panels[row, 0].set_ylabel("test accuracy %")
-        _finish(report, figure, panels, "figure_1" if kernel == "rbf" else "figure_3", 9)
+def draw_trees(
+    report: Report, found: Mapping[str, Any], methods: Sequence[str], title: str, name: str, n_columns: int = 4
+) -> None:
+    """Accuracy over seconds at every level of every tree, a worker for each part, of the first split."""
+    drawn = {data: each["splits"][0] for data, each in found.items()}
+    n_columns = min(n_columns, len(drawn))
+    figure, panels = harness.axes(n_columns, -(-len(drawn) // n_columns), width=3.6, height=3.1)
+    for panel, (data, each) in zip(panels.flat, drawn.items(), strict=False):
+        over = [who for who in methods if "over" in each.get(who, {})]
+        for who in (who for who in methods if who in each and who not in over):
+            one, look = each[who], _style(who)
+            levels = one.get("levels") or [{"parallel": one["seconds"], "accuracy": one["accuracy"]}]
+            if len(levels) == 1:
+                look |= {"linestyle": "none", "markersize": 8}
+            label = "ODM, all rows at once, one core" if who == "ODM" else who
+            right = [100 * level["accuracy"] for level in levels]
+            panel.plot([level["parallel"] for level in levels], right, label=label, **look)
+        n = max((one["n"] for one in each.values() if "n" in one), default=0)
+        panel.set(xscale="log", title=f"{data}  (n = {n:,})")
+        panel.margins(x=0.08, y=0.08)
+        if over:
+            note = f"over their limit: {', '.join(over)}"
+            panel.text(0.98, 0.04, note, ha="right", transform=panel.transAxes, fontsize=8)
+    _finish_grid(panels, len(drawn), "test accuracy %")
+    figure.suptitle(f"{title}: accuracy at every level of a tree, a worker for each part (projected)")
+    _finish(report, figure, panels, name, 5)
 
 
-def draw_linear(report: Report, found: Mapping[str, Any], who: Sequence[str]) -> None:
-    """The objective above the optimum, over seconds and over passes (Figure 4)."""
-    figure, panels = harness.axes(len(found), 2, width=3.4, height=3.2)
-    for column, (name, each) in enumerate(found.items()):
-        for row, cost in enumerate(("seconds", "passes")):
-            panel = panels[row, column]
-            for k, one in enumerate(who):
-                points = each[one]["points"]
-                heights = [max(point["above"], _MIN_GAP) for point in points]
-                costs = [max(point[cost], 1e-4) for point in points]
-                panel.plot(costs, heights, label=one, **harness.style(k, len(points)))
-            panel.set(xscale="log", yscale="log")
-            panel.set_xlabel({"seconds": "seconds", "passes": "passes over the rows"}[cost])
-        panels[0, column].set_title(name)
-    for row in range(2):
-        panels[row, 0].set_ylabel("above the optimum, relative")
-    _finish(report, figure, panels, "figure_4")
+def draw_gradient_methods(report: Report, found: Mapping[str, Any], who: Sequence[str], n_columns: int = 4) -> None:
+    """Test accuracy over seconds, as in the paper, and the objective above the optimum, in a picture each."""
+    n_columns = min(n_columns, len(found))
+    for what, name, title in (
+        ("accuracy", "figure_4", "Figure 4: gradient methods for the linear kernel, test accuracy"),
+        ("above", "figure_4_objective", "Gradient methods for the linear kernel: the objective above the optimum"),
+    ):
+        figure, panels = harness.axes(n_columns, -(-len(found) // n_columns), width=3.6, height=3.1)
+        for panel, (data, each) in zip(panels.flat, found.items(), strict=False):
+            for one in who:
+                points = [point for point in each[one]["points"] if point["seconds"] > 0]
+                heights = [max(p["above"], _MIN_GAP) if what == "above" else 100 * p["accuracy"] for p in points]
+                panel.plot([p["seconds"] for p in points], heights, label=one, **_style(one, len(points)))
+            panel.set(xscale="log", title=f"{data}  (n = {each['optimum']['n']:,})")
+            if what == "above":
+                panel.set_yscale("log")
+            else:
+                panel.axhline(100 * each["optimum"]["accuracy"], color="0.4", linestyle=":", label="the optimum")
+        _finish_grid(panels, len(found), "test accuracy %" if what == "accuracy" else "relative")
+        figure.suptitle(title)
+        _finish(report, figure, panels, name, 5)
+
+
+def _finish_grid(panels: Any, n_drawn: int, ylabel: str) -> None:
+    """Names of axes at the edges of a grid of which the last panels may be empty."""
+    n_columns = panels.shape[1]
+    for panel in panels.flat[n_drawn:]:
+        panel.set_visible(False)
+    for row in panels:
+        row[0].set_ylabel(ylabel)
+    for panel in panels.flat[max(0, n_drawn - n_columns) : n_drawn]:
+        panel.set_xlabel("seconds")
 
 
 # -- the 1-norm SVM ----------------------------------------------------------------------------------------------------

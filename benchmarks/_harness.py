@@ -204,13 +204,15 @@ class Report:
         self.add("bars", [asdict(bar) for bar in bars])
 
     def picture(self, figure: Any, name: str) -> None:
-        """Save a figure as PNG and close it."""
+        """Save a figure as PNG and as SVG, and close it."""
         path = self.folder / f"{name}.png"
         for panel in figure.axes:
             for axis, limits in ((panel.xaxis, panel.set_xlim), (panel.yaxis, panel.set_ylim)):
                 if axis.get_scale() == "log":
                     _label_decades_only(axis, limits)
         figure.savefig(path, dpi=140)
+        with plt.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):  # the same bytes for the same figure
+            figure.savefig(path.with_suffix(".svg"), metadata={"Date": None})
         plt.close(figure)
         Image.open(path).convert("RGB").quantize(128).save(path, optimize=True)  # a third of the bytes
         print(f"picture: {path.relative_to(ROOT)}", flush=True)

@@ -22,9 +22,13 @@ class Jobs:
         lines = path.read_text(encoding="utf8").splitlines() if path.exists() else []
         self._kept = dict(entry for line in lines if (entry := _read(line)) is not None)
 
+    def has(self, function: Callable[..., Any], *arguments: Any) -> bool:
+        """Whether it was run, to its end or to its limit."""
+        return _key(function, arguments) in self._kept
+
     def __call__(self, function: Callable[..., Any], *arguments: Any, limit: float = 3_600.0) -> Any:
         """What the function finds, or found; None after ``limit`` seconds, which is kept too."""
-        key = json.dumps([function.__name__, *arguments], default=harness._plain)
+        key = _key(function, arguments)
         if key not in self._kept:
             print(f"  {key}", end="", flush=True)
             begin = time.perf_counter()
@@ -35,6 +39,10 @@ class Jobs:
                 file.write(line + "\n")
             self._kept[key] = json.loads(line)["outcome"]
         return self._kept[key]
+
+
+def _key(function: Callable[..., Any], arguments: tuple[Any, ...]) -> str:
+    return json.dumps([function.__name__, *arguments], default=harness._plain)
 
 
 def _read(line: str) -> tuple[str, Any] | None:

@@ -23,9 +23,10 @@ pytestmark = pytest.mark.skipif(not DOCS.is_dir(), reason="not run from a checko
 def tools(monkeypatch):
     """What builds pages; it lies beside them, not in the package."""
     monkeypatch.syspath_prepend(str(DOCS))
-    from tools import api_page, remote_assets, result_tables, results_pages
+    from tools import api_page, remote_assets, result_tables, results_pages, sodm_tables
 
-    return {each.__name__.rpartition(".")[2]: each for each in (api_page, remote_assets, result_tables, results_pages)}
+    modules = (api_page, remote_assets, result_tables, results_pages, sodm_tables)
+    return {each.__name__.rpartition(".")[2]: each for each in modules}
 
 
 @pytest.mark.parametrize("page", ["index.md", "install.md", "certificates.md"])
@@ -70,9 +71,55 @@ def test_searches_that_were_measured_are_shown_and_others_are_said(tools, tmp_pa
 
 
 def test_every_table_can_be_made_and_has_as_many_cells_in_each_row(tools):
-    for name, make in tools["result_tables"].TABLES.items():
+    for name, make in (tools["result_tables"].TABLES | tools["sodm_tables"].TABLES).items():
         lines = [line for line in make(RESULTS).splitlines() if line.startswith("|")]
         assert len({line.count("|") for line in lines}) <= 1, name
+
+
+def tree(*levels):
+    """A tree of which each level is (accuracy, seconds with a worker a part)."""
+    places = [{"accuracy": right, "seconds": 2 * seconds, "parallel": seconds} for right, seconds in levels]
+    return {"n": 100, "seconds": places[-1]["seconds"], "levels": places}
+
+
+def test_claims_of_sodm_get_the_verdict_of_what_was_measured(tools, tmp_path):
+    claims = tools["sodm_tables"].sodm_claims
+    assert claims(tmp_path).count("not measured") == 12
+    folder = tmp_path / "margin_distribution"
+    folder.mkdir()
+
+    def verdict_of(claim):
+        (line,) = [line for line in claims(tmp_path).splitlines() if claim in line]
+        return line.split(" | ")[1:]
+
+    split = {
+        "ODM": {"n": 100, "accuracy": 0.9, "seconds": 9.0},
+        "Ca-ODM": tree((0.8, 1.0), (0.85, 2.0), (0.88, 3.0)),
+        "DC-ODM": tree((0.8, 1.0), (0.85, 2.0), (0.89, 8.0)),
+        "DiP-ODM": {"over": 3600.0},
+        "SODM": tree((0.85, 0.5), (0.895, 1.0), (0.9, 4.0)),
+    }
+    paper = {"phishing": {"Ca-ODM": [0.88, 49.6]}, "SUSY": {}}
+    found = {"phishing": {"of_splits": 1, "splits": [split]}}
+    (folder / "tables_2_4.json").write_text(json.dumps({"tables_2_4": {"paper": paper, "sets": found}}))
+    assert verdict_of("most accurate of the trees, RBF")[0] == "yes"
+    assert verdict_of("fastest of the trees, RBF")[0] == "no"  # at the root: 3 s against 4
+    assert "0.75 to 0.75 times as fast" in verdict_of("fastest of the trees, RBF")[1]
+    assert "is, 3 to 3, faster on 1" in verdict_of("fastest of the trees, RBF")[1]
+    assert verdict_of("nearly ten times faster than ODM")[0] == "yes"  # 9 s against 1, with two parts
+    assert verdict_of("SSVM is slower")[0] == "not measured"
+    rows = tools["sodm_tables"].sodm_table_2(tmp_path)
+    assert (
+        "| phishing (100 rows; 1 split) | .9000, 9 s; - | .8000, .8800, 3 s; .880, 50 s | N/A: over 3600 s; - |" in rows
+    )
+    # A second set on which SODM is behind: 1 of 2 is less than 7 of 8.
+    worse = {**split, "SODM": tree((0.7, 0.5), (0.7, 1.0), (0.7, 2.0))}
+    found["SUSY"] = {"of_splits": 5, "splits": [worse]}
+    (folder / "tables_2_4.json").write_text(json.dumps({"tables_2_4": {"paper": paper, "sets": found}}))
+    assert verdict_of("most accurate of the trees, RBF")[0] == "no"
+    assert "SUSY (100 rows; 1 split; reduced: a sample; reduced: 1 of 5 splits)" in tools["sodm_tables"].sodm_table_2(
+        tmp_path
+    )
 
 
 def test_what_was_missed_is_listed(tools, tmp_path):

@@ -78,6 +78,28 @@ def test_the_bounds_of_theorem_1_hold_and_are_loose(written, n_parts):
         assert bound > 10 * value
 
 
+@pytest.mark.parametrize("n_strata", [2, 6, 20])
+def test_the_bound_of_theorem_2_holds_and_w_0_meets_it_too(written, n_strata):
+    machine, Q, _, whole = written
+    X, y = overlapping(3, n=128)
+    K = rbf_kernel(X, gamma=0.3)
+    parts, groups = (
+        sodm_as_written.strata(K, n_strata, 4, np.random.default_rng(0)),
+        sodm_as_written.strata_of(K, n_strata),
+    )
+    apart = np.zeros_like(whole)
+    for part in parts:
+        within = Q[np.ix_(part, part)]
+        apart[:, part], _ = sodm_as_written.descend(
+            machine, within, apart[:, part], np.random.default_rng(0), n_sweeps=20_000, tol=1e-13
+        )
+    found = sodm_as_written.bound_of_theorem_2(machine, Q, y, parts, groups, whole, apart)
+    assert max(found.differences) <= found.bound
+    assert max(np.abs(found.differences)) < 0.5 * found.trivial  # parts are nearer to the whole than w = 0 is
+    # -d = ((1 - theta) sum zeta - (1 + theta) sum beta) / 2 <= U M / 2, and the bound has 2 U M.
+    assert found.bound >= 4 * found.trivial
+
+
 def test_dsvrg_as_printed_stands_still_once_its_rows_are_used_up():
     X, y = overlapping(3, n=64)
     machine, rng = sodm_as_written.ODM(), np.random.default_rng(0)

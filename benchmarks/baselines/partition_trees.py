@@ -2,19 +2,28 @@
 
 What SODM is compared with, for the optimal margin distribution machine (ODM) and for the hinge loss (SVM) alike:
 
-    cascade   parts at random; only rows with a coefficient go up [1]
-    DiP       kernel k-means clusters, each dealt out to all parts; only rows with a coefficient go up [2]
-    DC        parts are the clusters themselves, of clusters; all rows go up [3]
-    strata    SODM's own: strata around landmarks, dealt out; all rows go up [4]. On the hinge loss it is SSVM
+    cascade   [1]: parts at random; two and two are merged, of which only rows with a coefficient go up, to one part
+    DiP       [2]: k-means of each class in the features' own space; every cluster is dealt out to all parts, so that
+              each has the first and second moments of the whole; then as the cascade
+    DC        [3]: at every level kernel k-means, on a sample of the rows that had a coefficient at the one before, puts
+              all rows anew into half as many clusters, which are solved from the coefficients that rows have; then the
+              rows with a coefficient alone ("refine"), then all rows
+    strata    [4]: SODM's own: strata around landmarks, dealt out; all rows go up. On the hinge loss it is SSVM
 
-In the first three the price of a row is the same in a part as in the whole, and coefficients go up as they are. In the
-last the price of the mean is, so that a part is the whole problem in small, and coefficients go up times the share that
-their part has of all rows. The problem at the root is that of the whole, but for rows that were left behind.
+In the first three the price of a row is the same in a part as in the whole, and coefficients go up as they are: each
+part is the dual of all rows with the other variables at 0. That is how [1] to [3] have it, and how the authors of [4]
+have it in their code for all three. In the last the price of the mean is the same, so that a part is the whole problem
+in small, and coefficients go up times the share that their part has of all rows.
 
 Before the root a model of all rows is the sum of what the parts found; of DC it is that of the cluster where a row to
-be classified lies, the "early prediction" of [3]. Clusters come from kernel k-means on some rows, to whose centres all
-others are assigned, as there. The SVMs' cascade may feed its last rows back to the leaves, as [1] does until nothing
-changes; the paper of SODM does not say whether it does.
+be classified lies, the "early prediction" of [3].
+
+What is left of differences. All trees have the same solvers, tolerances, number of leaves and fan-in, 2 ([3] merges by
+4, and a cascade of [1] is binary). The cascade is a single pass, which [1] finds to be enough, unless ``n_rounds`` asks
+for more, where the last rows go back to the leaves; it starts from the coefficients of both halves, and not from their
+best combination. In DiP rows without a coefficient stay behind; [2] may also leave behind those with one that are far
+from the boundary, by a threshold of which we do not know the value, and the authors of [4] do not. [3] has no
+intercept, ours have.
 
 [1] Graf, Cosatto, Bottou, Dourdanovic, Vapnik: Parallel support vector machines: the cascade SVM, NIPS 2004.
 [2] Singh, Roy, Mohan: DiP-SVM: distribution preserving kernel support vector machine for big data, 2017.
@@ -25,19 +34,24 @@ changes; the paper of SODM does not say whether it does.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
+from sklearn.cluster import KMeans
 
 from widemargin.comm.solo import Solo
+from widemargin.compiled.jit import compiled
+from widemargin.compiled.margin_passes import best_coordinate
 from widemargin.data.shard import Shard
 from widemargin.kernels.functions import Kernel
 from widemargin.kernels.on_cpu import RowsOnCPU
 from widemargin.kernels.points import Points
 from widemargin.problems.hinge_l2 import HingeL2
 from widemargin.problems.margin_distribution import MarginDistribution
+from widemargin.problems.protocol import Certificate
 from widemargin.solvers import partition_merge
 from widemargin.solvers.auto import kernel_margin
 from widemargin.solvers.block_dual import BlockDual
@@ -45,8 +59,8 @@ from widemargin.solvers.margin_descent import MarginDescent
 from widemargin.solvers.run import Limits, run
 
 LOOSE = 0.1  # relative gap below the root, as in our own tree
-N_STRATA = N_CLUSTERS = 32  # that are dealt out
-_SAMPLE = 1000  # rows that kernel k-means works on
+N_STRATA = N_CLUSTERS = 32  # that are dealt out; clusters are of each class
+_SAMPLE = 1000  # rows that kernel k-means works on, as in [3]
 _ROUNDS = 30  # of it, at most
 
 
@@ -94,56 +108,46 @@ class SVM:
 
 
 class Split(NamedTuple):
-    """Centres of clusters as combinations of rows, and clusters within each."""
+    """Centres of clusters as combinations of rows."""
 
     points: Points
     coef: np.ndarray  # of points (down) in centres (across)
     squares: np.ndarray  # of the centres' lengths
-    within: list[Split | None]
 
     def place(self, rows: RowsOnCPU) -> np.ndarray:
         """The nearest centre of every row."""
         return np.argmin(self.squares - 2 * rows.times(self.points, self.coef), axis=1)
 
 
-# Gives the rows of each part, and the clusters if parts are such.
-Divide = Callable[[RowsOnCPU, np.ndarray, int, int, np.random.Generator], tuple[list[np.ndarray], Split | None]]
+# Gives the rows of each part.
+Divide = Callable[[RowsOnCPU, np.ndarray, int, np.random.Generator], list[np.ndarray]]
 
 
-def at_random(rows, y, n_parts, fan_in, rng):
+def at_random(rows, y, n_parts, rng):
     """Equal parts."""
-    return partition_merge.spread_evenly(np.zeros(rows.n_rows), n_parts, rng), None
+    return partition_merge.spread_evenly(np.zeros(rows.n_rows), n_parts, rng)
 
 
-def strata_dealt(rows, y, n_parts, fan_in, rng):
+def strata_dealt(rows, y, n_parts, rng):
     """Every part gets its share of every stratum, and of each class in it."""
     groups = partition_merge.strata(rows, partition_merge.landmarks(rows, N_STRATA))
-    return partition_merge.spread_evenly(2 * groups + (y > 0), n_parts, rng), None
+    return partition_merge.spread_evenly(2 * groups + (y > 0), n_parts, rng)
 
 
-def clusters_dealt(rows, y, n_parts, fan_in, rng):
-    """Every part gets its share of every cluster, and of each class in it."""
-    groups = k_means(rows, N_CLUSTERS, rng).place(rows)
-    return partition_merge.spread_evenly(2 * groups + (y > 0), n_parts, rng), None
+def clusters_dealt(rows, y, n_parts, rng):
+    """Every part gets its share of every cluster of each class: Lloyd's k-means in the space of the features."""
+    groups = np.empty(rows.n_rows, dtype=np.intp)
+    for sign in np.unique(y):
+        mine = np.flatnonzero(y == sign)
+        means = KMeans(min(N_CLUSTERS, len(mine)), n_init=1, max_iter=_ROUNDS, random_state=int(rng.integers(2**31)))
+        groups[mine] = means.fit_predict(rows.X[mine]) + (N_CLUSTERS if sign > 0 else 0)
+    return partition_merge.spread_evenly(groups, n_parts, rng)
 
 
-def clusters(rows, y, n_parts, fan_in, rng):
-    """Clusters of clusters, so that what is merged is a cluster too; some may be empty."""
-    if n_parts == 1 or rows.n_rows < fan_in:
-        return [np.arange(rows.n_rows), *[np.empty(0, np.intp)] * (n_parts - 1)], None
-    split, parts = k_means(rows, fan_in, rng), []
-    place = split.place(rows)
-    for k in range(fan_in):
-        mine = np.flatnonzero(place == k)
-        inner, within = clusters(rows.only(mine), y[mine], n_parts // fan_in, fan_in, rng)
-        parts += [mine[part] for part in inner]
-        split.within.append(within)
-    return parts, split
-
-
-def k_means(rows: RowsOnCPU, n_clusters: int, rng: np.random.Generator) -> Split:
-    """Kernel k-means on a sample of rows; centres begin at rows that are far apart from each other."""
-    sample = np.sort(rng.choice(rows.n_rows, min(_SAMPLE, rows.n_rows), replace=False))
+def k_means(rows: RowsOnCPU, n_clusters: int, rng: np.random.Generator, among: np.ndarray | None = None) -> Split:
+    """Kernel k-means on a sample of (some) rows; centres begin at rows that are far apart from each other."""
+    numbers = np.arange(rows.n_rows) if among is None else among
+    sample = np.sort(rng.choice(numbers, min(_SAMPLE, len(numbers)), replace=False))
     points, few = rows.points(sample), rows.only(sample)
     K = few.rows(points).astype(np.float64)
     first = partition_merge.landmarks(few, n_clusters)
@@ -157,7 +161,7 @@ def k_means(rows: RowsOnCPU, n_clusters: int, rng: np.random.Generator) -> Split
         before, place = place, np.argmin(squares - 2 * K @ coef, axis=1)
         if np.array_equal(place, before):
             break
-    return Split(points, coef, squares, [])
+    return Split(points, coef, squares)
 
 
 # -- the tree ----------------------------------------------------------------------------------------------------------
@@ -165,16 +169,19 @@ def k_means(rows: RowsOnCPU, n_clusters: int, rng: np.random.Generator) -> Split
 
 @dataclass(frozen=True)
 class Tree:
-    """How rows are divided, which of them go up, and whether the price of the mean is kept or that of a row."""
+    """How rows are divided, which of them go up, and whether the price of the mean is kept or that of a row.
 
-    divide: Divide
+    Without a way to divide, they are put into clusters anew at every level.
+    """
+
+    divide: Divide | None
     only_support: bool = False
     keeps_mean: bool = False
 
 
 CASCADE = Tree(at_random, only_support=True)
 DIP = Tree(clusters_dealt, only_support=True)
-DC = Tree(clusters)
+DC = Tree(None)
 STRATA = Tree(strata_dealt, keeps_mean=True)
 
 
@@ -194,8 +201,8 @@ class Level(NamedTuple):
 
     branches: list[Branch]
     seconds: float  # of dividing and of all tasks so far, one after the other
+    divide_seconds: float  # of dividing for this level
     split: Split | None  # clusters, if parts are such
-    depth: int  # of them
 
     @property
     def task_seconds(self) -> list[float]:
@@ -213,35 +220,49 @@ class Grown:
     kernel: Kernel
     X: Any
     tree: Tree
-    divide_seconds: float
     levels: list[Level]
 
-    def scores(self, X: Any, level: int = -1) -> np.ndarray:
-        """Of new rows, by the model of a level."""
-        it = self.levels[level]
-        rows = RowsOnCPU(self.kernel, X)
-        if it.split is None or it.depth == 0:
-            n_all = sum(branch.n_mean for branch in it.branches)
-            factors = [branch.n_mean / n_all if self.tree.keeps_mean else 1.0 for branch in it.branches]
-            beta, intercept = np.zeros(self.X.shape[0]), 0.0
-            for branch, factor in zip(it.branches, factors, strict=True):
-                beta[branch.rows] += factor * branch.beta
-                intercept += factor * branch.intercept
-            return self._sum(rows, np.arange(len(beta)), beta) + intercept
-        scores, place = np.empty(rows.n_rows), _leaf(it.split, rows, it.depth)
-        for k, branch in enumerate(it.branches):
-            mine = np.flatnonzero(place == k)
-            scores[mine] = self._sum(rows.only(mine), branch.rows, branch.beta) + branch.intercept
-        return scores
+    def accuracies(self, X: Any, y: np.ndarray) -> list[float]:
+        """Of every level on new rows; kernel values are computed once for all levels without clusters."""
+        rows, scores = RowsOnCPU(self.kernel, X), {}
+        whole = [k for k, level in enumerate(self.levels) if level.split is None]
+        beta, intercepts = zip(*(self._together(self.levels[k]) for k in whole), strict=True)
+        for k, each in zip(whole, (self._sum(rows, np.column_stack(beta)) + np.array(intercepts)).T, strict=True):
+            scores[k] = each
+        for k, level in enumerate(self.levels):
+            if level.split is not None:
+                scores[k] = self._by_cluster(level, level.split, rows)
+        return [float(np.mean(np.where(scores[k] > 0, 1.0, -1.0) == y)) for k in range(len(self.levels))]
 
     def accuracy(self, X: Any, y: np.ndarray, level: int = -1) -> float:
-        return float(np.mean(np.where(self.scores(X, level) > 0, 1.0, -1.0) == y))
+        return self.accuracies(X, y)[level]
 
-    def _sum(self, rows: RowsOnCPU, numbers: np.ndarray, beta: np.ndarray) -> np.ndarray:
-        support = np.flatnonzero(beta)
+    def _together(self, level: Level) -> tuple[np.ndarray, float]:
+        """Coefficients of all rows and the intercept, of all parts together."""
+        n_all = sum(branch.n_mean for branch in level.branches)
+        beta, intercept = np.zeros(self.X.shape[0]), 0.0
+        for branch in level.branches:
+            factor = branch.n_mean / n_all if self.tree.keeps_mean else 1.0
+            beta[branch.rows] += factor * branch.beta
+            intercept += factor * branch.intercept
+        return beta, intercept
+
+    def _by_cluster(self, level: Level, split: Split, rows: RowsOnCPU) -> np.ndarray:
+        scores, place = np.empty(rows.n_rows), split.place(rows)
+        for k, branch in enumerate(level.branches):
+            mine = np.flatnonzero(place == k)
+            beta = np.zeros(self.X.shape[0])
+            beta[branch.rows] = branch.beta
+            scores[mine] = self._sum(rows.only(mine), beta) + branch.intercept
+        return scores
+
+    def _sum(self, rows: RowsOnCPU, beta: np.ndarray) -> np.ndarray:
+        support = np.flatnonzero(beta if beta.ndim == 1 else np.abs(beta).sum(axis=1))
         if not len(support) or not rows.n_rows:
-            return np.zeros(rows.n_rows)
-        return rows.times(Points(self.X[numbers[support]], numbers[support]), beta[support])
+            return np.zeros((rows.n_rows, *beta.shape[1:]))
+        if self.kernel.name == "linear":
+            return np.asarray(rows.X @ (self.X[support].T @ beta[support]))
+        return rows.times(Points(self.X[support], support), beta[support])
 
 
 def grow(
@@ -261,35 +282,67 @@ def grow(
 ) -> Grown:
     """Solve the leaves, merge every ``fan_in`` neighbours, and so on up to the root; tasks run one after the other.
 
-    ``max_time`` bounds a task. In every further one of ``n_rounds`` the rows with a coefficient at the root go back to
-    all leaves; it is for trees where only such rows go up.
+    Parts below the root are solved to a relative gap of ``loose``. ``max_time`` bounds a task. In every further one of
+    ``n_rounds`` the rows with a coefficient at the root go back to all leaves; it is for trees where only such rows go
+    up.
     """
     rng, begin = np.random.default_rng(seed), time.perf_counter()
     rows = RowsOnCPU(kernel, X)
-    parts, split = tree.divide(rows, y, n_parts, fan_in, rng)
-    divide_seconds = seconds = time.perf_counter() - begin
+    limits = Limits(max(tol, loose), 1_000_000, max_time), Limits(tol, 1_000_000, max_time)
+    if tree.divide is None:
+        return Grown(kernel, X, tree, _by_clusters(tree, machine, rows, y, n_parts, fan_in, limits, rng))
+    parts = tree.divide(rows, y, n_parts, rng)
+    seconds = divided = time.perf_counter() - begin
     levels: list[Level] = []
     # Every part's rows, coefficients and size; at first no row has a coefficient.
     waiting = [(part, np.zeros(len(part)), len(part)) for part in parts]
-    depth = round(np.log(n_parts) / np.log(fan_in))
     for number in range(n_rounds):
         levels = [] if number else levels
         while True:
             is_root = len(waiting) == 1
-            limits = Limits(tol if is_root else max(tol, loose), 1_000_000, max_time)
-            branches = [_solve(tree, machine, rows, y, *part, limits) for part in waiting]
+            branches = [_solve(tree, machine, rows, y, *part, limits[is_root]) for part in waiting]
             seconds += sum(branch.seconds for branch in branches)
-            levels.append(Level(branches, seconds, split, depth - len(levels)))
+            levels.append(Level(branches, seconds, 0.0 if levels else divided, None))
             if is_root:
                 break
             groups = [branches[k : k + fan_in] for k in range(0, len(branches), fan_in)]
             waiting = [_merged(tree, group) for group in groups]
-        root = levels[-1].branches[0]
-        beta = np.zeros(rows.n_rows)
-        beta[root.rows] = root.beta
+        beta = _spread([levels[-1].branches[0]], rows.n_rows)
         support = np.flatnonzero(beta)
         waiting = [(both := np.union1d(part, support), beta[both], len(part)) for part in parts]
-    return Grown(kernel, X, tree, divide_seconds, levels)
+    return Grown(kernel, X, tree, levels)
+
+
+def _by_clusters(tree, machine, rows, y, n_parts, fan_in, limits, rng) -> list[Level]:
+    """Algorithm 1 of [3]: clusters anew at every level, then the rows with a coefficient, then all."""
+    levels: list[Level] = []
+    beta, among, seconds = np.zeros(rows.n_rows), np.arange(rows.n_rows), 0.0
+    while n_parts > 1:
+        begin = time.perf_counter()
+        split = k_means(rows, n_parts, rng, among)
+        place = split.place(rows)
+        divided = time.perf_counter() - begin
+        parts = [np.flatnonzero(place == k) for k in range(n_parts)]
+        branches = [_solve(tree, machine, rows, y, part, beta[part], len(part), limits[0]) for part in parts]
+        seconds += divided + sum(branch.seconds for branch in branches)
+        levels.append(Level(branches, seconds, divided, split))
+        beta = _spread(branches, rows.n_rows)
+        among = np.flatnonzero(beta) if beta.any() else among
+        n_parts //= fan_in
+    for part, limit in ((among, limits[0]), (np.arange(rows.n_rows), limits[1])):
+        branch = _solve(tree, machine, rows, y, part, beta[part], len(part), limit)
+        seconds += branch.seconds
+        levels.append(Level([branch], seconds, 0.0, None))
+        beta = _spread([branch], rows.n_rows)
+    return levels
+
+
+def _spread(branches: Sequence[Branch], n_rows: int) -> np.ndarray:
+    """Coefficients of all rows."""
+    beta = np.zeros(n_rows)
+    for branch in branches:
+        beta[branch.rows] = branch.beta
+    return beta
 
 
 def _merged(tree: Tree, group: list[Branch]) -> tuple[np.ndarray, np.ndarray, int]:
@@ -309,10 +362,13 @@ def _solve(tree, machine, rows, y, part, beta, n_mean, limits) -> Branch:
     if len(part) == 0 or (len(signs) == 1 and isinstance(machine, SVM)):  # an intercept is all that one class needs
         return Branch(part, np.zeros(len(part)), float(signs[0]) if len(part) else 0.0, n_mean, 0.0, 0.0)
     problem = machine.problem(len(part), n_mean if tree.keeps_mean else n_all, n_all)
+    rng = np.random.default_rng([len(part), int(part[0])])
+    if rows.kernel.name == "linear" and isinstance(machine, ODM):
+        found, intercept, gap = _descend_linear(problem, rows.X[part], y[part], beta, limits, rng)
+        return Branch(part, found, intercept, n_mean, gap, time.perf_counter() - begin)
     shard = Shard(rows.X[part], y[part], np.ones(len(part)), rows.only(part))
     warm = np.zeros(n_all)
     warm[part] = beta
-    rng = np.random.default_rng([len(part), int(part[0])])
     result = run(machine.solver(), problem, shard, Solo(), limits, rng, warm=warm if beta.any() else None)
     found = np.zeros(n_all)
     found[result.model.points.numbers] = result.model.coef
@@ -320,15 +376,44 @@ def _solve(tree, machine, rows, y, part, beta, n_mean, limits) -> Branch:
     return Branch(part, found[part], float(result.model.intercept), n_mean, gap, seconds)
 
 
-def _leaf(split: Split | None, rows: RowsOnCPU, depth: int) -> np.ndarray:
-    """The number of the part, among all of a depth, where rows lie."""
-    if depth == 0 or rows.n_rows == 0:
-        return np.zeros(rows.n_rows, np.intp)
-    if split is None:  # too few rows for clusters: all lie in the first part
-        return np.zeros(rows.n_rows, np.intp)
-    place, fan_in = split.place(rows), len(split.within)
-    number = place * fan_in ** (depth - 1)
-    for k, within in enumerate(split.within):
-        mine = np.flatnonzero(place == k)
-        number[mine] += _leaf(within, rows.only(mine), depth - 1)
-    return number
+# -- the linear kernel -------------------------------------------------------------------------------------------------
+
+
+def _descend_linear(
+    problem: MarginDistribution, X: Any, y: np.ndarray, beta: np.ndarray, limits: Limits, rng: np.random.Generator
+) -> tuple[np.ndarray, float, float]:
+    """Dual coordinate descent that keeps w, in random order: coefficients, intercept and relative gap.
+
+    A sweep costs as many operations as the rows have entries, where that of a kernel costs the square of the rows.
+    """
+    end, rows = time.perf_counter() + limits.max_time, sp.csr_matrix(X)
+    curvature = np.asarray(rows.multiply(rows).sum(axis=1)).ravel() + problem.constant
+    steep = problem.steep(np.ones(len(y)), float(len(y)))
+    g, gap = beta * y, np.inf
+    w = np.append(rows.T @ beta, problem.constant * beta.sum())
+    for _ in range(limits.max_iter):
+        order = rng.permutation(len(y))
+        _linear_sweep(rows.data, rows.indices, rows.indptr, y, steep, curvature, *problem.shape, g, w, order)
+        margin, size = y * (rows @ w[:-1] + problem.constant * w[-1]), float(w @ w)
+        gain, square = problem.dual_terms(g, steep)
+        primal = problem.primal_value(problem.loss(margin, steep), size)
+        gap = Certificate(primal, problem.dual_value(gain, square + size)).relative
+        if gap <= limits.tol or time.perf_counter() > end:
+            break
+    return g * y, float(problem.constant * w[-1]), gap
+
+
+@compiled()
+def _linear_sweep(data, indices, indptr, y, steep, curvature, low, high, v, g, w, order):
+    last = w.shape[0] - 1
+    for k in range(order.shape[0]):
+        i = order[k]
+        score = w[last]
+        for j in range(indptr[i], indptr[i + 1]):
+            score += data[j] * w[indices[j]]
+        change = best_coordinate(y[i] * score - curvature[i] * g[i], curvature[i], steep[i], low, high, v) - g[i]
+        if change != 0.0:
+            g[i] += change
+            for j in range(indptr[i], indptr[i + 1]):
+                w[indices[j]] += change * y[i] * data[j]
+            w[last] += change * y[i]
