@@ -103,6 +103,25 @@ def draw_seconds(report: Report, name: str, results: dict[str, Any], title: str)
     _finish(report, figure, panels, name)
 
 
+def draw_operations(report: Report, found: Mapping[str, Any]) -> None:
+    """Operations over n, d and 1 / epsilon, full; dashed what Theorem 7 promises, by the factor that fits best."""
+    axes = list(next(iter(found.values())))
+    figure, panels = harness.axes(len(axes), width=4.4, height=3.6)
+    for panel, axis in zip(panels.flat, axes, strict=True):
+        for k, (kind, by_axis) in enumerate(found.items()):
+            each = by_axis[axis]
+            look = harness.style(k)
+            name = "hard margin" if kind == "hard" else "nu, alpha .85"
+            panel.plot(each["values"], each["operations"], label=f"Saddle-SVC as printed, {name}", **look)
+            promised = np.array(each["promised"])
+            factor = np.exp(np.mean(np.log(np.array(each["operations"]) / promised)))
+            label = f"its n (d + sqrt(d / (eps beta))), {name}"
+            panel.plot(each["values"], factor * promised, color=look["color"], linestyle="--", lw=1.1, label=label)
+        panel.set(xscale="log", yscale="log", xlabel=axis, ylabel="operations", title=f"over {axis}")
+    figure.suptitle("Theorem 7: operations to a (1 - eps)-approximation", wrap=True)
+    _finish(report, figure, panels, "theorem_7", 2)
+
+
 def draw_units(
     report: Report, name: str, results: dict[str, Any], keys: tuple[str, ...], title: str, n_ranks: int
 ) -> None:
@@ -517,6 +536,49 @@ def draw_errors(
     figure.suptitle(title, wrap=True)
     figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=7)
     report.picture(figure, name)
+
+
+def draw_tuning(report: Report, machines: Sequence[int], means: Mapping[str, Any], title: str) -> None:
+    """Errors over machines: full by the rules, dashed lambda by cross-validation, dotted both by the inverse's loss."""
+    ways = {"rules": "-", "lambda by CV": "--", "both by CV, inverse's loss": ":"}
+    figure, panels = harness.axes(len(ERRORS), width=4.4)
+    for panel, (what, text) in zip(panels.flat, ERRORS.items(), strict=True):
+        for who in ("NAE", "AE", "TE"):
+            for way, dashes in ways.items():
+                each = means[what].get(f"{who}, {way}")
+                if each is not None:
+                    values = [each[str(M)][0] for M in machines]
+                    panel.plot(machines, values, label=f"{who}, {way}", **{**_style(who), "linestyle": dashes})
+        panel.set(xlabel="machines", title=text, xticks=list(machines))
+        if what != "prediction":
+            panel.set_yscale("log")
+    figure.suptitle(f"Rules and five-fold cross-validation: {title}", wrap=True)
+    _finish(report, figure, panels, "tuning", 4)
+
+
+def draw_machines(report: Report, found: Mapping[str, Any], title: str) -> None:
+    """Errors over machines for every N, and the largest number of machines over N beside the bound's slope."""
+    figure, panels = harness.axes(2, width=5.4, height=4.2)
+    errors, largest = panels.flat
+    for k, (N, by_machines) in enumerate(found["means"].items()):
+        values = [each[0] for each in by_machines.values()]
+        errors.plot([int(M) for M in by_machines], values, label=f"N = {int(N):,}", **harness.style(k))
+    errors.set(xscale="log", yscale="log", xlabel="machines", ylabel="$l_\\infty$ error of AE", title=title)
+    scale = np.array([int(N) for N in found["means"]]) / np.log(found["settings"]["p"])
+    for k, (factor, each) in enumerate(found["within"].items()):
+        points = [(x, M) for x, M in zip(scale, each["largest M"], strict=True) if M is not None]
+        if not points:
+            continue
+        slope = "" if each["slope"] is None else f": slope {each['slope']:.2f}"
+        look = harness.style(k)
+        largest.plot(*zip(*points, strict=True), label=f"error within {factor} of M = 1{slope}", **look)
+        x, M = np.array(points).T
+        bound = np.exp(np.log(M).mean() + (np.log(x) - np.log(x).mean()) / 3)
+        largest.plot(x, bound, color=look["color"], linewidth=0.9, linestyle="--")
+    largest.set(xscale="log", yscale="log", xlabel="N / log p", ylabel="largest M", title="dashed: slope 1/3")
+    for panel in panels.flat:
+        panel.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
+    report.picture(figure, "machines")
 
 
 def draw_coverage(report: Report, found: Mapping[str, Any], level: float) -> None:
