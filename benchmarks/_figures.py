@@ -10,7 +10,7 @@ error of the exact solution, and "highest", the largest error shown, are optiona
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
@@ -58,6 +58,11 @@ METHODS = {
     "Newton": 3,
     "HOGWILD!": 4,
     "NuSVC": 5,
+    "column generation": 5,
+    "saddle b=1": 0,
+    "saddle b=8": 1,
+    "saddle b=64": 4,
+    "saddle b=d": 6,
 }
 ERRORS = {"l_inf": "$l_\\infty$ error", "l2": "$l_2$ error", "prediction": "prediction error"}
 _ERRATIC = "SMO"  # alternates between the classes before it converges; its curve is cut where others end
@@ -69,6 +74,11 @@ Run = Sequence[Mapping[str, Any]]
 
 def _style(who: str, n_points: int = 0) -> dict[str, Any]:
     return harness.style(METHODS[who], n_points)
+
+
+def style_of(who: str, n_points: int = 0) -> dict[str, Any]:
+    """The colour and marker of a method, for programs that draw by themselves."""
+    return _style(who, n_points)
 
 
 def _finish(report: Report, figure: Any, panels: Any, name: str, n_columns: int = 4) -> None:
@@ -139,6 +149,33 @@ def draw_units(
         panel.set(xscale="log", xlabel=f"scalars sent / (k d), k = {n_ranks}", ylabel=ylabel, title=data)
     figure.suptitle(title, wrap=True)
     _finish(report, figure, panels, name, 5)
+
+
+def draw_lower_bound(report: Report, found: Mapping[str, Any], least: Callable[[int, float], float]) -> None:
+    """Scalars over d at two precisions, and over 1 / epsilon at one d, above what no algorithm can stay below."""
+    who_is = {"saddle b=1": "Saddle-DSVC b=1", "Gilbert": "Gilbert", "column generation": "column generation"}
+    gaps, k = found["gaps"], found["ranks"]
+    figure, panels = harness.axes(3, width=4.4, height=3.8)
+    dimensions = [int(d) for d in found["scalars"]["saddle b=1"]]
+    middle = dimensions[len(dimensions) // 2]
+    for panel, place in zip(panels.flat, (1, len(gaps) - 1), strict=False):
+        for who, label in who_is.items():
+            points = {int(d): each[place] for d, each in found["scalars"][who].items() if each[place] is not None}
+            panel.plot(list(points), list(points.values()), label=label, **_style(label))
+        bound = [least(d, gaps[place]) for d in dimensions]
+        panel.plot(dimensions, bound, color="0.2", linestyle="--", label="k min(d, 1 / eps)")
+        panel.set(xlabel="dimension d", title=f"gap eps = {gaps[place]:g}")
+    panel = panels.flat[2]
+    for who, label in who_is.items():
+        by_d = {int(d): each for d, each in found["scalars"][who].items()}
+        points = {1 / gap: sent for gap, sent in zip(gaps, by_d[middle], strict=True) if sent is not None}
+        panel.plot(list(points), list(points.values()), label=label, **_style(label))
+    panel.plot([1 / gap for gap in gaps], [least(middle, gap) for gap in gaps], color="0.2", linestyle="--")
+    panel.set(xlabel="1 / eps", title=f"d = {middle}")
+    for panel in panels.flat:
+        panel.set(xscale="log", yscale="log", ylabel=f"scalars sent, k = {k}")
+    figure.suptitle("Theorem 9: what is sent beside the lower bound, without its constant", wrap=True)
+    _finish(report, figure, panels, "lower_bound", 4)
 
 
 # -- the batch perceptron paper ----------------------------------------------------------------------------------------

@@ -20,9 +20,9 @@ from widemargin.data import make_nonseparable, make_separable
 RATIO = 0.2  # of distances to H: the hulls of the hard margin are twice that apart
 N, D, EPSILON = 1_000, 32, 0.05  # where two are fixed and the third varies
 AXES: dict[str, tuple[float, ...]] = {
-    "n": (500, 1_000, 2_000, 4_000, 8_000),
-    "d": (8, 16, 32, 64, 128, 256),
-    "1/eps": (5, 10, 20, 40, 80),
+    "n": (500, 1_000, 2_000, 4_000, 8_000, 16_000),
+    "d": (8, 16, 32, 64, 128, 256, 512),
+    "1/eps": (5, 10, 20, 40, 80, 160),
 }
 QUICK_AXES: dict[str, tuple[float, ...]] = {"n": (200, 400), "d": (8, 16), "1/eps": (5, 10)}
 SEEDS = 3
@@ -30,7 +30,7 @@ MOST_ROUNDS = 3_000_000
 
 
 def point(kind: str, n: int, d: int, epsilon: float, seed: int) -> dict[str, float]:
-    """In a process of its own: operations and rounds of one run, and what is promised."""
+    """Operations and rounds of one run, and what is promised."""
     rows, optimum, cap, length = problem(kind, n, d, seed)
     rng = np.random.default_rng([seed, n, d])
     beta = optimum / length**2
@@ -74,13 +74,13 @@ def at(axis: str, value: float) -> tuple[int, int, float]:
     return n, d, epsilon
 
 
-def measured(jobs: Any, axes: dict[str, tuple[float, ...]], n_seeds: int) -> dict[str, Any]:
+def measured(axes: dict[str, tuple[float, ...]], n_seeds: int) -> dict[str, Any]:
     """Operations over each axis, and slopes with their standard errors over seeds."""
     found: dict[str, Any] = {}
     for kind in ("hard", "nu"):
         found[kind] = {}
         for axis, values in axes.items():
-            runs = [[jobs(point, kind, *at(axis, value), seed) for value in values] for seed in range(n_seeds)]
+            runs = [[point(kind, *at(axis, value), seed) for value in values] for seed in range(n_seeds)]
             found[kind][axis] = {
                 "values": list(values),
                 **{

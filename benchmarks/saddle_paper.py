@@ -12,7 +12,6 @@ and 2 is written as it ends.
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from benchmarks import _figures as figures
 from benchmarks import _harness as harness
 from benchmarks import _saddle_curves as curves
 from benchmarks import _saddle_operations as operations
-from benchmarks._harness import Report
+from benchmarks._harness import Sections
 from benchmarks._jobs import Jobs
 from benchmarks._ranks import solve_alone
 from benchmarks._sets import ALPHA, load, nu_of, split
@@ -95,23 +94,6 @@ def main() -> None:
             write_tables(report)
 
 
-class Sections(Report):
-    """A report that begins with what earlier runs have found; each section says when it was measured."""
-
-    def __init__(self, name: str, *, quick: bool) -> None:
-        super().__init__(name, quick=quick)
-        path = self.folder / "results.json"
-        before = json.loads(path.read_text(encoding="utf8")) if path.exists() else {}
-        self._content = {**before, **self._content, "dates": before.get("dates", {})}
-
-    def add(self, section: str, content: Any) -> None:
-        self._content["dates"][section] = harness.machine()["date"]
-        super().add(section, content)
-
-    def found(self, section: str) -> Any:
-        return self._content.get(section)
-
-
 def table_1(report: Sections, jobs: Jobs) -> None:
     """Hard margin: distance and seconds of the paper's method, of ours, and of Gilbert, all to gap 1e-3."""
     limit = 2.0 if report.quick else 20.0
@@ -127,7 +109,8 @@ def page_1(found: dict[str, Any]) -> str:
     head += ["as written", "its error", "rounds"]
     head += ["paper: saddle", "s", "Gilbert", "s"]
     rows = []
-    for name, each in found.items():
+    for name in filter(found.__contains__, PAPER_1):
+        each = found[name]
         cells: list[Any] = [name, each["exact"]]
         for who in ("saddle b=1", "saddle", "auto", "Gilbert"):
             cells += [each[who]["distance"], over_limit(each[who])]
@@ -365,10 +348,8 @@ def figure_6(report: Sections, jobs: Jobs) -> None:
 
 def theorem_7(report: Sections, jobs: Jobs) -> None:
     """Operations of Algorithms 1 and 2 over n, d and 1 / epsilon, beside what is promised."""
-    is_quick = report.quick
-    kept = Jobs(report.folder / "operations.jobs.jsonl", fresh=False)
-    axes, n_seeds = (operations.QUICK_AXES, 1) if is_quick else (operations.AXES, operations.SEEDS)
-    found = operations.measured(kept, axes, n_seeds)
+    axes, n_seeds = (operations.QUICK_AXES, 1) if report.quick else (operations.AXES, operations.SEEDS)
+    found = operations.measured(axes, n_seeds)
     report.add("theorem_7", found)
     figures.draw_operations(report, found)
 
