@@ -22,7 +22,7 @@ N, D, EPSILON = 1_000, 32, 0.05  # where two are fixed and the third varies
 AXES: dict[str, tuple[float, ...]] = {
     "n": (500, 1_000, 2_000, 4_000, 8_000, 16_000),
     "d": (8, 16, 32, 64, 128, 256, 512),
-    "1/eps": (5, 10, 20, 40, 80, 160),
+    "1/eps": (5, 10, 20, 40, 80, 160, 320, 640, 1_280),
 }
 QUICK_AXES: dict[str, tuple[float, ...]] = {"n": (200, 400), "d": (8, 16), "1/eps": (5, 10)}
 SEEDS = 3
@@ -87,6 +87,7 @@ def measured(axes: dict[str, tuple[float, ...]], n_seeds: int) -> dict[str, Any]
                     key: [float(np.mean([run[k][key] for run in runs])) for k in range(len(values))]
                     for key in runs[0][0]
                 },
+                "last slope": slope([[each["operations"] for each in run[-2:]] for run in runs], values[-2:]),
                 "slope": slope([[each["operations"] for each in run] for run in runs], values),
                 "promised slope": slope([[each["promised"] for each in run] for run in runs], values),
                 "promised slope with logarithms": slope(

@@ -86,9 +86,14 @@ def solve(
         operations += 8 * n + 6  # theta, delta, prox, step d, gamma, scores, exp, sums; of single numbers the rest
         if cap is not None:
             for side in sides:
-                mass[side], rounds = loop_12(mass[side], cap)
-                operations += (rounds + 1) * int(side.sum())  # each round scales, and its logarithms
-            log_mass = np.log(mass)
+                before = mass[side]
+                mass[side], rounds = loop_12(before, cap)
+                # Below the cap all are scaled alike; logarithms of masses that underflow stay what they are.
+                below = mass[side] < cap
+                top = int(np.where(below, before, -1.0).argmax())
+                factor = math.log(mass[side][top] / before[top]) if below.any() else 0.0
+                log_mass[side] = np.where(below, log_mass[side] + factor, math.log(cap))
+                operations += rounds * int(side.sum()) + 2  # each round scales
         if until is not None:
             if t % _LOOK == 0 and length**2 * value_at(scores, w, sides, cap) >= until:
                 break
