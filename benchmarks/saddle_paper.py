@@ -111,14 +111,13 @@ def page_1(found: dict[str, Any]) -> str:
     head += ["as written", "its error", "rounds"]
     head += ["paper: saddle", "s", "Gilbert", "s"]
     rows = []
-    for name in filter(found.__contains__, PAPER_1):
-        each = found[name]
+    for name, each in found.items():
         cells: list[Any] = [name, each["exact"]]
         for who in ("saddle b=1", "saddle", "auto", "Gilbert"):
             cells += [each[who]["distance"], over_limit(each[who])]
         letter = each["as written"]
         cells += [letter["distance"], f"{letter['error']:+.2%}", letter["n_rounds"]]
-        rows.append([*cells, *PAPER_1[name]])
+        rows.append([*cells, *PAPER_1.get(name, (None,) * 4)])
     return table("Table 1. Hard margin, distance and seconds to gap 1e-3", head, rows)
 
 

@@ -60,6 +60,19 @@ def of_saddle_table_4():
     yield "ours to 2.5 points of the paper's and LinearSVC's to 5"
 
 
+def of_saddle_theorem_7():
+    found = load("saddle_paper/results")["theorem_7"]
+    last = [found[kind]["1/eps"]["last slope"][0] for kind in ("hard", "nu")]
+    assert found["hard"]["1/eps"]["values"][-2:] == [640, 1280]
+    for each in found.values():
+        assert 1.05 < each["n"]["slope"][0] < 1.15
+        assert abs(each["d"]["slope"][0] - 0.5) < 0.1
+        assert each["d"]["slope"][0] < each["d"]["promised slope"][0]
+        assert each["1/eps"]["slope"][0] > each["1/eps"]["last slope"][0]
+        assert each["1/eps"]["last slope"][0] > each["1/eps"]["promised slope with logarithms"][0]
+    yield f"between the last two of 640 and 1,280 it is {short(last[0], 2)} and {short(last[1], 2)}"
+
+
 def of_saddle_lower_bound():
     ratios = load("saddle_communication/results")["lower_bound"]["d = 1/eps"]["saddle b=1"]
     assert len(ratios["d"]) >= 4
@@ -151,7 +164,7 @@ def of_sodm():
 
 
 QUOTES = {
-    "saddle": (of_saddle_figures_3_and_4, of_saddle_table_4, of_saddle_lower_bound),
+    "saddle": (of_saddle_figures_3_and_4, of_saddle_table_4, of_saddle_theorem_7, of_saddle_lower_bound),
     "sbp": (of_sbp, of_sbp_times),
     "gadget": (of_gadget, of_gadget_as_its_authors_made_it),
     "l1svm": (of_l1svm,),
