@@ -26,6 +26,12 @@ def not_measured(program: str, name: str) -> str:
     return f"*Not measured in this checkout: `python -m benchmarks.{program} --only {name}`.*\n"
 
 
+def picture_of(results: Path, name: str) -> str:
+    """The picture of a section, for pages in ``docs/papers``, if it is there."""
+    there = (results / f"{name}.png").exists()
+    return f"\n![{name.rpartition('/')[2]}](../../benchmarks/results/{name}.png)\n" if there else ""
+
+
 def with_error(pair: Sequence[float | None]) -> str:
     value, error = pair
     return number(value) if error is None else f"{number(value)} ± {number(error, 2)}"
@@ -141,12 +147,14 @@ def l1svm_figure_1_5000(results: Path) -> str:
     found = section(results, "debiased/figure_1_5000", "figure_1_5000")
     if not found:
         return not_measured("debiased", "figure_1_5000")
-    return errors_over(found, "M") + sentence_on_te(found)
+    return errors_over(found, "M") + sentence_on_te(found) + picture_of(results, "debiased/figure_1_5000")
 
 
 def l1svm_figure_2_5000(results: Path) -> str:
     found = section(results, "debiased/figure_2_5000", "figure_2_5000")
-    return errors_over(found, "N") if found else not_measured("debiased", "figure_2_5000")
+    if not found:
+        return not_measured("debiased", "figure_2_5000")
+    return errors_over(found, "N") + picture_of(results, "debiased/figure_2_5000")
 
 
 def errors_over(found: dict[str, Any], axis: str) -> str:
@@ -206,7 +214,8 @@ def l1svm_machines(results: Path) -> str:
         for factor, each in found["within"].items()
     ]
     head = [f"error within, p = {found['settings']['p']}, {found['repetitions']} repetitions"]
-    return table([*head, *(f"N = {N:,}" for N in sizes), "slope (the paper: up to 1/3)"], rows)
+    text = table([*head, *(f"N = {N:,}" for N in sizes), "slope (the paper: up to 1/3)"], rows)
+    return text + picture_of(results, "debiased/machines")
 
 
 def l1svm_tuning(results: Path) -> str:
@@ -222,7 +231,7 @@ def l1svm_tuning(results: Path) -> str:
         parts.append(table([f"{name}, {n} repetitions", *(f"M = {M}" for M in machines)], rows))
     rows = [[what, *(number(each[M], 2) for M in machines)] for what, each in found["chosen"].items()]
     parts.append(table(["mean factor chosen (rules: 1 and .8)", *(f"M = {M}" for M in machines)], rows))
-    return "\n".join(parts)
+    return "\n".join(parts) + picture_of(results, "debiased/tuning")
 
 
 def l1svm_times(results: Path) -> str:
