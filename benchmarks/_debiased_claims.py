@@ -38,8 +38,8 @@ from widemargin.solvers.inverse_rows import scio_rows
 from widemargin.solvers.protocol import Inputs
 
 FOLDS = 5
-PENALTIES = tuple(np.geomspace(2.0, 0.25, 10))  # times the rule's
-CONSTRAINTS = (0.4, 0.55, 0.8, 1.1, 1.5)  # in units of the Hessian's error; the rule's is 0.8
+PENALTIES = tuple(np.geomspace(2.0, 0.4, 9))  # times the rule's
+CONSTRAINTS = (0.4, 0.55, 0.8, 1.1, 1.5, 2.2, 3.2)  # in units of the Hessian's error; the rule's is 0.8
 RULE = 0.8
 TUNED_MACHINES = (1, 5, 10, 15, 20, 25, 30)
 PAPER_HOURS = {"distributed": (2.0,), "centralised": (4.0, 29.0)}  # for 100 repetitions
