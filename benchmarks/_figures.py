@@ -10,7 +10,7 @@ error of the exact solution, and "highest", the largest error shown, are optiona
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
@@ -62,6 +62,11 @@ METHODS = {
     "Newton": 3,
     "HOGWILD!": 4,
     "NuSVC": 5,
+    "column generation": 5,
+    "saddle b=1": 0,
+    "saddle b=8": 1,
+    "saddle b=64": 4,
+    "saddle b=d": 6,
 }
 ERRORS = {"l_inf": "$l_\\infty$ error", "l2": "$l_2$ error", "prediction": "prediction error"}
 _ERRATIC = "SMO"  # alternates between the classes before it converges; its curve is cut where others end
@@ -73,6 +78,11 @@ Run = Sequence[Mapping[str, Any]]
 
 def _style(who: str, n_points: int = 0) -> dict[str, Any]:
     return harness.style(METHODS[who], n_points)
+
+
+def style_of(who: str, n_points: int = 0) -> dict[str, Any]:
+    """The colour and marker of a method, for programs that draw by themselves."""
+    return _style(who, n_points)
 
 
 def _finish(report: Report, figure: Any, panels: Any, name: str, n_columns: int = 4) -> None:
@@ -107,6 +117,25 @@ def draw_seconds(report: Report, name: str, results: dict[str, Any], title: str)
     _finish(report, figure, panels, name)
 
 
+def draw_operations(report: Report, found: Mapping[str, Any]) -> None:
+    """Operations over n, d and 1 / epsilon, full; dashed what Theorem 7 promises, by the factor that fits best."""
+    axes = list(next(iter(found.values())))
+    figure, panels = harness.axes(len(axes), width=4.4, height=3.6)
+    for panel, axis in zip(panels.flat, axes, strict=True):
+        for k, (kind, by_axis) in enumerate(found.items()):
+            each = by_axis[axis]
+            look = harness.style(k)
+            name = "hard margin" if kind == "hard" else "nu, alpha .85"
+            panel.plot(each["values"], each["operations"], label=f"Saddle-SVC as printed, {name}", **look)
+            promised = np.array(each["promised"])
+            factor = np.exp(np.mean(np.log(np.array(each["operations"]) / promised)))
+            label = f"its n (d + sqrt(d / (eps beta))), {name}"
+            panel.plot(each["values"], factor * promised, color=look["color"], linestyle="--", lw=1.1, label=label)
+        panel.set(xscale="log", yscale="log", xlabel=axis, ylabel="operations", title=f"over {axis}")
+    figure.suptitle("Theorem 7: operations to a (1 - eps)-approximation", wrap=True)
+    _finish(report, figure, panels, "theorem_7", 2)
+
+
 def draw_units(
     report: Report, name: str, results: dict[str, Any], keys: tuple[str, ...], title: str, n_ranks: int
 ) -> None:
@@ -124,6 +153,33 @@ def draw_units(
         panel.set(xscale="log", xlabel=f"scalars sent / (k d), k = {n_ranks}", ylabel=ylabel, title=data)
     figure.suptitle(title, wrap=True)
     _finish(report, figure, panels, name, 5)
+
+
+def draw_lower_bound(report: Report, found: Mapping[str, Any], least: Callable[[int, float], float]) -> None:
+    """Scalars over d at two precisions, and over 1 / epsilon at one d, above what no algorithm can stay below."""
+    who_is = {"saddle b=1": "Saddle-DSVC b=1", "Gilbert": "Gilbert", "column generation": "column generation"}
+    gaps, k = found["gaps"], found["ranks"]
+    figure, panels = harness.axes(3, width=4.4, height=3.8)
+    dimensions = [int(d) for d in found["scalars"]["saddle b=1"]]
+    middle = dimensions[len(dimensions) // 2]
+    for panel, place in zip(panels.flat, (1, len(gaps) - 1), strict=False):
+        for who, label in who_is.items():
+            points = {int(d): each[place] for d, each in found["scalars"][who].items() if each[place] is not None}
+            panel.plot(list(points), list(points.values()), label=label, **_style(label))
+        bound = [least(d, gaps[place]) for d in dimensions]
+        panel.plot(dimensions, bound, color="0.2", linestyle="--", label="k min(d, 1 / eps)")
+        panel.set(xlabel="dimension d", title=f"gap eps = {gaps[place]:g}")
+    panel = panels.flat[2]
+    for who, label in who_is.items():
+        by_d = {int(d): each for d, each in found["scalars"][who].items()}
+        points = {1 / gap: sent for gap, sent in zip(gaps, by_d[middle], strict=True) if sent is not None}
+        panel.plot(list(points), list(points.values()), label=label, **_style(label))
+    panel.plot([1 / gap for gap in gaps], [least(middle, gap) for gap in gaps], color="0.2", linestyle="--")
+    panel.set(xlabel="1 / eps", title=f"d = {middle}")
+    for panel in panels.flat:
+        panel.set(xscale="log", yscale="log", ylabel=f"scalars sent, k = {k}")
+    figure.suptitle("Theorem 9: what is sent beside the lower bound, without its constant", wrap=True)
+    _finish(report, figure, panels, "lower_bound", 4)
 
 
 # -- the batch perceptron paper ----------------------------------------------------------------------------------------
@@ -520,6 +576,49 @@ def draw_errors(
     figure.suptitle(title, wrap=True)
     figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=7)
     report.picture(figure, name)
+
+
+def draw_tuning(report: Report, machines: Sequence[int], means: Mapping[str, Any], title: str) -> None:
+    """Errors over machines: full by the rules, dashed lambda by cross-validation, dotted both by the inverse's loss."""
+    ways = {"rules": "-", "lambda by CV": "--", "both by CV, inverse's loss": ":"}
+    figure, panels = harness.axes(len(ERRORS), width=4.4)
+    for panel, (what, text) in zip(panels.flat, ERRORS.items(), strict=True):
+        for who in ("NAE", "AE", "TE"):
+            for way, dashes in ways.items():
+                each = means[what].get(f"{who}, {way}")
+                if each is not None:
+                    values = [each[str(M)][0] for M in machines]
+                    panel.plot(machines, values, label=f"{who}, {way}", **{**_style(who), "linestyle": dashes})
+        panel.set(xlabel="machines", title=text, xticks=list(machines))
+        if what != "prediction":
+            panel.set_yscale("log")
+    figure.suptitle(f"Rules and five-fold cross-validation: {title}", wrap=True)
+    _finish(report, figure, panels, "tuning", 4)
+
+
+def draw_machines(report: Report, found: Mapping[str, Any], title: str) -> None:
+    """Errors over machines for every N, and the largest number of machines over N beside the bound's slope."""
+    figure, panels = harness.axes(2, width=5.4, height=4.2)
+    errors, largest = panels.flat
+    for k, (N, by_machines) in enumerate(found["means"].items()):
+        values = [each[0] for each in by_machines.values()]
+        errors.plot([int(M) for M in by_machines], values, label=f"N = {int(N):,}", **harness.style(k))
+    errors.set(xscale="log", yscale="log", xlabel="machines", ylabel="$l_\\infty$ error of AE", title=title)
+    scale = np.array([int(N) for N in found["means"]]) / np.log(found["settings"]["p"])
+    for k, (factor, each) in enumerate(found["within"].items()):
+        points = [(x, M) for x, M in zip(scale, each["largest M"], strict=True) if M is not None]
+        if not points:
+            continue
+        slope = "" if each["slope"] is None else f": slope {each['slope']:.2f}"
+        look = harness.style(k)
+        largest.plot(*zip(*points, strict=True), label=f"error within {factor} of M = 1{slope}", **look)
+        x, M = np.array(points).T
+        bound = np.exp(np.log(M).mean() + (np.log(x) - np.log(x).mean()) / 3)
+        largest.plot(x, bound, color=look["color"], linewidth=0.9, linestyle="--")
+    largest.set(xscale="log", yscale="log", xlabel="N / log p", ylabel="largest M", title="dashed: slope 1/3")
+    for panel in panels.flat:
+        panel.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
+    report.picture(figure, "machines")
 
 
 def draw_coverage(report: Report, found: Mapping[str, Any], level: float) -> None:

@@ -218,6 +218,23 @@ class Report:
         print(f"picture: {path.relative_to(ROOT)}", flush=True)
 
 
+class Sections(Report):
+    """A report that begins with what earlier runs have found; each section says when it was measured."""
+
+    def __init__(self, name: str, *, quick: bool) -> None:
+        super().__init__(name, quick=quick)
+        path = self.folder / "results.json"
+        before = json.loads(path.read_text(encoding="utf8")) if path.exists() else {}
+        self._content = {**before, **self._content, "dates": before.get("dates", {})}
+
+    def add(self, section: str, content: Any) -> None:
+        self._content["dates"][section] = machine()["date"]
+        super().add(section, content)
+
+    def found(self, section: str) -> Any:
+        return self._content.get(section)
+
+
 def _label_decades_only(axis: Any, set_limits: Callable[..., Any]) -> None:
     """Labels between decades run into each other; where fewer than two decades are in view, look wider."""
     axis.set_minor_formatter(NullFormatter())

@@ -39,13 +39,15 @@ def seconds_curves(name: str, jobs: Jobs, peer_limit: float) -> dict[str, Any]:
         solve_alone(solver, problem_of(train.y[few]), Rows(train.X[few], train.y[few]), Limits(GAP, 2))  # compiles
         recording = Recording(solver)
         result = solve_alone(recording, problem, train, limits)
-        found["curves"][who] = {
+        curve = {
             "seconds": [row["seconds"] for row in result.history],
             "distance": [row["primal"] for row in result.history],
             "accuracy": accuracies(recording.directions, problem, train, test),
             "gap": result.certificate.relative,
             "stop": result.stop_reason,
         }
+        end = {key: curve[key][-1] for key in ("seconds", "distance", "accuracy")}
+        found["curves"][who] = {**curve, "end": end}
     found["curves"]["NuSVC"] = nu_svc_curve(name, jobs, peer_limit)
     return found
 

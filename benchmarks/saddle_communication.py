@@ -1,5 +1,12 @@
 """How much do 20 ranks send until the gap is closed, and how does that grow with the dimension and the precision?
 
+    python -m benchmarks.saddle_communication                          all sections
+    python -m benchmarks.saddle_communication --only lower_bound       some; what the others have found stays
+
+sets           every method on real and synthetic sets, against Gilbert
+growth         over d and epsilon, beside the paper's k (d + sqrt(d / epsilon)), Theorem 8
+lower_bound    what growth has found beside k min(d, 1 / epsilon), which no algorithm can stay below, Theorem 9
+
 The unit is that of the paper: k d scalars, one row from every rank. Everything is counted, up and down, with the
 certificates and the start. Saddle-DSVC and Gilbert's algorithm have the same iterates on any number of ranks, so their
 long runs are made on one rank that counts for twenty; each set begins with a run on threads that must give the same
@@ -12,8 +19,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from benchmarks import _figures as figures
 from benchmarks import _harness as harness
-from benchmarks._harness import Bar, Report
+from benchmarks._harness import Bar, Sections
 from benchmarks._ranks import first_below, gaps, solve_alone, solve_on_ranks, units
 from benchmarks._sets import ALPHA, Rows, load, nu_of, shuffled
 from benchmarks.baselines.gilbert import Gilbert
@@ -51,23 +59,87 @@ def methods(n_features: int, is_hard: bool) -> list[Method]:
 
 
 def main() -> None:
-    quick = harness.arguments(QUESTION.splitlines()[0]).quick
-    report = Report("saddle_communication", quick=quick)
-    n = 2_000 if quick else 10_000
-    limit = 3.0 if quick else 20.0
-    hard = ["mushrooms", *(f"separable-{n}-{d}" for d in ((32,) if quick else (128, 256, 512)))]
-    soft = ["phishing"] if quick else ["phishing", "a9a", "madelon"]
+    chosen = harness.arguments(QUESTION, SECTIONS)
+    report = Sections("saddle_communication", quick=chosen.quick)
+    for name in chosen.only:
+        print(f"\n== {name}", flush=True)
+        SECTIONS[name](report)
+
+
+def sets_compared(report: Sections) -> None:
+    """Every method on every set."""
+    n = 2_000 if report.quick else 10_000
+    hard = ["mushrooms", *(f"separable-{n}-{d}" for d in ((32,) if report.quick else (128, 256, 512)))]
+    soft = ["phishing"] if report.quick else ["phishing", "a9a", "madelon"]
     results = {}
     for name in hard + soft:
-        results[name] = compare(name, name in hard, limit)
+        results[name] = compare(name, name in hard, limit_of(report))
         report.add("sets", results)
         show(name, results[name])
-    growing = growth((8, 32, 128) if quick else (8, 16, 32, 64, 128, 256, 512, 1024), 1_000 if quick else 4_000, limit)
+    report.bars(bars(results, report.quick))
+    draw(report, results)
+
+
+def growth_over_d(report: Sections) -> None:
+    """Over the dimension and epsilon."""
+    dimensions = (8, 32, 128) if report.quick else (8, 16, 32, 64, 128, 256, 512, 1024)
+    growing = growth(dimensions, 1_000 if report.quick else 4_000, limit_of(report))
     report.add("growth", growing)
     show_growth(growing)
-    report.bars(bars(results))
-    draw(report, results)
     draw_growth(report, growing)
+
+
+def lower_bound(report: Sections) -> None:
+    """Theorem 9, whose constant is not stated: scalars of each method over k min(d, 1 / epsilon)."""
+    growing = report.found("growth")
+    if growing is None:
+        print("growth has left nothing: python -m benchmarks.saddle_communication --only growth")
+        return
+    sent = {
+        who: {int(d): [units and units * RANKS * int(d) for units in costs] for d, costs in by_dimension.items()}
+        for who, by_dimension in growing["units"].items()
+    }
+    ratios = {
+        who: {
+            d: [scalars and scalars / least_sent(d, gap) for gap, scalars in zip(growing["gaps"], each, strict=True)]
+            for d, each in by_dimension.items()
+        }
+        for who, by_dimension in sent.items()
+    }
+    meeting = {who: where_bounds_meet(by_dimension, growing["gaps"]) for who, by_dimension in sent.items()}
+    found = {"ranks": RANKS, "gaps": growing["gaps"], "scalars": sent, "over the bound": ratios, "d = 1/eps": meeting}
+    report.add("lower_bound", found)
+    for who, by_dimension in ratios.items():
+        rows = [[d, *each] for d, each in by_dimension.items()]
+        title = f"Theorem 9: {who}, scalars over k min(d, 1 / eps)"
+        harness.show(title, ["d", *(f"eps {gap:g}" for gap in growing["gaps"])], rows)
+    for who, each in meeting.items():
+        if each["slope over d"] is not None:
+            span = f"{min(each['over the bound']):.3g} to {max(each['over the bound']):.3g}"
+            print(f"where d = 1 / eps: {who} sends {span} times the bound, as d^{each['slope over d']:.2f}")
+    figures.draw_lower_bound(report, found, least_sent)
+
+
+def where_bounds_meet(by_dimension: dict[int, list[float | None]], every_gap: list[float]) -> dict[str, Any]:
+    """Near d = 1 / epsilon, where the paper says that its method is optimal: scalars over the bound, and over d."""
+    points = []
+    for place, gap in enumerate(every_gap):
+        d = min(by_dimension, key=lambda d: abs(np.log(d * gap)))
+        scalars = by_dimension[d][place]
+        if 0.5 <= d * gap <= 2 and scalars is not None:
+            points.append((d, scalars / least_sent(d, gap), scalars))
+    logs = np.log([(d, scalars) for d, _, scalars in points]) if len(points) > 1 else None
+    slope = None if logs is None else float(np.polyfit(logs[:, 0], logs[:, 1], 1)[0])
+    return {"d": [d for d, _, _ in points], "over the bound": [ratio for _, ratio, _ in points], "slope over d": slope}
+
+
+def least_sent(d: int, gap: float) -> float:
+    """Theorem 9 without its constant."""
+    return RANKS * min(d, 1 / gap)
+
+
+def limit_of(report: Sections) -> float:
+    return 3.0 if report.quick else 20.0
 
 
 def compare(name: str, is_hard: bool, limit: float) -> dict[str, Any]:
@@ -147,13 +219,13 @@ def fitted_exponents(by_dimension: dict[int, list[float | None]]) -> tuple[float
     return tuple(np.linalg.lstsq(design, logs[:, 2], rcond=None)[0][1:].tolist())
 
 
-def bars(results: dict[str, Any]) -> list[Bar]:
-    """What is asked of communication."""
+def bars(results: dict[str, Any], quick: bool) -> list[Bar]:
+    """What is asked of communication; of a quick run only what few rows and seconds can meet."""
     found = []
     for name, result in results.items():
         agree = result["counts_agree"]
         found.append(Bar(f"{name}: one rank counts as twenty threads do", "equal", str(agree), agree))
-        if not result["is_hard"]:
+        if quick or not result["is_hard"]:
             continue
         costs = {who: each["to_gap"] for who, each in result["methods"].items()}
         saddle = min((who for who in costs if who.startswith("saddle")), key=lambda who: costs[who][-1] or np.inf)
@@ -192,27 +264,27 @@ def show_growth(growing: dict[str, Any]) -> None:
         print(f"scalars grow as d^{p:.2f} (1/eps)^{q:.2f}: {who}")
 
 
-def draw(report: Report, results: dict[str, Any]) -> None:
+def draw(report: Sections, results: dict[str, Any]) -> None:
     """Gap against units on every set."""
     names = list(results)
     figure, panels = harness.axes(min(4, len(names)), -(-len(names) // 4), width=4.2, height=3.6)
-    order = ["saddle b=1", "saddle b=8", "saddle b=64", "saddle b=d", "Newton", "column generation", "Gilbert"]
     for panel, name in zip(panels.flat, names, strict=False):
         result = results[name]
         for who, each in result["methods"].items():
             curve = [(cost, gap) for cost, gap in each["curve"] if gap <= 1]
-            panel.plot(*zip(*curve, strict=True), label=who, **harness.style(order.index(who), len(curve)))
+            panel.plot(*zip(*curve, strict=True), label=who, **figures.style_of(who, len(curve)))
         panel.axhline(GAPS[-1], color="#888888", lw=0.8)
         kind = "hard margin" if result["is_hard"] else "nu"
         panel.set(xscale="log", yscale="log", title=f"{name}, {kind}", ylim=(GAPS[-1] / 2, 1.3))
         panel.set(xlabel=f"scalars sent / (k d), k = {RANKS}", ylabel="relative gap")
     for panel in panels.flat[len(names) :]:
         panel.set_visible(False)
+    figure.suptitle("Relative gap over communication")
     harness.legend_below(figure, panels, 7)
     report.picture(figure, "gap_against_units")
 
 
-def draw_growth(report: Report, growing: dict[str, Any]) -> None:
+def draw_growth(report: Sections, growing: dict[str, Any]) -> None:
     """Scalars per rank over d and over 1/eps beside the bound, and all methods at the smallest gap."""
     figure, panels = harness.axes(3, width=5.0, height=4.4)
     by_d, by_eps, who_sends = panels.flat
@@ -227,9 +299,9 @@ def draw_growth(report: Report, growing: dict[str, Any]) -> None:
         points = [(1 / gap, cost * d) for gap, cost in zip(GROWTH_GAPS, paper[d], strict=True) if cost is not None]
         by_eps.plot(*zip(*points, strict=True), label=f"d = {d}", **harness.style(k))
         by_eps.plot(1 / every_gap, factor * d * bound(d, every_gap), ls="--", lw=1.2, color=harness.COLOURS[k])
-    for k, (who, by_dimension) in enumerate(growing["units"].items()):
+    for who, by_dimension in growing["units"].items():
         points = [(d, costs[-1]) for d, costs in by_dimension.items() if costs[-1] is not None]
-        who_sends.plot(*zip(*points, strict=True), label=who, **harness.style(k + 3))
+        who_sends.plot(*zip(*points, strict=True), label=who, **figures.style_of(who))
     title = f"bound dashed: {factor:.3g} (d + sqrt(d / eps))"
     by_d.set(xlabel="dimension d", ylabel="scalars sent / k", title=f"saddle b=1; {title}")
     by_eps.set(xlabel="1 / eps (relative gap)", ylabel="scalars sent / k", title=f"saddle b=1; {title}")
@@ -237,8 +309,11 @@ def draw_growth(report: Report, growing: dict[str, Any]) -> None:
     for panel in panels.flat:
         panel.set(xscale="log", yscale="log")
         panel.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
+    figure.suptitle("Growth of communication, separable rows of one margin")
     report.picture(figure, "growth")
 
+
+SECTIONS = {"sets": sets_compared, "growth": growth_over_d, "lower_bound": lower_bound}
 
 if __name__ == "__main__":
     main()

@@ -23,9 +23,17 @@ pytestmark = pytest.mark.skipif(not DOCS.is_dir(), reason="not run from a checko
 def tools(monkeypatch):
     """What builds pages; it lies beside them, not in the package."""
     monkeypatch.syspath_prepend(str(DOCS))
-    from tools import api_page, remote_assets, result_tables, results_pages, sodm_tables
+    from tools import api_page, paper_tables, remote_assets, result_tables, results_pages, saddle_l1svm_tables, sodm_tables
 
-    modules = (api_page, remote_assets, result_tables, results_pages, sodm_tables)
+    modules = (
+        api_page,
+        paper_tables,
+        remote_assets,
+        result_tables,
+        results_pages,
+        saddle_l1svm_tables,
+        sodm_tables,
+    )
     return {each.__name__.rpartition(".")[2]: each for each in modules}
 
 
@@ -71,7 +79,7 @@ def test_searches_that_were_measured_are_shown_and_others_are_said(tools, tmp_pa
 
 
 def test_every_table_can_be_made_and_has_as_many_cells_in_each_row(tools):
-    for name, make in (tools["result_tables"].TABLES | tools["sodm_tables"].TABLES).items():
+    for name, make in {**tools["result_tables"].TABLES, **tools["paper_tables"].TABLES}.items():
         lines = [line for line in make(RESULTS).splitlines() if line.startswith("|")]
         assert len({line.count("|") for line in lines}) <= 1, name
 
@@ -120,6 +128,26 @@ def test_claims_of_sodm_get_the_verdict_of_what_was_measured(tools, tmp_path):
     assert "SUSY (100 rows; 1 split; reduced: a sample; reduced: 1 of 5 splits)" in tools["sodm_tables"].sodm_table_2(
         tmp_path
     )
+
+
+def test_what_was_not_measured_of_a_paper_is_said_with_its_command(tools, tmp_path):
+    for name, make in tools["saddle_l1svm_tables"].TABLES.items():
+        assert make(tmp_path).startswith("*Not measured in this checkout: `python -m benchmarks."), name
+
+
+def test_repetitions_that_the_paper_has_more_of_are_called_reduced(tools, tmp_path):
+    def errors(n):
+        by_who = {who: {"1": [value] * n, "20": [2 * value] * n} for who, value in
+                  (("NAE", 0.2), ("TE", 0.3), ("second round", 0.1))}  # fmt: skip
+        found = {"repetitions": n, "errors": dict.fromkeys(("l_inf", "l2", "prediction"), by_who)}
+        (tmp_path / "debiased").mkdir(exist_ok=True)
+        (tmp_path / "debiased" / "figure_1_5000.json").write_text(json.dumps({"figure_1_5000": found}))
+        return tools["saddle_l1svm_tables"].l1svm_figure_1_5000(tmp_path)
+
+    assert errors(10).startswith("*Reduced: 10 repetitions of 100.*")
+    assert "worse than the average that it corrects at M = 1, 20;" in errors(10)
+    assert "2.0 to 2 times below NAE's and 3.0 to 3 times below TE's" in errors(10)
+    assert "Reduced" not in errors(100)
 
 
 def test_what_was_missed_is_listed(tools, tmp_path):

@@ -12,7 +12,7 @@ pytest.importorskip("benchmarks", reason="baselines are not in the distribution"
 from benchmarks.baselines import saddle_nu_as_written as written
 
 from tests.problems_at_hand import overlapping
-from widemargin import NuMarginSVC, max_nu
+from widemargin import HardMarginSVC, NuMarginSVC, max_nu
 
 
 def case(seed):
@@ -114,3 +114,43 @@ def test_the_offset_of_footnote_2_is_libsvms_for_the_hard_margin_only(is_hard):
     theirs = -peer.intercept_[0] * np.linalg.norm(w) / np.linalg.norm(peer.coef_[0])
     off = abs(written.offset(plus, minus) - theirs) / float(w @ w)
     assert off < 1e-4 if is_hard else off > 0.01
+
+
+@pytest.mark.parametrize("is_hard", [True, False])
+def test_operations_are_counted_until_the_value_is_within_epsilon(is_hard):
+    from benchmarks._saddle_operations import point
+
+    few, more = (point("hard" if is_hard else "nu", 200, 8, epsilon, 0) for epsilon in (0.2, 0.05))
+    for each, epsilon in ((few, 0.2), (more, 0.05)):
+        assert 1 - epsilon <= each["reached"] <= 1
+        rounds, n, d = each["rounds"], 200, 8
+        start = 2 * n * d + n * d
+        if is_hard:
+            assert each["operations"] == start + rounds * (8 * n + 6)
+        else:  # and the rounds of the loop (12)
+            assert each["operations"] > start + rounds * (8 * n + 6)
+    assert more["operations"] > few["operations"]
+
+
+def test_the_value_is_that_of_the_best_masses():
+    from benchmarks.baselines.saddle_as_written import least
+
+    scores = np.array([3.0, -1.0, 2.0, 0.5])
+    assert least(scores, 1.0) == -1.0
+    assert least(scores, 0.5) == pytest.approx(-0.25)
+    assert least(scores, 0.4) == pytest.approx(0.4 * -0.5 + 0.2 * 2.0)
+
+
+@pytest.mark.parametrize(("d", "printed"), [(8, 0.395), (32, 0.468), (128, 0.436), (512, 0.496)])
+def test_separable_rows_have_the_distance_of_table_1_and_the_ratio_of_its_description(d, printed):
+    from benchmarks._sets import RARITY, separable_in_ball
+
+    X, y = separable_in_ball(10_000, d, RARITY[d])
+    proof = HardMarginSVC(tol=1e-4).fit(X, y).certificate_
+    assert proof.dual == pytest.approx(printed, rel=2e-3)
+    assert np.linalg.norm(X, axis=1).max() <= 1 + 1e-12
+    rng = np.random.default_rng(0)
+    normal = rng.normal(size=d)
+    heights = y * (X @ normal) / np.linalg.norm(normal)
+    assert heights.min() == pytest.approx(0.1)
+    assert heights.max() == pytest.approx(1.0)

@@ -11,7 +11,8 @@ import json
 import re
 from pathlib import Path
 
-from tools import api_page, papers, sodm_tables
+from tools import api_page, papers
+from tools.paper_tables import TABLES as PAPER_TABLES
 from tools.result_tables import TABLES, table
 
 PROJECT = ("ARCHITECTURE", "CONTRIBUTING", "CHANGELOG")
@@ -30,7 +31,7 @@ def relink(text: str, docname: str) -> str:
 def write(results: Path, docs: Path) -> None:
     """Write all of them under ``docs``."""
     _put(docs / "api" / "index.rst", api_page.page())
-    for name, make in {**TABLES, **sodm_tables.TABLES}.items():
+    for name, make in (TABLES | PAPER_TABLES).items():
         _put(docs / "_generated" / f"{name}.md", make(results))
     for name, text in papers.pages(papers.load()).items():
         _put(docs / "_generated" / f"{name}.md", text)
