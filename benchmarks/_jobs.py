@@ -13,7 +13,10 @@ from benchmarks import _kernel_runs as runs
 
 
 class Jobs:
-    """Functions run in children of one thread; outcomes are lines of a file, found again by function and arguments."""
+    """Functions run in children of one thread; outcomes are lines of a file, found again by function and arguments.
+
+    A line also says how many seconds the job took: ``widemargin reproduce --list`` adds them up.
+    """
 
     def __init__(self, path: Path, *, fresh: bool) -> None:
         self._path = path
@@ -30,7 +33,8 @@ class Jobs:
             begin = time.perf_counter()
             found = runs.in_child(function, *arguments, limit=limit)
             print(f": {time.perf_counter() - begin:.1f} s", flush=True)
-            line = json.dumps({"job": key, "outcome": found}, default=harness._plain)
+            ended = {"seconds": round(time.perf_counter() - begin, 1), "date": harness.machine()["date"]}
+            line = json.dumps({"job": key, **ended, "outcome": found}, default=harness._plain)
             with self._path.open("a", encoding="utf8") as file:
                 file.write(line + "\n")
             self._kept[key] = json.loads(line)["outcome"]
