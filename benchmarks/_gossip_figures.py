@@ -83,6 +83,6 @@ def draw_theorem_1(report: Report, found: Mapping[str, Any]) -> None:
         panel.plot(rounds[seen], promised[seen], ":", color="0.2", label="promised: (second eigenvalue of B)$^r$")
         panel.set(yscale="log", xlabel="rounds of Push-Sum", title=f"{shape}: {one['factor of B']:.3f} a round")
     panels[0, 0].set_ylabel("consensus error / that before")
-    figure.suptitle("Lemma 2 and Theorem 1: the error of the averages in a step, ten nodes, models on GADGET's way")
+    figure.suptitle("Lemma 2 and Theorem 1: the error of the averages in a step, ten nodes, models of GADGET")
     harness.legend_below(figure, panels, 3)
     report.picture(figure, "theorem_1")

@@ -127,7 +127,9 @@ def inequality(task: Task, shape: str, n_rounds: int, seed: int, max_steps: int)
         of_w, of_loss = (relative(counts * values, each, n) for values, each in ((at.before, w), (own, loss)))
         right = (1 - 1 / at.step) * (spread + n * of_w / task.alpha) + step * (longest * spread / n + of_loss)
         sides.append((left, right))
-        of_losses.append((float(np.linalg.norm((counts * (at_mean - own)).sum(axis=0)) / n), longest * spread / n))
+        off = np.linalg.norm(loss - (counts * own).sum(axis=0) / n, axis=1).max()
+        differ = np.linalg.norm((counts * (at_mean - own)).sum(axis=0)) / n
+        of_losses.append((differ, longest * spread / n, off, of_loss))
 
     gadget_as_printed.train(
         shards, task.alpha, graph, np.random.default_rng(seed), has_indicator=True, is_projected=False, epsilon=0.0,
@@ -138,7 +140,8 @@ def inequality(task: Task, shape: str, n_rounds: int, seed: int, max_steps: int)
         "steps": len(both),
         "over the bound": int(np.sum(both[:, 0] > both[:, 1] * (1 + 1e-9))),
         "bound / error, median": float(np.median(both[:, 1] / np.maximum(both[:, 0], 1e-300))),
-        "steps in which losses differ by more than R epsilon / N": int((losses[:, 0] > losses[:, 1] + 1e-12).sum()),
+        "losses differ by more than R epsilon / N": int(np.sum(losses[:, 0] > losses[:, 1] + 1e-12)),
+        "Push-Sum of losses is off by more than epsilon_2": int(np.sum(losses[:, 2] > losses[:, 3] * (1 + 1e-9))),
     }
 
 

@@ -80,6 +80,11 @@ def load(name: str, quick: bool) -> Task:
     return runs.few(runs.load(name), QUICK_ROWS) if quick else runs.load(name)
 
 
+def names_of(report: Section) -> tuple[str, ...]:
+    """Sets of accuracy and curves."""
+    return SETS[:1] if report.quick else SETS
+
+
 def seeds(report: Section, n: int = SEEDS) -> list[int]:
     return list(range(1 if report.quick else n))
 
@@ -413,7 +418,7 @@ def accuracy(report: Section, jobs: Jobs) -> None:
     """Tables 3 to 5 for the sets that are here: test accuracy of all methods, and what the paper prints."""
     found: dict[str, Any] = {"not available": NOT_AVAILABLE, "paper": PAPER}
     bars = []
-    for name in SETS:
+    for name in names_of(report):
         each = found[name] = dict(jobs(references, name, report.quick))
         for who in METHODS:
             n_seeds = 1 if who == "cutting plane" else SEEDS  # which draws nothing
@@ -425,7 +430,7 @@ def accuracy(report: Section, jobs: Jobs) -> None:
         text = f"{100 * median(ours):.2f} beside {100 * each['LinearSVC']['accuracy']:.2f}, off by {off:.2f} at most"
         bars.append(Bar(f"{name}: points beside LinearSVC(hinge)", f"<= {POINTS}", text, off <= POINTS))
     report.bars(bars)
-    figures.draw_gossip_accuracy(report, found, SETS, METHODS)
+    figures.draw_gossip_accuracy(report, found, names_of(report), METHODS)
 
 
 def references(name: str, quick: bool) -> dict[str, Any]:
@@ -533,7 +538,7 @@ def show_accuracy(name: str, each: dict[str, Any]) -> None:
 def curves(report: Section, jobs: Jobs) -> None:
     """Objective and test error against time and against messages: the paper's figures, and what it left out."""
     found: dict[str, Any] = {}
-    for name in SETS:
+    for name in names_of(report):
         each = found[name] = dict(jobs(references, name, report.quick))
         for who in METHODS:
             each[who] = jobs(curve_of, who, name, report.quick)

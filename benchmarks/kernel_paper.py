@@ -35,10 +35,18 @@ from benchmarks.baselines import (
     kernel_sdca,
     kernel_smo,
 )
+from benchmarks.kernel_forest import RANKS
 
 QUESTION = __doc__
 TASKS = ("reuters", "adult", "mnist8", "adult-bias", "mnist8-bias")
 MAX_TIME = 600.0
+# Section 5: LIBSVM's seconds and test error, and the test error of SBP in a quarter of that time.
+PAPER_TIMES = {
+    "adult-bias": (195.0, 0.149, 0.150),
+    "mnist8-bias": (1_980.0, 0.0044, 0.0046),
+    "forest-bias": (126_000.0, 0.018, 0.016),
+}
+ROUNDED = 5e-5  # of errors printed to .1 or .01 percent
 
 
 class Bounds(NamedTuple):
@@ -91,6 +99,7 @@ class PaperSection(Section):
         super().__init__(name, quick=quick)
         self.sets = sets.split(",") if sets else list(QUICK if quick else SETS)
         self.fresh = fresh
+        self.tasks = self.sets if sets else list(SETS)  # of Table 2, with and without a bias
 
 
 # -- Table 2 -----------------------------------------------------------------------------------------------------------
@@ -98,38 +107,67 @@ class PaperSection(Section):
 
 def table_2(report: PaperSection, peers: Peers) -> None:
     """The problems of Table 2 solved: exactly, by the perceptron given C and given the paper's slack, by LIBSVM."""
-    found: dict[str, Any] = {}
-    rows = []
-    for name in TASKS:
+    jobs = Jobs(report.folder / "table_2.jobs.jsonl", fresh=report.fresh)
+    found: dict[str, Any] = report.read("table_2").get("table_2", {})
+    for name in [name for name in TASKS if name.removesuffix("-bias") in report.tasks]:
         print(f"table 2: {name}", flush=True)
-        found[name] = each = {"exact": runs.in_child(solution, name, report.quick)}
-        report.add("table_2", found)
+        each = {"exact": jobs(solution, name, report.quick)}
         for who, slack in (("SBP, C", None), ("SBP, slack", sets.PAPER_NU[name])):
-            each[who] = runs.in_child(perceptron, name, report.quick, slack)
-            report.add("table_2", found)
+            each[who] = jobs(perceptron, name, report.quick, slack)
         if name.endswith("-bias"):  # LIBSVM knows no problem without one
             each[LIBSVM] = peers(LIBSVM, name)
-            report.add("table_2", found)
-        for who, its in each.items():
-            evaluations = its.get("kernel_evaluations / n^2")
+        found[name] = each
+        report.add("table_2", found)
+    found |= forest(report)
+    report.add("table_2", found)
+    report.add("times", times(found))
+    rows = []
+    for name, by_method in found.items():
+        for who, its in by_method.items():
             slack = [sets.PAPER_NU[name], its.get("slack_")]
+            numbers = [100 * its["test_error"], its["seconds"], its["n_support"], its.get("kernel_evaluations / n^2")]
             rows.append(
-                [
-                    name,
-                    who,
-                    100 * its["test_error"],
-                    its["seconds"],
-                    its["n_support"],
-                    evaluations,
-                    *slack,
-                    its.get("C_"),
-                    its.get("certified_gap", its.get("true_gap")),
-                ]
-            )
-    head = ["set", "who", "error %", "seconds", "SV", "K / n^2", "paper: nu", "slack_", "C_", "gap"]
+                [name, who, *numbers, *slack, its.get("C_"), its.get("certified_gap", its.get("true_gap")),
+                 its.get("note", "")]
+            )  # fmt: skip
+    head = ["set", "who", "error %", "seconds", "SV", "K / n^2", "paper: nu", "slack_", "C_", "gap", ""]
     harness.show("Table 2 solved", head, rows)
-    table = harness.markdown("Table 2 solved", head, rows)
-    (report.folder / "table_2.md").write_text(table, encoding="utf8")
+    text = harness.markdown("Table 2 solved", head, rows)
+    (report.folder / "table_2.md").write_text(text, encoding="utf8")
+
+
+def forest(report: PaperSection) -> dict[str, Any]:
+    """What ``kernel_forest`` reached on Forest, which takes hours to its end: with the time it was given."""
+    found = {}
+    for who, section in (("exact", "forest_exact"), ("SBP, C", "forest_batch_perceptron")):
+        its = report.read(section).get("forest")
+        if its:
+            settings = its["settings"]
+            note = f"reduced: ended after {settings['minutes']:g} minutes" if its["stop"] == "max_time" else ""
+            note = f"C = {settings['C']:,g}, {settings.get('ranks', RANKS)} ranks; {note}"
+            found[who] = {name: value for name, value in its.items() if name not in ("curve", "history", "phases")}
+            found[who]["note"] = note
+    return {"forest-bias": found} if found else {}
+
+
+def times(found: dict[str, Any]) -> dict[str, Any]:
+    """Was SBP in a quarter of LIBSVM's time as good as the paper has it? On Forest beside the 35 hours of the paper."""
+    result = {}
+    for name, (theirs, error, sbp) in PAPER_TIMES.items():
+        its = found.get(name, {}).get("SBP, C")
+        if its is None:
+            continue
+        peer = found[name].get(LIBSVM, {"seconds": theirs, "test_error": error})
+        result[name] = {
+            "LIBSVM": [peer["seconds"], peer["test_error"]],
+            "SBP": [its["seconds"], its["test_error"]],
+            "paper": [theirs, error, sbp],
+            "is LIBSVM's measured here": LIBSVM in found[name],
+            "is in a quarter of the time": bool(its["seconds"] <= peer["seconds"] / 4),
+            "is as near as the paper's": bool(its["test_error"] - peer["test_error"] <= sbp - error + ROUNDED),
+            "note": its.get("note", ""),
+        }
+    return result
 
 
 def solution(name: str, quick: bool) -> dict[str, Any]:
