@@ -306,12 +306,12 @@ def figure_4(report: Section, jobs: Jobs, names: Sequence[str]) -> None:
                 runs_of[who].append(jobs(way, who, name, seed, report.quick))
             found[name] = {"optimum": jobs(reference, name, report.quick), "runs": runs_of}
             report.add("figure_4", found)
+            figures.draw_figure_4(report, found)
         rows = [
             [who, len(each), *(float(np.mean([run[-1][key] for run in each])) for key in ("seconds", "gap", "error"))]
             for who, each in runs_of.items()
         ]
         harness.show(f"{name}: where curves end", ["", "trials", "seconds", "true gap", "test error"], rows)
-        figures.draw_figure_4(report, found)
 
 
 CURVES = ("GADGET as printed", "GADGET", "Pegasos", "push-sum", "GossipSVC")

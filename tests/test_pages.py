@@ -23,9 +23,10 @@ pytestmark = pytest.mark.skipif(not DOCS.is_dir(), reason="not run from a checko
 def tools(monkeypatch):
     """What builds pages; it lies beside them, not in the package."""
     monkeypatch.syspath_prepend(str(DOCS))
-    from tools import api_page, remote_assets, result_tables, results_pages
+    from tools import api_page, paper_tables, remote_assets, result_tables, results_pages
 
-    return {each.__name__.rpartition(".")[2]: each for each in (api_page, remote_assets, result_tables, results_pages)}
+    modules = (api_page, paper_tables, remote_assets, result_tables, results_pages)
+    return {each.__name__.rpartition(".")[2]: each for each in modules}
 
 
 @pytest.mark.parametrize("page", ["index.md", "install.md", "certificates.md"])
@@ -70,7 +71,7 @@ def test_searches_that_were_measured_are_shown_and_others_are_said(tools, tmp_pa
 
 
 def test_every_table_can_be_made_and_has_as_many_cells_in_each_row(tools):
-    for name, make in tools["result_tables"].TABLES.items():
+    for name, make in {**tools["result_tables"].TABLES, **tools["paper_tables"].TABLES}.items():
         lines = [line for line in make(RESULTS).splitlines() if line.startswith("|")]
         assert len({line.count("|") for line in lines}) <= 1, name
 

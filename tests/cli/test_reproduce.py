@@ -44,7 +44,7 @@ def checkout(folder, monkeypatch):
     programs.mkdir()
     for name in ("__init__", "harness"):
         (programs / f"{name}.py").touch()
-    sections = {"gossip_paper": ("table_2", "table_3", "appendix"), "gossip": ("ticks",)}
+    sections = {"gossip_paper": ("table_2", "table_3", "appendix"), "gossip": ("ticks", "scale")}
     for name, each in sections.items():
         listed = ", ".join(f'"{section}": None' for section in each)
         (programs / f"{name}.py").write_text(PROGRAM.format(sections=listed, folder=name))
@@ -68,7 +68,9 @@ ALL = [
     "gossip_paper --only table_3",
     "gossip_paper --only appendix",  # which the list does not have
     "gossip --only ticks",
+    "gossip --only scale",
 ]
+QUICK = [f"{line} --quick --fresh" for line in ALL[:-1]]
 
 
 def test_the_papers_own_sections_come_first_and_what_has_ended_is_not_run_again(checkout, command):
@@ -79,7 +81,7 @@ def test_the_papers_own_sections_come_first_and_what_has_ended_is_not_run_again(
     ended = command("reproduce", "gadget")
     assert ended.code == 0
     assert called(checkout) == []
-    assert "0 of 4 sections left." in ended.out
+    assert "0 of 5 sections left." in ended.out
     assert command("reproduce", "gadget", "--fresh").code == 0
     assert called(checkout) == [f"{line} --fresh" for line in ALL]
 
@@ -88,7 +90,7 @@ def test_the_list_says_what_is_done_what_is_left_and_how_long_it_takes_and_runs_
     lines = command("reproduce", "gadget", "--list").out.splitlines()
     assert any("table_3" in line and "left" in line and "estimate" in line for line in lines)
     assert any("appendix" in line and line.rstrip().endswith("-") for line in lines)
-    assert lines[-1].startswith("4 of 4 sections left, about ")
+    assert lines[-1].startswith("5 of 5 sections left, about ")
     assert lines[-1].endswith("and 1 of unknown length.")
     (checkout / "broken").write_text("table_3")
     assert command("reproduce", "gadget").code == 2
@@ -100,7 +102,7 @@ def test_the_list_says_what_is_done_what_is_left_and_how_long_it_takes_and_runs_
     assert any("table_2" in line and "done 20" in line and "90 s" not in line for line in lines)
     assert any("table_3" in line and "left, 1 job kept" in line for line in lines)
     assert any("ticks" in line and "2 min, measured" in line for line in lines)  # its jobs took longer than this run
-    assert lines[-1].startswith("1 of 4 sections left, about ")
+    assert lines[-1].startswith("1 of 5 sections left, about ")
 
 
 def test_one_that_fails_does_not_stop_the_others_and_is_run_again(checkout, command):
@@ -135,13 +137,15 @@ def test_a_run_that_was_stopped_goes_on(checkout, command, monkeypatch):
 
 def test_quick_begins_anew_each_time_and_leaves_full_results_alone(checkout, command):
     for _ in range(2):
-        assert command("reproduce", "gadget", "--quick").code == 0
-        assert called(checkout) == [f"{line} --quick --fresh" for line in ALL]
+        ended = command("reproduce", "gadget", "--quick")
+        assert ended.code == 0
+        assert "--quick leaves out gossip scale." in ended.err
+        assert called(checkout) == QUICK
         assert sorted(path.name for path in (checkout / "benchmarks" / "results").iterdir()) == [
             "gossip-quick",
             "gossip_paper-quick",
         ]
-    assert "4 of 4 sections left" in command("reproduce", "gadget", "--list").out
+    assert "5 of 5 sections left" in command("reproduce", "gadget", "--list").out
 
 
 def test_programs_without_sections_run_whole_and_from_a_deeper_folder(checkout, command, monkeypatch):
@@ -158,7 +162,7 @@ def test_a_record_that_was_cut_off_is_read_as_far_as_it_goes(checkout, command):
     assert command("reproduce", "gadget").code == 0
     path = checkout / "benchmarks" / "results" / "gossip" / _papers.RECORD
     path.write_text(path.read_text() + '{"job": "gossip ti')
-    assert "0 of 4 sections left" in command("reproduce", "gadget", "--list").out
+    assert "0 of 5 sections left" in command("reproduce", "gadget", "--list").out
 
 
 def test_elsewhere_it_needs_a_checkout(folder, command, monkeypatch):
@@ -177,7 +181,7 @@ needs_checkout = pytest.mark.skipif(not (ROOT / "benchmarks").is_dir(), reason="
 @pytest.mark.parametrize("paper", list(reproduce.Paper))
 def test_papers_have_programs_and_sections_that_exist(paper):
     assert reproduce.checkout() == ROOT
-    parts = _papers.parts_of(paper, ROOT, quick=False)
+    parts = _papers.parts_of(paper, ROOT)
     for part in _papers.PARTS[paper]:
         assert part in parts, f"{part.name} is listed, and the program has no such section"
     for part in parts:

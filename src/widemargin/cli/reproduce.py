@@ -51,12 +51,16 @@ def reproduce(
     from widemargin.cli._say import remark
 
     root = checkout()
-    parts = _papers.parts_of(paper, root, quick=quick)
+    parts = _papers.parts_of(paper, root)
+    left_out = [part.name for part in parts if quick and part.quick_options is None]
+    parts = [part for part in parts if part.name not in left_out]
     if (fresh or quick) and not list_:
         for part in parts:
             _papers.note_fresh(part, root, quick=quick)
     states = [_papers.state_of(part, root, quick=quick) for part in parts]
     _show(paper, states, quick=quick)
+    if left_out:
+        remark(f"--quick leaves out {', '.join(left_out)}.")
     if list_:
         return
     failed, folders = [], []
