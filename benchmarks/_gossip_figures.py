@@ -43,7 +43,8 @@ def draw_figure_4(report: Report, found: Mapping[str, Any]) -> None:
         below.set_yticks(percents, [f"{percent:g}" for percent in percents])
         below.minorticks_off()
     trials = f"{min(n_trials)} to {max(n_trials)}" if len(n_trials) > 1 else f"{max(n_trials)}"
-    title = f"Figures 4.1 to 4.3: objective and test error over training time; median and ends of {trials} trials"
+    trials += " trial" if trials == "1" else " trials"
+    title = f"Figures 4.1 to 4.3: objective and test error over training time; median and ends of {trials}"
     figure.suptitle(title, wrap=True)
     harness.legend_below(figure, panels, 4 if len(found) > 1 else 1)
     report.picture(figure, "figure_4")
