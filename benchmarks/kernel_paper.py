@@ -99,7 +99,6 @@ class PaperSection(Section):
         super().__init__(name, quick=quick)
         self.sets = sets.split(",") if sets else list(QUICK if quick else SETS)
         self.fresh = fresh
-        self.tasks = self.sets if sets else list(SETS)  # of Table 2, with and without a bias
 
 
 # -- Table 2 -----------------------------------------------------------------------------------------------------------
@@ -109,7 +108,7 @@ def table_2(report: PaperSection, peers: Peers) -> None:
     """The problems of Table 2 solved: exactly, by the perceptron given C and given the paper's slack, by LIBSVM."""
     jobs = Jobs(report.folder / "table_2.jobs.jsonl", fresh=report.fresh)
     found: dict[str, Any] = report.read("table_2").get("table_2", {})
-    for name in [name for name in TASKS if name.removesuffix("-bias") in report.tasks]:
+    for name in [name for name in TASKS if name.removesuffix("-bias") in report.sets]:
         print(f"table 2: {name}", flush=True)
         each = {"exact": jobs(solution, name, report.quick)}
         for who, slack in (("SBP, C", None), ("SBP, slack", sets.PAPER_NU[name])):
