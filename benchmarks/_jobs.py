@@ -13,10 +13,14 @@ from benchmarks import _kernel_runs as runs
 
 
 class Jobs:
-    """Functions run in children of one thread; outcomes are lines of a file, found again by function and arguments."""
+    """Functions run in children of one thread; outcomes are lines of a file, found again by function and arguments.
+
+    A line also says how many seconds the job took: ``widemargin reproduce --list`` adds them up. In the folder of a
+    quick run, jobs run in this process: they are small, and a process of its own would take longer to begin than most.
+    """
 
     def __init__(self, path: Path, *, fresh: bool) -> None:
-        self._path = path
+        self._path, self._is_quick = path, path.parent.name.endswith("-quick")
         if fresh:
             path.unlink(missing_ok=True)
         lines = path.read_text(encoding="utf8").splitlines() if path.exists() else []
@@ -32,9 +36,10 @@ class Jobs:
         if key not in self._kept:
             print(f"  {key}", end="", flush=True)
             begin = time.perf_counter()
-            found = runs.in_child(function, *arguments, limit=limit)
+            found = function(*arguments) if self._is_quick else runs.in_child(function, *arguments, limit=limit)
             print(f": {time.perf_counter() - begin:.1f} s", flush=True)
-            line = json.dumps({"job": key, "outcome": found}, default=harness._plain)
+            ended = {"seconds": round(time.perf_counter() - begin, 1), "date": harness.machine()["date"]}
+            line = json.dumps({"job": key, **ended, "outcome": found}, default=harness._plain)
             with self._path.open("a", encoding="utf8") as file:
                 file.write(line + "\n")
             self._kept[key] = json.loads(line)["outcome"]

@@ -23,7 +23,16 @@ pytestmark = pytest.mark.skipif(not DOCS.is_dir(), reason="not run from a checko
 def tools(monkeypatch):
     """What builds pages; it lies beside them, not in the package."""
     monkeypatch.syspath_prepend(str(DOCS))
-    from tools import api_page, paper_tables, remote_assets, result_tables, results_pages, saddle_l1svm_tables, sodm_tables
+    from tools import (
+        api_page,
+        paper_tables,
+        remote_assets,
+        result_tables,
+        results_pages,
+        saddle_l1svm_tables,
+        sbp_gadget_tables,
+        sodm_tables,
+    )
 
     modules = (
         api_page,
@@ -32,6 +41,7 @@ def tools(monkeypatch):
         result_tables,
         results_pages,
         saddle_l1svm_tables,
+        sbp_gadget_tables,
         sodm_tables,
     )
     return {each.__name__.rpartition(".")[2]: each for each in modules}

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,6 +45,16 @@ class End(NamedTuple):
     cpu_seconds: float  # of all nodes together
 
 
+class Moment(NamedTuple):
+    """A network after one step."""
+
+    step: int
+    cpu_seconds: float  # of all nodes together
+    before: np.ndarray  # w of all nodes when the step began, (nodes, d)
+    drawn: list[int]  # the row of each node
+    models: np.ndarray
+
+
 def train(
     shards: Sequence[tuple[Any, np.ndarray]],
     alpha: float,
@@ -54,21 +64,25 @@ def train(
     epsilon: float = EPSILON,
     is_relative: bool = True,
     has_indicator: bool = False,
+    is_projected: bool = True,
     n_rounds: int = 50,
     max_steps: int = 100_000,
+    look: Callable[[Moment], None] | None = None,
+    look_at: Collection[int] = (),
 ) -> End:
     """Steps until no node's w changes by more than ``epsilon``, of ||w|| where ``is_relative``; alpha is lambda.
 
-    One node is Pegasos on all rows, with the same rule.
+    One node is Pegasos on all rows, with the same rule. Without ``is_projected`` the optional steps (f) and (h) are
+    left out. ``look`` sees the network after these steps, while the clock stands still.
     """
     rows = [sp.csr_matrix(X, dtype=np.float64) for X, _ in shards]
     labels, m, d = [y for _, y in shards], len(shards), shards[0][0].shape[1]
-    w, radius, change = np.zeros((m, d)), 1 / math.sqrt(alpha), math.inf
+    w, radius, change = np.zeros((m, d)), 1 / math.sqrt(alpha) if is_projected else math.inf, math.inf
     begin = time.process_time()
     for t in range(1, max_steps + 1):
         before, w = w, (1 - 1 / t) * w
-        for i in range(m):
-            k = rng.integers(len(labels[i]))
+        drawn = [int(rng.integers(len(y))) for y in labels]
+        for i, k in enumerate(drawn):
             here = slice(rows[i].indptr[k], rows[i].indptr[k + 1])
             columns, values, y = rows[i].indices[here], rows[i].data[here], labels[i][k]
             if not has_indicator or y * (before[i, columns] @ values) < 1:
@@ -77,6 +91,10 @@ def train(
         lengths = np.linalg.norm(w, axis=1)
         changes = np.linalg.norm(w - before, axis=1)
         change = float((changes / np.where(lengths > 0, lengths, 1.0) if is_relative else changes).max())
+        if look is not None and t in look_at:
+            now = time.process_time()
+            look(Moment(t, now - begin, before, drawn, w))
+            begin += time.process_time() - now
         # A node that has drawn no violated row has not moved, and not converged.
         if change <= epsilon and lengths.any():
             return End(w, t, change, True, time.process_time() - begin)
@@ -99,6 +117,26 @@ def push_sum(
     return sums / weights[:, None]
 
 
+def diffuse(values: np.ndarray, graph: Mapping[int, Sequence[int]], n_rounds: int) -> np.ndarray:
+    """The same with shares for all neighbours instead of one at random: the walk that Push-Sum is said to simulate."""
+    shares = walk(graph)
+    sums, weights = values.copy(), np.ones(len(values))
+    for _ in range(n_rounds):
+        sums, weights = shares.T @ sums, shares.T @ weights
+    return sums / weights[:, None]
+
+
+def walk(graph: Mapping[int, Sequence[int]]) -> np.ndarray:
+    """The matrix B: half stays, the other half is divided among the neighbours; b_ij = 1 / (2 deg i)."""
+    shares = np.zeros((len(graph), len(graph)))
+    for i, neighbours in graph.items():
+        shares[i, i] = 0.5
+        shares[i, list(neighbours)] = 0.5 / len(neighbours)
+    return shares
+
+
 def _into_ball(w: np.ndarray, radius: float) -> np.ndarray:
+    if math.isinf(radius):
+        return w
     lengths = np.linalg.norm(w, axis=1, keepdims=True)
     return w * np.minimum(1.0, radius / np.where(lengths > 0, lengths, radius))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from statistics import mean, pvariance
+from statistics import mean
 from typing import Any
 
 NO_BREAK = "\N{NO-BREAK SPACE}"
@@ -156,35 +156,6 @@ def gpu(results: Path) -> str:
          "SVC, s"],
         rows,
     )  # fmt: skip
-
-
-def sbp_figure_2(results: Path) -> str:
-    """Kernel evaluations over n^2 to half a point, and how many runs and epochs there were."""
-    found = load(results, "kernel/figure_2")["figure_2"]
-    rows = [
-        [who, *(number(each["within"][who]["0.5"], 2) for each in found.values())]
-        for who in next(iter(found.values()))["runs"]
-    ]
-    heads = []
-    for name, each in found.items():
-        epochs, n_runs = each.get("bounds", {}).get("epochs"), max(map(len, each["runs"].values()))
-        heads.append(f"{name}, {n_runs} runs of {epochs} epochs" if epochs == 10 else f"{name}, reduced: {n_runs} runs")
-    return table(["method", *heads], rows)
-
-
-def gadget_table_3(results: Path) -> str:
-    """GADGET's Tables 3 and 4: accuracy and its deviation, the true gap, and how many trials the rule ended."""
-    rows = []
-    for name, methods in load(results, "gossip_paper/table_3")["table_3"].items():
-        for who, trials in methods.items():
-            within = [mean(one["accuracy"]) for one in trials]
-            nodes = mean(pvariance(one["accuracy"]) for one in trials)
-            deviation = (nodes + pvariance(within)) ** 0.5
-            ended = f"{sum(one['has_stopped'] for one in trials)} of {len(trials)}"
-            steps = f"{mean(one['steps'] for one in trials):,.0f}"
-            cells = [f"{100 * mean(within):.2f} ± {100 * deviation:.2f}", number(mean(one["gap"] for one in trials))]
-            rows.append([name, who, *cells, steps, ended])
-    return table(["set", "who", "accuracy, %", "true gap", "steps", "ended by its rule"], rows)
 
 
 OURS, INTELEX, SKLEARN = "widemargin", "scikit-learn-intelex", "scikit-learn"
@@ -382,6 +353,6 @@ def selection_gpu(results: Path) -> str:
 _TABLES = (
     nu_margin, hard_margin, kernel, linear, margin_distribution, sparse, gossip, gpu, cores_kernel, cores_rows,
     cores_nu, cores_small, cores_shapes, cores_growth, cores_floor, selection, selection_gpu,
-    first_use, not_met, sbp_figure_2, gadget_table_3,
+    first_use, not_met,
 )  # fmt: skip
 TABLES: dict[str, Callable[[Path], str]] = {function.__name__: function for function in _TABLES}

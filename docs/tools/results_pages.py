@@ -1,7 +1,7 @@
 """Pages that are made when the documentation is built.
 
 Each folder of ``benchmarks/results`` becomes a page with its bars, pictures and tables; ``result_tables`` makes the
-tables of the page of benchmarks, ``sodm_tables`` those of the page of SODM, ``papers`` those of what is there of each
+tables of the page of benchmarks, ``paper_tables`` those of the papers' pages, ``papers`` those of what is there of each
 paper, ``api_page`` the reference; ARCHITECTURE, CONTRIBUTING and CHANGELOG become pages.
 """
 
@@ -11,8 +11,7 @@ import json
 import re
 from pathlib import Path
 
-from tools import api_page, papers
-from tools.paper_tables import TABLES as PAPER_TABLES
+from tools import api_page, paper_tables, papers
 from tools.result_tables import TABLES, table
 
 PROJECT = ("ARCHITECTURE", "CONTRIBUTING", "CHANGELOG")
@@ -31,7 +30,7 @@ def relink(text: str, docname: str) -> str:
 def write(results: Path, docs: Path) -> None:
     """Write all of them under ``docs``."""
     _put(docs / "api" / "index.rst", api_page.page())
-    for name, make in (TABLES | PAPER_TABLES).items():
+    for name, make in {**TABLES, **paper_tables.TABLES}.items():
         _put(docs / "_generated" / f"{name}.md", make(results))
     for name, text in papers.pages(papers.load()).items():
         _put(docs / "_generated" / f"{name}.md", text)

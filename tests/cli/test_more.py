@@ -1,10 +1,9 @@
-"""``compare``, ``reproduce`` and ``demo``."""
+"""``compare`` and ``demo``."""
 
 from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 from unittest.mock import Mock
 
 import numpy as np
@@ -14,7 +13,7 @@ pytest.importorskip("typer", reason="needs the cli extra")
 pytest.importorskip("rich", reason="needs the cli extra")
 
 from widemargin.callbacks import SearchProgress
-from widemargin.cli import _one_fit, compare, reproduce
+from widemargin.cli import _one_fit, compare
 from widemargin.cli._one_fit import THEIRS, few_rows, make, opened, ours, set_nu, stored, title
 from widemargin.data import make_nonseparable
 from widemargin.estimators.registry import descriptors
@@ -173,50 +172,6 @@ def test_all_models_can_be_made():
         assert type(model).__name__ == title(name).split("(")[0].split()[0]
         assert model.get_params().get("random_state", 3) in (3, None)
     assert set_nu(make("NuSVC", 0), y).nu == pytest.approx(0.85 * 2 * 5 / 305)
-
-
-def test_papers_have_programs_that_exist():
-    root = Path(__file__).resolve().parents[2]
-    if not (root / "benchmarks").is_dir():
-        pytest.skip("there are no benchmarks outside a checkout")
-    assert reproduce.checkout() == root
-    for programs in reproduce.PROGRAMS.values():
-        for program, _ in programs:
-            assert (
-                '"--quick"' in (root / "benchmarks" / f"{program}.py").read_text()
-                or "harness.arguments" in (root / "benchmarks" / f"{program}.py").read_text()
-            )
-
-
-def test_a_paper_runs_its_programs_in_the_checkout(folder, command, monkeypatch):
-    """A checkout in which the programs only write down how they were called."""
-    (folder / "src" / "widemargin").mkdir(parents=True)
-    (folder / "benchmarks").mkdir()
-    (folder / "benchmarks" / "__init__.py").touch()
-    note = "import sys\nopen('called', 'a').write(' '.join([__spec__.name, *sys.argv[1:]]) + '\\n')\n"
-    for program in ("saddle_paper", "saddle_communication"):
-        (folder / "benchmarks" / f"{program}.py").write_text(note)
-    (folder / "benchmarks" / "gossip.py").write_text("raise SystemExit(3)")
-    monkeypatch.delenv("PYTHONPATH", raising=False)
-    (folder / "deeper").mkdir()
-    monkeypatch.chdir(folder / "deeper")
-    ended = command("reproduce", "saddle", "--quick")
-    assert ended.code == 0, ended.err
-    called = (folder / "called").read_text().splitlines()
-    assert called == ["benchmarks.saddle_paper --quick", "benchmarks.saddle_communication --quick"]
-    assert str(folder / "benchmarks" / "results" / "saddle_paper-quick") in ended.err
-    ended = command("reproduce", "gadget")
-    assert ended.code == 2
-    assert "benchmarks.gossip failed with exit code 3" in ended.err
-
-
-def test_elsewhere_it_needs_a_checkout(folder, command, monkeypatch):
-    monkeypatch.setattr(reproduce, "__file__", str(folder / "site-packages" / "reproduce.py"))
-    ended = command("reproduce", "sbp")
-    assert ended.code == 2
-    assert ended.err.startswith("reproduce needs a checkout of widemargin")
-    ended = command("reproduce", "svm")
-    assert (ended.code, "'svm' is not one of" in ended.err) == (2, True)
 
 
 def test_the_demonstration(folder, command, monkeypatch):

@@ -1,0 +1,222 @@
+"""``reproduce``: what it runs and in which order, how it goes on, and what it says of what is left."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from widemargin.cli import _papers, reproduce
+
+ROOT = Path(__file__).resolve().parents[2]
+QUICK_LIMIT = 600.0  # seconds on two cores that have nothing else to do
+
+# Writes down how it was called, keeps a job, and fails where the file ``broken`` names its section.
+PROGRAM = """
+import json, sys
+from pathlib import Path
+
+from benchmarks import harness  # harness.FRESH
+
+SECTIONS = {{{sections}}}
+
+if __name__ == "__main__":
+    with open("called", "a") as file:
+        file.write(" ".join([__spec__.name.removeprefix("benchmarks."), *sys.argv[1:]]) + "\\n")
+    section = sys.argv[sys.argv.index("--only") + 1]
+    results = Path("benchmarks", "results", "{folder}" + "-quick" * ("--quick" in sys.argv))
+    results.mkdir(parents=True, exist_ok=True)
+    with (results / f"{{section}}.jobs.jsonl").open("a") as file:
+        file.write(json.dumps({{"job": "a", "seconds": 90.0, "outcome": 1}}) + "\\n")
+    sys.exit(3 if section in Path("broken").read_text().split() else 0)
+"""
+
+
+@pytest.fixture
+def checkout(folder, monkeypatch):
+    """A checkout with small programs for GADGET, and for the saddle paper one without sections."""
+    (folder / "src" / "widemargin").mkdir(parents=True)
+    programs = folder / "benchmarks"
+    programs.mkdir()
+    for name in ("__init__", "harness"):
+        (programs / f"{name}.py").touch()
+    sections = {"gossip_paper": ("table_2", "table_3", "appendix"), "gossip": ("ticks", "scale")}
+    for name, each in sections.items():
+        listed = ", ".join(f'"{section}": None' for section in each)
+        (programs / f"{name}.py").write_text(PROGRAM.format(sections=listed, folder=name))
+    for name in ("saddle_paper", "saddle_communication"):
+        note = f"import sys\nopen('called', 'a').write(' '.join(['{name}', *sys.argv[1:]]) + '\\n')\n"
+        (programs / f"{name}.py").write_text(note)
+    (folder / "broken").touch()
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    return folder
+
+
+def called(checkout):
+    path = checkout / "called"
+    lines = path.read_text().splitlines() if path.exists() else []
+    path.unlink(missing_ok=True)
+    return lines
+
+
+ALL = [
+    "gossip_paper --only table_2",
+    "gossip_paper --only table_3",
+    "gossip_paper --only appendix",  # which the list does not have
+    "gossip --only ticks",
+    "gossip --only scale",
+]
+QUICK = [f"{line} --quick --fresh" for line in ALL[:-1]]
+
+
+def test_the_papers_own_sections_come_first_and_what_has_ended_is_not_run_again(checkout, command):
+    ended = command("reproduce", "gadget")
+    assert ended.code == 0, ended.err
+    assert called(checkout) == ALL
+    assert f"Results: {checkout / 'benchmarks' / 'results' / 'gossip_paper'}" in ended.err
+    ended = command("reproduce", "gadget")
+    assert ended.code == 0
+    assert called(checkout) == []
+    assert "0 of 5 sections left." in ended.out
+    assert command("reproduce", "gadget", "--fresh").code == 0
+    assert called(checkout) == [f"{line} --fresh" for line in ALL]
+
+
+def test_the_list_says_what_is_done_what_is_left_and_how_long_it_takes_and_runs_nothing(checkout, command):
+    lines = command("reproduce", "gadget", "--list").out.splitlines()
+    assert any("table_3" in line and "left" in line and "estimate" in line for line in lines)
+    assert any("appendix" in line and line.rstrip().endswith("-") for line in lines)
+    assert lines[-1].startswith("5 of 5 sections left, about ")
+    assert lines[-1].endswith("and 1 of unknown length.")
+    (checkout / "broken").write_text("table_3")
+    assert command("reproduce", "gadget").code == 2
+    called(checkout)
+    ended = command("reproduce", "gadget", "--list")
+    assert ended.code == 0
+    assert called(checkout) == []
+    lines = ended.out.splitlines()
+    assert any("table_2" in line and "done 20" in line and "90 s" not in line for line in lines)
+    assert any("table_3" in line and "left, 1 job kept" in line for line in lines)
+    assert any("ticks" in line and "2 min, measured" in line for line in lines)  # its jobs took longer than this run
+    assert lines[-1].startswith("1 of 5 sections left, about ")
+
+
+def test_one_that_fails_does_not_stop_the_others_and_is_run_again(checkout, command):
+    (checkout / "broken").write_text("table_2 ticks")
+    ended = command("reproduce", "gadget")
+    assert ended.code == 2
+    assert called(checkout) == ALL
+    last = ended.err.splitlines()[-1]
+    for name in ("gossip_paper table_2", "gossip ticks"):
+        assert f"benchmarks.{name} failed with exit code 3" in last
+    assert "table_3" not in last
+    (checkout / "broken").write_text("")
+    ended = command("reproduce", "gadget")
+    assert (ended.code, called(checkout)) == (0, [ALL[0], ALL[3]])
+
+
+def test_a_run_that_was_stopped_goes_on(checkout, command, monkeypatch):
+    run, n_runs = subprocess.run, []
+
+    def stopped(*arguments, **settings):
+        n_runs.append(1)
+        if len(n_runs) == 2:
+            raise KeyboardInterrupt
+        return run(*arguments, **settings)
+
+    monkeypatch.setattr(subprocess, "run", stopped)
+    assert command("reproduce", "gadget").code != 0
+    assert called(checkout) == ALL[:1]
+    command("reproduce", "gadget")
+    assert called(checkout) == ALL[1:]
+
+
+def test_quick_begins_anew_each_time_and_leaves_full_results_alone(checkout, command):
+    for _ in range(2):
+        ended = command("reproduce", "gadget", "--quick")
+        assert ended.code == 0
+        assert "--quick leaves out gossip scale." in ended.err
+        assert called(checkout) == QUICK
+        assert sorted(path.name for path in (checkout / "benchmarks" / "results").iterdir()) == [
+            "gossip-quick",
+            "gossip_paper-quick",
+        ]
+    assert "5 of 5 sections left" in command("reproduce", "gadget", "--list").out
+
+
+def test_programs_without_sections_run_whole_and_from_a_deeper_folder(checkout, command, monkeypatch):
+    (checkout / "deeper").mkdir()
+    monkeypatch.chdir(checkout / "deeper")
+    ended = command("reproduce", "saddle", "--quick")
+    assert ended.code == 0, ended.err
+    lines = called(checkout)
+    assert set(lines) == {"saddle_paper --quick", "saddle_communication --quick"}
+    assert lines[-1] == "saddle_communication --quick"
+
+
+def test_a_record_that_was_cut_off_is_read_as_far_as_it_goes(checkout, command):
+    assert command("reproduce", "gadget").code == 0
+    path = checkout / "benchmarks" / "results" / "gossip" / _papers.RECORD
+    path.write_text(path.read_text() + '{"job": "gossip ti')
+    assert "0 of 5 sections left" in command("reproduce", "gadget", "--list").out
+
+
+def test_elsewhere_it_needs_a_checkout(folder, command, monkeypatch):
+    monkeypatch.setattr(reproduce, "__file__", str(folder / "site-packages" / "reproduce.py"))
+    ended = command("reproduce", "sbp")
+    assert ended.code == 2
+    assert ended.err.startswith("reproduce needs a checkout of widemargin")
+    ended = command("reproduce", "svm")
+    assert (ended.code, "'svm' is not one of" in ended.err) == (2, True)
+
+
+needs_checkout = pytest.mark.skipif(not (ROOT / "benchmarks").is_dir(), reason="not run from a checkout")
+
+
+@needs_checkout
+@pytest.mark.parametrize("paper", list(reproduce.Paper))
+def test_papers_have_programs_and_sections_that_exist(paper):
+    assert reproduce.checkout() == ROOT
+    parts = _papers.parts_of(paper, ROOT)
+    for part in _papers.PARTS[paper]:
+        assert part in parts, f"{part.name} is listed, and the program has no such section"
+    for part in parts:
+        arguments = _papers.command_of(part, ROOT, quick=True, fresh=False)
+        source = (ROOT / "benchmarks" / f"{part.program}.py").read_text()
+        assert "harness.arguments" in source
+        assert ("--only" in arguments) == (part.section is not None)
+
+
+@needs_checkout
+def test_a_quick_run_judges_no_bar_of_the_full_size(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("matplotlib", reason="needs the plot extra")
+    from benchmarks import _harness as harness
+
+    monkeypatch.setattr(harness, "RESULTS", tmp_path)
+    bars = [
+        harness.Bar("fast", "<= 1 s", "2 s", is_met=False),
+        harness.Bar("a proof", "true", "true", is_met=True, is_of_any_size=True),
+    ]
+    for quick, words in ((True, ["skipped: asked of the full size", "pass"]), (False, ["FAIL", "pass"])):
+        harness.Report("some", quick=quick).bars(bars)
+        lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()[-2:]]
+        assert [line.endswith(word) for line, word in zip(lines, words, strict=True)] == [True, True]
+    kept = json.loads((tmp_path / "some-quick" / "results.json").read_text())["bars"]
+    assert [bar["is_met"] for bar in kept] == [None, True]
+
+
+@needs_checkout
+@pytest.mark.long
+@pytest.mark.parametrize("paper", list(reproduce.Paper))
+def test_every_paper_ends_when_quick(paper):
+    pytest.importorskip("matplotlib", reason="needs the plot extra")
+    if "WIDEMARGIN_DATA" not in os.environ and not (ROOT.parent / "shared" / "data").is_dir():
+        pytest.skip("needs the papers' sets")
+    arguments = [sys.executable, "-m", "widemargin.cli", "reproduce", paper, "--quick"]
+    ended = subprocess.run(arguments, cwd=ROOT, timeout=QUICK_LIMIT, check=False, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stdout[-2_000:] + ended.stderr[-2_000:]
+    assert "FAIL" not in ended.stdout
