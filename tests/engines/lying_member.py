@@ -28,11 +28,14 @@ def state(lie):
 
 
 def equivocate():
-    """Tell neighbours with odd numbers other models, under the same numbers."""
+    """Tell every other neighbour other models, under the same numbers."""
 
     def changed(peer, to):
         message = message_to(peer, to)
-        if to % 2 == 0:
+        if len(peer.neighbours) == 1 and peer.number in peer.table.newest[Snapshot]:  # which hears both
+            own = peer.table.newest[Snapshot][peer.number]
+            return message._replace(records=[*message.records, peer.notary.signed(own._replace(model=own.model + 1.0))])
+        if sorted(peer.neighbours).index(to) % 2 == 0:
             return message
         records = [
             peer.notary.signed(each._replace(model=each.model + 1.0))
@@ -46,21 +49,15 @@ def equivocate():
 
 
 def speak_for_another():
-    """Announce losses of nothing in the names of others, with signatures of one's own."""
+    """State losses of nothing in the names of others, with signatures of one's own."""
 
-    def changed(peer, record):
-        announce(peer, record)
-        if isinstance(record, HingeCosts):
-            for other in peer.live_neighbours:
-                forged = peer.notary.signed(
-                    record._replace(peer=other, number=record.number + 5, costs=0 * record.costs)
-                )
-                for pending in peer.delivery.pending.values():
-                    pending[HingeCosts, other] = None
-                peer.table.newest[HingeCosts][other] = forged
-                peer.delivery._sizes[HingeCosts, other] = 100
+    def changed(peer, to):
+        message, known = message_to(peer, to), peer.table.newest[HingeCosts]
+        said = [known[other] for other in peer.live_neighbours if other in known]
+        forged = [peer.notary.signed(each._replace(number=each.number + 5, costs=0 * each.costs)) for each in said]
+        return message._replace(records=[*message.records, *forged])
 
-    Peer._announce = changed
+    Peer._message = changed
 
 
 def be_of_the_future():

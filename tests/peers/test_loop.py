@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from sklearn.svm import LinearSVC
 
+from tests.peers.networks import Network, chords, even, overlapping_rows, split
 from widemargin.peers.admm import GossipADMM
 from widemargin.peers.loop import PeerLimits, PeerLoop
 from widemargin.peers.peer import Peer
@@ -248,6 +249,18 @@ def test_bytes_that_are_no_message_are_counted_and_do_no_harm():
     assert reports[0].refused == len(bad) + 3
     assert reports[1].refused == 0
     assert all(report.stop_reason == "gap" and report.members == [0, 1] for report in reports.values())
+
+
+def test_messages_that_are_unsound_are_refused_and_late_ones_are_late():
+    X, codes = overlapping_rows(40)
+    network = Network(split(X, codes, even(40, 2)), chords(2)).go(10)
+    peer, sender = network.peers[0], network.peers[1]
+    message = sender._message(0)
+    loop = PeerLoop(peer, Wires(2).of(0), PeerLimits(1e-3))
+    peer.receive(message._replace(number=1))
+    peer.receive(message._replace(payload=message.payload * np.nan))
+    report = loop.report()
+    assert (report.refused, report.stale) == (1, 1)
 
 
 def test_one_that_falls_silent_is_left_out_and_its_return_takes_it_in_again():

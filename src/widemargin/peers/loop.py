@@ -134,7 +134,7 @@ class PeerReport:
     bytes_sent: int  # on the wire
     messages_received: int
     bytes_received: int
-    refused: int  # malformed or too long messages, those of strangers, and refused connections
+    refused: int  # malformed, too long or wrongly signed messages, those of strangers, and refused connections
     stale: int  # messages that came after newer ones
     # "gap", "precision", "max_ticks", "max_time", "interrupted", "revoked", "accused"; None while it runs
     stop_reason: str | None
@@ -244,6 +244,7 @@ class PeerLoop:
 
     def report(self) -> PeerReport:
         peer, proof = self.peer, self.proof
+        refused = self._traffic.refused + self.transport.refused + peer.traffic.refused - peer.n_stale
         return PeerReport(
             number=peer.number,
             model=np.array(peer.algorithm.model if proof is None else proof.model),
@@ -254,8 +255,8 @@ class PeerLoop:
             live_neighbours=peer.live_neighbours,
             ticks=peer.ticks,
             seconds=self.seconds,
-            **asdict(replace(self._traffic, refused=self._traffic.refused + self.transport.refused)),
-            stale=peer.traffic.refused,
+            **asdict(replace(self._traffic, refused=refused)),
+            stale=peer.n_stale,
             stop_reason=self.stop_reason,
             history=list(self._history),
             rows=self._stated_rows() if self._final is None else self._final_rows,

@@ -74,6 +74,7 @@ class Peer:
     too_far_ahead: dict[int, int] = field(default_factory=dict)  # ticks of messages and records beyond that, by member
     ticks: int = 0
     traffic: Traffic = field(default_factory=Traffic)
+    n_stale: int = 0  # messages among those refused that only came after newer ones
     table: RecordTable = field(init=False)
     delivery: Delivery = field(init=False)
     evidence: list[tuple[Statement, ...]] = field(default_factory=list)  # of lies that were found here
@@ -170,6 +171,7 @@ class Peer:
             return
         if not is_new:
             self.traffic.refused += 1
+            self.n_stale += 1
             return
         self.delivery.acknowledge(sender, message.ack, message.ack_bits)
         self._heard[sender] = self._worked
