@@ -356,6 +356,3 @@ def timed(settings: dict[str, Any], number: int, part: Any) -> dict[str, float]:
 
 def repetitions_of(report: Section, chosen: Any, name: str) -> int:
     return int(chosen.repetitions or (2 if report.quick else REPETITIONS[name]))
-
-
-SECTIONS = {"rates": rates, "machines": machines, "tuning": tuning, "times": times}

@@ -1,4 +1,4 @@
-"""Tables of the pages of the batch perceptron and of GADGET, from the JSON that benchmarks wrote, so that a run that ends later is on the page.
+"""Tables of the pages of the batch perceptron and of GADGET, from the JSON that benchmarks wrote.
 
 Each function takes the folder of results and returns Markdown; what has not been measured is said.
 """

@@ -42,24 +42,28 @@ def _full_only(program: str, **minutes: float) -> tuple[Part, ...]:
 _FOREST = ("--features", "raw", "--gamma", "1e-4", "-C", "1e4")
 PARTS: dict[str, tuple[Part, ...]] = {
     "saddle": (
-        *_parts("saddle_paper", table_1=6, table_2=6, table_3=180, table_4=15, figure_1=240, figure_2=240, figure_3=15,
-                figure_4=15, figure_6=10),
-        Part("saddle_communication", None, 60),
+        *_parts("saddle_paper", table_1=2, table_2=6, table_3=10, table_4=15, theorem_7=5, figure_3=15, figure_4=15,
+                figure_6=10, figure_1=60, figure_2=60),
+        *_parts("saddle_communication", sets=15, growth=40, lower_bound=1),
     ),
     "sbp": (
         Part("kernel_forest", "fit", 25, ("--minutes", "20", *_FOREST), ("--minutes", "0.2", *_FOREST)),
         *_parts("kernel_paper", table_2=45, figure_2=420, table_1=1, figure_3=60),
     ),
-    "sodm": _parts("margin_distribution", table_1=10, accuracy=240, levels=60, tables=180, linear=60, speed=30,
-                   memory=30),
+    "sodm": (
+        *_parts("margin_distribution", table_1=1, theorems=5, tuning=10, tables_2_4=140, table_3=12, figure_2=35,
+                figure_4=10),
+        *_full_only("margin_distribution", accuracy=240, speed=30, memory=30),  # beyond the paper
+    ),
     "gadget": (
         *_parts("gossip_paper", table_2=1, table_3=75, table_5=3, figure_4=40, theorem_1=8),
         *_parts("gossip", accuracy=30, curves=15, ticks=10),
         *_full_only("gossip", faults=15, rho=20, topologies=60, processes=2, scale=150),  # beyond the paper
     ),
     "l1svm": (
-        *_parts("debiased", truth=2, table_1=5, figure_1=20, figure_2=30, coverage=40),
-        *_full_only("debiased", inverse=50, figure_1_5000=360, figure_2_5000=300),
+        *_parts("debiased", figure_1=20, figure_2=30, table_1=5, truth=2, rates=1, machines=5, tuning=60, times=60),
+        *_full_only("debiased", figure_1_5000=90, figure_2_5000=300),
+        *_full_only("debiased", coverage=40, inverse=50),  # beyond the paper
     ),
 }  # fmt: skip
 FOLDERS = {"kernel_paper": "kernel", "kernel_forest": "kernel"}  # under results/; of others the name of the program
