@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -211,3 +212,14 @@ def test_what_is_wrong_with_logs_is_said_in_a_sentence(command, tmp_path, monkey
     assert sentence in ended.err
     assert ended.err.count("\n") == 1
     assert (tmp_path / "rows.svm").read_text() == TEXT
+
+
+def test_two_lists_with_one_number_are_an_event_once():
+    peer = SimpleNamespace(number=7, table=SimpleNamespace(excluded=set()))
+    membership = SimpleNamespace(newest=SimpleNamespace(number=4, members={}, active={}), has_rival=False)
+    told = []
+    with PeerLog(None, told.append, membership) as log:
+        for membership.has_rival in (False, True, True):
+            log._note_members(SimpleNamespace(peer=peer, cut_off={}))
+    assert [each["event"] for each in told] == ["two lists"]
+    assert told[0]["why"] == "the organiser signed two different lists with number 4"

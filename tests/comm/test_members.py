@@ -149,3 +149,14 @@ def test_a_newer_list_replaces_an_older_one_of_the_same_network():
     ):
         with pytest.raises(ValueError, match=r"another organiser|of the network"):
             membership.take(other)
+
+
+def test_two_lists_with_one_number_are_noticed_until_there_is_a_newer_one():
+    membership = Membership(begun())
+    membership.take(begun())
+    assert not membership.has_rival
+    membership.take(MemberList("hospitals", ORGANISER.card.key).with_member(BOB.card, 1, ORGANISER))
+    assert membership.has_rival
+    assert membership.newest == begun()
+    membership.take(both())
+    assert not membership.has_rival

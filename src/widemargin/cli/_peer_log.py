@@ -27,7 +27,8 @@ class PeerLog:
     Every line has ``event``, ``peer`` and ``time`` (seconds since 1970). With a list of members, ``name`` is the name
     of the peer in a start event, and otherwise of the member or neighbour that the event is about. Events are start,
     neighbour came, neighbour gone, members (the first certificate for a new set of members), members list (a newer
-    list), excluded and cut off (a member, and why), refused (how many in all), status and stop.
+    list), two lists (with one number), excluded and cut off (a member, and why), refused (how many in all), status and
+    stop.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class PeerLog:
         except OSError as error:
             raise ValueError(f"The log cannot be written to {path}: {error.strerror}.") from error
         self._list = 0 if membership is None else membership.newest.number
+        self._rival_list = -1  # number of the last list that had a rival
         self._neighbours: set[int] = set()
         self._excluded: set[int] = set()
         self._cut_off: set[int] = set()
@@ -86,6 +88,9 @@ class PeerLog:
         if self._membership is not None and self._membership.newest.number > self._list:
             self._list = self._membership.newest.number
             self._write("members list", number, number=self._list, count=len(self._membership.newest.active))
+        if self._membership is not None and self._membership.has_rival and self._rival_list != self._list:
+            self._rival_list = self._list
+            self._write("two lists", number, why=f"the organiser signed two different lists with number {self._list}")
         for member in sorted(loop.peer.table.excluded - self._excluded):
             self._excluded.add(member)
             why = "its records contradict each other" if loop.peer.is_convicted(member) else "revoked"

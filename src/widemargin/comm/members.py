@@ -172,10 +172,14 @@ class MemberList:
 
 
 class Membership:
-    """The newest list that one peer knows; newer ones replace it."""
+    """The newest list that one peer knows; newer ones replace it.
+
+    ``has_rival`` tells that the organiser has signed another list with the same number: members may then go by
+    different lists, until there is a newer one.
+    """
 
     def __init__(self, newest: MemberList) -> None:
-        self.newest = newest
+        self.newest, self.has_rival = newest, False
 
     def take(self, other: MemberList) -> bool:
         """Take a list of the same network if it is newer; return whether it was. ValueError for another network."""
@@ -185,8 +189,9 @@ class Membership:
                 f"The list of {other.network} is of another network or by another organiser, not of {known.network}."
             )
         if other.number <= known.number:
+            self.has_rival |= other.number == known.number and other.text() != known.text()
             return False
-        self.newest = other
+        self.newest, self.has_rival = other, False
         return True
 
 
