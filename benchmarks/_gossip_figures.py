@@ -46,7 +46,7 @@ def draw_figure_4(report: Report, found: Mapping[str, Any]) -> None:
     trials += " trial" if trials == "1" else " trials"
     title = f"Figures 4.1 to 4.3: objective and test error over training time; median and ends of {trials}"
     figure.suptitle(title, wrap=True)
-    harness.legend_below(figure, panels, 4 if len(found) > 1 else 1)
+    harness.legend_below(figure, panels, len(found))
     report.picture(figure, "figure_4")
 
 

@@ -616,7 +616,7 @@ def scale(report: Section, jobs: Jobs) -> None:
     found: dict[str, Any] = {}
     bars = []
     for n_peers, tol in sizes:
-        each = jobs(many_peers, n_peers, tol, report.quick, limit=MANY_PEERS_LIMIT)
+        each = jobs(many_peers, n_peers, tol, report.quick, limit=None if report.quick else MANY_PEERS_LIMIT)
         found[f"{n_peers} peers to {tol:g}"] = each
         report.add("scale", found)
         text = f"{each['seconds']:.0f} s on the wall, {each['cpu_seconds']:.0f} of the processor, "

@@ -217,7 +217,8 @@ def figure_2(report: PaperSection, peers: Peers) -> None:
         for seed, who in product(range(bounds.seeds), WALKS):
             if who == "SMO" and seed:  # it has nothing random
                 continue
-            each = jobs(curve, name, who, bounds_of(who, bounds), seed, report.quick, limit=RUN_LIMIT)
+            limit = None if report.quick else RUN_LIMIT
+            each = jobs(curve, name, who, bounds_of(who, bounds), seed, report.quick, limit=limit)
             if each is None:
                 print(f"figure 2: {name}, {who}, run {seed}: not within {RUN_LIMIT / 3_600:g} hours", flush=True)
                 continue
@@ -380,7 +381,7 @@ def figure_3(report: PaperSection, peers: Peers) -> None:
             if len(runs_of["SBP"]) <= seed:
                 most = bounds_of("SBP", bounds)
                 runs_of["SBP"].append(slim(jobs(curve, name, "SBP", most, seed, report.quick)))
-            points = jobs(fourier_curve, name, bounds.features, seed, report.quick, limit=RUN_LIMIT)
+            points = jobs(fourier_curve, name, bounds.features, seed, report.quick)
             runs_of["Fourier features"].append(points)
             report.add("figure_3", found)
         figures.draw_figure_3(report, found)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -23,28 +24,9 @@ pytestmark = pytest.mark.skipif(not DOCS.is_dir(), reason="not run from a checko
 def tools(monkeypatch):
     """What builds pages; it lies beside them, not in the package."""
     monkeypatch.syspath_prepend(str(DOCS))
-    from tools import (
-        api_page,
-        paper_tables,
-        remote_assets,
-        result_tables,
-        results_pages,
-        saddle_l1svm_tables,
-        sbp_gadget_tables,
-        sodm_tables,
-    )
-
-    modules = (
-        api_page,
-        paper_tables,
-        remote_assets,
-        result_tables,
-        results_pages,
-        saddle_l1svm_tables,
-        sbp_gadget_tables,
-        sodm_tables,
-    )
-    return {each.__name__.rpartition(".")[2]: each for each in modules}
+    names = ("api_page", "paper_tables", "remote_assets", "result_tables", "results_pages")
+    names += ("saddle_l1svm_tables", "sodm_tables")
+    return {name: import_module(f"tools.{name}") for name in names}
 
 
 @pytest.mark.parametrize("page", ["index.md", "install.md", "certificates.md"])

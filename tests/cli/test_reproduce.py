@@ -210,6 +210,21 @@ def test_a_quick_run_judges_no_bar_of_the_full_size(tmp_path, monkeypatch, capsy
 
 
 @needs_checkout
+def test_jobs_are_kept_with_their_seconds_and_quick_ones_need_no_process_of_their_own(tmp_path):
+    pytest.importorskip("matplotlib", reason="needs the plot extra")
+    from benchmarks._jobs import Jobs
+
+    for name, is_here in (("some-quick", True), ("some", False)):
+        (tmp_path / name).mkdir()
+        path = tmp_path / name / "section.jobs.jsonl"
+        number = Jobs(path, fresh=False)(os.getpid)
+        assert (number == os.getpid()) == is_here
+        assert Jobs(path, fresh=False)(os.getpid) == number  # kept
+        assert json.loads(path.read_text())["seconds"] >= 0
+    assert Jobs(tmp_path / "some-quick" / "other.jobs.jsonl", fresh=True)(os.getpid, limit=20.0) != os.getpid()
+
+
+@needs_checkout
 @pytest.mark.long
 @pytest.mark.parametrize("paper", list(reproduce.Paper))
 def test_every_paper_ends_when_quick(paper):
