@@ -17,9 +17,19 @@ from widemargin.peers.records import Moments, Snapshot
 from widemargin.problems.mean_hinge import MeanHinge
 
 
-def a_peer(number, neighbours, part):
+def a_peer(number, neighbours, part, incarnation=0):
     problem, rng = MeanHinge(0.01), np.random.default_rng(number)
-    return Peer(number, problem, GossipADMM(problem, part, rng, is_full=True), list(neighbours), 3, rng)
+    return Peer(number, problem, GossipADMM(problem, part, rng, is_full=True), list(neighbours), 3, rng, incarnation)
+
+
+def run(peers, ticks):
+    """Some ticks in which all messages to those who are there arrive."""
+    there = {peer.number: peer for peer in peers}
+    for _ in range(ticks):
+        for peer in peers:
+            for to, message in peer.tick():
+                if to in there:
+                    there[to].receive(message)
 
 
 def meet(host, guest, ticks=6):
@@ -54,6 +64,32 @@ def test_of_peers_that_left_the_last_few_are_remembered():
     host.add_neighbour(1)
     meet(host, a_peer(1, [0], part), ticks=30)
     assert host.proof.members == {0, 1}
+
+
+@pytest.mark.parametrize("is_direct", [True, False], ids=["neighbour of all", "behind one that forgot"])
+def test_a_peer_that_returns_under_a_lower_number_than_some_remember_is_heard(is_direct):
+    """The one that it joins has forgotten it, and so it is told of no earlier life; the others have not."""
+    X, codes = overlapping_rows(120)
+    parts = split(X, codes, [30] * 4)
+    first, second = a_peer(0, [1, 3], parts[0]), a_peer(1, [0, 3], parts[1])
+    guest = a_peer(3, [0, 1], parts[3], incarnation=2)
+    run([first, second, guest], 40)
+    assert first.proof.members == {0, 1, 3}
+    run([first, second], 60)
+    assert first.proof.members == {0, 1}
+    host = a_peer(2, [0, 1, 3], parts[2])
+    for peer in (first, second):
+        peer.add_neighbour(2)
+        if not is_direct:
+            peer.remove_neighbour(3)
+    run([first, second, host], 60)
+    host.table._forget(3)
+    guest = a_peer(3, [0, 1, 2] if is_direct else [2], parts[3])
+    everyone = [first, second, host, guest]
+    run(everyone, 80)
+    for peer in everyone:
+        assert peer.proof.members == {0, 1, 2, 3}
+    assert guest.incarnation > 2
 
 
 def test_neighbours_that_are_silent_for_long_are_forgotten(monkeypatch):

@@ -13,13 +13,13 @@ from widemargin.comm.identity import Identity, is_open_to_others
 from widemargin.comm.members import Member, MemberList, Membership
 from widemargin.comm.zmq_keys import MemberKeys
 from widemargin.data.files import write_whole
+from widemargin.peers.records import MOST_INCARNATIONS
 
 try:
     import fcntl
 except ImportError:  # Windows: nothing keeps an identity from being used twice at once
     fcntl = None  # type: ignore[assignment]
 
-MOST_STARTS = 1 << 22  # beyond which numbers of records would not fit into 63 bits
 _MOST_LOST = 1_000  # starts that others know of and the file does not
 _FIRST_START = 1_767_225_600  # 2026-01-01, in seconds since 1970
 _START_SECONDS = 240  # from one number of a start to the next, if the file of starts is lost
@@ -147,6 +147,6 @@ def _next_start(path: Path) -> int:
 
 
 def _keep_start(path: Path, start: int) -> None:
-    if start >= MOST_STARTS:
-        raise ValueError(f"There is no start {start:,}, only {MOST_STARTS:,}: is the clock right, and is {path}?")
+    if start >= MOST_INCARNATIONS:
+        raise ValueError(f"There is no start {start:,}, only {MOST_INCARNATIONS:,}: is the clock right, and is {path}?")
     write_whole(path, f"{start}\n".encode("ascii"))

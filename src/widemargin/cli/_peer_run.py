@@ -20,7 +20,7 @@ from rich.text import Text
 from widemargin.callbacks import Interruption
 from widemargin.cli._input import check_outputs
 from widemargin.cli._peer_log import PeerLog
-from widemargin.cli._peer_membership import MOST_STARTS, OwnMembership, acting_as
+from widemargin.cli._peer_membership import OwnMembership, acting_as
 from widemargin.cli._peer_terms import Terms
 from widemargin.cli._peer_watch import Screen
 from widemargin.comm.protocol import HIGHEST_NUMBER
@@ -35,7 +35,7 @@ from widemargin.peers.claims import Claims
 from widemargin.peers.loop import PeerLimits, PeerLoop, PeerReport
 from widemargin.peers.notary import MemberNotary
 from widemargin.peers.peer import Peer
-from widemargin.peers.records import incarnation_of
+from widemargin.peers.records import MOST_INCARNATIONS, incarnation_of
 from widemargin.peers.wire import MessageFormat
 from widemargin.strategies.peers import Network, outcome_of_peer
 
@@ -176,7 +176,7 @@ def _joined(
     terms = Terms.of(welcome.terms)
     if own is not None:
         own.start_from(welcome.incarnation)
-    elif not 0 <= welcome.incarnation < MOST_STARTS:
+    elif not 0 <= welcome.incarnation < MOST_INCARNATIONS:
         raise ValueError(f"--number {number} has been used too often; leave it out to have another.")
     known = welcome.peers if own is None else _listed(welcome.peers, own)
     return terms, welcome.incarnation, _chosen(known, welcome.number, terms.degree), welcome.tick

@@ -47,6 +47,11 @@ class Delivery:
             if neighbour != not_to:
                 pending.append(handles)
 
+    def queue_for(self, neighbour: int, handles: np.ndarray) -> None:
+        """Send records to one neighbour."""
+        if neighbour in self.pending:
+            self.pending[neighbour].append(handles)
+
     def queue_all_for(self, neighbour: int) -> None:
         """Send everything to a neighbour that is new or may have restarted."""
         self._unconfirmed.pop(neighbour, None)
@@ -109,6 +114,14 @@ class Delivery:
         """Whether this message is of a later incarnation of its sender than those before."""
         last, _ = self.received_from(sender)
         return bool(last) and incarnation_of(number) > incarnation_of(last)
+
+    def forget_messages_of(self, sender: int) -> None:
+        """Take the next message of a sender for its first."""
+        self._window.pop(sender, None)
+
+    def is_of_earlier_life(self, sender: int, number: int) -> bool:
+        """Whether this message is of an earlier incarnation of its sender than one before."""
+        return incarnation_of(number) < incarnation_of(self.received_from(sender)[0])
 
     def mark_received(self, sender: int, number: int) -> bool:
         """Note a received message; return whether it is newer than all before."""

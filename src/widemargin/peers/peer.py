@@ -87,6 +87,7 @@ class Peer:
     _order: dict[int, float] = field(default_factory=dict)  # of neighbours, at random, if there are many
     _turns: dict[int, float] = field(default_factory=dict)  # ``_worked`` at the last message to each of many
     _partners: list[int] = field(default_factory=list)  # neighbours that this peer writes to regularly
+    _unaware: set[int] = field(default_factory=set)  # neighbours whose numbers begin below those of an earlier process
     _named: list[int] = field(default_factory=list)  # neighbours in the last snapshot
     _snapshot_period: int = -1  # period of the last snapshot
     _has_changed: bool = True  # whether the rows or live neighbours have, since the last snapshot
@@ -172,6 +173,8 @@ class Peer:
         if not is_new:
             self.traffic.refused += 1
             self.n_stale += 1
+            if self.delivery.is_of_earlier_life(sender, message.number):
+                self._unaware.add(sender)
             return
         self.delivery.acknowledge(sender, message.ack, message.ack_bits)
         self._heard[sender] = self._worked
@@ -195,6 +198,8 @@ class Peer:
                 )
             if is_taken:
                 handles.append(store.put(record if known is None or known.number != record.number else known))
+            elif known is not None and records.incarnation_of(known.number) > records.incarnation_of(record.number):
+                self.delivery.queue_for(message.sender, np.array([store.put(known)], HANDLE))
         return np.array(handles, HANDLE)
 
     def _take_records(self, sender: int, handles: np.ndarray) -> None:
@@ -318,9 +323,14 @@ class Peer:
     def _receive_own(self, record: Record) -> None:
         """A record under this peer's own number, sent by itself or by a process that had the number before.
 
-        Numbers continue after all of this incarnation. If others know other moments, they are sent again.
+        Numbers continue after all of this incarnation. If others know other moments, they are sent again. If others
+        remember a later incarnation, which those that this process asked had forgotten, it begins the next one. A
+        member with keys counts its starts by itself.
         """
-        if records.incarnation_of(record.number) != self.incarnation:
+        incarnation = records.incarnation_of(record.number)
+        if incarnation > self.incarnation and self.notary is None:
+            self._begin_incarnation(incarnation + 1)
+        if incarnation != self.incarnation:
             return
         self.ticks = max(self.ticks, records.tick_of(record.number))
         own = self.table.newest[Moments].get(self.number)
@@ -329,6 +339,20 @@ class Peer:
         if record.number >= own.number and not np.array_equal(record.moment, own.moment):
             self.ticks = max(self.ticks, records.tick_of(record.number) + 1)
             self._announce_moments()
+
+    def _begin_incarnation(self, incarnation: int) -> None:
+        """Send all own records again, with numbers above those that others remember; neighbours will begin anew."""
+        if incarnation >= records.MOST_INCARNATIONS:
+            return
+        self.incarnation = incarnation
+        for neighbour in self.live_neighbours:
+            self._drop(neighbour)
+        self.algorithm.restart()
+        for kind in (Moments, Snapshot, HingeCosts, Answer):
+            own = self.table.newest[kind].get(self.number)
+            if own is not None:
+                self._announce(own._replace(number=self._number))
+        self._proposed, self._asked = -1, 0
 
     def ticks_between_messages(self, neighbour: int) -> float:
         """Mean number of ticks between two messages of a neighbour, by the degree in its newest snapshot.
@@ -387,6 +411,8 @@ class Peer:
             silent = [j for j in self.neighbours if j not in partners and j not in members]
             if silent:
                 chosen = [*chosen, silent[(self._worked // _PROBE_TICKS) % len(silent)]]
+        chosen = [*chosen, *sorted(self._unaware.intersection(self.neighbours).difference(chosen))]
+        self._unaware.clear()
         return chosen
 
     def _message(self, to: int) -> Message:
@@ -476,8 +502,9 @@ class Peer:
 
     def _forget_departed(self) -> None:
         """Forget the records of peers that left long ago, if there are many: a network may run for days."""
-        if self.table.forget_departed(self.ticks):
-            self._has_new_moments = True  # the metric of all is without theirs from now on
+        for departed in self.table.forget_departed(self.ticks):
+            self.delivery.forget_messages_of(departed)  # it is new if it returns
+            self._has_new_moments = True  # the metric of all is without its moments from now on
 
     def _announce(self, record: Statement) -> None:
         record = record if self.notary is None else self.notary.signed(record)

@@ -40,6 +40,7 @@ from widemargin.peers.cutting_planes import MOST_CUTS, N_POINTS, N_QUERIED, Cut
 
 KEPT = 4  # snapshots and proposals of a peer, and costed proposals in a record
 NUMBERS_PER_INCARNATION = 1 << 40  # a peer that restarts numbers its records above all that it sent before
+MOST_INCARNATIONS = 1 << 22  # beyond which numbers would not fit into 63 bits
 LAST_TICK = NUMBERS_PER_INCARNATION // 2  # whoever names a later one would lead others into the next incarnation
 _MAX_CORRELATION = 1 + 1e-3  # of two features; the excess is rounding
 _LEAST_SINGLE = float(np.finfo(np.float32).smallest_subnormal)
