@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import Path
 
@@ -157,6 +158,12 @@ def of_l1svm():
     assert slopes["AE, l_inf"]["slope"] > -0.35
     yield "CE keeps the rate. AE does not reach it, and at p = 5,000 it is far off"
     yield "NAE does not fall at all, as the paper says"
+    found = load("debiased/machines")["machines"]
+    first, last = (found["settings"]["sizes"].index(n) for n in (20_000, 160_000))
+    largest = [each["largest M"] for each in found["within"].values()]
+    assert all(each[first] < 1.2 * each[0] for each in largest)
+    slopes = [math.log(each[last] / each[first]) / math.log(8) for each in largest]
+    yield "(N / log p)^{}, ^{} and ^{} for the three factors".format(*(short(slope, 2) for slope in slopes))
 
 
 def of_sodm():
