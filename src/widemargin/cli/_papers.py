@@ -165,10 +165,12 @@ def note_fresh(part: Part, root: Path, *, quick: bool) -> None:
 
 
 def _append(part: Part, root: Path, line: dict[str, Any], quick: bool) -> None:
-    folder = folder_of(part, root, quick=quick)
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / RECORD).open("a", encoding="utf8") as file:
-        file.write(json.dumps({"job": part.name, **line}) + "\n")
+    from widemargin.data.files import write_whole
+
+    path = folder_of(part, root, quick=quick) / RECORD
+    path.parent.mkdir(parents=True, exist_ok=True)
+    before = path.read_bytes() if path.is_file() else b""
+    write_whole(path, before + json.dumps({"job": part.name, **line}).encode() + b"\n")
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:
