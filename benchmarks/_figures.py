@@ -185,32 +185,6 @@ def draw_lower_bound(report: Report, found: Mapping[str, Any], least: Callable[[
 # -- the batch perceptron paper ----------------------------------------------------------------------------------------
 
 
-def draw_figure_2(report: Report, results: Mapping[str, Any], name: str = "figure_2") -> None:
-    """Test error against kernel evaluations over n^2, a panel for each set, a line and a band for each method."""
-    figure, panels = harness.axes(len(results), width=4.4, height=3.8)
-    for panel, (data, result) in zip(panels.flat, results.items(), strict=True):
-        for who, runs in result["runs"].items():
-            unit = result["n"] ** 2
-            first_epoch = _end_of_first_epoch(runs, result["n"]) / unit if who == "Perceptron" else np.inf
-            draw_band(panel, who, [_scaled(run, "kernel_evaluations", unit) for run in runs], dashed_from=first_epoch)
-        finish(panel, result, f"{data}  (n = {result['n']:,})", "kernel evaluations / $n^2$")
-    figure.suptitle("Figure 2: test error over kernel evaluations, without a bias", wrap=True)
-    _finish(report, figure, panels, name, 6)
-
-
-def draw_figure_3(report: Report, results: Mapping[str, Any], name: str = "figure_3") -> None:
-    """Test error against d-dimensional inner products: kernel evaluations of SBP, features of Fourier."""
-    figure, panels = harness.axes(len(results), width=4.4, height=3.8)
-    for panel, (data, result) in zip(panels.flat, results.items(), strict=True):
-        for who, runs in result["runs"].items():
-            draw_band(panel, who, [_scaled(run, "kernel_evaluations", 1.0) for run in runs])
-        finish(panel, result, f"{data}  (n = {result['n']:,})", "inner products of rows")
-    figure.suptitle(
-        "Figure 3: test error over inner products; the linear SVM behind Fourier features is free", wrap=True
-    )
-    _finish(report, figure, panels, name, 6)
-
-
 def draw_forest(report: Report, result: Mapping[str, Any], name: str = "forest") -> None:
     """Test error of one large set against kernel evaluations and against seconds, with the paper's own figures."""
     figure, panels = harness.axes(2, width=5.0, height=3.8)
@@ -229,18 +203,11 @@ def draw_forest(report: Report, result: Mapping[str, Any], name: str = "forest")
     _finish(report, figure, panels, name)
 
 
-def draw_band(
-    panel: Any, who: str, curves: Sequence[tuple[np.ndarray, np.ndarray]], dashed_from: float = np.inf
-) -> None:
+def draw_band(panel: Any, who: str, curves: Sequence[tuple[np.ndarray, np.ndarray]]) -> None:
     """Mean over seeds as a line, lowest to highest as a band, in percent; a single point as a marker with its span."""
     costs, low, mean, high = over_seeds(curves)
     look = _style(who, len(costs))
     panel.fill_between(costs, 100 * low, 100 * high, color=look["color"], alpha=0.16, linewidth=0)
-    is_later = costs > dashed_from
-    if is_later.any():
-        start = max(0, int(np.argmax(is_later)) - 1)  # the dashed part begins where the full one ends
-        panel.plot(costs[start:], 100 * mean[start:], color=look["color"], linestyle=(0, (3, 2)))
-        costs, mean = costs[: start + 1], mean[: start + 1]
     panel.plot(costs, 100 * mean, label=who, **{**look, "markevery": _spread(costs)})
 
 
@@ -272,12 +239,6 @@ def finish(panel: Any, result: Mapping[str, Any], title: str, xlabel: str) -> No
     highest = result.get("highest", max(calm or seen))
     edge = 0.06 * (highest - lowest)
     panel.set_ylim(100 * max(0.0, lowest - 2 * edge), 100 * (highest + edge))
-
-
-def _end_of_first_epoch(runs: Sequence[Run], n: int) -> float:
-    """Kernel evaluations, over all seeds the fewest, when n rows had been looked at."""
-    ends = [point["kernel_evaluations"] for run in runs for point in run if point["draws"] >= n]
-    return min(ends, default=np.inf)
 
 
 def _scaled(run: Run, key: str, unit: float) -> tuple[np.ndarray, np.ndarray]:
