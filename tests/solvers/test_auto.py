@@ -23,6 +23,7 @@ from widemargin.solvers.active_set import ActiveSet
 from widemargin.solvers.auto import Affordable, Auto, Stalled, kernel_csvm, small_linear_csvm
 from widemargin.solvers.batch_perceptron import BatchPerceptron
 from widemargin.solvers.block_dual import BlockDual
+from widemargin.solvers.margin_descent import MarginDescent
 from widemargin.solvers.margin_primal import MarginPrimal
 from widemargin.solvers.models import Separator
 from widemargin.solvers.multipliers import Multipliers
@@ -208,6 +209,22 @@ def test_the_linear_problem_begins_with_passes_where_features_are_many(n_feature
     warm = np.ones(n_features) if is_warm else None
     shard = Shard(X, y, np.ones(len(y)))
     assert solver.start(HingeL2(1.0), shard, Solo(), np.random.default_rng(0), warm).number == number
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "is_warm", "number"), [(40, False, 0), (40, True, 1), (41, False, 0), (41, True, 0)]
+)
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_a_warm_start_goes_to_newton_steps_where_rows_of_all_ranks_are_few(monkeypatch, n_rows, is_warm, number, ranks):
+    monkeypatch.setattr(auto, "_MAX_WARM_NEWTON_ROWS", 40)
+    first = auto.kernel_margin(MarginDescent()).first
+    warm = np.ones(n_rows) if is_warm else None
+
+    def begin(comm):
+        mine = np.arange(n_rows)[comm.rank :: comm.size]
+        return first(Shard(np.zeros((len(mine), 2)), np.ones(len(mine)), np.ones(len(mine))), comm, warm)
+
+    assert on_ranks(ranks, begin) == [number] * ranks
 
 
 def test_by_default_a_solver_takes_over_from_the_warm_state_of_the_other():

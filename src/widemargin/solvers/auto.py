@@ -41,6 +41,7 @@ _MAX_EXACT_ROWS = 200_000
 _KERNEL_PASSES = 1.0
 _MASS_RATIO, _LEAST_SHARE = 8.0, 0.02  # few rows of one class leave few support vectors of the other
 _VALUES_PER_SECOND = 2e8
+_MAX_WARM_NEWTON_ROWS = 4096
 
 
 First: TypeAlias = Callable[[Shard, Communicator, Warm], int]  # which candidate begins, equal on all ranks
@@ -58,9 +59,14 @@ def always_first(shard: Shard, comm: Communicator, warm: Warm) -> int:
     return 0
 
 
-def second_if_warm(shard: Shard, comm: Communicator, warm: Warm) -> int:
-    """The second candidate for a warm start, which the first cannot use or does not need."""
-    return int(warm is not None)
+@dataclass(frozen=True)
+class WarmAndFew:
+    """The second candidate for a warm start of at most ``max_rows`` rows, else the first."""
+
+    max_rows: int
+
+    def __call__(self, shard: Shard, comm: Communicator, warm: Warm) -> int:
+        return int(warm is not None and int(comm.allreduce(np.array([float(shard.n_rows)]))[0]) <= self.max_rows)
 
 
 @dataclass(frozen=True)
@@ -258,6 +264,10 @@ def small_linear_csvm(cache_bytes: int, tol: float) -> Auto:
 
 
 def kernel_margin(descent: MarginDescent, rule: SlowDescent | None = None, newton: MarginNewton | None = None) -> Auto:
-    """The margin distribution machine with a kernel: coordinate steps, then Newton steps with the same cache."""
+    """The margin distribution machine with a kernel: coordinate steps, then Newton steps with the same cache.
+
+    A warm start on few rows goes to Newton steps at once. On many, where most rows may be active and a step costs
+    hundreds of products with the kernel, coordinate steps come first there too.
+    """
     newton = replace(newton or MarginNewton(), cache_bytes=descent.cache_bytes, descent=descent)
-    return Auto((descent, newton), second_if_warm, rule or SlowDescent())
+    return Auto((descent, newton), WarmAndFew(_MAX_WARM_NEWTON_ROWS), rule or SlowDescent())
