@@ -14,6 +14,7 @@ there. ``--fresh`` drops them.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Sequence
 from itertools import product
@@ -140,17 +141,30 @@ def show_table_2(report: Section, found: dict[str, Any]) -> None:
 
 
 def forest(report: PaperSection) -> dict[str, Any]:
-    """What ``kernel_forest`` reached on Forest, which takes hours to its end: with the time it was given."""
+    """What ``kernel_forest`` on this machine and ``gpu`` on a card reached on Forest, with the time it was given."""
     found = {}
     for who, section in (("exact", "forest_exact"), ("SBP, C", "forest_batch_perceptron")):
         its = report.read(section).get("forest")
         if its:
             settings = its["settings"]
-            note = f"reduced: ended after {settings['minutes']:g} minutes" if its["stop"] == "max_time" else ""
-            note = f"C = {settings['C']:,g}, {settings.get('ranks', RANKS)} ranks; {note}"
             found[who] = {name: value for name, value in its.items() if name not in ("curve", "history", "phases")}
-            found[who]["note"] = note
+            note = f"C = {settings['C']:,g}, {settings.get('ranks', RANKS)} ranks"
+            found[who]["note"] = note + cut_short(its["stop"], 60 * settings["minutes"])
+    for who, section, key in (
+        ("exact, GPU", "forest", "paper"),
+        ("SBP, C, GPU", "perceptron", "SBP, C"),
+        ("SBP, slack, GPU", "perceptron", "SBP, slack"),
+    ):
+        path = harness.RESULTS / "gpu" / f"{section}.json"
+        its = json.loads(path.read_text(encoding="utf8"))[section].get(key) if path.exists() else None
+        if its:
+            found[who] = {name: value for name, value in its.items() if name not in ("curve", "phases", "runs")}
+            found[who]["note"] = "C = 10,000, one H200" + cut_short(its["stop"], its["seconds"])
     return {"forest-bias": found} if found else {}
+
+
+def cut_short(stop: str, seconds: float) -> str:
+    return f"; reduced: ended after {seconds / 60:g} minutes" if stop == "max_time" else ""
 
 
 def times(found: dict[str, Any]) -> dict[str, Any]:
