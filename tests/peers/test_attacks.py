@@ -59,7 +59,7 @@ def test_eight_of_ten_certify_their_rows_once_two_liars_are_proved_or_revoked(li
             break
     else:
         raise AssertionError(f"not certified: {proofs}")
-    found = [evidence for k in HONEST for evidence in network.peers[k].evidence]
+    found = [evidence for k in HONEST for evidence in network.peers[k].evidence.values()]
     assert found
     assert all(contradiction(each, dict.fromkeys(range(N), 25.0)) in LIARS for each in found)
 

@@ -14,6 +14,7 @@ from tests.peers.networks import Network, chords, even, overlapping_rows, split
 from widemargin.peers.admm import GossipADMM
 from widemargin.peers.loop import PeerLimits, PeerLoop
 from widemargin.peers.peer import Peer
+from widemargin.peers.records import Snapshot
 from widemargin.peers.rows import PeerRows
 from widemargin.problems.mean_hinge import MeanHinge
 
@@ -228,6 +229,28 @@ def test_a_peer_alone_waits_for_others_where_it_must():
     assert report.ticks < 4  # it does not tick for nobody
     limits = PeerLimits(0.5, at_least=2, grace=0.0, max_ticks=60, **FAST)
     assert PeerLoop(peer_of(0, X, y, []), Wires(1).of(0), limits).run().stop_reason == "gap"
+
+
+@pytest.mark.parametrize(("is_proved", "reason"), [(True, "gap"), (False, "max_time")])
+def test_a_member_that_was_proved_to_lie_counts_as_met_and_one_that_was_revoked_does_not(is_proved, reason):
+    """The first records of a liar and the proof of its lies may come between two ticks of a peer."""
+    n = 2
+    parts, labels = data(n + 1)
+    wires, threads = Wires(n), Threads()
+    liar = peer_of(n, parts[n], labels[n], [0])
+    liar.tick()
+    liar.tick()
+    (honest,) = liar.table.latest(Snapshot)
+    peers = [peer_of(k, parts[k], labels[k], [1 - k]) for k in range(n)]
+    for k, peer in enumerate(peers):
+        if is_proved:
+            peer.evidence[n] = (honest, honest._replace(total=2 * honest.total))
+        peer.exclude(n)
+        limits = PeerLimits(TOL, at_least=n + 1, **FAST | ({} if is_proved else {"max_time": 1.0}))
+        threads.start(PeerLoop(peer, wires.of(k), limits))
+    reports = threads.join()
+    assert all(report.stop_reason == reason and report.members == [0, 1] for report in reports.values())
+    assert all(peer.table.excluded == {n} for peer in peers)
 
 
 def test_bytes_that_are_no_message_are_counted_and_do_no_harm():

@@ -321,7 +321,9 @@ class PeerLoop:
 
     def _are_all_done(self) -> bool:
         limits, table, proof = self.limits, self.peer.table, self.peer.proof
-        self._has_met |= len(table.members) >= limits.at_least or self.seconds > limits.grace
+        # A member whose lies are proved was there, even if its exclusion came with its first records.
+        n_met = len(table.members | self.peer.evidence.keys())
+        self._has_met |= n_met >= limits.at_least or self.seconds > limits.grace
         if not self._has_met or proof is None or not (proof.worst.relative <= limits.tol or proof.is_stuck):
             return False
         return all(snapshot.gap <= limits.tol or snapshot.is_stuck for snapshot in table.latest(Snapshot))

@@ -77,7 +77,7 @@ class Peer:
     n_stale: int = 0  # messages among those refused that only came after newer ones
     table: RecordTable = field(init=False)
     delivery: Delivery = field(init=False)
-    evidence: list[tuple[Statement, ...]] = field(default_factory=list)  # of lies that were found here
+    evidence: dict[int, tuple[Statement, ...]] = field(default_factory=dict)  # of each member that was proved to lie
     is_accused: bool = False  # by records of its own that contradict each other: its number is used twice
     _worked: int = 0  # ticks of work; fewer than ``ticks`` for a peer that came late or was idle
     _heard: dict[int, int] = field(default_factory=dict)  # value of ``_worked`` at each live neighbour's last message
@@ -492,7 +492,7 @@ class Peer:
     def _convict(self, liar: int, evidence: tuple[Statement, ...]) -> None:
         """Exclude a member whose records contradict each other, and show them to all."""
         assert self.claims is not None
-        self.evidence.append(evidence)
+        self.evidence[liar] = evidence
         self.claims.forget(liar)
         self.exclude(liar)
         accusation = self.store.put(Accusation(liar, 1, evidence), self.algorithm.model, self._own_moment)
