@@ -24,11 +24,11 @@ rows that have a coefficient, without the problem of all rows; SODM ends with fo
 levels. Trees there begin with 64 leaves, DC with 81; here the benchmarks ask for eight.
 
 What is left of differences. All trees have the same solvers, tolerances, number of leaves and fan-in, 2 ([3] merges by
-4, the code of [4] by 3 for DC, and a cascade of [1] is binary). The cascade is a single pass, which [1] finds to be enough, unless ``n_rounds`` asks
-for more, where the last rows go back to the leaves; it starts from the coefficients of both halves, and not from their
-best combination. In DiP rows without a coefficient stay behind; [2] may also leave behind those with one that are far
-from the boundary, by a threshold of which we do not know the value, and the authors of [4] do not. [3] has no
-intercept, ours have.
+4, the code of [4] by 3 for DC, and a cascade of [1] is binary). The cascade is a single pass, which [1] finds to be
+enough, unless ``n_rounds`` asks for more, where the last rows go back to the leaves; it starts from the coefficients of
+both halves, and not from their best combination. In DiP rows without a coefficient stay behind; [2] may also leave
+behind those with one that are far from the boundary, by a threshold of which we do not know the value, and the authors
+of [4] do not. [3] has no intercept, ours have.
 
 [1] Graf, Cosatto, Bottou, Dourdanovic, Vapnik: Parallel support vector machines: the cascade SVM, NIPS 2004.
 [2] Singh, Roy, Mohan: DiP-SVM: distribution preserving kernel support vector machine for big data, 2017.
