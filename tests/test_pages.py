@@ -25,7 +25,7 @@ def tools(monkeypatch):
     """What builds pages; it lies beside them, not in the package."""
     monkeypatch.syspath_prepend(str(DOCS))
     names = ("api_page", "paper_tables", "remote_assets", "result_tables", "results_pages")
-    names += ("saddle_l1svm_tables", "sodm_claims", "sodm_tables")
+    names += ("saddle_l1svm_tables", "sbp_gadget_tables", "sodm_claims", "sodm_tables")
     return {name: import_module(f"tools.{name}") for name in names}
 
 
@@ -165,6 +165,32 @@ def test_a_set_on_which_sodm_did_not_end_is_lost_and_one_on_which_only_it_ended_
     assert {found[0] for claim, found in verdicts(phishing={"SODM": good}).items() if "-SVM" in claim} == {
         "not measured"
     }
+
+
+def test_claims_on_seconds_of_gadget_get_the_verdict_of_what_was_measured(tools, tmp_path):
+    make, folder = tools["sbp_gadget_tables"].gadget_times, tmp_path / "gossip_paper"
+    assert make(tmp_path).startswith("Not measured")
+    folder.mkdir()
+
+    def write(name, content):
+        (folder / f"{name}.json").write_text(json.dumps({name: content}))
+
+    def of(**seconds):
+        return {who.replace("_", "-"): [{"seconds": [value] * 2}] for who, value in seconds.items()}
+
+    def verdicts():
+        return [line.split(" | ")[2] for line in make(tmp_path).splitlines()[2:]]
+
+    slow = of(GADGET=2.0, Pegasos=1.0, SVM_SGD=0.5, SVM_Perf=1.5)
+    fast = of(GADGET=2.0, Pegasos=3.0, SVM_SGD=1.0, SVM_Perf=9.0)
+    write("table_3", {"Adult": slow, "Reuters": fast})
+    assert verdicts() == ["yes", "yes", "no"]  # without what loading takes
+    write("table_2", {"Adult": {"here": [32_561, 16_281, 123, 0.1]}, "Reuters": {"here": [7_770, 3_299, 8_315, 0.1]}})
+    write("table_5", {"Adult": {"speed-up": 0.5}, "Reuters": {"speed-up": 2.0}})
+    assert verdicts() == ["yes", "no", "yes", "yes", "no"]  # one of two is less than four of seven
+    write("table_3", {"Reuters": fast})
+    write("table_5", {"Reuters": {"speed-up": 2.0}})
+    assert verdicts() == ["no", "no", "-", "yes", "yes"]
 
 
 def test_what_was_not_measured_of_a_paper_is_said_with_its_command(tools, tmp_path):
