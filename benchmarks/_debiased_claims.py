@@ -206,11 +206,10 @@ PROMISED = {
 def rates(report: Section, chosen: Any) -> None:
     """Slopes of log errors over log N, one for each repetition, their mean and its standard error."""
     found: dict[str, Any] = {}
-    for name in ("figure_2", "figure_2_5000"):
-        content = report.read(name).get(name)
-        if content is None:
-            print(f"{name} has left nothing: python -m benchmarks.debiased --only {name}")
-            continue
+    names = ("figure_2", "figure_2_5000")
+    missing = [name for name in names if report.read(name).get(name) is None]
+    for name in [name for name in names if name not in missing]:
+        content = report.read(name)[name]
         sizes = [int(size) for size in next(iter(content["errors"]["l2"].values()))]
         each = {
             f"{who}, {what}": {"slope": slope, "standard error": error, "promised": promised, "by": by}
@@ -224,6 +223,11 @@ def rates(report: Section, chosen: Any) -> None:
         rows = [[who, *of.values()] for who, of in each["slopes"].items()]
         title = f"Slopes over N, p = {each['p']}, {each['repetitions']} repetitions, rows of a machine fixed"
         harness.show(title, ["who", "slope", "standard error", "promised", "by"], rows)
+    if missing and not (report.quick and found):  # a quick run has no figure_2_5000
+        text = f"rates needs {', '.join(missing)} too: python -m benchmarks.debiased --only {','.join(missing)}"
+        if chosen.only == ["rates"]:
+            raise SystemExit(text)
+        print(text)
 
 
 def slopes(by_size: dict[str, list[float]], sizes: Sequence[int]) -> list[float]:

@@ -51,7 +51,8 @@ def repeated(
             tasks = [(job, settings, *key) for key in missing]
             for done, (number, part, outcome, seconds) in enumerate(pool.imap_unordered(one_part, tasks), 1):
                 line = {"settings": settings, "repetition": number, "part": part}
-                text = json.dumps({**line, "seconds": seconds, "outcome": outcome}, default=harness._plain)
+                taken = {"seconds": seconds, "workers": n_workers}
+                text = json.dumps({**line, **taken, "outcome": outcome}, default=harness._plain)
                 file.write(text + "\n")
                 file.flush()
                 found[number, part] = json.loads(text)["outcome"]

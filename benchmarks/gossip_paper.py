@@ -245,8 +245,7 @@ def table_5(report: Section, jobs: Jobs, names: Sequence[str]) -> None:
     """The same times with those of loading, and the paper's speed-up."""
     trained = report.read("table_3").get("table_3", {})
     if not trained:
-        print("table 5 needs table_3: run that first")
-        return
+        raise SystemExit("table_5 needs table_3: python -m benchmarks.gossip_paper --only table_3")
     found: dict[str, Any] = {}
     rows = []
     for name in [name for name in trained if name in names]:

@@ -347,8 +347,7 @@ def table_1(report: PaperSection, peers: Peers) -> None:
     """The bounds at the exact solution u, in units of n^2, beside what Figure 2 needed for the same promise."""
     curves_of = report.read("figure_2").get("figure_2", {})
     if not curves_of:
-        print("table 1 needs figure_2: run that first")
-        return
+        raise SystemExit("table_1 needs figure_2: python -m benchmarks.kernel_paper --only figure_2")
     found: dict[str, Any] = {}
     rows = []
     for name, result in curves_of.items():

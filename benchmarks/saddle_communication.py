@@ -93,8 +93,7 @@ def lower_bound(report: Sections) -> None:
     """Theorem 9, whose constant is not stated: scalars of each method over k min(d, 1 / epsilon)."""
     growing = report.found("growth")
     if growing is None:
-        print("growth has left nothing: python -m benchmarks.saddle_communication --only growth")
-        return
+        raise SystemExit("lower_bound needs growth: python -m benchmarks.saddle_communication --only growth")
     sent = {
         who: {int(d): [units and units * RANKS * int(d) for units in costs] for d, costs in by_dimension.items()}
         for who, by_dimension in growing["units"].items()

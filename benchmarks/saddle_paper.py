@@ -6,8 +6,8 @@
 Y. Jin, L. Huang, J. Li: SVM via Saddle Point Optimization: New Bounds and Distributed Algorithms, 2017. Tables 1 to 4
 and Figures 1, 2, 3, 4 and 6, for the sets that are at hand, and the operations of Theorem 7. In the folder of results
 ``tables.md`` holds our numbers beside the paper's. NuSVC runs to its end, hours where rows are many; its runs are kept
-one by one in ``nu_svc.jobs.jsonl`` as they end, and one that was interrupted goes on from there. Every set of Figures 1
-and 2 is written as it ends.
+one by one in ``SECTION.jobs.jsonl`` as they end, and a section that was interrupted goes on from there; ``--fresh``
+drops them. Every set of Figures 1 and 2 is written as it ends.
 """
 
 from __future__ import annotations
@@ -85,13 +85,12 @@ LINEAR_C = 8.0
 def main() -> None:
     chosen = harness.arguments(QUESTION, SECTIONS, options=harness.FRESH)
     report = Sections("saddle_paper", quick=chosen.quick)
-    jobs = Jobs(report.folder / "nu_svc.jobs.jsonl", fresh=chosen.fresh)
     report.add("not_available", NOT_AVAILABLE)
     table_3 = {f"{name} {alpha}": printed for (name, alpha), printed in PAPER_3.items()}
     report.add("paper", {"table_1": PAPER_1, "table_3": table_3})
     for name in chosen.only:
         print(f"\n== {name}", flush=True)
-        SECTIONS[name](report, jobs)
+        SECTIONS[name](report, Jobs(report.folder / f"{name}.jobs.jsonl", fresh=chosen.fresh))
         if name in PAGES:
             write_tables(report)
 

@@ -25,7 +25,7 @@ def tools(monkeypatch):
     """What builds pages; it lies beside them, not in the package."""
     monkeypatch.syspath_prepend(str(DOCS))
     names = ("api_page", "paper_tables", "remote_assets", "result_tables", "results_pages")
-    names += ("saddle_l1svm_tables", "sodm_tables")
+    names += ("saddle_l1svm_tables", "sbp_gadget_tables", "sodm_claims", "sodm_tables")
     return {name: import_module(f"tools.{name}") for name in names}
 
 
@@ -83,8 +83,8 @@ def tree(*levels):
 
 
 def test_claims_of_sodm_get_the_verdict_of_what_was_measured(tools, tmp_path):
-    claims = tools["sodm_tables"].sodm_claims
-    assert claims(tmp_path).count("not measured") == 12
+    claims = tools["sodm_claims"].sodm_claims
+    assert claims(tmp_path).count("not measured") == 13
     folder = tmp_path / "margin_distribution"
     folder.mkdir()
 
@@ -105,7 +105,10 @@ def test_claims_of_sodm_get_the_verdict_of_what_was_measured(tools, tmp_path):
     assert verdict_of("most accurate of the trees, RBF")[0] == "yes"
     assert verdict_of("fastest of the trees, RBF")[0] == "no"  # at the root: 3 s against 4
     assert "0.75 to 0.75 times as fast" in verdict_of("fastest of the trees, RBF")[1]
-    assert "is, 3 to 3, faster on 1" in verdict_of("fastest of the trees, RBF")[1]
+    assert (
+        "ended with two parts, as Algorithm 1 does, 3 to 3, faster on 1" in verdict_of("fastest of the trees, RBF")[1]
+    )
+    assert "with four, as the authors' code does, 6 to 6, faster on 1" in verdict_of("fastest of the trees, RBF")[1]
     assert verdict_of("nearly ten times faster than ODM")[0] == "yes"  # 9 s against 1, with two parts
     assert verdict_of("SSVM is slower")[0] == "not measured"
     rows = tools["sodm_tables"].sodm_table_2(tmp_path)
@@ -120,6 +123,74 @@ def test_claims_of_sodm_get_the_verdict_of_what_was_measured(tools, tmp_path):
     assert "SUSY (100 rows; 1 split; reduced: a sample; reduced: 1 of 5 splits)" in tools["sodm_tables"].sodm_table_2(
         tmp_path
     )
+
+
+def test_a_set_on_which_sodm_did_not_end_is_lost_and_one_on_which_only_it_ended_is_won(tools, tmp_path):
+    (tmp_path / "margin_distribution").mkdir()
+
+    def verdicts(**splits):
+        sets = {name: {"of_splits": 1, "splits": [split]} for name, split in splits.items()}
+        for name in ("tables_2_4", "table_3"):
+            content = json.dumps({name: {"paper": {}, "sets": sets}})
+            (tmp_path / "margin_distribution" / f"{name}.json").write_text(content)
+        made = tools["sodm_claims"].sodm_claims(tmp_path) + tools["sodm_claims"].sodm_appendix_b(tmp_path)
+        return {line.split(" | ")[0].removeprefix("| "): line.split(" | ")[1:] for line in made.splitlines()}
+
+    over, good = {"over": 60.0}, tree((0.8, 1.0), (0.95, 2.0), (0.95, 3.0))
+    claims = {
+        "SODM is the most accurate of the trees, RBF kernel: 7 of 8 sets": "SODM",
+        "SODM is the fastest of the trees, RBF kernel: 8 of 8 sets": "SODM",
+        "SODM is nearly ten times faster than ODM": "SODM",
+        "SSVM is less accurate than SODM: 8 of 8 sets": "SODM",
+        'SSVM is slower than SODM: "7" of 8 sets, 6 by its table': "SODM",
+        "DC-SVM is more accurate than DC-ODM: 5 of 8 sets": "DC-SVM",
+        "Ca-SVM is faster than Ca-ODM: 6 of 8 sets": "Ca-SVM",
+    }
+    whole = {"n": 100, "accuracy": 0.95, "seconds": 100.0}
+    rest = {"ODM": whole, **dict.fromkeys(("Ca-ODM", "DC-ODM", "SSVM"), good)}
+    other = {"ODM": over, **dict.fromkeys(("Ca-ODM", "DC-ODM", "SSVM"), over)}
+    for split, word in (({**rest, **dict.fromkeys(("SODM", "DC-SVM", "Ca-SVM"), over)}, "no"),
+                        ({**other, **dict.fromkeys(("SODM", "DC-SVM", "Ca-SVM"), good)}, "yes")):  # fmt: skip
+        found = verdicts(phishing=split)
+        for claim, who in claims.items():
+            assert found[claim][0] == word, claim
+            said = f"{who} did not end within its limit on 1" if word == "no" else "did not end within its limit on 1"
+            assert said in found[claim][1]
+    # A model of all rows that did not end has no accuracy that could be worsened.
+    assert found["SODM almost never worsens the generalisation of ODM, RBF kernel"][0] == "not measured"
+    better = verdicts(phishing={**rest, "SODM": good})
+    assert better["SODM almost never worsens the generalisation of ODM, RBF kernel"][0] == "yes"
+    assert "after two thirds of DSVRG's epochs 1.5 to 1.5" in better["the same, linear kernel: 8 of 8 sets"][1]
+    assert "Algorithm 1" not in better["the same, linear kernel: 8 of 8 sets"][1]
+    assert {found[0] for claim, found in verdicts(phishing={"SODM": good}).items() if "-SVM" in claim} == {
+        "not measured"
+    }
+
+
+def test_claims_on_seconds_of_gadget_get_the_verdict_of_what_was_measured(tools, tmp_path):
+    make, folder = tools["sbp_gadget_tables"].gadget_times, tmp_path / "gossip_paper"
+    assert make(tmp_path).startswith("Not measured")
+    folder.mkdir()
+
+    def write(name, content):
+        (folder / f"{name}.json").write_text(json.dumps({name: content}))
+
+    def of(**seconds):
+        return {who.replace("_", "-"): [{"seconds": [value] * 2}] for who, value in seconds.items()}
+
+    def verdicts():
+        return [line.split(" | ")[2] for line in make(tmp_path).splitlines()[2:]]
+
+    slow = of(GADGET=2.0, Pegasos=1.0, SVM_SGD=0.5, SVM_Perf=1.5)
+    fast = of(GADGET=2.0, Pegasos=3.0, SVM_SGD=1.0, SVM_Perf=9.0)
+    write("table_3", {"Adult": slow, "Reuters": fast})
+    assert verdicts() == ["yes", "yes", "no"]  # without what loading takes
+    write("table_2", {"Adult": {"here": [32_561, 16_281, 123, 0.1]}, "Reuters": {"here": [7_770, 3_299, 8_315, 0.1]}})
+    write("table_5", {"Adult": {"speed-up": 0.5}, "Reuters": {"speed-up": 2.0}})
+    assert verdicts() == ["yes", "no", "yes", "yes", "no"]  # one of two is less than four of seven
+    write("table_3", {"Reuters": fast})
+    write("table_5", {"Reuters": {"speed-up": 2.0}})
+    assert verdicts() == ["no", "no", "-", "yes", "yes"]
 
 
 def test_what_was_not_measured_of_a_paper_is_said_with_its_command(tools, tmp_path):

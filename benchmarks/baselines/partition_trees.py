@@ -12,18 +12,23 @@ What SODM is compared with, for the optimal margin distribution machine (ODM) an
 
 In the first three the price of a row is the same in a part as in the whole, and coefficients go up as they are: each
 part is the dual of all rows with the other variables at 0. That is how [1] to [3] have it, and how the authors of [4]
-have it in their code for all three. In the last the price of the mean is the same, so that a part is the whole problem
-in small, and coefficients go up times the share that their part has of all rows.
+have it in their code (github.com/CGCL-codes/SODM), there for SODM too: all four have the whole's M in every part. The
+text of [4] has the part's own m for SODM, and so has the last one here: the price of the mean is the same, a part is
+the whole problem in small, and coefficients go up times the share that their part has of all rows.
 
 Before the root a model of all rows is the sum of what the parts found; of DC it is that of the cluster where a row to
 be classified lies, the "early prediction" of [3].
 
+Where trees end. All trees here go up to the root. In the code of [4] the cascade and DiP do so too; DC ends with the
+rows that have a coefficient, without the problem of all rows; SODM ends with four parts, without the two largest
+levels. Trees there begin with 64 leaves, DC with 81; here the benchmarks ask for eight.
+
 What is left of differences. All trees have the same solvers, tolerances, number of leaves and fan-in, 2 ([3] merges by
-4, and a cascade of [1] is binary). The cascade is a single pass, which [1] finds to be enough, unless ``n_rounds`` asks
-for more, where the last rows go back to the leaves; it starts from the coefficients of both halves, and not from their
-best combination. In DiP rows without a coefficient stay behind; [2] may also leave behind those with one that are far
-from the boundary, by a threshold of which we do not know the value, and the authors of [4] do not. [3] has no
-intercept, ours have.
+4, the code of [4] by 3 for DC, and a cascade of [1] is binary). The cascade is a single pass, which [1] finds to be
+enough, unless ``n_rounds`` asks for more, where the last rows go back to the leaves; it starts from the coefficients of
+both halves, and not from their best combination. In DiP rows without a coefficient stay behind; [2] may also leave
+behind those with one that are far from the boundary, by a threshold of which we do not know the value, and the authors
+of [4] do not. [3] has no intercept, ours have.
 
 [1] Graf, Cosatto, Bottou, Dourdanovic, Vapnik: Parallel support vector machines: the cascade SVM, NIPS 2004.
 [2] Singh, Roy, Mohan: DiP-SVM: distribution preserving kernel support vector machine for big data, 2017.

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -225,13 +228,116 @@ def test_jobs_are_kept_with_their_seconds_and_quick_ones_need_no_process_of_thei
 
 
 @needs_checkout
+def test_jobs_are_found_by_the_names_under_which_programs_keep_them():
+    pytest.importorskip("matplotlib", reason="needs the plot extra")
+    from benchmarks import kernel_forest
+
+    listed = {part.program: part for parts in _papers.PARTS.values() for part in parts}
+    for program, part in listed.items():
+        source = (ROOT / "benchmarks" / f"{program}.py").read_text()
+        for name in re.findall(r'folder / f?"(.+)\.(?:jobs|repetitions)\.jsonl"', source):
+            assert name in ("{name}", "{section}", *(_papers._sections(ROOT / "benchmarks" / f"{program}.py") or ()))
+        assert (part.kept is not None) == (program == "kernel_forest")
+    solver = kernel_forest.OPTIONS["--solver"]["default"]
+    assert listed["kernel_forest"].kept == f"forest_{solver.replace('-', '_')}"
+    (path,) = _papers._files_of_jobs(listed["kernel_forest"], ROOT)[:1]
+    assert path == ROOT / "forest_batch_perceptron.jobs.jsonl"
+
+
+def test_jobs_of_workers_side_by_side_take_their_share_of_the_time(checkout):
+    part = _papers.parts_of("gadget", checkout)[1]
+    assert part.section == "table_3"
+    folder = _papers.folder_of(part, checkout, quick=False)
+    folder.mkdir(parents=True)
+    lines = [{"seconds": 60.0, "workers": 2, "outcome": k} for k in range(4)] + [{"seconds": 5.0}, {"outcome": 1}]
+    path = folder / "table_3.repetitions.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    state = _papers.state_of(part, checkout, quick=False)
+    assert (state.n_jobs, state.spent) == (6, 125.0)
+    _papers.note_fresh(part, checkout, quick=False)
+    assert not path.exists()
+
+
+@needs_checkout
+@pytest.mark.parametrize(
+    ("program", "section", "needs"),
+    [
+        ("gossip_paper", "table_5", "table_3"),
+        ("kernel_paper", "table_1", "figure_2"),
+        ("saddle_communication", "lower_bound", "growth"),
+        ("debiased", "rates", "figure_2"),
+    ],
+)
+def test_a_part_that_lacks_what_it_needs_fails_and_comes_after_that(program, section, needs, tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib", reason="needs the plot extra")
+    from importlib import import_module
+
+    from benchmarks import _harness as harness
+
+    monkeypatch.setattr(harness, "RESULTS", tmp_path)
+    monkeypatch.setattr(sys, "argv", [program, "--only", section])
+    with pytest.raises(SystemExit, match=f"{section} needs {needs}"):
+        import_module(f"benchmarks.{program}").main()
+    (paper,) = {name for name, parts in _papers.PARTS.items() if any(part.program == program for part in parts)}
+    order = [part.section for part in _papers.PARTS[paper] if part.program == program]
+    assert order.index(needs) < order.index(section)
+    if section == "rates":
+        assert order.index("figure_2_5000") < order.index(section)
+
+
+def ended_with_its_children(arguments, limit, **settings):
+    """Exit code and output of a command; one that takes longer is ended together with all that it has started."""
+    child = subprocess.Popen(
+        arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True, **settings
+    )
+    try:
+        output, _ = child.communicate(timeout=limit)
+    except BaseException:
+        os.killpg(child.pid, signal.SIGKILL)
+        child.communicate()
+        raise
+    return child.returncode, output
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no sessions")
+def test_a_run_that_takes_too_long_leaves_no_process_behind(tmp_path):
+    program = """
+import os, subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+open("child", "w").write(str(child.pid))
+os.rename("child", "started")
+time.sleep(60)
+"""
+    with pytest.raises(subprocess.TimeoutExpired):
+        ended_with_its_children([sys.executable, "-c", program], 5.0, cwd=tmp_path)
+    number = int((tmp_path / "started").read_text())
+    for _ in range(200):
+        if not is_running(number):
+            break
+        time.sleep(0.05)
+    assert not is_running(number)
+
+
+def is_running(number):
+    """Whether a process is there that has not ended; one whose parent is gone may wait for somebody to notice."""
+    try:
+        os.kill(number, 0)
+    except ProcessLookupError:
+        return False
+    status = Path("/proc", str(number), "stat")
+    return not status.is_file() or status.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+@needs_checkout
 @pytest.mark.long
+@pytest.mark.skipif(sys.platform == "win32", reason="no sessions")
+@pytest.mark.xdist_group("reproduce")  # two at once would not end in time
 @pytest.mark.parametrize("paper", list(reproduce.Paper))
 def test_every_paper_ends_when_quick(paper):
     pytest.importorskip("matplotlib", reason="needs the plot extra")
     if "WIDEMARGIN_DATA" not in os.environ and not (ROOT.parent / "shared" / "data").is_dir():
         pytest.skip("needs the papers' sets")
     arguments = [sys.executable, "-m", "widemargin.cli", "reproduce", paper, "--quick"]
-    ended = subprocess.run(arguments, cwd=ROOT, timeout=QUICK_LIMIT, check=False, capture_output=True, text=True)
-    assert ended.returncode == 0, ended.stdout[-2_000:] + ended.stderr[-2_000:]
-    assert "FAIL" not in ended.stdout
+    code, output = ended_with_its_children(arguments, QUICK_LIMIT, cwd=ROOT)
+    assert code == 0, output[-4_000:]
+    assert "FAIL" not in output

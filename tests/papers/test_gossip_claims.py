@@ -66,12 +66,15 @@ def test_theorem_2_holds_and_says_less_than_the_model_zero(alpha):
     X, y = overlapping(3, n=200)
     graph = topology.build("random-regular", 5, 3, 0)
     parts = runs.parts(len(y), 5, 0)
+    iterates = []
     end = gadget_as_printed.train(
         [(X[part], y[part]) for part in parts], alpha, graph, np.random.default_rng(0), has_indicator=True,
-        epsilon=0.0, max_steps=300,
+        epsilon=0.0, max_steps=300, look=lambda at: iterates.append(at.before), look_at=range(1, 301),
     )  # fmt: skip
+    assert len(iterates) == end.steps == 300
     best = runs.optimum(X, y, alpha, has_constant=False).objective
-    gap = max(runs.objective(X, y, alpha, w) for w in end.models) - best
+    means = np.mean(iterates, axis=0)  # of w^(1) = 0 to w^(T), at every node
+    gap = max(runs.objective(X, y, alpha, w) for w in means) - best
     largest = math.sqrt(alpha) + float(np.linalg.norm(X, axis=1).max())  # c, of a subgradient within the ball
 
     def bound(T):
@@ -81,6 +84,28 @@ def test_theorem_2_holds_and_says_less_than_the_model_zero(alpha):
     assert gap <= bound(end.steps)
     of_zero = runs.objective(X, y, alpha, np.zeros(X.shape[1])) - best
     assert bound(1e12) > 10 * of_zero  # whatever T is
+
+
+@pytest.mark.parametrize("has_indicator", [True, False])
+def test_lemma_3_holds_with_the_subgradient_that_it_lacks_in_print(has_indicator):
+    """(w - u).g <= (||w - u||^2 - ||w' - u||^2) / 2 a + a c^2 / 2 for all u in the ball, a = 1 / (alpha t)."""
+    X, y = overlapping(3, n=200)
+    alpha, seen, rng = 1e-2, [], np.random.default_rng(0)
+    gadget_as_printed.train(
+        [(X, y)], alpha, {0: []}, rng, has_indicator=has_indicator, epsilon=0.0, max_steps=300, look=seen.append,
+        look_at=range(1, 301),
+    )  # fmt: skip
+    radius, n_equal = 1 / math.sqrt(alpha), 0
+    for at in seen:
+        (w,), (after,), (k,), step = at.before, at.models, at.drawn, 1 / (alpha * at.step)
+        loss = y[k] * X[k] if not has_indicator or y[k] * (X[k] @ w) < 1 else np.zeros(len(w))
+        slope = alpha * w - loss
+        n_equal += np.allclose(after, w - step * slope)
+        for u in rng.normal(size=(20, len(w))):
+            u *= radius * rng.random() / np.linalg.norm(u)
+            gained = ((w - u) @ (w - u) - (after - u) @ (after - u)) / (2 * step)
+            assert (w - u) @ slope <= gained + 0.5 * step * (slope @ slope) + 1e-8 * (1 + abs(gained))
+    assert 0 < n_equal < len(seen)  # steps within the ball and such as leave it
 
 
 def test_with_shares_for_all_neighbours_push_sum_is_the_walk_and_falls_at_its_second_eigenvalue():

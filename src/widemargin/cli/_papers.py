@@ -25,6 +25,7 @@ class Part(NamedTuple):
     minutes: float | None  # of a full run; None where nobody has said
     options: tuple[str, ...] = ()  # of a full run
     quick_options: tuple[str, ...] | None = ()  # of a quick one; None: it has none
+    kept: str | None = None  # the name of its files of jobs, where it is not that of the section
 
     @property
     def name(self) -> str:
@@ -47,7 +48,8 @@ PARTS: dict[str, tuple[Part, ...]] = {
         *_parts("saddle_communication", sets=15, growth=40, lower_bound=1),
     ),
     "sbp": (
-        Part("kernel_forest", "fit", 25, ("--minutes", "20", *_FOREST), ("--minutes", "0.2", *_FOREST)),
+        Part("kernel_forest", "fit", 25, ("--minutes", "20", *_FOREST), ("--minutes", "0.2", *_FOREST),
+             kept="forest_batch_perceptron"),
         *_parts("kernel_paper", table_2=45, figure_2=420, table_1=1, figure_3=60),
     ),
     "sodm": (
@@ -61,8 +63,9 @@ PARTS: dict[str, tuple[Part, ...]] = {
         *_full_only("gossip", faults=15, rho=20, topologies=60, processes=2, scale=150),  # beyond the paper
     ),
     "l1svm": (
-        *_parts("debiased", figure_1=20, figure_2=30, table_1=5, truth=2, rates=1, machines=5, tuning=60, times=60),
+        *_parts("debiased", figure_1=20, figure_2=30, table_1=5, truth=2, machines=5, tuning=60, times=60),
         *_full_only("debiased", figure_1_5000=90, figure_2_5000=300),
+        *_parts("debiased", rates=1),  # of what figure_2 and figure_2_5000 have left
         *_full_only("debiased", coverage=40, inverse=50),  # beyond the paper
     ),
 }  # fmt: skip
@@ -142,13 +145,22 @@ def state_of(part: Part, root: Path, *, quick: bool) -> State:
     folder = folder_of(part, root, quick=quick)
     lines = [line for line in _lines(folder / RECORD) if line.get("job") == part.name]
     runs = [line for line in lines if line.get("ended")]
-    jobs = [line for kind in _KEPT for line in _lines(folder / f"{part.section}.{kind}.jsonl")]
+    jobs = [line for path in _files_of_jobs(part, folder) for line in _lines(path)]
     expected = runs[-1]["seconds"] if runs else None if part.minutes is None else 60 * part.minutes
     if quick and not runs:
         expected = None
     ended = lines[-1].get("ended") if lines else None
-    spent = sum(float(line.get("seconds", 0.0)) for line in jobs if isinstance(line.get("seconds", 0.0), (int, float)))
-    return State(part, ended, expected, bool(runs), len(jobs), spent)
+    return State(part, ended, expected, bool(runs), len(jobs), sum(map(_seconds_of, jobs)))
+
+
+def _files_of_jobs(part: Part, folder: Path) -> list[Path]:
+    return [folder / f"{part.kept or part.section}.{kind}.jsonl" for kind in _KEPT]
+
+
+def _seconds_of(job: dict[str, Any]) -> float:
+    """Of a run: jobs that several workers do side by side say how many workers there are."""
+    seconds, workers = job.get("seconds", 0.0), job.get("workers", 1)
+    return float(seconds) / workers if isinstance(seconds, (int, float)) else 0.0
 
 
 def note_end(part: Part, root: Path, seconds: float, *, quick: bool) -> None:
@@ -159,8 +171,8 @@ def note_end(part: Part, root: Path, seconds: float, *, quick: bool) -> None:
 
 def note_fresh(part: Part, root: Path, *, quick: bool) -> None:
     """Drop the jobs that a part has kept, and keep that it has not ended; earlier durations still count."""
-    for kind in _KEPT:
-        (folder_of(part, root, quick=quick) / f"{part.section}.{kind}.jsonl").unlink(missing_ok=True)
+    for path in _files_of_jobs(part, folder_of(part, root, quick=quick)):
+        path.unlink(missing_ok=True)
     _append(part, root, {"ended": None}, quick)
 
 
