@@ -175,8 +175,11 @@ def counts_agree(problem: Any, rows: Rows) -> bool:
     limits = Limits(0.0, FEW_SWEEPS, 60.0)
     alone = solve_alone(SaddlePoint(64), problem, rows, limits, counted_as=RANKS)
     threads = solve_on_ranks(SaddlePoint(64), problem, rows, RANKS, limits)
-    same = [row["scalars"] for row in alone.history] == [row["scalars"] for row in threads.history]
-    return same and bool(np.allclose(gaps(alone), gaps(threads), rtol=1e-6))
+    counted, sent = (np.array([row["scalars"] for row in each.history]) for each in (alone, threads))
+    # Where the rotation is long, one rank looks at the clock more often than each of twenty, at two numbers a look.
+    is_start_same = abs(counted[0] - sent[0]) <= 1e-3 * sent[0]
+    same = is_start_same and np.array_equal(np.diff(counted), np.diff(sent))
+    return bool(same) and bool(np.allclose(gaps(alone), gaps(threads), rtol=1e-6))
 
 
 def growth(dimensions: tuple[int, ...], n_rows: int, limit: float) -> dict[str, Any]:

@@ -12,7 +12,12 @@ pytest.importorskip("benchmarks", reason="baselines are not in the distribution"
 from benchmarks.baselines import saddle_nu_as_written as written
 
 from tests.problems_at_hand import overlapping
-from widemargin import HardMarginSVC, NuMarginSVC, max_nu
+from widemargin import HardMarginSVC, NuMarginSVC, max_nu, pauses
+from widemargin.data import make_separable
+from widemargin.problems.polytope import HardMargin
+from widemargin.solvers import saddle
+from widemargin.solvers.run import Limits
+from widemargin.solvers.saddle import SaddlePoint
 
 
 def case(seed):
@@ -154,3 +159,22 @@ def test_separable_rows_have_the_distance_of_table_1_and_the_ratio_of_its_descri
     heights = y * (X @ normal) / np.linalg.norm(normal)
     assert heights.min() == pytest.approx(0.1)
     assert heights.max() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("block_size", [1, 8])
+def test_one_rank_counts_for_many_where_the_rotation_is_long_enough_to_look_at_the_clock(monkeypatch, block_size):
+    """It once waited for ranks that were not there until the time was up, and counted its asking."""
+    from benchmarks._ranks import solve_alone, solve_on_ranks
+    from benchmarks._sets import Rows
+
+    X, y, _ = make_separable(200, 32, random_state=0)
+    k, problem, limits = 4, HardMargin(), Limits(0.0, 6, 30.0)
+    monkeypatch.setattr(pauses, "WORK", saddle._WORK_PER_ROTATION * X.size)
+    monkeypatch.setattr(saddle, "WORK", saddle._WORK_PER_ROTATION * X.size)
+    alone = solve_alone(SaddlePoint(block_size), problem, Rows(X, y), limits, counted_as=k)
+    threads = solve_on_ranks(SaddlePoint(block_size), problem, Rows(X, y), k, limits)
+    assert alone.stop_reason == threads.stop_reason == "max_iter"
+    counted, sent = (np.array([row["scalars"] for row in each.history]) for each in (alone, threads))
+    np.testing.assert_array_equal(np.diff(counted), np.diff(sent))
+    looks = (counted - sent) / (2 * (k - 1) * 2)  # two numbers from each and back; it does the work of all, and looks
+    assert 0 <= looks[0] <= k
