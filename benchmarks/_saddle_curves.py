@@ -88,19 +88,15 @@ def hull_distance(model: Any, train: Rows) -> float:
     return float(np.linalg.norm(masses @ train.X[model.support_] / total)) if total > 0 else float("nan")
 
 
-def margin_curves(name: str, limit: float, gilbert_limit: float) -> dict[str, Any]:
+def margin_curves(name: str, limit: float) -> dict[str, Any]:
     """Margin against communication: Saddle-DSVC with one and with eight coordinates a round, and Gilbert (Figure 3)."""
     rows = shuffled(load(name))
-    solvers = {
-        "Saddle-DSVC b=1": (SaddlePoint(1), limit),
-        "Saddle-DSVC b=8": (SaddlePoint(8), limit),
-        "Gilbert": (Gilbert(), gilbert_limit),
+    limits = Limits(GAP, 10**6, limit)
+    solvers = {"Saddle-DSVC b=1": SaddlePoint(1), "Saddle-DSVC b=8": SaddlePoint(8), "Gilbert": Gilbert()}
+    return {
+        who: curve_of(solve_alone(solver, HardMargin(), rows, limits, counted_as=RANKS), rows)
+        for who, solver in solvers.items()
     }
-    found = {}
-    for who, (solver, seconds) in solvers.items():
-        limits = Limits(GAP, 10**6, seconds)
-        found[who] = curve_of(solve_alone(solver, HardMargin(), rows, limits, counted_as=RANKS), rows)
-    return found
 
 
 def objective_curves(name: str, limit: float) -> dict[str, Any]:
