@@ -9,6 +9,7 @@ from sklearn.svm import SVC, NuSVC
 
 pytest.importorskip("benchmarks", reason="baselines are not in the distribution")
 
+from benchmarks.baselines import saddle_as_written as as_written
 from benchmarks.baselines import saddle_nu_as_written as written
 
 from tests.problems_at_hand import overlapping
@@ -27,6 +28,33 @@ def case(seed):
     eta = rng.exponential(size=n) ** 2
     eta /= eta.sum()
     return eta, float(rng.uniform(1.05, 3.0)) / n
+
+
+def test_algorithm_1_turns_rows_and_spreads_them_over_all_coordinates():
+    """Inner products stay, and no entry is larger than a few sqrt(log n / d), however uneven the rows were."""
+    rng = np.random.default_rng(0)
+    n, d = 300, 64
+    X = 10.0 * np.eye(d)[rng.integers(d, size=n)]  # each in one coordinate
+    X[::3] = rng.normal(size=(n // 3, d))
+    for width in (d, d - 5):  # the second is padded
+        block, length = as_written.rotated(X[:, :width], np.random.default_rng(1))
+        assert block.shape == (n, d)
+        assert np.linalg.norm(block, axis=1).max() == pytest.approx(1.0)
+        np.testing.assert_allclose(block @ block.T * length**2, X[:, :width] @ X[:, :width].T, atol=1e-9)
+        assert np.abs(block).max() <= 2 * np.sqrt(np.log(n) / d)
+    assert np.abs(X / length).max() > 2 * np.abs(block).max()
+
+
+@pytest.mark.parametrize("d", [8, 32])
+def test_the_rule_to_stop_takes_a_slow_stretch_for_the_end(d):
+    """A change below epsilon = .001 in T rounds, as printed: the distance is off by many times that."""
+    X, y, _ = make_separable(1_000, d, ratio=0.1, random_state=0)
+    exact = HardMarginSVC(tol=1e-7).fit(X, y).certificate_.primal
+    end = as_written.solve(X, y, np.random.default_rng(0), epsilon=1e-3, beta=0.1, max_rounds=100_000)
+    assert end.n_rounds < 100_000
+    assert end.distance / exact - 1 > 10 * 1e-3
+    on = as_written.solve(X, y, np.random.default_rng(0), epsilon=1e-3, beta=0.1, max_rounds=4 * end.n_rounds, until=9.0)
+    assert on.distance < end.distance  # it had not converged
 
 
 def cap_at_85(y):
