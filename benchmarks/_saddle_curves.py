@@ -22,6 +22,7 @@ from widemargin.solvers.saddle import SaddlePoint
 RANKS = 20
 GAP = 1e-3
 HOGWILD_C = 32.0
+NEAR = 0.005  # of the best accuracy at the end of a method, Figure 6
 LADDER = (1, 4_000, -1)  # NuSVC's max_iter, to see it on its way; -1 is to the end
 
 
@@ -140,7 +141,24 @@ def accuracy_curves(name: str, limit: float) -> dict[str, Any]:
         cost = np.array(units(result, RANKS, train.X.shape[1]))[keep]
         found[who] = {"units": cost.tolist(), "accuracy": accuracies(directions, problem, train, test)}
     found["HOGWILD!"] = hogwild_curve(train, test, n_sweeps=120)
+    aim = max(curve["accuracy"][-1] for curve in found.values()) - NEAR
+    for curve in found.values():
+        curve["to aim"] = settled(curve["units"], curve["accuracy"], aim)
     return found
+
+
+def settled(cost: list[float], accuracy: list[float], aim: float) -> dict[str, float | None]:
+    """Units until the accuracy is first at ``aim`` and until it is for good; by how much it swings in the last half."""
+    reached = np.array(accuracy) >= aim
+    lost = np.flatnonzero(~reached)
+    stays = 0 if not len(lost) else int(lost[-1]) + 1
+    return {
+        "aim": aim,
+        "first": cost[int(reached.argmax())] if reached.any() else None,
+        "for good": cost[stays] if stays < len(cost) else None,
+        "last": accuracy[-1],
+        "deviation of the last half": float(np.std(accuracy[len(accuracy) // 2 :])),
+    }
 
 
 def hogwild_curve(train: Rows, test: Rows, n_sweeps: int) -> dict[str, Any]:
