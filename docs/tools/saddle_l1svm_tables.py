@@ -46,7 +46,7 @@ def saddle_table_1(results: Path) -> str:
         return not_measured("saddle_paper", "table_1")
     rows = []
     for name, each in found.items():
-        cells = [f"{number(each[who]['distance'], 4)} in {number(each[who]['seconds'])} s"
+        cells = [f"{number(each[who]['distance'], 4)} in {number(each[who]['cpu_seconds'])} s"
                  + (", stopped" if each[who]["stop"] == "max_time" else "")
                  for who in ("saddle b=1", "auto", "Gilbert")]  # fmt: skip
         letter = each["as written"]
