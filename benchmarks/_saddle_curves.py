@@ -139,7 +139,8 @@ def accuracy_curves(name: str, limit: float) -> dict[str, Any]:
         keep = np.unique(np.geomspace(1, len(result.history), 60).astype(int)) - 1
         directions = [recording.directions[i] for i in keep]
         cost = np.array(units(result, RANKS, train.X.shape[1]))[keep]
-        found[who] = {"units": cost.tolist(), "accuracy": accuracies(directions, problem, train, test)}
+        accuracy = accuracies(directions, problem, train, test)
+        found[who] = {"units": cost.tolist(), "accuracy": accuracy, "stop": result.stop_reason}
     found["HOGWILD!"] = hogwild_curve(train, test, n_sweeps=120)
     aim = max(curve["accuracy"][-1] for curve in found.values()) - NEAR
     for curve in found.values():

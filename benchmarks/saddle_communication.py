@@ -200,7 +200,9 @@ def growth(dimensions: tuple[int, ...], n_rows: int, limit: float, *, is_hard: b
     for d in dimensions:
         rows = shuffled(load(f"{'separable' if is_hard else 'nonseparable'}-{n_rows}-{d}"))
         problem = HardMargin() if is_hard else NuMargin(nu_of(rows.y, ALPHA))
-        names = ("saddle b=1", "saddle b=64", "column generation", "Gilbert") if is_hard else ("saddle b=1", "saddle b=8")
+        names = (
+            ("saddle b=1", "saddle b=64", "column generation", "Gilbert") if is_hard else ("saddle b=1", "saddle b=8")
+        )
         for method in (method for method in methods(d, is_hard) if method.name in names):
             result = solve(method, problem, rows, limit)
             reached = [first_below(gap, gaps(result), units(result, RANKS, d)) for gap in GROWTH_GAPS]

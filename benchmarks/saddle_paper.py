@@ -372,7 +372,7 @@ def page_7(found: dict[str, Any]) -> str:
 
 
 def limit_of(report: Sections) -> float:
-    return 2.0 if report.quick else 15.0
+    return 2.0 if report.quick else 60.0
 
 
 SECTIONS = {

@@ -53,7 +53,9 @@ def test_the_rule_to_stop_takes_a_slow_stretch_for_the_end(d):
     end = as_written.solve(X, y, np.random.default_rng(0), epsilon=1e-3, beta=0.1, max_rounds=100_000)
     assert end.n_rounds < 100_000
     assert end.distance / exact - 1 > 10 * 1e-3
-    on = as_written.solve(X, y, np.random.default_rng(0), epsilon=1e-3, beta=0.1, max_rounds=4 * end.n_rounds, until=9.0)
+    on = as_written.solve(
+        X, y, np.random.default_rng(0), epsilon=1e-3, beta=0.1, max_rounds=4 * end.n_rounds, until=9.0
+    )
     assert on.distance < end.distance  # it had not converged
 
 

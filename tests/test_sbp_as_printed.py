@@ -118,7 +118,10 @@ def test_the_bound_on_the_rise_of_a_basin_holds_for_one_dry_row_too():
                 min(rise, side[k] - side[k - 1]) if (k + 1 < len(side) if last == "<" else k + 1 <= len(side)) else rise
                 for side in (plus, minus)
             ]
-            heights = [plus[k - 1] + 0.5 * (rise + rises[0] - rises[1]), minus[k - 1] + 0.5 * (rise - rises[0] + rises[1])]
+            heights = [
+                plus[k - 1] + 0.5 * (rise + rises[0] - rises[1]),
+                minus[k - 1] + 0.5 * (rise - rises[0] + rises[1]),
+            ]
             poured = sum(np.maximum(0, level - side).sum() for level, side in zip(heights, (plus, minus), strict=True))
             spilt[last] += bool(abs(poured - volume) > 1e-9)
     assert spilt["<="] == 0

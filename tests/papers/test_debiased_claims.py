@@ -144,7 +144,7 @@ def test_the_inverse_of_the_conditional_moment_is_sparse_where_the_precision_and
     """Appendix B: E[xx' | x'b = 1] = S + a S b b' S, whose inverse is S^-1 - a / (1 + a b'Sb) b b'."""
     p, rho = 12, 0.3
     lag = np.abs(np.subtract.outer(np.arange(p), np.arange(p)))
-    S = rho**lag.astype(float) if case == "autoregressive" else np.where(lag == 0, 1.0, rho)
+    S = rho ** lag.astype(float) if case == "autoregressive" else np.where(lag == 0, 1.0, rho)
     b = np.where(np.arange(p) < 5, 1.0, 0.0)
     spread = float(b @ S @ b)
     given = S @ b / spread
