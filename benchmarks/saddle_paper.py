@@ -89,7 +89,7 @@ def main() -> None:
     jobs = Jobs(report.folder / "nu_svc.jobs.jsonl", fresh=chosen.fresh)
     report.add("not_available", NOT_AVAILABLE)
     table_3 = {f"{name} {alpha}": printed for (name, alpha), printed in PAPER_3.items()}
-    report.add("paper", {"table_1": PAPER_1, "table_3": table_3})
+    report.add("paper", {"table_1": PAPER_1, "table_3": table_3, "table_4": PAPER_4})
     for name in chosen.only:
         print(f"\n== {name}", flush=True)
         SECTIONS[name](report, jobs)
