@@ -10,7 +10,7 @@ from sklearn.svm import NuSVC
 
 from benchmarks import _harness as harness
 from benchmarks._jobs import Jobs
-from benchmarks._ranks import Recording, accuracies, solve_alone, solve_on_ranks, units
+from benchmarks._ranks import Recording, accuracies, first_below, gaps, solve_alone, solve_on_ranks, units
 from benchmarks._sets import ALPHA, Rows, load, nu_of, shuffled, split
 from benchmarks.baselines.gilbert import Gilbert
 from benchmarks.baselines.hogwild import Hinge, Hogwild
@@ -21,6 +21,7 @@ from widemargin.solvers.saddle import SaddlePoint
 
 RANKS = 20
 GAP = 1e-3
+GAPS = (0.1, 0.01, GAP)
 HOGWILD_C = 32.0
 NEAR = 0.005  # of the best accuracy at the end of a method, Figure 6
 LADDER = (1, 4_000, -1)  # NuSVC's max_iter, to see it on its way; -1 is to the end
@@ -112,9 +113,11 @@ def objective_curves(name: str, limit: float) -> dict[str, Any]:
 
 
 def curve_of(result: Result, rows: Rows) -> dict[str, Any]:
-    """Units of k d, distance and margin of each certified sweep."""
+    """Units of k d, distance and margin of each certified sweep, and the units to some gaps."""
+    cost = units(result, RANKS, rows.X.shape[1])
     return {
-        "units": units(result, RANKS, rows.X.shape[1]),
+        "units": cost,
+        "to gap": {f"{gap:g}": first_below(gap, gaps(result), cost) for gap in GAPS},
         "distance": [row["primal"] for row in result.history],
         "margin": [row["dual"] for row in result.history],
         "gap": result.certificate.relative,
