@@ -25,7 +25,8 @@ class CountingSolo:
 
     Exact for solvers whose iterates do not depend on the number of ranks and whose ranks send arrays of equal length,
     as Saddle-DSVC and Gilbert's algorithm. It spares the threads' waiting for each other, which is most of the time
-    when a round moves five numbers.
+    when a round moves five numbers. Where ranks with different work ask each other for the time, it counts a few
+    numbers more than they send: it does the work of all, and looks at the clock more often.
     """
 
     rank = 0

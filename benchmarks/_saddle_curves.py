@@ -10,7 +10,7 @@ from sklearn.svm import NuSVC
 
 from benchmarks import _harness as harness
 from benchmarks._jobs import Jobs
-from benchmarks._ranks import Recording, accuracies, solve_alone, solve_on_ranks, units
+from benchmarks._ranks import Recording, accuracies, first_below, gaps, solve_alone, solve_on_ranks, units
 from benchmarks._sets import ALPHA, Rows, load, nu_of, shuffled, split
 from benchmarks.baselines.gilbert import Gilbert
 from benchmarks.baselines.hogwild import Hinge, Hogwild
@@ -21,7 +21,9 @@ from widemargin.solvers.saddle import SaddlePoint
 
 RANKS = 20
 GAP = 1e-3
+GAPS = (0.1, 0.01, GAP)
 HOGWILD_C = 32.0
+NEAR = 0.005  # of the best accuracy at the end of a method, Figure 6
 LADDER = (1, 4_000, -1)  # NuSVC's max_iter, to see it on its way; -1 is to the end
 
 
@@ -111,9 +113,11 @@ def objective_curves(name: str, limit: float) -> dict[str, Any]:
 
 
 def curve_of(result: Result, rows: Rows) -> dict[str, Any]:
-    """Units of k d, distance and margin of each certified sweep."""
+    """Units of k d, distance and margin of each certified sweep, and the units to some gaps."""
+    cost = units(result, RANKS, rows.X.shape[1])
     return {
-        "units": units(result, RANKS, rows.X.shape[1]),
+        "units": cost,
+        "to gap": {f"{gap:g}": first_below(gap, gaps(result), cost) for gap in GAPS},
         "distance": [row["primal"] for row in result.history],
         "margin": [row["dual"] for row in result.history],
         "gap": result.certificate.relative,
@@ -138,9 +142,27 @@ def accuracy_curves(name: str, limit: float) -> dict[str, Any]:
         keep = np.unique(np.geomspace(1, len(result.history), 60).astype(int)) - 1
         directions = [recording.directions[i] for i in keep]
         cost = np.array(units(result, RANKS, train.X.shape[1]))[keep]
-        found[who] = {"units": cost.tolist(), "accuracy": accuracies(directions, problem, train, test)}
+        accuracy = accuracies(directions, problem, train, test)
+        found[who] = {"units": cost.tolist(), "accuracy": accuracy, "stop": result.stop_reason}
     found["HOGWILD!"] = hogwild_curve(train, test, n_sweeps=120)
+    aim = max(curve["accuracy"][-1] for curve in found.values()) - NEAR
+    for curve in found.values():
+        curve["to aim"] = settled(curve["units"], curve["accuracy"], aim)
     return found
+
+
+def settled(cost: list[float], accuracy: list[float], aim: float) -> dict[str, float | None]:
+    """Units until the accuracy is first at ``aim`` and until it is for good; by how much it swings in the last half."""
+    reached = np.array(accuracy) >= aim
+    lost = np.flatnonzero(~reached)
+    stays = 0 if not len(lost) else int(lost[-1]) + 1
+    return {
+        "aim": aim,
+        "first": cost[int(reached.argmax())] if reached.any() else None,
+        "for good": cost[stays] if stays < len(cost) else None,
+        "last": accuracy[-1],
+        "deviation of the last half": float(np.std(accuracy[len(accuracy) // 2 :])),
+    }
 
 
 def hogwild_curve(train: Rows, test: Rows, n_sweeps: int) -> dict[str, Any]:

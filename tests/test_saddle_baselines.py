@@ -9,10 +9,16 @@ from sklearn.svm import SVC, NuSVC
 
 pytest.importorskip("benchmarks", reason="baselines are not in the distribution")
 
+from benchmarks.baselines import saddle_as_written as as_written
 from benchmarks.baselines import saddle_nu_as_written as written
 
 from tests.problems_at_hand import overlapping
-from widemargin import HardMarginSVC, NuMarginSVC, max_nu
+from widemargin import HardMarginSVC, NuMarginSVC, max_nu, pauses
+from widemargin.data import make_separable
+from widemargin.problems.polytope import HardMargin
+from widemargin.solvers import saddle
+from widemargin.solvers.run import Limits
+from widemargin.solvers.saddle import SaddlePoint
 
 
 def case(seed):
@@ -22,6 +28,35 @@ def case(seed):
     eta = rng.exponential(size=n) ** 2
     eta /= eta.sum()
     return eta, float(rng.uniform(1.05, 3.0)) / n
+
+
+def test_algorithm_1_turns_rows_and_spreads_them_over_all_coordinates():
+    """Inner products stay, and no entry is larger than a few sqrt(log n / d), however uneven the rows were."""
+    rng = np.random.default_rng(0)
+    n, d = 300, 64
+    X = 10.0 * np.eye(d)[rng.integers(d, size=n)]  # each in one coordinate
+    X[::3] = rng.normal(size=(n // 3, d))
+    for width in (d, d - 5):  # the second is padded
+        block, length = as_written.rotated(X[:, :width], np.random.default_rng(1))
+        assert block.shape == (n, d)
+        assert np.linalg.norm(block, axis=1).max() == pytest.approx(1.0)
+        np.testing.assert_allclose(block @ block.T * length**2, X[:, :width] @ X[:, :width].T, atol=1e-9)
+        assert np.abs(block).max() <= 2 * np.sqrt(np.log(n) / d)
+    assert np.abs(X / length).max() > 2 * np.abs(block).max()
+
+
+@pytest.mark.parametrize("d", [8, 32])
+def test_the_rule_to_stop_takes_a_slow_stretch_for_the_end(d):
+    """A change below epsilon = .001 in T rounds, as printed: the distance is off by many times that."""
+    X, y, _ = make_separable(1_000, d, ratio=0.1, random_state=0)
+    exact = HardMarginSVC(tol=1e-7).fit(X, y).certificate_.primal
+    end = as_written.solve(X, y, np.random.default_rng(0), epsilon=1e-3, beta=0.1, max_rounds=100_000)
+    assert end.n_rounds < 100_000
+    assert end.distance / exact - 1 > 10 * 1e-3
+    on = as_written.solve(
+        X, y, np.random.default_rng(0), epsilon=1e-3, beta=0.1, max_rounds=4 * end.n_rounds, until=9.0
+    )
+    assert on.distance < end.distance  # it had not converged
 
 
 def cap_at_85(y):
@@ -154,3 +189,22 @@ def test_separable_rows_have_the_distance_of_table_1_and_the_ratio_of_its_descri
     heights = y * (X @ normal) / np.linalg.norm(normal)
     assert heights.min() == pytest.approx(0.1)
     assert heights.max() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("block_size", [1, 8])
+def test_one_rank_counts_for_many_where_the_rotation_is_long_enough_to_look_at_the_clock(monkeypatch, block_size):
+    """It once waited for ranks that were not there until the time was up, and counted its asking."""
+    from benchmarks._ranks import solve_alone, solve_on_ranks
+    from benchmarks._sets import Rows
+
+    X, y, _ = make_separable(200, 32, random_state=0)
+    k, problem, limits = 4, HardMargin(), Limits(0.0, 6, 30.0)
+    monkeypatch.setattr(pauses, "WORK", saddle._WORK_PER_ROTATION * X.size)
+    monkeypatch.setattr(saddle, "WORK", saddle._WORK_PER_ROTATION * X.size)
+    alone = solve_alone(SaddlePoint(block_size), problem, Rows(X, y), limits, counted_as=k)
+    threads = solve_on_ranks(SaddlePoint(block_size), problem, Rows(X, y), k, limits)
+    assert alone.stop_reason == threads.stop_reason == "max_iter"
+    counted, sent = (np.array([row["scalars"] for row in each.history]) for each in (alone, threads))
+    np.testing.assert_array_equal(np.diff(counted), np.diff(sent))
+    looks = (counted - sent) / (2 * (k - 1) * 2)  # two numbers from each and back; it does the work of all, and looks
+    assert 0 <= looks[0] <= k

@@ -6,8 +6,8 @@ What happens when they are run as printed:
   middle = lower. So it is with the first element or the lower median as pivot in most cases. And ``upper`` is never
   allowed past the last row, so that a level above all responses does not come out.
 * **Algorithm 3** (``find_gamma_and_bias``) goes the wrong way: lines 27 and 33 lower ``upper`` where the direction is
-  up. No case comes out right but by chance. Lines 5, 6, 30, 31, 36 and 37 say C where they mean C+ or C-, read so here;
-  lines 5 and 6 begin at ``lower`` = 1 and are right in that.
+  up. No case comes out right. Lines 5, 6, 30, 31, 36 and 37 say C where they mean C+ or C-, read so here; lines 5 and 6
+  begin at ``lower`` = 1 and are right in that.
 * **Algorithm 1** (``optimize``) draws from an empty set (line 6, "<") at nu = 0, and with a bias in its first step
   already, if it is to draw from the larger class; Section 3.2 has "<=", which it takes unless ``is_strict``. It returns
   alpha / gamma, which turns every label around while gamma <= 0, as it is early on. T_0 is not used.
@@ -204,15 +204,25 @@ def optimize(
     *,
     has_bias: bool,
     is_strict: bool = False,
+    pivot: Pivot | None = None,
 ) -> Model:
-    """Algorithm 1 on a kernel matrix, its levels by the closed forms; ``NothingToDraw`` where line 6 has no rows."""
+    """Algorithm 1 on a kernel matrix; ``NothingToDraw`` where line 6 has no rows.
+
+    Levels come from the closed forms, or, with a ``pivot``, from Algorithms 2 and 3 as printed: ``DoesNotEnd``.
+    """
+
+    def found(c: np.ndarray) -> tuple[float, float]:
+        if has_bias:
+            return level_and_bias(y, c, n * nu) if pivot is None else find_gamma_and_bias(y, c, n * nu, pivot, rng)
+        return (level(c, n * nu) if pivot is None else find_gamma(c, n * nu, pivot, rng)), 0.0
+
     n, norm = len(y), np.diag(K)
     eta_0 = 1 / math.sqrt(norm.max())
     alpha, c, r = np.zeros(n), np.zeros(n), 0.0
     mean_alpha, mean_c = np.zeros(n), np.zeros(n)
     for t in range(1, T + 1):
         eta = eta_0 / math.sqrt(t)
-        gamma, bias = level_and_bias(y, c, n * nu) if has_bias else (level(c, n * nu), 0.0)
+        gamma, bias = found(c)
         sign = float(rng.choice([-1.0, 1.0])) if has_bias else 0.0  # each class with probability 1/2
         edge = gamma if is_strict else gamma + _ROUNDING
         i = int(rng.choice(_under_water(c + y * bias, edge, y == sign if has_bias else y != sign)))
@@ -223,7 +233,7 @@ def optimize(
             alpha, c, r = alpha / r, c / r, 1.0
         mean_alpha += alpha / T
         mean_c += c / T
-    gamma, bias = level_and_bias(y, mean_c, n * nu) if has_bias else (level(mean_c, n * nu), 0.0)
+    gamma, bias = found(mean_c)
     with np.errstate(divide="ignore", invalid="ignore"):
         return Model(mean_alpha / gamma, mean_alpha, gamma, bias)
 

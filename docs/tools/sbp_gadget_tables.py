@@ -83,6 +83,22 @@ def sbp_perceptron(results: Path) -> str:
     return table(["set", "method", "a tenth of an epoch", "1", "3", "10", "100"], rows)
 
 
+def sbp_on_the_way(results: Path) -> str:
+    """Adult: test error of single iterates after parts of an epoch, medians of runs, lowest and highest."""
+    each = load(results, "kernel/figure_2")["figure_2"]["adult"]
+    shares = (0.05, 0.1, 0.5, 1, 10)
+    rows = []
+    for who in ("SDCA", "Pegasos", "Perceptron", "SMO", "SBP as written"):
+        cells = []
+        for share in shares:
+            errors = [after(run, share * each["n"]) for run in each["runs"][who]]
+            known = [100 * error for error in errors if error is not None]
+            span = f" ({min(known):.1f} to {max(known):.1f})" if len(known) > 1 else ""
+            cells.append(f"{median(known):.1f}{span}" if known else "ended")
+        rows.append([who, *cells])
+    return table(["draws / n", *(f"{share:g}" for share in shares)], rows)
+
+
 def after(run: list[dict[str, float]], draws: float) -> float | None:
     """The error at the first point with so many draws, 2% at most under them."""
     return next((point["test_error"] for point in run if point["draws"] >= 0.98 * draws), None)
@@ -101,7 +117,7 @@ def sbp_table_1(results: Path) -> str:
 
 def sbp_figure_3(results: Path) -> str:
     """Test error of Fourier features by their number, and that of SBP at the same number of inner products."""
-    found = load(results, "kernel/figure_3")["figure_3"]
+    found, of_figure_2 = load(results, "kernel/figure_3")["figure_3"], load(results, "kernel/figure_2")["figure_2"]
     rows = []
     for name, each in found.items():
         fourier, n = each["runs"]["Fourier features"], each["n"]
@@ -110,7 +126,8 @@ def sbp_figure_3(results: Path) -> str:
             if k % 2 and k < len(fourier[0]) - 1:  # every other one, and the last
                 continue
             errors = [point["test_error"] for point in points]
-            cells = [of_sbp(each["runs"].get(who, []), cost) for who in ("SBP", "SBP as written")]
+            runs = of_figure_2.get(name, each)["runs"]
+            cells = [of_sbp(runs.get(who, []), cost) for who in ("SBP", "SBP as written")]
             rows.append([name, f"{cost // n:,}", f"{cost:.1e}", f"{percent(mean(errors))} of {len(errors)}", *cells])
     return table(["set", "features", "inner products", "Fourier features", "SBP, in batches", "SBP as written"], rows)
 
@@ -293,7 +310,7 @@ def gadget_theorem_1(results: Path) -> str:
 
 
 _TABLES = (
-    sbp_table_1, sbp_table_2, sbp_times, sbp_figure_2, sbp_first, sbp_perceptron, sbp_figure_3,
+    sbp_table_1, sbp_table_2, sbp_times, sbp_figure_2, sbp_first, sbp_perceptron, sbp_on_the_way, sbp_figure_3,
     gadget_table_3, gadget_verdicts, gadget_times, gadget_table_5, gadget_slopes, gadget_theorem_1,
 )  # fmt: skip
 TABLES: dict[str, Callable[[Path], str]] = {function.__name__: function for function in _TABLES}

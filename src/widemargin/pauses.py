@@ -111,10 +111,10 @@ class Clock:
     def _meet(self, *, is_done: bool) -> bool:
         """A look at the clock by ranks that are done and ranks that are not; whether all are done."""
         asked = self._ask() if self._comm.rank == 0 else ""
-        n_done, must_stop = self._comm.allreduce(np.array([float(is_done), float(bool(asked))]))
-        if must_stop:
+        are_done, may_go_on = self._comm.allreduce(np.array([float(is_done), float(not asked)]), "min")
+        if not may_go_on:
             self._share(asked)
-        return bool(n_done == self._comm.size)
+        return bool(are_done)
 
     def _tell(self) -> None:
         self._share(self._ask() if self._comm.rank == 0 else "")

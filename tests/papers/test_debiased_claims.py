@@ -113,3 +113,46 @@ def test_theorem_3_thresholding(seed):
         assert np.linalg.norm(off) <= 2 * math.sqrt(s) * c
     off = np.where(np.abs(estimate) > least / 3, estimate, 0.0) - truth
     assert np.abs(off).sum() > 2 * s * least / 3  # below its threshold the theorem says nothing
+
+
+@pytest.mark.parametrize("rho", [0.3, -0.6])
+@pytest.mark.parametrize("p", [5, 50])
+def test_the_norm_of_the_inverse_of_autoregressive_correlations_is_not_as_printed(p, rho):
+    """Appendix B, Case 1, has 1 / (1 - |rho|); it is (1 + |rho|) / (1 - |rho|), 1.857 at .3, for any p from 3."""
+    S = rho ** np.abs(np.subtract.outer(np.arange(p), np.arange(p))).astype(float)
+    norm = np.abs(np.linalg.inv(S)).sum(axis=1).max()
+    assert norm == pytest.approx((1 + abs(rho)) / (1 - abs(rho)))
+    assert norm > 1.2 / (1 - abs(rho))
+
+
+def test_equation_16_the_hessian_is_made_of_two_conditional_moments():
+    """c_1 E[xx' | y = 1, x'b = 1] + c_2 E[xx' | y = -1, x'b = -1], at any b, with the densities of margins at 1."""
+    design = designs.Paper(8)
+    Sigma = np.column_stack([design.covariance_times(e) for e in np.eye(8)])
+    for b in (design.coef, 0.5 * design.coef + 0.1):
+        spread, found = float(b @ Sigma @ b), np.zeros((8, 8))
+        for label in (1.0, -1.0):
+            mean, at = label * design.mu, label
+            c = 0.5 * math.exp(-((at - mean @ b) ** 2) / (2 * spread)) / math.sqrt(2 * math.pi * spread)
+            given = mean + Sigma @ b * (at - mean @ b) / spread
+            found += c * (np.outer(given, given) + Sigma - np.outer(Sigma @ b, Sigma @ b) / spread)
+        np.testing.assert_allclose(found, true_hessian(design, b), atol=1e-6)
+
+
+@pytest.mark.parametrize("case", ["autoregressive", "exchangeable"])
+def test_the_inverse_of_the_conditional_moment_is_sparse_where_the_precision_and_the_coefficients_are(case):
+    """Appendix B: E[xx' | x'b = 1] = S + a S b b' S, whose inverse is S^-1 - a / (1 + a b'Sb) b b'."""
+    p, rho = 12, 0.3
+    lag = np.abs(np.subtract.outer(np.arange(p), np.arange(p)))
+    S = rho ** lag.astype(float) if case == "autoregressive" else np.where(lag == 0, 1.0, rho)
+    b = np.where(np.arange(p) < 5, 1.0, 0.0)
+    spread = float(b @ S @ b)
+    given = S @ b / spread
+    moment = np.outer(given, given) + S - np.outer(S @ b, S @ b) / spread
+    a = 1 / spread**2 - 1 / spread
+    np.testing.assert_allclose(moment, S + a * np.outer(S @ b, b @ S), atol=1e-12)
+    inverse = np.linalg.inv(S) - a / (1 + a * spread) * np.outer(b, b)
+    np.testing.assert_allclose(inverse @ moment, np.eye(p), atol=1e-10)
+    assert np.abs(inverse).sum(axis=1).max() == pytest.approx(designs.norm_of_inverse(case, p))
+    if case == "autoregressive":
+        assert np.abs(np.where((lag > 1) & (np.outer(b, b) == 0), inverse, 0.0)).max() < 1e-12

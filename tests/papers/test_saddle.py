@@ -117,3 +117,19 @@ def test_the_gap_closes_for_every_seed():
         assert model.stop_reason_ == "gap"
         assert model.certificate_.dual <= margin * (1 + 1e-9)
         assert model.certificate_.primal >= margin * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("alpha", [0.75, 0.85])
+@pytest.mark.parametrize(
+    ("name", "is_apart"),
+    [("a1a", True), ("a9a", True), ("phishing", True), ("madelon", True), ("w8a", True), ("ijcnn1", False)],
+)
+@pytest.mark.filterwarnings("ignore::widemargin.OverlapWarning")
+def test_an_alpha_over_7_usually_leaves_the_reduced_hulls_apart(real, name, is_apart, alpha):
+    """Section 5; on ijcnn1 they still meet at .85."""
+    data = real(name)
+    y = np.where(data.y == 1, 1.0, -1.0)
+    model = NuMarginSVC(nu=alpha * max_nu(y), tol=1e-2).fit(data.X, y)
+    assert model.stop_reason_ == ("gap" if is_apart else "overlap")
+    if is_apart:
+        assert model.certificate_.dual > 0

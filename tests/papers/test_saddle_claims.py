@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 from scipy.special import logsumexp
+from sklearn.svm import NuSVC
 
 pytest.importorskip("benchmarks", reason="baselines are not in the distribution")
 
@@ -94,19 +95,83 @@ def test_lemmas_3_and_15_the_entropy_costs_at_most_epsilon_of_the_value(rows, is
     assert 0 < lost <= epsilon * value
 
 
-def iterations_to(X, y, epsilon, value, seed):
+def iterations_to(X, y, epsilon, value, seed, cap=1.0):
     """Of Algorithm 2 as printed, until g(w) is at least (1 - epsilon) OPT, looked at after every tenth."""
     reached = []
 
     def look(t, w, back):
-        if not reached and t % 10 == 0 and g(X, y, back(w), 1.0) >= (1 - epsilon) * value:
+        if not reached and t % 10 == 0 and g(X, y, back(w), cap) >= (1 - epsilon) * value:
             reached.append(t)
         return bool(reached)
 
-    saddle_nu_as_written.solve(
-        [(X, y)], np.random.default_rng(seed), epsilon=epsilon, beta=value, n_iterations=200_000, look=look
-    )
+    rng, limits = np.random.default_rng(seed), {"n_iterations": 200_000, "cap": cap if cap < 1 else None}
+    saddle_nu_as_written.solve([(X, y)], rng, epsilon=epsilon, beta=value, look=look, **limits)
     return reached[0]
+
+
+@pytest.mark.parametrize("is_hard", [True, False])
+def test_theorem_18_w_converges_as_fast_as_theta_to_the_t(rows, is_hard):
+    """Both sides, and the rate: the mean of ||w - w_o||^2 over seeds falls at least as fast as theta^T."""
+    X, y = rows
+    _, value, cap = solved(X, y, is_hard)
+    epsilon, n, d = 0.3, len(y), 1 << (X.shape[1] - 1).bit_length()
+    gamma, q = epsilon * value / (2 * math.log(n)), math.sqrt(math.log(n))
+    tau, sigma = math.sqrt(d / gamma) / (2 * q), math.sqrt(d * gamma) / (2 * q)
+    theta = 1 - 1 / (d + q * math.sqrt(d / gamma))
+    limit = with_entropy(X, y, cap, gamma)
+    times = [round(factor / (1 - theta)) for factor in (0.5, 1, 2, 4)]
+    squares = np.zeros((4, len(times)))
+    for seed, found in enumerate(squares):
+
+        def look(t, w, back, found=found):
+            if t in times:
+                found[times.index(t)] = float(np.sum((back(w) - limit) ** 2))
+            return t >= times[-1]
+
+        saddle_nu_as_written.solve(
+            [(X, y)],
+            np.random.default_rng(seed),
+            epsilon=epsilon,
+            beta=value,
+            n_iterations=times[-1] + 1,
+            cap=None if is_hard else cap,
+            look=look,
+        )
+    off = squares.mean(axis=0)
+    at_start = 2 * (1 / tau + 2 * gamma / d) * math.log(n) + (1 / (2 * sigma) + 1) * float(limit @ limit)
+    promised = theta ** np.array(times) * at_start / (1 / (4 * sigma) + 1)
+    assert (off <= promised).all()
+    assert math.log(off[-1] / off[0]) / (times[-1] - times[0]) <= math.log(theta)
+
+
+@pytest.mark.parametrize("cap", [1.0, 0.1])
+def test_lemma_19_the_value_is_lipschitz(rows, cap):
+    X, y = rows
+    rng = np.random.default_rng(0)
+    for size in (1e-3, 0.1, 1.0, 10.0):
+        for _ in range(50):
+            v, step = rng.normal(size=(2, X.shape[1]))
+            u = v + size * step
+            assert g(X, y, u, cap) - g(X, y, v, cap) <= 2 * (1 + np.linalg.norm(v)) * np.linalg.norm(u - v) + 1e-12
+
+
+@pytest.mark.parametrize("mu", [0.35, 0.6])
+def test_the_form_14_of_nu_svc_is_that_of_the_paper_with_nu_2_over_mu_n(mu):
+    """One objective is mu^2 times the other, w and rho being mu times as long; and NuSVC finds the reduced hulls."""
+    X, y = overlapping(3, n=60)
+    X = X + 0.8 * y[:, None]
+    n, nu = len(y), 2 / (mu * len(y))
+    rng = np.random.default_rng(0)
+    w, rho, delta = rng.normal(size=X.shape[1]), float(rng.normal()), rng.random(n)
+    of_paper = 0.5 * float(w @ w) - rho + nu / 2 * delta.sum()
+    of_peer = 0.5 * float(w @ w) * mu**2 - mu * (mu * rho) + mu * delta.sum() / n
+    assert of_peer == pytest.approx(mu**2 * of_paper)
+    peer = NuSVC(kernel="linear", nu=mu, tol=1e-8).fit(X, y)
+    masses = peer.dual_coef_[0] / peer.dual_coef_[0].clip(min=0).sum()
+    assert np.abs(masses).max() == pytest.approx(nu)
+    distance = np.linalg.norm(masses @ X[peer.support_])
+    assert distance == pytest.approx(NuMarginSVC(nu=mu, tol=1e-9).fit(X, y).certificate_.primal, rel=1e-5)
+    assert distance > 0.1
 
 
 def powers(sizes, found):
@@ -123,18 +188,20 @@ def separated(d, seed):
     return X, y
 
 
-def test_theorem_6_iterations_grow_as_the_roots_of_d_and_of_one_over_epsilon():
+@pytest.mark.parametrize("is_hard", [True, False])
+def test_theorem_6_iterations_grow_as_the_roots_of_d_and_of_one_over_epsilon(is_hard):
     """T = (d + sqrt(d / (epsilon beta))) log(1 / (epsilon OPT)), of which the root is the larger part here."""
     X, y = separated(16, 0)
-    _, value, _ = solved(X, y, is_hard=True)
+    _, value, cap = solved(X, y, is_hard)
     epsilons, found = (0.2, 0.05, 0.0125), []
     for epsilon in epsilons:
-        iterations = np.mean([iterations_to(X, y, epsilon, value, seed) for seed in range(3)])
+        iterations = np.mean([iterations_to(X, y, epsilon, value, seed, cap) for seed in range(3)])
         found.append(iterations / math.log(1 / (epsilon * value)))
-    assert powers(1 / np.array(epsilons), found) == pytest.approx(0.5, abs=0.12)
+    in_epsilon = powers(1 / np.array(epsilons), found)
     dimensions, found = (8, 16, 32, 64), []
     for d in dimensions:
         X, y = separated(d, 1)
-        _, value, _ = solved(X, y, is_hard=True)
-        found.append(np.mean([iterations_to(X, y, 0.05, value, seed) for seed in range(3)]))
+        _, value, cap = solved(X, y, is_hard)
+        found.append(np.mean([iterations_to(X, y, 0.05, value, seed, cap) for seed in range(3)]))
+    assert in_epsilon == pytest.approx(0.5, abs=0.12 if is_hard else 0.18)  # before logarithms of n
     assert powers(dimensions, found) == pytest.approx(0.5, abs=0.15)

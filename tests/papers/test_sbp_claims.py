@@ -75,3 +75,51 @@ def test_lemma_e_1_a_small_dual_gap_says_nothing_of_the_primal(epsilon):
     assert best - of_zero_dual <= epsilon * (1 + 1e-6)
     assert of_zero_primal - best >= 1 - epsilon * (1 + 1e-6)
     assert of_zero_primal == 1.0
+
+
+@pytest.mark.parametrize("lam", [0.3, 0.03, 0.003])
+def test_theorem_e_2_a_dual_gap_of_lambda_eps_squared_over_118_is_enough_for_eps_in_the_primal(lam):
+    """At points on the way of dual coordinate ascent, and at random ones; it is far from tight."""
+    X, y = overlapping(3, n=100)
+    X = X / np.linalg.norm(X, axis=1).max()
+    n, signed = len(y), X * y[:, None]
+    C = 1 / (lam * n)
+
+    def dual(alpha):
+        w = alpha @ signed
+        return lam * (alpha.sum() - 0.5 * float(w @ w))
+
+    def primal(alpha):
+        w = alpha @ signed
+        return 0.5 * lam * float(w @ w) + loss(X, y, w)
+
+    rng, alpha = np.random.default_rng(0), np.zeros(n)
+    seen = [alpha.copy(), *(C * rng.random((5, n)))]
+    for sweep in range(400):
+        for i in rng.permutation(n):
+            slope = 1 - float(signed[i] @ (alpha @ signed))
+            alpha[i] = min(C, max(0.0, alpha[i] + slope / max(float(signed[i] @ signed[i]), 1e-12)))
+        if sweep in (0, 1, 3, 10, 30, 100):
+            seen.append(alpha.copy())
+    best = primal(alpha)
+    assert best - dual(alpha) < 1e-4
+    for each in seen:
+        gap = max(0.0, best - dual(each))  # at least the true one
+        assert primal(each) - best <= np.sqrt(118 * gap / lam) + 1e-9
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_d_7_the_mistakes_of_the_perceptron_are_bounded_by_the_hinge_loss_of_any_classifier(seed):
+    X, y = overlapping(seed, n=400, shift=0.7)
+    r = float(np.linalg.norm(X, axis=1).max())
+    w, mistakes = np.zeros(X.shape[1]), []
+    for i in range(len(y)):
+        if y[i] * (X[i] @ w) <= 0:
+            w += y[i] * X[i]
+            mistakes.append(i)
+    assert len(mistakes) > 20
+    rng = np.random.default_rng(seed)
+    good = LinearSVC(loss="hinge", C=1.0, fit_intercept=False, max_iter=100_000).fit(X, y).coef_[0]
+    for u in (good, 3 * good, 0.3 * good, *rng.normal(size=(20, len(w)))):
+        lost, length = np.maximum(0.0, 1 - y * (X @ u))[mistakes].sum(), r * float(np.linalg.norm(u))
+        assert len(mistakes) <= lost + length * np.sqrt(lost) + length**2
