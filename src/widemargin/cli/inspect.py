@@ -104,6 +104,7 @@ def _decides_by(model: Any, estimator: Any) -> dict[str, Any]:
     import numpy as np
 
     from widemargin.cli._model import feature_names
+    from widemargin.estimators.words import numbered_features
 
     if not hasattr(estimator, "coef_"):
         vectors = getattr(estimator, "support_vectors_", None)
@@ -111,7 +112,7 @@ def _decides_by(model: Any, estimator: Any) -> dict[str, Any]:
     coef = np.atleast_2d(estimator.coef_)
     if coef.shape[1] != model.n_features_in_:  # of random features
         return {"n_coefficients": int(coef.size)}
-    names = feature_names(model) or [f"x{j + 1}" for j in range(coef.shape[1])]
+    names = feature_names(model) or numbered_features(coef.shape[1])
     weight = np.abs(coef).max(axis=0)
     n_used = int((weight > 0).sum())
     order = np.argsort(-weight, kind="stable")[: min(n_used, _MAX_FEATURES)]

@@ -57,8 +57,7 @@ class Subject:
         if names is None and hasattr(self.model, "steps") and hasattr(self.model, "feature_names_in_"):
             with suppress(AttributeError):  # a step without get_feature_names_out
                 names = self.model[:-1].get_feature_names_out()
-        numbered = [f"x{j}" for j in range(self.estimator.n_features_in_)]
-        return numbered if names is None else [str(name) for name in names]
+        return words.numbered_features(self.estimator.n_features_in_) if names is None else list(map(str, names))
 
 
 def certificate(subject: Subject) -> Content:
@@ -239,7 +238,7 @@ def features(subject: Subject) -> Content | None:
         return None  # coefficients of random features mean nothing
     coef = np.asarray(model.coef_)
     titles = subject.names_of_parts() if len(coef) > 1 else [""]
-    describe = _with_intervals if hasattr(model, "summary") else _plain
+    describe = _with_intervals if hasattr(model, "coef_debiased_") else _plain
     hidden = len(coef) - _MAX_COEFFICIENT_TABLES
     return {
         "note": _about_coefficients(model),
@@ -254,7 +253,7 @@ def _about_coefficients(model: Any) -> str:
             "Debiased coefficients of the expected hinge loss. Each interval covers its coefficient with probability "
             f"{model.confidence:g}; among many intervals some will miss."
         )
-    if hasattr(model, "summary"):
+    if hasattr(model, "coef_debiased_"):
         return "Debiased coefficients. One round on several machines leaves a bias, so that there are no intervals."
     if hasattr(model, "n_features_selected_"):
         selected = f"{model.n_features_selected_} of {model.n_features_in_} features"
