@@ -27,7 +27,13 @@ from widemargin.comm.clusters import is_dask, is_mpi
 from widemargin.cores import one_blas_thread
 from widemargin.data.pieces import each_piece
 from widemargin.data.shard import Shard
-from widemargin.estimators._coefficients import CoefficientTable, CoefficientTables, about_model, plain_lines, summarised
+from widemargin.estimators._coefficients import (
+    CoefficientTable,
+    CoefficientTables,
+    about_model,
+    plain_lines,
+    summarised,
+)
 from widemargin.estimators.registry import LABELS, Array
 from widemargin.estimators.words import fit_as_html, useless_in_words
 from widemargin.exceptions import DegenerateModelWarning, InterruptedFitWarning, PrecisionWarning, warn_user
@@ -369,20 +375,21 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
     def _stop_warnings(self) -> StopWarnings:
         """Warnings for stop reasons other than the gap: what was not reached, and what to change."""
-        name, gap, tol = type(self).__name__, self.certificate_.relative, f"tol={self.tol:g}"
-        text = f"{name} was interrupted at a relative gap of {gap_as_text(gap)}, {tol}; the model is the best found."
+        name, relative, tol = type(self).__name__, self.certificate_.relative, f"tol={self.tol:g}"
+        gap = gap_as_text(relative)
+        text = f"{name} was interrupted at a relative gap of {gap}, {tol}; the model is the best found."
         warnings: StopWarnings = {"interrupted": (InterruptedFitWarning, text)}
-        if gap > self.tol:
+        if relative > self.tol:
             text = (
-                f"Rounding keeps the relative gap of {name} at {gap_as_text(gap, 1)}, above {tol}. Scale the features "
-                "(StandardScaler), or use a larger tol."
+                f"Rounding keeps the relative gap of {name} at {gap_as_text(relative, 1)}, above {tol}. Scale the "
+                "features (StandardScaler), or use a larger tol."
             )
             warnings["precision"] = PrecisionWarning, text
         if self.stop_reason_ in ("max_iter", "max_time"):
             worst = max(self.parts_, key=lambda part: part.certificate.relative)
             limit = f"{self.stop_reason_}={getattr(self, self.stop_reason_):g}"
             text = (
-                f"{name} did not converge: the relative gap is {gap_as_text(gap)}, above {tol}, and {limit} was reached. "
+                f"{name} did not converge: the relative gap is {gap}, above {tol}, and {limit} was reached. "
                 f"{self._advice(worst)}"
             )
             warnings[self.stop_reason_] = ConvergenceWarning, text

@@ -202,16 +202,19 @@ def names_of_features(model: Any, given: ArrayLike | None = None) -> list[str]:
         return [str(name) for name in getattr(model, "feature_names_in_", numbered_features(n))]
     names = [str(name) for name in np.asarray(given, dtype=object).ravel()]
     if len(names) != n:
-        raise ValueError(f"feature_names has {len(names)} names, and {type(model).__name__} was fitted to {n} features.")
+        raise ValueError(
+            f"feature_names has {len(names)} names, and {type(model).__name__} was fitted to {n} features."
+        )
     return names
 
 
 def _refuse_without_coefficients(model: Any) -> None:
     """Raise ValueError for a fitted model whose coefficients, if any, are not of the features."""
     if not hasattr(model, "coef_") or getattr(model, "_map", None) is not None:
+        kernel = getattr(model, "kernel", None)
         raise ValueError(
-            f"{type(model).__name__} with kernel={getattr(model, 'kernel', None)!r} has no coefficients of features to show: use "
-            "kernel='linear', or sklearn.inspection.permutation_importance, which suits any model."
+            f"{type(model).__name__} with kernel={kernel!r} has no coefficients of features: use kernel='linear', or "
+            "sklearn.inspection.permutation_importance, which suits any model."
         )
 
 

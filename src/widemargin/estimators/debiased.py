@@ -264,10 +264,11 @@ class DebiasedSparseSVC(LinearClassifier):
 
     def _stop_warnings(self) -> StopWarnings:
         """Warnings for 1-norm SVMs that were not solved, and for rounds that were not possible."""
+        gap = gap_as_text(self.pilot_certificate_.relative)
         pilot = (
-            f"A 1-norm SVM did not converge: its relative gap is {gap_as_text(self.pilot_certificate_.relative)}, above "
-            f"tol={self.tol:g}, after at most max_iter={self.max_iter} sweeps. Scale the features (StandardScaler), "
-            "raise max_iter or alpha, or use a larger tol."
+            f"A 1-norm SVM did not converge: its relative gap is {gap}, above tol={self.tol:g}, after at most "
+            f"max_iter={self.max_iter} sweeps. Scale the features (StandardScaler), raise max_iter or alpha, or use a "
+            "larger tol."
         )
         obstacles = sorted({part.model.report["obstacle"] for part in self.parts_} - {""})
         blind = (
@@ -342,8 +343,8 @@ class DebiasedSparseSVC(LinearClassifier):
             size = np.abs(columns["z"])
             n_holm, n_bh = (int(np.sum(columns[name] <= level)) for name in ("Holm", "BH"))
             notes.append(
-                f"Holm and BH are p-values adjusted for {len(debiased):,} features. At level {level:g}: {n_bh} features "
-                f"by Benjamini-Hochberg (expected share of false ones at most {level:g}), {n_holm} by Holm (probability "
+                f"Holm and BH are p-values adjusted for {len(debiased):,} features. At level {level:g}: {n_bh} by "
+                f"Benjamini-Hochberg (expected share of false ones at most {level:g}), {n_holm} by Holm (probability "
                 f"of any false one at most {level:g})."
             )
         columns[SELECTED] = self.selected_[k]

@@ -117,8 +117,8 @@ class MarginDistributionSVC(KernelClassifier):
     ----------
     classes_ : ndarray of shape (n_classes,)
     support_, support_vectors_, dual_coef_, n_support_, kernel_
-        As in :class:`KernelSVC`; here most rows have a nonzero coefficient. The solvers of the linear kernel do not keep
-        them, as the model would be as large as the data; ``solver="dual-descent"`` does.
+        As in :class:`KernelSVC`; here most rows have a nonzero coefficient. With the linear kernel they are kept by
+        ``solver="dual-descent"`` only.
     coef_ : ndarray of shape (1 or n_classes, n_features)
         Linear kernel only.
     intercept_ : ndarray of shape (1 or n_classes,)
@@ -234,8 +234,8 @@ class MarginDistributionSVC(KernelClassifier):
     def __getattr__(self, name: str) -> Any:
         if name in _OF_ROWS and "coef_" in vars(self):
             raise AttributeError(
-                f"There is no {name}: the solvers of kernel='linear' keep coef_ only, since nearly every row would have a "
-                "coefficient. Use solver='dual-descent', which keeps both."
+                f"There is no {name}: with kernel='linear' nearly every row would have a coefficient, and solvers keep "
+                "coef_ only. MarginDistributionSVC(kernel='linear', solver='dual-descent') keeps both."
             )
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 

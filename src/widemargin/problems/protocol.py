@@ -87,8 +87,8 @@ def gap_as_text(relative: float, digits: int = 2) -> str:
 
 
 def rounded(value: float, digits: int, direction: str) -> str:
-    """A number to ``digits`` digits, rounded in one of the directions of :mod:`decimal`; from 17 on, the number itself."""
-    if digits >= 17:  # no float64 has more
+    """A number to ``digits`` digits, rounded in one of the directions of :mod:`decimal`; 17 are all."""
+    if digits >= 17:
         return repr(float(value)).removesuffix(".0")
     nearest = Context(prec=digits, rounding=direction).create_decimal(repr(float(value)))
     return f"{float(nearest):.{digits}g}"
