@@ -52,7 +52,7 @@ def proof(model: Any, seconds: float | None = None) -> list[tuple[str, str]]:
     if hasattr(estimator, "release_"):  # sweeps and cost depend on the rows
         return [("in words", certificate_in_words(estimator)), ("stopped", stop_in_words(estimator))]
     certificate = estimator.certificate_
-    low, high = bounds_in_words(certificate)
+    low, high = bounds_in_words(certificate, least=9)
     gap = gap_as_text(certificate.relative)
     pairs = [
         ("primal (upper bound)", high),

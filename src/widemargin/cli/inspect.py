@@ -124,7 +124,8 @@ def _decides_by(model: Any, estimator: Any) -> dict[str, Any]:
         if hasattr(estimator, "coef_interval_"):
             row |= {"intervals": estimator.coef_interval_[:, j].tolist(), "p_values": estimator.pvalue_[:, j].tolist()}
         features.append(row)
-    return {"n_features_used": n_used, "features": features}
+    problems = estimator._parts.names(estimator.classes_)
+    return {"n_features_used": n_used, "problems": problems, "features": features}
 
 
 def finite(value: Any) -> Any:
@@ -206,9 +207,9 @@ def _coefficients(found: dict[str, Any]) -> Any:
             figures = [f"{each['coefficients'][k]:.5g}", f"[{low:.5g}, {high:.5g}]", f"{each['p_values'][k]:.2g}"]
             rows.append([each["feature"], *figures])
     elif n <= 6:
-        titles = ["coefficient"] if n == 1 else [f"separator {k + 1}" for k in range(n)]
+        titles = ["coefficient"] if n == 1 else found["problems"]
         rows = [[each["feature"], *(f"{value:.5g}" for value in each["coefficients"])] for each in features]
     else:
         titles = ["largest coefficient"]
         rows = [[each["feature"], f"{max(each['coefficients'], key=abs):.5g}"] for each in features]
-    return columns(["feature", *titles], rows, title=f"Coefficients, {shown}")
+    return columns(["feature", *titles], rows, title=f"Coefficients, {shown}", may_fold=True)

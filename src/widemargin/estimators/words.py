@@ -73,13 +73,13 @@ def percent(relative: float) -> str:
     return f"{up:.{1 - up.adjusted()}f}%"
 
 
-def bounds_in_words(certificate: Certificate) -> tuple[str, str]:
+def bounds_in_words(certificate: Certificate, least: int = 4) -> tuple[str, str]:
     """Lower and upper bound, with as many digits as tell their gap; all of them where the gap is that of rounding."""
     relative = certificate.relative
     if not relative < 1:
-        return certificate.as_text(6)
+        return certificate.as_text(max(least, 6))
     few = _ALL_DIGITS if relative == 0 else 2 + math.ceil(-math.log10(relative))
-    return certificate.as_text(min(_ALL_DIGITS, max(4, few)))
+    return certificate.as_text(min(_ALL_DIGITS, max(least, few)))
 
 
 def amount(n_bytes: float) -> str:
