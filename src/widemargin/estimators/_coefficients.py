@@ -97,9 +97,9 @@ class CoefficientTable:
         ]
         lines = "".join(f"<tr>{line}</tr>" for line in body)
         told = f"<br>Warning: {escape(self.warning)}" if self.warning else ""
-        return (
-            "<div style='overflow-x:auto'><table style='border-collapse:collapse;font-variant-numeric:tabular-nums'>"
-            f"<caption style='text-align:left;color:inherit'><b>{escape(self.title)}</b>{told}</caption>"
+        return (  # the title is no <caption>, which would be no wider than a narrow table
+            f"<div style='overflow-x:auto'><p style='margin:0'><b>{escape(self.title)}</b>{told}</p>"
+            "<table style='border-collapse:collapse;font-variant-numeric:tabular-nums'>"
             f"<thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>"
             f"<p>{'<br>'.join(map(escape, more + self.notes))}</p></div>"
         )
