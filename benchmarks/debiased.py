@@ -5,13 +5,14 @@
     python -m benchmarks.debiased --only figure_1_5000 --repetitions 2       ... with another number of repetitions
 
 Sections: the paper's figure_1, figure_1_5000, figure_2, figure_2_5000, table_1, truth; what it claims, and how it tunes
-(``benchmarks._debiased_claims``): rates, machines, tuning, times; then coverage and inverse. Repetitions run in two
-processes, one BLAS thread each (2.3 GB each at p = 5,000, N = 20,000). Every part of a repetition, one number of
-machines or of rows, is kept in ``SECTION.repetitions.jsonl`` as it ends: a run that was interrupted goes on where it
-stood, and one with more repetitions adds to those it finds. At p = 5,000 tables and pictures are made anew whenever a
-repetition is whole. ``--fresh`` drops them, as is due when the code has changed.
+(``benchmarks._debiased_claims``): rates, machines, tuning, times; then coverage, false_discoveries
+(``benchmarks._debiased_discoveries``) and inverse. Repetitions run in two processes, one BLAS thread each (2.3 GB each
+at p = 5,000, N = 20,000). Every part of a repetition, one number of machines or of rows, is kept in
+``SECTION.repetitions.jsonl`` as it ends: a run that was interrupted goes on where it stood, and one with more
+repetitions adds to those it finds. At p = 5,000 tables and pictures are made anew whenever a repetition is whole.
+``--fresh`` drops them, as is due when the code has changed.
 
-Estimators, all without an intercept as in the paper (``--intercept`` fits one):
+Estimators, all but those of false_discoveries without an intercept as in the paper (``--intercept`` fits one):
 
     CE                  1-norm SVM of all rows
     NAE                 average of the 1-norm SVMs of M machines
@@ -38,6 +39,7 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 
 from benchmarks import _debiased_claims as claims
+from benchmarks import _debiased_discoveries as discoveries
 from benchmarks import _designs as designs
 from benchmarks import _figures as figures
 from benchmarks import _harness as harness
@@ -433,6 +435,7 @@ SECTIONS = {
     "tuning": claims.tuning,
     "times": claims.times,
     "coverage": coverage,
+    "false_discoveries": discoveries.false_discoveries,
     "inverse": inverse,
 }
 

@@ -20,7 +20,7 @@ ALLOWED = {
     "sklearn_private": set(),
     "threadpoolctl_private": set(),
     "codec": {"exceptions"},
-    "ledger": {"codec"},
+    "ledger": {"codec", "compiled"},
     "pauses": set(),
     "cores": {"pauses", "sklearn_private", "threadpoolctl_private"},
     "compiled": {"rounding"},

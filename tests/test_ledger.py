@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 from dataclasses import replace
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 
 from tests.problems_at_hand import separable
 from widemargin import HardMarginSVC, Ledger
+from widemargin.compiled.clock import CLOCK
 
 
 def test_counts_of_one_job_after_another_add_up():
@@ -41,6 +43,33 @@ def test_a_phase_adds_its_time_even_if_it_fails():
     with pytest.raises(ZeroDivisionError):
         wait_and_fail(ledger)
     assert ledger.seconds["work"] >= once + 0.002
+
+
+def test_compilation_is_a_phase_of_its_own_and_counted_once():
+    ledger, begin = Ledger(), time.perf_counter()
+    with ledger.phase("work"):
+        time.sleep(0.002)
+        with CLOCK, ExitStack() as inner:
+            inner.enter_context(CLOCK)  # a function compiles those that it calls
+            time.sleep(0.01)
+    elapsed, compiling = time.perf_counter() - begin, ledger.seconds["compile"]
+    assert compiling >= 0.01
+    assert 0.002 <= ledger.seconds["work"] <= elapsed - compiling
+    with ledger.phase("work"):
+        time.sleep(0.001)
+    assert ledger.seconds["compile"] == compiling
+
+
+def test_a_compilation_that_began_before_a_phase_counts_from_its_start():
+    """Another thread may have begun it."""
+    ledger = Ledger()
+    with CLOCK:
+        time.sleep(0.01)
+        begin, phase = time.perf_counter(), ledger.phase("work")
+        phase.__enter__()
+    phase.__exit__()
+    assert ledger.seconds["work"] >= 0
+    assert sum(ledger.seconds.values()) <= time.perf_counter() - begin
 
 
 @pytest.mark.parametrize("cluster", [2, 5])

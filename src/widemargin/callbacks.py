@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple, Protocol, TextIO
 
-from widemargin.problems.protocol import Certificate
+from widemargin.problems.protocol import Certificate, gap_as_text
 
 __all__ = ["Interruption", "ProgressLine", "first_interrupt_kept"]
 
@@ -153,7 +153,7 @@ class ProgressLine:
         """Show one certified sweep, unless another was shown a moment ago."""
         low, high = certificate.as_text()
         self._write(
-            f"{self._name}  sweep {sweep:>4}  gap {certificate.relative:.2e} (tol {self._tol:.0e})  "
+            f"{self._name}  sweep {sweep:>4}  gap {gap_as_text(certificate.relative)} (tol {self._tol:.0e})  "
             f"optimum in [{low}, {high}]  {seconds:.1f} s",
             is_last,
         )
@@ -163,7 +163,7 @@ class ProgressLine:
         n_done, n_points, best, gap, seconds = progress
         text = f"{self._name}  point {n_done:>{len(str(n_points))}} of {n_points}"
         if best == best:
-            text += f"  best score {best:.4f}  gap {gap:.2e} (tol {self._tol:.0e})"
+            text += f"  best score {best:.4f}  gap {gap_as_text(gap)} (tol {self._tol:.0e})"
         self._write(f"{text}  {seconds:.1f} s", is_last)
 
     def _write(self, text: str, is_last: bool) -> None:

@@ -10,6 +10,9 @@ from typing import ClassVar, Protocol
 import numpy as np
 
 from widemargin.codec import record
+from widemargin.compiled.clock import CLOCK
+
+COMPILING = "compile"  # the phase of compilation, in all other phases; first fits have it
 
 
 class Ranked(Protocol):
@@ -20,16 +23,20 @@ class Ranked(Protocol):
 class _Phase:
     """Not a generator: fits on few rows take so little time that they would notice."""
 
-    __slots__ = ("_begin", "_name", "_seconds")
+    __slots__ = ("_begin", "_compiled", "_name", "_seconds")
 
     def __init__(self, seconds: dict[str, float], name: str) -> None:
-        self._seconds, self._name, self._begin = seconds, name, 0.0
+        self._seconds, self._name, self._begin, self._compiled = seconds, name, 0.0, 0.0
 
     def __enter__(self) -> None:
-        self._begin = time.perf_counter()
+        self._begin, self._compiled = time.perf_counter(), CLOCK.seconds
 
     def __exit__(self, *error: object) -> None:
-        self._seconds[self._name] = self._seconds.get(self._name, 0.0) + time.perf_counter() - self._begin
+        elapsed, compiling = time.perf_counter() - self._begin, CLOCK.seconds - self._compiled
+        if compiling > 0.0:
+            compiling = min(compiling, elapsed)  # another thread may have begun before this phase
+            self._seconds[COMPILING] = self._seconds.get(COMPILING, 0.0) + compiling
+        self._seconds[self._name] = self._seconds.get(self._name, 0.0) + elapsed - compiling
 
 
 @record()
@@ -50,7 +57,8 @@ class Ledger:
     lost_peers : int, default=0
         Ranks that were lost during the fit.
     seconds : dict of str to float
-        Wall-clock time per phase, measured on rank 0.
+        Wall-clock time per phase, measured on rank 0. ``"compile"`` is what compilation took in any of them, or loading
+        compiled code: a first fit has it.
 
     Examples
     --------
@@ -89,7 +97,7 @@ class Ledger:
             self.sent(down, copies=comm.size - 1)
 
     def phase(self, name: str) -> _Phase:
-        """Add the time spent inside the block to the named phase."""
+        """Add the time spent inside the block to the named phase, but for compilation, which is a phase of its own."""
         return _Phase(self.seconds, name)
 
     def counts(self) -> dict[str, int]:

@@ -189,6 +189,32 @@ def test_a_model_says_what_it_is(folder, command, model):
     }
 
 
+def test_features_without_names_are_numbered_from_0_and_problems_have_the_names_of_their_classes(folder, command):
+    rng = np.random.default_rng(0)
+    y = np.arange(60) % 3
+    X = rng.normal(size=(60, 2)) + 3 * np.eye(3)[y][:, :2]
+    lines = [f"{k} 1:{a:.6f} 2:{b:.6f}" for k, (a, b) in zip(y, X, strict=True)]
+    (folder / "rows.svm").write_text("\n".join(lines) + "\n")
+    assert command("train", "rows.svm", "--estimator", "nu-margin").code == 0
+    found = json.loads(command("inspect", "model.wm", "--json").out)
+    assert sorted(each["feature"] for each in found["features"]) == ["x0", "x1"]
+    assert found["problems"] == ["0 against 1", "0 against 2", "1 against 2"]
+    shown = command("inspect", "model.wm").out
+    assert all(name in shown for name in (*found["problems"], "x0", "x1"))
+    kept = load("model.wm").summary().frame()
+    assert kept.loc[("0 against 2", "x1"), "coef"] == load("model.wm").coef_[1, 1]
+
+
+def test_a_gap_that_means_nothing_is_not_printed_as_a_number(folder, command):
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    lines = [f"{k % 2} 1:{a:.6f} 2:{b:.6f}" for k, (a, b) in enumerate(X)]
+    (folder / "rows.svm").write_text("\n".join(lines) + "\n")
+    ended = command("train", "rows.svm", "--estimator", "hard-margin")
+    assert ended.code == 0
+    assert "1 or more  (tol 0.001)" in ended.out
+    assert json.loads(command("inspect", "model.wm", "--json").out)["certificate"]["relative_gap"] > 1
+
+
 def test_the_size_of_a_model_has_its_random_features_in_it(folder, command):
     options = ["--param", "kernel=rbf", "--param", "n_random_features=20", "--param", "n_peers=3"]
     ended = command("train", "rows.csv", "--estimator", "gossip", *options, "--param", "max_iter=20")

@@ -7,12 +7,14 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from widemargin.compiled import jit
+from widemargin.compiled.clock import CLOCK
 
 fcntl = pytest.importorskip("fcntl", reason="no locks between processes here")
 
@@ -61,6 +63,17 @@ def test_what_is_compiled_is_kept_on_disk(functions):
     assert functions.outer(1) == 4
     assert kept(functions)
     assert jit._holds_lock is None
+
+
+def test_the_clock_runs_while_something_compiles_and_at_no_other_time(functions):
+    begin = CLOCK.seconds
+    started = time.perf_counter()
+    functions.outer(1)
+    elapsed = time.perf_counter() - started
+    assert 0 < CLOCK.seconds - begin <= elapsed
+    after = CLOCK.seconds
+    functions.outer(2)
+    assert CLOCK.seconds == after
 
 
 @pytest.mark.parametrize("kind", ["folder", "link"])

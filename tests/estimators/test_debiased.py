@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from scipy.stats import false_discovery_control
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_wine
 from sklearn.exceptions import ConvergenceWarning
@@ -165,6 +166,7 @@ def test_several_classes():
     assert model.score(X, np.array(["a", "b", "c"])[y]) > 0.6
     tables = model.summary()
     assert [("class b against the rest" in str(table)) for table in tables] == [False, True, False]
+    assert tables.frame().loc["b against the rest"].loc["x4", "debiased"] == model.coef_debiased_[1, 4]
 
 
 def test_the_table(data):
@@ -178,14 +180,54 @@ def test_the_table(data):
     assert text.count("*") == 5
     assert "... and 35 more" in text
     lines = table.frame()
-    assert lines.shape == (60, 8)
-    assert lines.index[3] == "gene 3"
-    assert lines["std err"].to_numpy() == pytest.approx(model.standard_error_[0])
+    assert lines.shape == (60, 10)
+    assert lines["z"].abs().is_monotonic_decreasing
+    assert set(lines.index[:5]) == {f"gene {j}" for j in range(5)}
+    in_order = lines.loc[frame.columns]
+    assert in_order["std err"].to_numpy() == pytest.approx(model.standard_error_[0])
+    assert in_order["p-value"].to_numpy() == pytest.approx(model.pvalue_[0])
+    assert (in_order["selected"] == model.selected_[0]).all()
+    assert (in_order[["[0.025", "0.975]"]].to_numpy() == model.coef_interval_[0]).all()
     html = table._repr_html_()
     assert html.count("<tr>") == 26
     assert "gene 0" in html
     frame.columns = ["<b>", *frame.columns[1:]]
     assert "&lt;b&gt;" in DebiasedSparseSVC().fit(frame, y).summary()._repr_html_()
+
+
+def test_p_values_are_adjusted_for_all_features_and_counted_at_the_level(data):
+    X, y, _ = data
+    model = DebiasedSparseSVC().fit(X, y)
+    lines = model.summary().frame()
+    np.testing.assert_allclose(lines["BH"], false_discovery_control(lines["p-value"]))
+    assert (lines["Holm"] >= lines["BH"]).all()
+    assert (lines["BH"] >= lines["p-value"]).all()
+    assert lines["Holm"].iloc[0] == min(1, 60 * lines["p-value"].iloc[0])
+    for level in (0.1, 0.5):
+        n_bh, n_holm = ((lines[name] <= level).sum() for name in ("BH", "Holm"))
+        note = " ".join(str(model.summary(level=level)).split())
+        assert f"At level {level:g}: {n_bh} by Benjamini-Hochberg" in note
+        assert f"{n_holm} by Holm" in note
+    for level in (0.0, 1.0, -0.1):
+        with pytest.raises(ValueError, match=rf"level={level}.*must lie in \(0, 1\)"):
+            model.summary(level=level)
+
+
+def test_without_standard_errors_the_largest_estimates_come_first(data):
+    X, y, _ = data
+    table = DebiasedSparseSVC(cluster=3, rounds=1).fit(X, y).summary()
+    assert table.frame()["debiased"].abs().is_monotonic_decreasing
+    assert list(table.columns) == ["coef", "debiased", "selected"]
+
+
+def test_a_feature_without_a_standard_error_is_adjusted_as_well(data):
+    X, y, _ = data
+    X = X.copy()
+    X[:, 7] = 3.0
+    lines = DebiasedSparseSVC().fit(X, y).summary().frame()
+    assert lines.loc["x7", ["p-value", "Holm", "BH"]].tolist() == [1.0, 1.0, 1.0]
+    assert lines.loc["x7", "std err"] == np.inf
+    assert lines.index[-1] == "x7"
 
 
 def test_copies_and_selection(data):

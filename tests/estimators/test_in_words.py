@@ -22,6 +22,7 @@ from widemargin.estimators.words import (
     percent,
     stop_in_words,
 )
+from widemargin.problems.protocol import gap_as_text
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +77,25 @@ def test_bounds_have_the_digits_that_tell_them_apart_and_no_more(relative):
     assert len(low) <= 14
 
 
+@pytest.mark.parametrize("primal", [2.47896086123, 0.1, 1 / 3, 4.0, 123456.789])
+@pytest.mark.parametrize("n_ulps", [0, 1, 3, 40])
+def test_bounds_that_differ_by_rounding_are_printed_as_they_are(primal, n_ulps):
+    """Nine digits, rounded outwards, would look like a gap of 1e-9."""
+    dual = primal
+    for _ in range(n_ulps):
+        dual = float(np.nextafter(dual, 0))
+    low, high = bounds_in_words(Certificate(primal, dual))
+    assert (float(low), float(high)) == (dual, primal)
+
+
+def test_a_gap_over_1_is_no_number_to_compare():
+    """At overlap the lower bound of a distance is negative, and the gap in units of the tiny upper one is huge."""
+    assert gap_as_text(5.4e13) == gap_as_text(1.0) == gap_as_text(float("inf")) == "1 or more"
+    assert gap_as_text(0.999) == "9.99e-01"
+    assert gap_as_text(4.25e-4, 1) == "4.2e-04"
+    assert percent(5.4e13) == "over 100%"
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_what_is_printed_is_proved_too(seed):
     """Rounded outwards: printed bounds hold the proved ones, and a printed gap is no smaller than the proved one."""
@@ -108,6 +128,12 @@ def test_the_cost_has_what_was_spent_and_nothing_else():
         ("machines lost", "1"),
     ]
     assert cost_in_words(Ledger()) == []
+
+
+def test_the_time_of_compilation_stands_beside_that_of_the_work():
+    spent = Ledger(seconds={"sweep": 0.2, "compile": 18.5, "start": 0.073})
+    assert cost_in_words(spent) == [("time", "273 ms"), ("compilation", "18.5 s")]
+    assert cost_in_words(Ledger(seconds={"sweep": 0.2, "compile": 0.01})) == [("time", "200 ms")]
 
 
 def test_every_reason_to_stop_that_a_docstring_names_is_explained():

@@ -322,6 +322,29 @@ def test_many_rows_and_many_classes_stay_small():
     assert len(scored.margins().figure.axes[0].get_yticklabels()) == 20
 
 
+def test_names_of_classes_are_whole_in_tables_and_headings():
+    rng = np.random.default_rng(0)
+    names = [f"a class with a name of usual length, number {k}" for k in range(3)]
+    y = np.arange(90) % 3
+    X = rng.normal(size=(90, 3)) + 2 * np.eye(3)[y]
+    page = assert_sound(report(NuMarginSVC().fit(X, np.array(names)[y]), X, np.array(names)[y]).html)
+    for name in names:
+        assert page.text("scores").count(name) >= 2  # the confusion matrix, and the table by class
+        assert f"{names[0]} against {name}" in page.text("parts") or name == names[0]
+        assert name in page.text("features")
+
+
+def test_debiased_features_are_sorted_by_z_and_have_adjusted_p_values():
+    frame = load_iris(as_frame=True)
+    model = make_pipeline(StandardScaler(), DebiasedSparseSVC()).fit(frame.data, frame.target == 1)
+    text = Page(report(model).html).text("features")
+    lines = model[-1].summary(frame.data.columns).frame()
+    places = [text.index(f"{name} ") for name in lines.index]
+    assert places == sorted(places)
+    assert "p-value BH interval" in text
+    assert "by Benjamini-Hochberg" in text
+
+
 def test_what_cannot_be_reported_is_said_before_any_work(fitted):
     model, X, y = fitted("kernel")
     with pytest.raises(TypeError, match="LogisticRegression"):

@@ -39,29 +39,31 @@ def warning(model: Any) -> list[tuple[str, str]]:
 
 def proof(model: Any, seconds: float | None = None) -> list[tuple[str, str]]:
     """Certificate, stop reason and cost of a fit, as names and values."""
-    from widemargin.estimators.words import certificate_in_words, cost_in_words, duration, stop_in_words
+    from widemargin.estimators.words import (
+        bounds_in_words,
+        certificate_in_words,
+        cost_in_words,
+        duration,
+        stop_in_words,
+    )
+    from widemargin.problems.protocol import gap_as_text
 
     estimator = last_step(model)
     if hasattr(estimator, "release_"):  # sweeps and cost depend on the rows
         return [("in words", certificate_in_words(estimator)), ("stopped", stop_in_words(estimator))]
     certificate = estimator.certificate_
-    low, high = certificate.as_text(9)
+    low, high = bounds_in_words(certificate, least=9)
+    gap = gap_as_text(certificate.relative)
     pairs = [
         ("primal (upper bound)", high),
         ("dual (lower bound)", low),
-        ("relative gap", f"{certificate.relative:.2e}  (tol {estimator.tol:g})"),
+        ("relative gap", f"{gap}  (tol {estimator.tol:g})"),
         ("in words", certificate_in_words(estimator)),
         ("stopped", f"{estimator.stop_reason_}: {stop_in_words(estimator)}"),
         ("sweeps", f"{estimator.n_iter_:,}"),
     ]
     is_search = hasattr(estimator, "cv_results_")
     if seconds is not None:
-        pairs.append(("search and final fit" if is_search else "seconds", duration(seconds)))
-    spent = [
-        f"{'solving' if is_search and name == 'time' else name} {value}"
-        for name, value in cost_in_words(estimator.cost_)
-    ]
-    return [
-        *pairs,
-        ("of which" if is_search and seconds is not None else "cost", ", ".join(spent) or "nothing was counted"),
-    ]
+        pairs.append(("search and final fit" if is_search else "time", duration(seconds)))
+    spent = [f"{'solving' if name == 'time' else name} {value}" for name, value in cost_in_words(estimator.cost_)]
+    return [*pairs, ("cost" if seconds is None else "of which", ", ".join(spent) or "nothing was counted")]

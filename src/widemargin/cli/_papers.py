@@ -66,7 +66,7 @@ PARTS: dict[str, tuple[Part, ...]] = {
         *_parts("debiased", figure_1=20, figure_2=30, table_1=5, truth=2, machines=5, tuning=60, times=60),
         *_full_only("debiased", figure_1_5000=90, figure_2_5000=300),
         *_parts("debiased", rates=1),  # of what figure_2 and figure_2_5000 have left
-        *_full_only("debiased", coverage=40, inverse=50),  # beyond the paper
+        *_full_only("debiased", coverage=40, false_discoveries=30, inverse=50),  # beyond the paper
     ),
 }  # fmt: skip
 FOLDERS = {"kernel_paper": "kernel", "kernel_forest": "kernel"}  # under results/; of others the name of the program

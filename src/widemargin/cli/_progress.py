@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from widemargin.callbacks import SearchProgress
-from widemargin.problems.protocol import Certificate
+from widemargin.problems.protocol import Certificate, gap_as_text
 
 _SECONDS_PER_LINE = 5.0
 
@@ -33,14 +33,14 @@ class GapBar:
         if sweep <= self._sweep or not math.isfinite(self._first):  # the next two-class problem
             self._first = max(gap, self._tol)
         self._sweep = sweep
-        self._write(self.share(gap), f"gap {gap:.1e} (tol {self._tol:.0e})  sweep {sweep}  {seconds:.1f} s")
+        self._write(self.share(gap), f"gap {gap_as_text(gap, 1)} (tol {self._tol:.0e})  sweep {sweep}  {seconds:.1f} s")
 
     def show_search(self, progress: SearchProgress, *, is_last: bool = False) -> None:
         n_done, n_points, best, gap, seconds = progress
         self._n_points = self._n_points or n_points  # of the grid
         self._share = max(self._share, n_done / n_points)  # which falls when points are added
         stage = "  completing" if n_done == n_points else "  refining" if n_points > self._n_points else ""
-        found = f"  best {best:.4f} (gap {gap:.0e})" if best == best else ""
+        found = f"  best {best:.4f} (gap {gap_as_text(gap, 0)})" if best == best else ""
         self._write(self._share, f"point {n_done} of {n_points}{stage}{found}  {seconds:.1f} s")
 
     def _write(self, share: float, figures: str) -> None:

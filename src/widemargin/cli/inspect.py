@@ -104,6 +104,7 @@ def _decides_by(model: Any, estimator: Any) -> dict[str, Any]:
     import numpy as np
 
     from widemargin.cli._model import feature_names
+    from widemargin.estimators.words import numbered_features
 
     if not hasattr(estimator, "coef_"):
         vectors = getattr(estimator, "support_vectors_", None)
@@ -111,7 +112,7 @@ def _decides_by(model: Any, estimator: Any) -> dict[str, Any]:
     coef = np.atleast_2d(estimator.coef_)
     if coef.shape[1] != model.n_features_in_:  # of random features
         return {"n_coefficients": int(coef.size)}
-    names = feature_names(model) or [f"x{j + 1}" for j in range(coef.shape[1])]
+    names = feature_names(model) or numbered_features(coef.shape[1])
     weight = np.abs(coef).max(axis=0)
     n_used = int((weight > 0).sum())
     order = np.argsort(-weight, kind="stable")[: min(n_used, _MAX_FEATURES)]
@@ -123,7 +124,8 @@ def _decides_by(model: Any, estimator: Any) -> dict[str, Any]:
         if hasattr(estimator, "coef_interval_"):
             row |= {"intervals": estimator.coef_interval_[:, j].tolist(), "p_values": estimator.pvalue_[:, j].tolist()}
         features.append(row)
-    return {"n_features_used": n_used, "features": features}
+    problems = estimator._parts.names(estimator.classes_)
+    return {"n_features_used": n_used, "problems": problems, "features": features}
 
 
 def finite(value: Any) -> Any:
@@ -205,9 +207,9 @@ def _coefficients(found: dict[str, Any]) -> Any:
             figures = [f"{each['coefficients'][k]:.5g}", f"[{low:.5g}, {high:.5g}]", f"{each['p_values'][k]:.2g}"]
             rows.append([each["feature"], *figures])
     elif n <= 6:
-        titles = ["coefficient"] if n == 1 else [f"separator {k + 1}" for k in range(n)]
+        titles = ["coefficient"] if n == 1 else found["problems"]
         rows = [[each["feature"], *(f"{value:.5g}" for value in each["coefficients"])] for each in features]
     else:
         titles = ["largest coefficient"]
         rows = [[each["feature"], f"{max(each['coefficients'], key=abs):.5g}"] for each in features]
-    return columns(["feature", *titles], rows, title=f"Coefficients, {shown}")
+    return columns(["feature", *titles], rows, title=f"Coefficients, {shown}", may_fold=True)

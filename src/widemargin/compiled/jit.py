@@ -20,6 +20,8 @@ from typing import Any
 from numba import njit
 from numba.core.caching import NullCache
 
+from widemargin.compiled.clock import CLOCK
+
 try:
     import fcntl
 except ImportError:  # Windows: without a lock
@@ -40,7 +42,7 @@ def _lock_path() -> Path:
 def _one_process_at_a_time() -> Iterator[bool]:
     """Whether this process holds the lock, and so may write the cache."""
     global _holds_lock
-    with _within_process:
+    with _within_process, CLOCK:
         if fcntl is None or _holds_lock is not None:
             yield _holds_lock is not False
             return

@@ -12,6 +12,7 @@ from numbers import Integral, Real
 from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.callback import CallbackSupportMixin, with_callbacks
 from sklearn.exceptions import ConvergenceWarning
@@ -26,13 +27,20 @@ from widemargin.comm.clusters import is_dask, is_mpi
 from widemargin.cores import one_blas_thread
 from widemargin.data.pieces import each_piece
 from widemargin.data.shard import Shard
+from widemargin.estimators._coefficients import (
+    CoefficientTable,
+    CoefficientTables,
+    about_model,
+    plain_lines,
+    summarised,
+)
 from widemargin.estimators.registry import LABELS, Array
 from widemargin.estimators.words import fit_as_html, useless_in_words
 from widemargin.exceptions import DegenerateModelWarning, InterruptedFitWarning, PrecisionWarning, warn_user
 from widemargin.kernels.arrays import is_on_host
 from widemargin.kernels.functions import Kernel
 from widemargin.ledger import Ledger
-from widemargin.problems.protocol import Certificate, Problem
+from widemargin.problems.protocol import Certificate, Problem, gap_as_text
 from widemargin.sklearn_private import (
     HasMethods,
     Interval,
@@ -367,20 +375,21 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
 
     def _stop_warnings(self) -> StopWarnings:
         """Warnings for stop reasons other than the gap: what was not reached, and what to change."""
-        name, gap, tol = type(self).__name__, self.certificate_.relative, f"tol={self.tol:g}"
-        text = f"{name} was interrupted at a relative gap of {gap:.2e}, {tol}; the model is the best found."
+        name, relative, tol = type(self).__name__, self.certificate_.relative, f"tol={self.tol:g}"
+        gap = gap_as_text(relative)
+        text = f"{name} was interrupted at a relative gap of {gap}, {tol}; the model is the best found."
         warnings: StopWarnings = {"interrupted": (InterruptedFitWarning, text)}
-        if gap > self.tol:
+        if relative > self.tol:
             text = (
-                f"Rounding keeps the relative gap of {name} at {gap:.1e}, above {tol}. Scale the features "
-                "(StandardScaler), or use a larger tol."
+                f"Rounding keeps the relative gap of {name} at {gap_as_text(relative, 1)}, above {tol}. Scale the "
+                "features (StandardScaler), or use a larger tol."
             )
             warnings["precision"] = PrecisionWarning, text
         if self.stop_reason_ in ("max_iter", "max_time"):
             worst = max(self.parts_, key=lambda part: part.certificate.relative)
             limit = f"{self.stop_reason_}={getattr(self, self.stop_reason_):g}"
             text = (
-                f"{name} did not converge: the relative gap is {gap:.2e}, above {tol}, and {limit} was reached. "
+                f"{name} did not converge: the relative gap is {gap}, above {tol}, and {limit} was reached. "
                 f"{self._advice(worst)}"
             )
             warnings[self.stop_reason_] = ConvergenceWarning, text
@@ -441,6 +450,28 @@ class MarginClassifier(CallbackSupportMixin, ClassifierMixin, BaseEstimator):
         if is_dask(X):
             return self._map_lazily("predict", X)
         return self._labels(self.decision_function(X))
+
+    def summary(
+        self, feature_names: ArrayLike | None = None, *, sort: bool = True
+    ) -> CoefficientTable | CoefficientTables:
+        """Return the coefficients as a table with names, the largest first.
+
+        Parameters
+        ----------
+        feature_names : array-like of str, default=None
+            Names of the features, such as ``pipeline[:-1].get_feature_names_out()`` for the last step of a pipeline.
+            None takes those of the columns that ``fit`` saw; without any they are x0, x1, ...
+        sort : bool, default=True
+            Whether to sort by size. False keeps the order of the features.
+
+        Returns
+        -------
+        table : CoefficientTable, or CoefficientTables with one for each problem if there are more than two classes
+            ``print(table)`` shows text, ``table.frame()`` returns a pandas DataFrame, Jupyter shows HTML. Models that
+            are not linear in their features have no coefficients: ValueError.
+        """
+        check_is_fitted(self)
+        return summarised(self, feature_names, sort, partial(plain_lines, self), about_model)
 
     @property
     def _parts(self) -> Parts:

@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from widemargin.estimators._base import StopWarnings
-from widemargin.estimators._coefficients import CoefficientTable
+from widemargin.estimators._coefficients import (
+    SELECTED,
+    CoefficientTable,
+    CoefficientTables,
+    Lines,
+    summarised,
+)
 from widemargin.estimators._formulas import intercept
 from widemargin.estimators._linear import LinearClassifier
 from widemargin.estimators._types import ClassWeight
 from widemargin.estimators.registry import Array, Bracket, Descriptor, Each, Formula, Symbol, register
-from widemargin.estimators.words import useless_in_words
 from widemargin.exceptions import warn_user
 from widemargin.problems.debiasing import inference
 from widemargin.problems.hinge_l1 import HingeL1
-from widemargin.problems.protocol import Certificate
+from widemargin.problems.multiple_tests import benjamini_hochberg, holm
+from widemargin.problems.protocol import Certificate, gap_as_text
 from widemargin.sklearn_private import Interval, StrOptions
 from widemargin.solvers.debiased import DebiasedRounds
 from widemargin.solvers.models import Separator
@@ -256,10 +264,11 @@ class DebiasedSparseSVC(LinearClassifier):
 
     def _stop_warnings(self) -> StopWarnings:
         """Warnings for 1-norm SVMs that were not solved, and for rounds that were not possible."""
+        gap = gap_as_text(self.pilot_certificate_.relative)
         pilot = (
-            f"A 1-norm SVM did not converge: its relative gap is {self.pilot_certificate_.relative:.2e}, above "
-            f"tol={self.tol:g}, after at most max_iter={self.max_iter} sweeps. Scale the features (StandardScaler), "
-            "raise max_iter or alpha, or use a larger tol."
+            f"A 1-norm SVM did not converge: its relative gap is {gap}, above tol={self.tol:g}, after at most "
+            f"max_iter={self.max_iter} sweeps. Scale the features (StandardScaler), raise max_iter or alpha, or use a "
+            "larger tol."
         )
         obstacles = sorted({part.model.report["obstacle"] for part in self.parts_} - {""})
         blind = (
@@ -286,37 +295,64 @@ class DebiasedSparseSVC(LinearClassifier):
                 UserWarning,
             )
 
-    def summary(self) -> CoefficientTable | list[CoefficientTable]:
-        """Return the table of coefficients: debiased estimate, standard error, z, p-value, interval, selection.
+    def summary(
+        self, feature_names: ArrayLike | None = None, *, sort: bool = True, level: float = 0.1
+    ) -> CoefficientTable | CoefficientTables:
+        """Return the table of coefficients, the largest absolute z first.
+
+        It has estimates, standard errors, p-values, intervals, and which features are selected.
+
+        Column ``Holm`` has p-values adjusted so that, of the features at or below a level, the probability of any false
+        one is at most that level; ``BH`` those of Benjamini and Hochberg, for the expected share of false ones.
+
+        Parameters
+        ----------
+        feature_names : array-like of str, default=None
+            Names of the features, such as ``pipeline[:-1].get_feature_names_out()`` for the last step of a pipeline.
+            None takes those of the columns that ``fit`` saw; without any they are x0, x1, ...
+        sort : bool, default=True
+            Whether to sort by the absolute z. False keeps the order of the features.
+        level : float in (0, 1), default=0.1
+            Level at which the notes below the table count features, by each adjustment.
 
         Returns
         -------
-        table : CoefficientTable, or a list of them for more than two classes
+        table : CoefficientTable, or CoefficientTables with one for each class if there are more than two
             ``print(table)`` shows text, ``table.frame()`` returns a pandas DataFrame, Jupyter shows HTML.
         """
         check_is_fitted(self)
-        tables = [self._table(k) for k in range(len(self.coef_))]
-        return tables[0] if len(tables) == 1 else tables
+        if not 0 < level < 1:
+            raise ValueError(f"level={level!r} is a probability, or a share of false features: it must lie in (0, 1).")
+        return summarised(self, feature_names, sort, partial(self._lines, level))
 
-    def _table(self, k: int) -> CoefficientTable:
-        names = list(map(str, getattr(self, "feature_names_in_", [f"x{j}" for j in range(self.n_features_in_)])))
-        columns = {"coef": self.coef_[k], "debiased": self.coef_debiased_[k]}
+    def _lines(self, level: float, k: int) -> Lines:
+        debiased, notes = self.coef_debiased_[k], []
+        columns, size = {"coef": self.coef_[k], "debiased": debiased}, np.abs(debiased)
         if hasattr(self, "standard_error_"):
-            error = self.standard_error_[k]
+            error, p_value = self.standard_error_[k], self.pvalue_[k]
             lower, upper = self.coef_interval_[k].T
             columns |= {
                 "std err": error,
-                "z": self.coef_debiased_[k] / error,
-                "p-value": self.pvalue_[k],
+                "z": debiased / error,
+                "p-value": p_value,
+                "Holm": holm(p_value),
+                "BH": benjamini_hochberg(p_value),
                 f"[{(1 - self.confidence) / 2:.3f}": lower,
                 f"{(1 + self.confidence) / 2:.3f}]": upper,
             }
-        columns["selected"] = self.selected_[k]
-        versus = f"class {self.classes_[k]} against the rest" if len(self.coef_) > 1 else f"class {self.classes_[1]}"
+            size = np.abs(columns["z"])
+            n_holm, n_bh = (int(np.sum(columns[name] <= level)) for name in ("Holm", "BH"))
+            notes.append(
+                f"Holm and BH are p-values adjusted for {len(debiased):,} features. At level {level:g}: {n_bh} by "
+                f"Benjamini-Hochberg (expected share of false ones at most {level:g}), {n_holm} by Holm (probability "
+                f"of any false one at most {level:g})."
+            )
+        columns[SELECTED] = self.selected_[k]
         notes = [
             f"N = {self.n_rows_:g} on {self.n_machines_} machine(s), {self.n_features_in_} features, "
             f"{int(self.selected_[k].sum())} selected, intercept {self.intercept_[k]:.4f}",
             "Debiased coefficients of the expected hinge loss; sandwich standard errors.",
+            *notes,
         ]
         report = self.parts_[k].model.report  # older files lack some of its entries
         if report.get("obstacle"):
@@ -325,7 +361,7 @@ class DebiasedSparseSVC(LinearClassifier):
             notes.append("The features of the 1-norm SVM are kept: those over the threshold fit the rows worse.")
         if not hasattr(self, "standard_error_"):
             notes.append("No intervals: one round on several machines leaves a bias that they do not cover.")
-        return CoefficientTable(f"DebiasedSparseSVC, {versus}", names, columns, notes, useless_in_words(self))
+        return Lines(columns, size, notes)
 
 
 def _formula(model: DebiasedSparseSVC) -> Formula:

@@ -26,7 +26,7 @@ from widemargin.estimators.kernel_cv import KernelSVCCV
 from widemargin.exceptions import InterruptedFitWarning, warn_user
 from widemargin.kernels.functions import Kernel
 from widemargin.ledger import Ledger
-from widemargin.problems.protocol import Certificate
+from widemargin.problems.protocol import Certificate, gap_as_text
 from widemargin.sklearn_private import check_constraints
 from widemargin.solvers.models import without_training_rows
 from widemargin.solvers.run import Limits
@@ -255,7 +255,7 @@ def _warn(path: KernelPath, n_Cs: int, told: str, max_time: float | None) -> Non
     elif len(path.Cs) < n_Cs:
         warn_user(f"{_NAME} was interrupted, and {missing}.", InterruptedFitWarning)
     open_at = [
-        f"{model.C:.3g} ({model.stop_reason_}, {model.certificate_.relative:.1e})"
+        f"{model.C:.3g} ({model.stop_reason_}, {gap_as_text(model.certificate_.relative, 1)})"
         for model in path.models
         if model.stop_reason_ in ("max_iter", "precision") and model.certificate_.relative > model.tol
     ]

@@ -31,6 +31,8 @@ from widemargin.strategies.tree import Tree
 
 _TREE_DEFAULTS = {"n_partitions": "auto", "merge_factor": 2, "n_strata": 32, "partition": "stratified", "stop_level": 0}
 
+_OF_ROWS = ("support_", "support_vectors_", "dual_coef_", "n_support_")
+
 
 class MarginDistributionSVC(KernelClassifier):
     """Certified optimal margin distribution machine (ODM), and SODM, its divide-and-conquer variant.
@@ -115,7 +117,8 @@ class MarginDistributionSVC(KernelClassifier):
     ----------
     classes_ : ndarray of shape (n_classes,)
     support_, support_vectors_, dual_coef_, n_support_, kernel_
-        As in :class:`KernelSVC`; here most rows have a nonzero coefficient.
+        As in :class:`KernelSVC`; here most rows have a nonzero coefficient. With the linear kernel they are kept by
+        ``solver="dual-descent"`` only.
     coef_ : ndarray of shape (1 or n_classes, n_features)
         Linear kernel only.
     intercept_ : ndarray of shape (1 or n_classes,)
@@ -227,6 +230,14 @@ class MarginDistributionSVC(KernelClassifier):
         self.cluster = cluster
         self.checkpoint = checkpoint
         self.verbose = verbose
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _OF_ROWS and "coef_" in vars(self):
+            raise AttributeError(
+                f"There is no {name}: with kernel='linear' nearly every row would have a coefficient, and solvers keep "
+                "coef_ only. MarginDistributionSVC(kernel='linear', solver='dual-descent') keeps both."
+            )
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def at_level(self, level: int) -> MarginDistributionSVC:
         """Return the model of one level of the tree: 0 for the leaves, -1 for the last level.

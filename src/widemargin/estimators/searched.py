@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from widemargin.estimators._selection import TIE, standard_error
+from widemargin.problems.protocol import gap_as_text
 
 _USUAL = ("certified", "estimated")  # states of points whose models are determined
 _UNUSUAL = {  # sentences on one point, and on several
@@ -183,7 +184,7 @@ class Searched:
         if chosen.state != "estimated":
             return ""
         return (
-            f"The chosen point has a gap of {chosen.gap:.1e} (tol {tol:.0e}): its score is an estimate. "
+            f"The chosen point has a gap of {gap_as_text(chosen.gap, 1)} (tol {tol:.0e}): its score is an estimate. "
             "Raise max_iter, or use smaller Cs."
         )
 

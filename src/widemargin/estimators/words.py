@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from widemargin.estimators.registry import OPTIMUM, Bracket, descriptor_of
-from widemargin.ledger import Ledger
+from widemargin.ledger import COMPILING, Ledger
 from widemargin.problems.polytope import OVERLAP_SHARE
 from widemargin.problems.protocol import Certificate, rounded
 
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 # The largest margin that hulls which overlap may have.
 NO_MARGIN = f"{OVERLAP_SHARE:g} of the radius of the rows (columns scaled to equal spread)"
 _ROUNDING = 1e-12  # a relative gap below this is rounding
+_ALL_DIGITS = 17  # of a float64
 _LOOSE = 0.1  # relative gap from which a percentage of the upper bound would mislead
+_NOTICEABLE = 0.05  # seconds of compilation, or of loading compiled code
 _UNEQUAL = 1.5  # times its fair share from which the largest class suggests weights
 _STOPPED = {
     "gap": "The gap is at most tol, which is proved.",
@@ -54,21 +56,30 @@ _COUNTED = {
 }
 
 
+def numbered_features(n_features: int) -> list[str]:
+    """Names of features that have none: x0, x1, ..., as scikit-learn has them."""
+    return [f"x{k}" for k in range(n_features)]
+
+
 def percent(relative: float) -> str:
     """A relative gap as a percentage of two digits, rounded up."""
     if relative < 1e-8:
         return "less than 0.000001%"
+    if relative > 1:  # how far over means nothing
+        return "over 100%"
     if relative >= 0.1:
         return f"{100 * float(rounded(relative, 3, ROUND_CEILING)):.3g}%"
     up = 100 * Decimal(rounded(relative, 2, ROUND_CEILING))
     return f"{up:.{1 - up.adjusted()}f}%"
 
 
-def bounds_in_words(certificate: Certificate) -> tuple[str, str]:
-    """Lower and upper bound, with enough digits to tell them apart."""
+def bounds_in_words(certificate: Certificate, least: int = 4) -> tuple[str, str]:
+    """Lower and upper bound, with as many digits as tell their gap; all of them where the gap is that of rounding."""
     relative = certificate.relative
-    digits = 6 if not _ROUNDING < relative < 1 else min(12, max(4, 2 + math.ceil(-math.log10(relative))))
-    return certificate.as_text(digits)
+    if not relative < 1:
+        return certificate.as_text(max(least, 6))
+    few = _ALL_DIGITS if relative == 0 else 2 + math.ceil(-math.log10(relative))
+    return certificate.as_text(min(_ALL_DIGITS, max(least, few)))
 
 
 def amount(n_bytes: float) -> str:
@@ -222,9 +233,12 @@ def beside_largest_class(accuracy: float, shares: np.ndarray, form: str = ".2%")
 
 
 def cost_in_words(ledger: Ledger) -> list[tuple[str, str]]:
-    """Names and amounts of everything that was counted and is not zero, the time first."""
+    """Names and amounts of everything that was counted and is not zero; time first, without that of compilation."""
     counts = {**ledger.counts(), "lost_peers": ledger.lost_peers}
-    found = [("time", duration(sum(ledger.seconds.values())))] if ledger.seconds else []
+    compiling = ledger.seconds.get(COMPILING, 0.0)
+    found = [("time", duration(sum(ledger.seconds.values()) - compiling))] if ledger.seconds else []
+    if compiling >= _NOTICEABLE:
+        found.append(("compilation", duration(compiling)))
     found += [(_COUNTED[name], amount(n) if name == "bytes" else f"{n:,}") for name, n in counts.items() if n]
     return found
 

@@ -77,7 +77,18 @@ class Problem(Protocol):
         """The lower bound, from the linear term of feasible dual variables and the size of what they combine."""
 
 
+def gap_as_text(relative: float, digits: int = 2) -> str:
+    """A relative gap; how far it is over 1 means nothing, as no objective is negative.
+
+    >>> gap_as_text(4.25e-4), gap_as_text(3.6e14)
+    ('4.25e-04', '1 or more')
+    """
+    return f"{relative:.{digits}e}" if relative < 1 else "1 or more"
+
+
 def rounded(value: float, digits: int, direction: str) -> str:
-    """A number to ``digits`` digits, rounded in one of the directions of :mod:`decimal`."""
+    """A number to ``digits`` digits, rounded in one of the directions of :mod:`decimal`; 17 are all."""
+    if digits >= 17:
+        return repr(float(value)).removesuffix(".0")
     nearest = Context(prec=digits, rounding=direction).create_decimal(repr(float(value)))
     return f"{float(nearest):.{digits}g}"

@@ -37,7 +37,6 @@ class Table(NamedTuple):
     caption: str | None = None
     n_names: int = 1
     is_confusion: bool = False
-    is_prose: bool = False  # words may be long, and are wrapped
 
 
 def require_plot_extra() -> None:

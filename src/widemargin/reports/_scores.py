@@ -80,28 +80,24 @@ class Scored:
         numbers = np.arange(len(self.classes))
         found = metrics.precision_recall_fscore_support(self.codes, predicted, labels=numbers, zero_division=np.nan)
         order = np.argsort(found[1], kind="stable")[:_MAX_CLASSES] if len(numbers) > _MAX_CLASSES else numbers
-        lines = [
-            (shortened(self.classes[k], 24), *(_share(column[k]) for column in found[:3]), f"{found[3][k]:,}")
-            for k in order
-        ]
+        lines = [(self.classes[k], *(_share(column[k]) for column in found[:3]), f"{found[3][k]:,}") for k in order]
         hidden = len(numbers) - len(lines)
         caption = "By class" + (f"; {hidden} more have a higher recall" if hidden else "")
         return Table(("class", "precision", "recall", "F1", "rows"), lines, caption)
 
     def _matrix(self, matrix: np.ndarray) -> Table:
         """Cells are shaded by their share of the true class."""
-        names = [shortened(name, 14) for name in self.classes]
+        heads = [shortened(name, 14) for name in self.classes]
         shares = [[Shared(n / max(1, row.sum()), "shade", inside=f"{n:,}") for n in row] for row in matrix]
-        lines = [[name, *row] for name, row in zip(names, shares, strict=True)]
+        lines = [[name, *row] for name, row in zip(self.classes, shares, strict=True)]
         caption = "Confusion matrix: a line for each true class, a column for each prediction"
-        return Table(["true", *names], lines, caption, is_confusion=True)
+        return Table(["true", *heads], lines, caption, is_confusion=True)
 
     def _most_confused(self, matrix: np.ndarray) -> Table:
         off = matrix - np.diag(np.diag(matrix))
         order = np.argsort(-off, axis=None, kind="stable")[:_MAX_CONFUSIONS]
         places = np.column_stack(np.unravel_index(order, off.shape))
-        names = [shortened(name, 24) for name in self.classes]
-        lines = [(names[i], names[j], f"{off[i, j]:,}") for i, j in places if off[i, j]]
+        lines = [(self.classes[i], self.classes[j], f"{off[i, j]:,}") for i, j in places if off[i, j]]
         return Table(("true", "predicted", "rows"), lines, "The most frequent confusions", n_names=2)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -49,7 +49,7 @@ class Subject:
 
     def names_of_parts(self) -> list[str]:
         parts: Parts = self.estimator._parts
-        return parts.names(np.array([shortened(name, 24) for name in self.estimator.classes_]))
+        return parts.names(self.estimator.classes_)
 
     def names_of_features(self) -> list[str]:
         """The names that the estimator was given, or those that the steps before it produce; else numbers."""
@@ -57,8 +57,7 @@ class Subject:
         if names is None and hasattr(self.model, "steps") and hasattr(self.model, "feature_names_in_"):
             with suppress(AttributeError):  # a step without get_feature_names_out
                 names = self.model[:-1].get_feature_names_out()
-        numbered = [f"x{j}" for j in range(self.estimator.n_features_in_)]
-        return numbered if names is None else [str(name) for name in names]
+        return words.numbered_features(self.estimator.n_features_in_) if names is None else list(map(str, names))
 
 
 def certificate(subject: Subject) -> Content:
@@ -239,7 +238,7 @@ def features(subject: Subject) -> Content | None:
         return None  # coefficients of random features mean nothing
     coef = np.asarray(model.coef_)
     titles = subject.names_of_parts() if len(coef) > 1 else [""]
-    describe = _with_intervals if hasattr(model, "summary") else _plain
+    describe = _with_intervals if hasattr(model, "coef_debiased_") else _plain
     hidden = len(coef) - _MAX_COEFFICIENT_TABLES
     return {
         "note": _about_coefficients(model),
@@ -254,7 +253,7 @@ def _about_coefficients(model: Any) -> str:
             "Debiased coefficients of the expected hinge loss. Each interval covers its coefficient with probability "
             f"{model.confidence:g}; among many intervals some will miss."
         )
-    if hasattr(model, "summary"):
+    if hasattr(model, "coef_debiased_"):
         return "Debiased coefficients. One round on several machines leaves a bias, so that there are no intervals."
     if hasattr(model, "n_features_selected_"):
         selected = f"{model.n_features_selected_} of {model.n_features_in_} features"
@@ -276,25 +275,28 @@ def _plain(subject: Subject, k: int) -> Content:
 
 
 def _with_intervals(subject: Subject, k: int) -> Content:
-    summary = subject.estimator.summary()
-    summary = summary[k] if isinstance(summary, list) else summary
-    columns, values = summary.columns, summary.columns["debiased"]
-    shown = np.argsort(-np.abs(values), kind="stable")[:_MAX_FEATURES]
-    ends = subject.estimator.coef_interval_[k] if "p-value" in columns else None
+    summary = subject.estimator.summary(subject.names_of_features())
+    summary = summary[k] if isinstance(summary, Sequence) else summary
+    shown = slice(_MAX_FEATURES)
+    columns = {heading: values[shown] for heading, values in summary.columns.items()}
+    head, ends = ["feature", "estimate"], None
+    if "p-value" in columns:
+        head += ["std err", "p-value", "BH", "interval"]
+        low, high = (values for heading, values in columns.items() if "[" in heading or "]" in heading)
+        ends = np.column_stack([low, high])
     lines = []
-    for j in shown:
-        line = [summary.names[j] + (" *" if columns["selected"][j] else ""), f"{values[j]:.4f}"]
+    for j, name in enumerate(summary.names[shown]):
+        line = [name + (" *" if columns["selected"][j] else ""), f"{columns['debiased'][j]:.4f}"]
         if ends is not None:
-            p = columns["p-value"][j]
-            line += [f"{columns['std err'][j]:.4f}", "< 0.0001" if p < 1e-4 else f"{p:.4f}"]
-            line.append("[{:.3f}, {:.3f}]".format(*ends[j]))
+            p_values = ["< 0.0001" if p < 1e-4 else f"{p:.4f}" for p in (columns["p-value"][j], columns["BH"][j])]
+            line += [f"{columns['std err'][j]:.4f}", *p_values, "[{:.3f}, {:.3f}]".format(*ends[j])]
         lines.append(line)
-    names, ends = [summary.names[j] for j in shown], None if ends is None else ends[shown]
-    hidden = len(values) - len(shown)
-    more = [f"The {len(shown)} largest; {hidden} more are in summary()."] if hidden else []
+    names, values = summary.names[shown], columns["debiased"]
+    hidden = len(summary.names) - len(lines)
+    more = [f"The {len(lines)} largest; {hidden} more are in summary()."] if hidden else []
     return {
-        "figures": subject.drawn(_figures.coefficients(names, values[shown], ends, what="debiased coefficient")),
-        "coefficients": Table(("feature", "estimate", "std err", "p-value", "interval")[: len(lines[0])], lines),
+        "figures": subject.drawn(_figures.coefficients(names, values, ends, what="debiased coefficient")),
+        "coefficients": Table(head, lines),
         "note": " ".join([*more, "* kept in the model.", *(f"{note.rstrip('.')}." for note in summary.notes)]),
     }
 

@@ -270,7 +270,7 @@ class _Page:
         ]
         n = f"{len(found):,}" if len(found) <= _MAX_EVENTS else f"{_MAX_EVENTS} of {len(found):,}"
         caption = f"{n} events, the newest first; {self._date()}"
-        return {"events": Table(("time", "peer", "what happened"), lines, caption, n_names=3, is_prose=True)}
+        return {"events": Table(("time", "peer", "what happened"), lines, caption, n_names=3)}
 
     def _date(self) -> str:
         return f"times are UTC of {min(self._days)}" if len(self._days) == 1 else "times are UTC"

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from widemargin.estimators.sparse_path import SparsePath
+from widemargin.estimators.words import numbered_features
 
 _MAX_LABELS = 8  # of the features with the largest final coefficients
 
@@ -61,7 +62,7 @@ def plot_sparse_path(
         ax.legend(loc="upper left", frameon=False)
     ax.set(xscale="log", xlabel="alpha, the penalty (weaker to the right)", ylabel="coefficient")
     ax.invert_xaxis()
-    names = [f"x{j}" for j in range(path.coefs.shape[1])] if feature_names is None else list(feature_names)
+    names = numbered_features(path.coefs.shape[1]) if feature_names is None else list(feature_names)
     _name_ends(ax, [(float(final[j]), str(names[j]), colours[int(j)]) for j in named])
     _count_above(ax, path)
     return ax
