@@ -351,6 +351,8 @@ def selection_gpu(results: Path) -> str:
 
 
 def debiased_discoveries(results: Path) -> str:
+    if not (results / "debiased" / "false_discoveries.json").exists():
+        return "*Not measured in this checkout: `python -m benchmarks.debiased --only false_discoveries`.*\n"
     rows = []
     for entry in load(results, "debiased/false_discoveries")["false_discoveries"]:
         by_rule = entry["rules"]

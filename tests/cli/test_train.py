@@ -17,7 +17,7 @@ from widemargin.callbacks import SearchProgress
 from widemargin.cli import _estimators, _progress
 from widemargin.cli._estimators import find, hint, kernel_for, parsed
 from widemargin.estimators.registry import descriptors
-from widemargin.problems.protocol import Certificate
+from widemargin.problems.protocol import Certificate, gap_as_text
 
 COMMANDS = [each.command for each in descriptors().values() if each.command is not None]
 
@@ -33,7 +33,7 @@ def test_every_estimator_trains_and_is_kept(folder, command, name):
     assert type(kept).__name__ == find(name).name
     assert kept.classes_.tolist() == ["cat", "dog"]
     assert kept.feature_names_in_.tolist() == ["left", "right", "noise"]
-    assert f"{kept.certificate_.relative:.2e}" in ended.out
+    assert gap_as_text(kept.certificate_.relative) in ended.out
     assert "wrong)" in ended.out
 
 
