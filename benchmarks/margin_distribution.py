@@ -151,6 +151,14 @@ class SetJobs(Jobs):
         return {"over": limit} if found is None else found
 
 
+def took_too_long(name: str, outcomes: dict[str, Any]) -> bool:
+    """Whether a job of a set came to its limit, so that the set is left out; if so, says which."""
+    late = [who for who, one in outcomes.items() if "over" in one]
+    if late:
+        print(f"{name} is left out: {', '.join(late)} took longer than the limit.", flush=True)
+    return bool(late)
+
+
 def write_tables(report: Section, name: str, pages: list[str]) -> None:
     (report.folder / f"{name}.md").write_text("\n".join(pages), encoding="utf8")
 
@@ -246,7 +254,7 @@ def tuning(report: Section, jobs: SetJobs) -> None:
     found = dict(jobs.before)
     for name in SPLITS:
         each = {who: jobs.find(name, runs.one_tuning, who, report.quick) for who in runs.TUNED}
-        if all(each.values()):
+        if all(each.values()) and not took_too_long(name, each):
             found[name] = each
             report.add("tuning", {"sets": found})
     head = ["set", "machine", "chosen", "score", "cpu s"]
@@ -265,7 +273,9 @@ def parameters(report: Section, jobs: SetJobs, name: str) -> dict[str, dict[str,
     if each is None:
         of_tuning = SetJobs(report, "tuning", jobs.wanted, fresh=False)
         each = {who: of_tuning.find(name, runs.one_tuning, who, report.quick) for who in runs.TUNED}
-    return {who: one["chosen"] for who, one in each.items()} if all(each.values()) else None
+    if not all(each.values()) or took_too_long(name, each):
+        return None
+    return {who: one["chosen"] for who, one in each.items()}
 
 
 def chosen_text(chosen: dict[str, float]) -> str:
@@ -402,6 +412,8 @@ def figure_2(report: Section, jobs: SetJobs) -> None:
         }
         report.add("figure_2", {"workers": WORKERS, "sets": found})
     found = {name: found[name] for name in SPLITS if name in found}
+    if not found:
+        return
     rows = []
     for name, each in found.items():
         for kernel, one in each.items():
@@ -445,6 +457,8 @@ def figure_4(report: Section, jobs: SetJobs) -> None:
         each = {who: jobs.find(name, runs.one_gradient, 0, who, C, seconds, report.quick) for who in GRADIENT}
         if optimum is None or not all(each.values()):
             continue
+        if took_too_long(name, {"the optimum": optimum, **each}):
+            continue
         for one in each.values():
             for point in one["points"]:
                 point["above"] = max(point["objective"] / optimum["objective"] - 1, 0.0)
@@ -452,6 +466,8 @@ def figure_4(report: Section, jobs: SetJobs) -> None:
         found[name] = {"C": C, "optimum": optimum, **each}
         report.add("figure_4", {"limit": seconds, "near": NEAR, "sets": found})
     found = {name: found[name] for name in SPLITS if name in found}
+    if not found:
+        return
     rows = []
     for name, each in found.items():
         for who in GRADIENT:

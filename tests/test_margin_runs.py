@@ -84,3 +84,17 @@ def test_the_paper_s_figures_are_those_of_its_tables():
     assert program.PAPER["phishing"]["SODM"] == (0.938, 25.22)
     assert program.PAPER["SUSY"]["DC-SVM"] == (0.758, 7520.00)
     assert program.PAPER["a7a"]["Ca-ODM"] == (0.824, 68.36)
+
+
+@pytest.mark.parametrize("section", ["tuning", "figure_2", "figure_4"])
+def test_a_set_whose_jobs_come_to_their_limit_is_left_out(section, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(program.harness, "RESULTS", tmp_path)
+    report = program.Section("margin_distribution", section, quick=True)
+    jobs = program.SetJobs(report, section, ["svmguide1"], fresh=False)
+    chosen = {who: {"C": 1.0, "gamma": 1.0} for who in runs.TUNED}
+    if section != "tuning":
+        monkeypatch.setattr(program, "parameters", lambda report, jobs, name: chosen if name == "svmguide1" else None)
+    monkeypatch.setattr(jobs, "_outcome", lambda function, arguments, limit: None)
+    program.SECTIONS[section](report, jobs)
+    assert section == "figure_2" or "svmguide1 is left out" in capsys.readouterr().out
+    assert not report.read(section).get(section, {}).get("sets")
