@@ -10,8 +10,10 @@ import pytest
 pytest.importorskip("benchmarks", reason="benchmarks are not in the distribution")
 pytest.importorskip("matplotlib", reason="benchmarks draw")
 
+from benchmarks import _harness as harness
 from benchmarks import _margin_runs as runs
 from benchmarks import margin_distribution as program
+from benchmarks.sparse import Section
 
 from widemargin.problems.margin_distribution import MarginDistribution
 from widemargin.solvers.svrg import SVRG
@@ -88,8 +90,8 @@ def test_the_paper_s_figures_are_those_of_its_tables():
 
 @pytest.mark.parametrize("section", ["tuning", "figure_2", "figure_4"])
 def test_a_set_whose_jobs_come_to_their_limit_is_left_out(section, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(program.harness, "RESULTS", tmp_path)
-    report = program.Section("margin_distribution", section, quick=True)
+    monkeypatch.setattr(harness, "RESULTS", tmp_path)
+    report = Section("margin_distribution", section, quick=True)
     jobs = program.SetJobs(report, section, ["svmguide1"], fresh=False)
     chosen = {who: {"C": 1.0, "gamma": 1.0} for who in runs.TUNED}
     if section != "tuning":
