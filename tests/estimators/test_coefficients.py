@@ -47,6 +47,11 @@ LINEAR = {
 }
 
 
+@pytest.fixture(autouse=True)
+def text_as_wide_as_without_a_terminal(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+
+
 def fitted(name, n_classes=2):
     X, y = overlapping(0, n=90)
     if n_classes == 3:

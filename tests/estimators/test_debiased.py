@@ -28,6 +28,11 @@ from widemargin.solvers.debiased import DebiasedRounds
 from widemargin.solvers.run import Limits, run
 
 
+@pytest.fixture(autouse=True)
+def text_as_wide_as_without_a_terminal(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+
+
 @pytest.fixture(scope="module")
 def data():
     """The paper's design: 5 of 60 features have an effect."""

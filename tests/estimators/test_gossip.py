@@ -167,7 +167,7 @@ def test_those_who_stay_solve_their_own_problem():
 def test_parts_of_a_network_prove_nothing_for_all():
     X, y = overlapping(1, n=200, shift=0.8)
     cut = Faults(partition=[(1, 10**6, [0, 1, 2])])
-    with pytest.warns(ConvergenceWarning, match=r"relative gap is 1.00e\+00"):
+    with pytest.warns(ConvergenceWarning, match="relative gap is 1 or more"):
         model = GossipSVC(ALPHA, n_peers=6, topology="ring", faults=cut, shards="by-label", max_iter=150).fit(X, y)
     assert model.certificate_ == (1.0, 0.0)
     assert {len(node.members) for node in model.nodes_.values()} == {3}
@@ -356,7 +356,7 @@ def test_ctrl_c_keeps_the_best(data):
 
 def test_too_few_ticks_for_a_proof_say_so(data):
     X, y = data
-    with pytest.warns(ConvergenceWarning, match=r"relative gap is 1.00e\+00"):
+    with pytest.warns(ConvergenceWarning, match="relative gap is 1 or more"):
         model = GossipSVC(ALPHA, max_iter=1).fit(X, y)
     assert model.certificate_ == (1.0, 0.0)
     assert model.nodes_[3].certificate is None
